@@ -25,6 +25,7 @@ from simcse_cli.settings.config import TrainConfig, pinned
 from simcse_cli.settings.declare import build_options, coerce_settings
 
 Texts = str | Iterable[str]
+Corpus = Iterable[str] | SearchIndex
 Vectors = NDArray[np.floating[Any]]
 
 
@@ -135,9 +136,6 @@ class Embedder:
                 ``batch_tokens`` of :meth:`load`.
             show_progress_bar: show progress on stderr.
             normalize_embeddings: the name of ``normalize`` in sentence-transformers.
-
-        Raises:
-            DataError: something is no text; names the first position, from 0.
         """
         chosen = None if prompt is None else self._encoder.find_prompt(prompt)
         batch_tokens = self._batch_tokens
@@ -168,11 +166,7 @@ class Embedder:
         return cosines.clip(-1, 1).reshape(left.shape[:-1] + right.shape[:-1])
 
     def index(
-        self,
-        corpus: Iterable[str],
-        *,
-        backend: SearchBackend | str = SearchBackend.EXACT,
-        prompt: str | None = None,
+        self, corpus: Iterable[str], *, backend: SearchBackend | str = "exact", prompt: str | None = None
     ) -> SearchIndex:
         """Return an index over texts, to search repeatedly or to save: ``index.save(path)``.
 
@@ -188,18 +182,12 @@ class Embedder:
         return SearchIndex.build(vectors, texts, backend=backend, info=encoder.facts(chosen))
 
     @overload  # a str is a sequence of str too: the first signature wins
-    def search(  # type: ignore[overload-overlap]
-        self, queries: str, corpus: Iterable[str] | SearchIndex, k: int = 10
-    ) -> list[Neighbour]: ...
+    def search(self, queries: str, corpus: Corpus, k: int = 10) -> list[Neighbour]: ...  # type: ignore[overload-overlap]
 
     @overload
-    def search(
-        self, queries: Iterable[str], corpus: Iterable[str] | SearchIndex, k: int = 10
-    ) -> list[list[Neighbour]]: ...
+    def search(self, queries: Iterable[str], corpus: Corpus, k: int = 10) -> list[list[Neighbour]]: ...
 
-    def search(
-        self, queries: Texts, corpus: Iterable[str] | SearchIndex, k: int = 10
-    ) -> list[Neighbour] | list[list[Neighbour]]:
+    def search(self, queries: Texts, corpus: Corpus, k: int = 10) -> list[Neighbour] | list[list[Neighbour]]:
         """Return the ``k`` nearest texts of a corpus for each query, best first, by cosine.
 
         Queries get the prompt given to :meth:`load`, else the model's prompt for queries; for the prompt of a corpus
@@ -207,11 +195,8 @@ class Embedder:
 
         Args:
             queries: one text (the result is its list) or several (a list for each).
-            corpus: texts, or an index of this model over them.
+            corpus: texts, or an index over them, which must be of this model.
             k: number of results; fewer if the corpus is smaller.
-
-        Raises:
-            DataError: the index was made by another model.
         """
         index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus)
         encoder = self._encoder
@@ -233,9 +218,6 @@ class BatchEncoder:
         normalize: scale vectors to length 1.
         settings: the other arguments of :meth:`Embedder.load`.
 
-    Raises:
-        DataError: a batch has no such column, or something in it is no text.
-
     Example:
         >>> texts = ray.data.read_parquet("texts")
         >>> texts.map_batches(BatchEncoder, fn_constructor_args=("minilm",), concurrency=2).write_parquet("vectors")
@@ -255,9 +237,8 @@ class BatchEncoder:
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         if self._column not in batch:
-            raise DataError(
-                f"a batch has the columns {', '.join(batch)}, need {self._column}", hint="give column=NAME"
-            )
+            what = f"a batch has the columns {', '.join(batch)}, need {self._column}"
+            raise DataError(what, hint="give column=NAME")
         vectors = self._embedder.encode(batch[self._column], normalize=self._normalize)
         return {**batch, self._to: vectors}
 
@@ -298,9 +279,6 @@ def train_model(
         on_step: called with the number of steps done and their ``StepResult``: loss, terms, rate.
         on_eval: called with the number of steps done and the ``DevScore``; 0 steps is the model before training.
         settings: by the names of a recipe, such as ``objective="simcse-sup"`` or ``train_file="nli.csv"``.
-
-    Raises:
-        SimcseError: a setting, a file or the model is wrong; raised before anything is written.
     """
     from simcse_cli.training.run import ready_settings, train_run  # takes seconds
 
@@ -321,9 +299,6 @@ def evaluate(
         suite: ``sts``, ``transfer`` or ``mteb``.
         force: overwrite the files that settings name.
         settings: by the names of the options, such as ``data_dir="senteval"`` or ``pair_file="dev.csv"``.
-
-    Raises:
-        SimcseError: a setting, a file or the model is wrong.
     """
     from simcse_cli.evaluation import eval_sts, eval_transfer, mteb, options  # takes seconds
     from simcse_cli.evaluation.several import evaluate_each_seed
@@ -356,29 +331,23 @@ def mine_hard_negatives(
 
     Returns:
         The manifest of the file: settings, digests, and the counts of rows and of pairs without a negative.
-
-    Raises:
-        SimcseError: a setting, a file or the model is wrong.
     """
     from simcse_cli.prepare.mining import prepare_hard_negatives  # takes seconds
     from simcse_cli.prepare.options import HardNegativeOptions
     from simcse_cli.prepare.rows import RowWriter
 
-    (options,) = build_options(
-        {"output": output} | settings, HardNegativeOptions, place="mine_hard_negatives"
-    )
+    place, settings = "mine_hard_negatives", {"output": output} | settings
+    (options,) = build_options(settings, HardNegativeOptions, place=place)
     sources = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
     prepare_hard_negatives(sources, options, RowWriter(options, _PythonWarnings()))
-    manifest: dict[str, Any] = read_json(manifest_path(output), dict[str, Any])
-    return manifest
+    return dict(read_json(manifest_path(output), dict[str, Any]))
 
 
 def _list_of(texts: Texts) -> list[str]:
     """Return the texts as a list; raise DataError for anything else in it."""
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
-        raise DataError(
-            f"need texts, found a {type(texts).__name__}", hint="give one column, such as table['text']"
-        )
+        what = f"need texts, found a {type(texts).__name__}"
+        raise DataError(what, hint="give one column, such as table['text']")
     found = [texts] if isinstance(texts, str) else list(texts)
     for position, text in enumerate(found):
         if not isinstance(text, str):

@@ -1,18 +1,4 @@
-"""One tree of errors a user can act on; the command line prints message and hint and exits with 1.
-
-::
-
-    SimcseError
-    ├── ConfigError         settings: unknown key, contradiction, bad value
-    ├── UsageError          options that contradict or need each other (exit code 2)
-    ├── DataError           input files: place, found, needed
-    ├── OutputError         output files: exists, not writable, disk full
-    ├── CheckpointError     models: not found, corrupt, pooler refused
-    ├── TrainingError       training cannot start or continue: NaN loss, nothing to resume
-    ├── ContactError        processes that work together: another one has ended
-    ├── ToleranceError      `compare --check`: scores too far from the reference (exit code 3)
-    └── MissingExtraError   an optional dependency is not installed
-"""
+"""Errors that a user can act on; the command line prints message and hint and exits with 1."""
 
 import re
 import sys

@@ -62,7 +62,7 @@ def test_base_forms_undo_inflection(wordnet: WordNet, word: str, pos: Pos, bases
 
 
 def test_all_synsets_joins_the_parts_of_speech(wordnet: WordNet) -> None:
-    assert wordnet.all_synsets("works") == [("work", "labor"), ("work", "toil")]
+    assert list(wordnet.all_synsets("works")) == [("work", "labor"), ("work", "toil")]
 
 
 def test_frequency_sums_the_tagged_senses(wordnet: WordNet) -> None:

@@ -384,7 +384,7 @@ def test_merge_finds_exchanged_and_damaged_shards(encode, invoke, source, tmp_pa
 def test_merge_refuses_shards_that_another_job_replaces(encode, invoke, source, tmp_path, monkeypatch):
     encode_shards(encode, "v.npy", 2)
     second = tmp_path / "v.shard-2-of-2.npy"
-    read_blocks = shards.read_blocks
+    read_blocks = shards.formats.read_blocks
 
     def replace_meanwhile(path, *details):
         if path.name == second.name:
@@ -392,7 +392,7 @@ def test_merge_refuses_shards_that_another_job_replaces(encode, invoke, source, 
             (tmp_path / "new").rename(second)
         return read_blocks(path, *details)
 
-    monkeypatch.setattr(shards, "read_blocks", replace_meanwhile)
+    monkeypatch.setattr(shards.formats, "read_blocks", replace_meanwhile)
     outcome = invoke("encode", "--merge", "v.npy")
     assert outcome.exit_code == 1
     assert "has changed while it was read" in outcome.stderr

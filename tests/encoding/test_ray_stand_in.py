@@ -118,7 +118,7 @@ def test_an_interrupted_run_is_continued(encode, tmp_path, monkeypatch, also):
     written = kept.stat().st_mtime_ns
     monkeypatch.setattr(ray_engine, "drop_unfinished", None)
     seen = []
-    monkeypatch.setattr("simcse_cli.encoding.encode_file.merge_shards", lambda *_, **__: seen.append(1) or [])
+    monkeypatch.setattr("simcse_cli.encoding.shards.merge_shards", lambda *_, **__: seen.append(1) or [])
     assert encode("v.npy", "--resume", *also).exit_code == 0
     assert (kept.stat().st_mtime_ns == written, seen) == (not also, [1])
 

@@ -200,7 +200,7 @@ def test_products_are_right_after_openmp_was_told_to_rest():
 
 
 def test_a_system_without_that_call_is_left_as_it_is(monkeypatch):
-    monkeypatch.setattr(thread_pool, "_openmp_pause", lambda: None)
+    monkeypatch.setattr(thread_pool, "_openmp_pause", lambda: int)
     assert list(map_on_cores(lambda item: item, [1, 2])) == [1, 2]
 
 

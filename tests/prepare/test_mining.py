@@ -388,7 +388,7 @@ def test_texts_that_cannot_be_kept_are_an_error_that_names_their_file(
     open_file = Path.open
 
     def read_only(path, mode="r", *rest, **options):
-        if mode == "wb" and path.name == "texts.txt":
+        if mode == "w+b" and path.name == "texts.txt":
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         return open_file(path, mode, *rest, **options)
 

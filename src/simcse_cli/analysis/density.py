@@ -45,9 +45,7 @@ class RatingGroup:
     def summary(self) -> dict[str, Any]:
         """Return label, size, mean, standard deviation (over n) and quartiles; None where a group is empty."""
         facts = {"rating": self.label, "n_pairs": self.n_pairs} | dict.fromkeys(STATISTICS)
-        if self.n_pairs == 0:
-            return facts
-        return facts | summarize(self.cosines) | {"std": float(self.cosines.std())}
+        return facts | (summarize(self.cosines) | {"std": float(self.cosines.std())} if self.n_pairs else {})
 
     @cached_property
     def density(self) -> NDArray[np.float64]:

@@ -79,22 +79,19 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     keys = ["alignment", "uniformity", "effective_rank", "isotropy", "mean_cosine", "score"]
     keys += ["sts_average"] if any(space.average is not None for space in spaces) else []
     n_positives, n_sentences = models[0]["n_positives"], models[0]["n_sentences"]
+    table = Report(
+        f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
+        columns("label", *keys, label="model", score=score_label),
+        models,
+        ["Lower alignment and uniformity are better; compare effective rank only between equal widths."],
+    )
     return Analysis(
         title="Alignment and uniformity",
         text="Alignment: mean squared distance between the unit vectors of pairs rated above "
         f"{rated_above(data.pairs.gold)}. Uniformity: log of the mean of exp(-2 squared distance) over all pairs of "
         "sentences. Lower is better in both.",
         caption=f"One point a model, coloured by its score. Data: {data.name}.",
-        tables=[
-            Report(
-                f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
-                columns("label", *keys, label="model", score=score_label),
-                models,
-                [
-                    "Lower alignment and uniformity are better; compare effective rank only between equal widths."
-                ],
-            )
-        ],
+        tables=[table],
         payload=payload,
         figure=lambda: geometry_figure(models, colour_label),
         terminal_plot=lambda: plots.geometry_scatter(

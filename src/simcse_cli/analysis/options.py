@@ -46,8 +46,6 @@ class SpaceOptions(LoadOptions, FitOptions):
 
 @dataclass(frozen=True)
 class GeometryOptions(SpaceOptions):
-    """Options of spaces, and results to colour points by."""
-
     scores: list[Path] | None = setting(
         None,
         "Results of `simcse eval sts`: colour by the average of the seven tasks, if all models have one.",
@@ -56,8 +54,6 @@ class GeometryOptions(SpaceOptions):
 
 @dataclass(frozen=True)
 class SpectrumOptions(SpaceOptions):
-    """Options of spaces, and how to prepare vectors before taking their singular values."""
-
     raw: bool = setting(False, "Leave the vectors' lengths as they are.")
     center: bool = setting(False, "Subtract the mean vector first.")
 
@@ -148,15 +144,11 @@ class ReportOptions(LoadOptions):
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """The names of systems, and the files for figures and pages."""
-
     label: list[str] | None = setting(
         None, "Name in tables and figures; repeat, in the order of the models or files."
     )
     plot: Path | None = setting(None, "Draw the figure to this file: .png, .svg or .pdf.")
     html: Path | None = setting(None, "Write one self-contained page with all figures and tables.")
     terminal_plot: bool | None = setting(
-        None,
-        "Small plot under the table; default: on a terminal.",
-        "--terminal-plot/--no-terminal-plot",
+        None, "Small plot under the table; default: on a terminal.", "--terminal-plot/--no-terminal-plot"
     )

@@ -65,6 +65,10 @@ def overlap_analysis(
     }
     rows = [{"file": name, "n_pairs": len(own), **summarize(own)} for name, own in overlaps.items()]
 
+    shown = columns("mean", "q25", "median", "q75", kind="score", mean="mean F1")
+    title = "Lexical overlap of pairs (F1 between the words of the two sides)"
+    note = "Gao et al. 2021 report 39 for NLI entailment pairs, 60 for QQP, 55 for ParaNMT."
+
     def histograms() -> str:
         shares = {name: np.histogram(own, BINS)[0] / len(own) for name, own in overlaps.items()}
         return plots.bar_lines(shares) + "F1 from 0 (left) to 1 (right)\n"
@@ -73,17 +77,7 @@ def overlap_analysis(
         title="Lexical overlap",
         text="2 |A and B| / (|A| + |B|) of the words of the two sides of each pair.",
         caption="Distribution of F1; vertical lines: means.",
-        tables=[
-            Report(
-                "Lexical overlap of pairs (F1 between the words of the two sides)",
-                [
-                    *columns("file", "n_pairs"),
-                    *columns("mean", "q25", "median", "q75", kind="score", mean="mean F1"),
-                ],
-                rows,
-                ["Gao et al. 2021 report 39 for NLI entailment pairs, 60 for QQP, 55 for ParaNMT."],
-            )
-        ],
+        tables=[Report(title, [*columns("file", "n_pairs"), *shown], rows, [note])],
         payload={"analysis": "overlap", "multiset": multiset, "files": rows},
         figure=lambda: overlap_figure(overlaps),
         terminal_plot=histograms,

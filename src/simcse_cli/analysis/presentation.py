@@ -86,10 +86,8 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
     """Return a name for each source: its label, else its last part, or all of it where that repeats."""
     if given:
         if len(given) != len(sources) or len(set(given)) < len(given):
-            raise UsageError(
-                f"{len(given)} labels for {len(sources)} sources, need a different one for each",
-                option="--label",
-            )
+            what = f"{len(given)} labels for {len(sources)} sources, need a different one for each"
+            raise UsageError(what, option="--label")
         return list(given)
     short = [Path(source).name or source for source in sources]
     return [name if short.count(name) == 1 else source for name, source in zip(short, sources, strict=True)]
@@ -113,11 +111,9 @@ def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[Na
     return named
 
 
+_LOADER = FileSystemLoader(str(files("simcse_cli") / "resources"))
 _TEMPLATES = Environment(
-    loader=FileSystemLoader(str(files("simcse_cli") / "resources")),
-    autoescape=True,
-    undefined=StrictUndefined,
-    keep_trailing_newline=True,
+    loader=_LOADER, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
 )
 
 
@@ -129,5 +125,4 @@ def html_page(page: Page) -> str:
         for number, analysis in enumerate(analyses)
     ]
     template = _TEMPLATES.get_template("page.html.j2")
-    text: str = template.render(page=page, analyses=analyses, figures=figures, version=__version__)
-    return printable(text)
+    return printable(template.render(page=page, analyses=analyses, figures=figures, version=__version__))

@@ -10,30 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
-from simcse_cli.analysis.presentation import (
-    Analysis,
-    NamedSource,
-    check_outputs,
-    label_sources,
-    name_sources,
-)
+from simcse_cli.analysis.presentation import Analysis, NamedSource, check_outputs, label_sources, name_sources
 from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.file_sets import FileSet
-from simcse_cli.data.qrels import (
-    NumberedTexts,
-    read_relevance,
-    read_texts,
-    sample_texts,
-)
+from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
 from simcse_cli.data.table import check_column
-from simcse_cli.encoding.search_index import (
-    Neighbour,
-    SearchIndex,
-    check_index_output,
-    nearest,
-    rank_rows,
-    require_made_by,
-)
+from simcse_cli.encoding import search_index
 from simcse_cli.encoding.vector_writer import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.evaluation.retrieval import RetrievalScores, score_retrieval
@@ -61,24 +43,19 @@ class CorpusSearch:
 
     options: RetrievalOptions
     corpus: NumberedTexts
-    indexes: Sequence[tuple[NamedEncoder, SearchIndex]]
+    indexes: Sequence[tuple[NamedEncoder, search_index.SearchIndex]]
 
-    def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[Neighbour]]]:
+    def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[search_index.Neighbour]]]:
+        k, left_out = self.options.top_k, None if self.options.keep_identical else queries
         return {
-            encoder.label: nearest(
-                index, encoder.encode(queries), self.options.top_k, self._left_out(queries)
-            )
+            encoder.label: search_index.nearest(index, encoder.encode(queries), k, left_out)
             for encoder, index in self.indexes
             if queries
         }
 
-    def _left_out(self, queries: Sequence[str]) -> Sequence[str] | None:
-        """Return the texts that no result may have: each query's own."""
-        return None if self.options.keep_identical else queries
-
     def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
         """Return the metrics of relevant sentences among the first ``depth`` results, by label."""
-        left_out = self._left_out(queries.sentences)
+        left_out = None if self.options.keep_identical else queries.sentences
         relevant = read_relevance(qrels, queries, self.corpus)
         if left_out is not None:
             relevant = [
@@ -90,12 +67,11 @@ class CorpusSearch:
                 f"{qrels}: the only relevant sentence of every query is the query itself, which is left out",
                 hint="count it with --keep-identical, or judge other sentences",
             )
-        return {
-            encoder.label: score_retrieval(
-                rank_rows(index, encoder.encode(queries.sentences), depth, left_out)[0], relevant
-            )
-            for encoder, index in self.indexes
-        }
+        scores = {}
+        for encoder, index in self.indexes:
+            rows, _ = search_index.rank_rows(index, encoder.encode(queries.sentences), depth, left_out)
+            scores[encoder.label] = score_retrieval(rows, relevant)
+        return scores
 
 
 def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> RetrievalOptions:
@@ -118,7 +94,7 @@ def open_search(
     if options.save_index is not None:
         if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
-        check_index_output(options.save_index, force=force)
+        search_index.check_index_output(options.save_index, force=force)
     corpus = None if options.corpus is None else read_texts(options.corpus, options.column)
     indexes = []
     for i, source in enumerate(sources):
@@ -145,31 +121,28 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         require_extra("faiss", "--backend faiss")
     if shown.plot is not None and options.qrels is None:
         raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
-    check_column(
-        options.column, [str(each) for each in (options.corpus, options.queries) if each is not None]
-    )
+    files = [str(each) for each in (options.corpus, options.queries) if each is not None]
+    check_column(options.column, files)
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
     if n_sources > 1:
         raise UsageError("give one of --query, --queries and --sample", option="--query")
-    if not n_sources and not options.interactive and options.save_index is None:
-        raise UsageError(
-            "need a query after the corpus, --queries, --sample or --interactive", option="--query"
-        )
     if not n_sources:
+        if not options.interactive and options.save_index is None:
+            what = "need a query after the corpus, --queries, --sample or --interactive"
+            raise UsageError(what, option="--query")
         refuse_unused(options, ["qrels", "show_n"], "has no use without --query, --queries or --sample")
         refuse_unused(shown, ["html"], "has no use without --query, --queries or --sample")
     if embeddings and len(models) != len(embeddings):
-        raise UsageError(
-            f"{len(embeddings)} files for {len(models)} models, need one --model each to encode the queries",
-            option="--embeddings",
+        what = (
+            f"{len(embeddings)} files for {len(models)} models, need one --model each to encode the queries"
         )
-    if indexes and models and len(models) != len(indexes):
-        raise UsageError(
-            f"{len(indexes)} indexes for {len(models)} models, need as many (or no --model)", option="--index"
-        )
+        raise UsageError(what, option="--embeddings")
     if indexes:
+        if models and len(models) != len(indexes):
+            what = f"{len(indexes)} indexes for {len(models)} models, need as many (or no --model)"
+            raise UsageError(what, option="--index")
         paths = [str(path) for path in indexes]
         labels = label_sources(models or paths, shown.label)
         return [NamedSource(*each) for each in zip(paths, labels, strict=True)]
@@ -182,16 +155,14 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
 def _query_encoder(
     model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
 ) -> NamedEncoder:
-    encode = partial(
-        model.encode, batch_tokens=options.batch_tokens, prompt=model.query_prompt, progress=progress
-    )
+    how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}
+    encode = partial(model.encode, prompt=model.query_prompt, **how)
     return NamedEncoder(named.label, named.path, encode, model.digest, model.pooler.value, named.group)
 
 
 def _build_index(
     model: ReadyEncoder, number: int, corpus: NumberedTexts, options: RetrievalOptions, progress: Progress
-) -> SearchIndex:
-    """Return an index over the vectors given with the model, or over freshly encoded ones."""
+) -> search_index.SearchIndex:
     files, prompt = options.embeddings, model.document_prompt
     if options.corpus_prompt is not None:
         prompt = model.find_prompt(options.corpus_prompt)
@@ -199,21 +170,19 @@ def _build_index(
         vectors: NDArray[Any] = read_matrix(files[number])
         _check_origin(files[number], model, options, progress)
     else:
-        encode = partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
-        vectors = encode(corpus.sentences, prompt=prompt)
+        how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}
+        vectors = model.encode(corpus.sentences, prompt=prompt, **how)
     info, factory = model.facts(prompt), options.faiss_factory
-    return SearchIndex.build(vectors, corpus.sentences, backend=options.backend, factory=factory, info=info)
+    return search_index.SearchIndex.build(
+        vectors, corpus.sentences, backend=options.backend, factory=factory, info=info
+    )
 
 
 _NOT_OF_QUERIES = {"long", "weight_levels"}  # variations that vectors may have and queries not
 
 
 def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, progress: Progress) -> None:
-    """Compare vectors with the side file that `simcse encode` wrote for them, if there is one.
-
-    Raises:
-        DataError: another model made them, or they are post-processed.
-    """
+    """Compare vectors with the side file that `simcse encode` wrote for them, if there is one."""
     side = read_json(side_file(path)) if side_file(path).is_file() else None
     if not isinstance(side, dict) or "model_digest" not in side:
         return
@@ -221,12 +190,10 @@ def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, pr
     is_alike = side.get("precision") == resolve_precision(options.precision, model.device)
     is_alike = is_alike and not _NOT_OF_QUERIES & (side.keys() | model.variations.keys())
     if is_alike:
-        require_made_by(side | {"digest": side["model_digest"]}, model, path)
+        search_index.require_made_by(side | {"digest": side["model_digest"]}, model, path)
     if "postprocess_sha256" in side:
-        raise DataError(
-            f"{path} holds post-processed vectors, and queries are not post-processed",
-            hint="encode without --postprocess",
-        )
+        what = f"{path} holds post-processed vectors, and queries are not post-processed"
+        raise DataError(what, hint="encode without --postprocess")
     source = str(options.corpus)
     found = None if source == STDIO else FileSet.find(source, options.column).digest
     if found is not None and found != side.get("input_sha256"):
@@ -237,9 +204,9 @@ def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, pr
 
 def _load_index(
     path: Path, model: str | None, label: str, options: LoadOptions, progress: Progress
-) -> tuple[NamedEncoder, SearchIndex]:
+) -> tuple[NamedEncoder, search_index.SearchIndex]:
     """Return a saved index with its model, loaded with the recorded settings of the vectors."""
-    index = SearchIndex.load(path)
+    index = search_index.SearchIndex.load(path)
     info = index.info
     if not model:
         model = info.get("model")
@@ -250,14 +217,12 @@ def _load_index(
                 f"{path} names the model {model!r}, which is not on this machine; what a file names is not looked up",
                 hint=f"if you trust it: --model {model}",
             )
+    recorded: dict[str, Any] = {"long": checked(info.get("long", "cut"), LongTexts, f"{path}: long")}
     if options.pooler is None and info.get("pooler"):
-        pooler = checked(info["pooler"], Pooler, f"{path}: pooler")
-        options = replace(options, pooler=pooler, force_pooler=True)
+        recorded |= {"pooler": checked(info["pooler"], Pooler, f"{path}: pooler"), "force_pooler": True}
     if "truncate_dim" in info:
-        n_kept = int(parse_number(info["truncate_dim"], f"{path}: truncate_dim"))
-        options = replace(options, truncate_dim=n_kept)
-    long = checked(info.get("long", "cut"), LongTexts, f"{path}: long")
-    loaded = load_for_encoding(model, replace(options, long=long), progress)
+        recorded["truncate_dim"] = int(parse_number(info["truncate_dim"], f"{path}: truncate_dim"))
+    loaded = load_for_encoding(model, replace(options, **recorded), progress)
     index.require_made_by(loaded, path)
     return _query_encoder(loaded, NamedSource(model, label), options, progress), index
 
@@ -308,9 +273,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     depth = max(EVALUATION_DEPTH, *ks)
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
     tables, series = neighbour_tables(asked, found), []
-    keys = ("query", "model", "rank", "line", "sentence", "cosine")  # lines count from 1 as in editors
     rows = [
-        dict(zip(keys, (query, label, rank, each.row + 1, each.sentence, each.cosine), strict=True))
+        {"query": query, "model": label, "rank": rank}
+        | {"line": each.row + 1, "sentence": each.sentence, "cosine": each.cosine}  # lines as in editors
         for number, query in enumerate(asked)
         for label, neighbours in found.items()
         for rank, each in enumerate(neighbours[number], start=1)
@@ -324,7 +289,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         for name, each in scores.items()
     ]
     if asked:
-        series.append(Report("Neighbours", [Column(key) for key in keys], rows))
+        series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
     if scores:
         columns = [Column("model"), Column("n_queries", "queries", "count")]
         columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ks]
@@ -360,8 +325,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     )
 
 
-def neighbour_tables(queries: Sequence[str], found: Mapping[str, list[list[Neighbour]]]) -> list[Report]:
-    """Return one table a query, the models side by side."""
+def neighbour_tables(
+    queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]
+) -> list[Report]:
     columns = [Column("rank", "#", "count")]
     for label in found:
         columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -94,9 +95,8 @@ def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
         wanted = replace(wanted, baseline=options.baseline)
     comparable = [task for task in STS_TASKS if task in entry.scores and entry.data.get(task) != DEMO]
     if options.against is None and comparable:
-        group = (
-            options.group or ("supervised" if record.objective in SUPERVISED else "unsupervised")
-        ).lower()
+        kind = "supervised" if record.objective in SUPERVISED else "unsupervised"
+        group = (options.group or kind).lower()
         rows = [system.name for system in load_table(STS_TABLE).all_systems() if system.group == group]
         wanted = replace(wanted, against=[STS_TABLE], row=options.row or rows or [group], group=group)
     found = compare([str(run)], wanted, progress)
@@ -132,9 +132,8 @@ def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> pl
     if scored:
         panels[1].plot(*zip(*scored, strict=True), marker="o", markersize=4, **plots.curve_style(0))
         if record.best_score is not None and record.best_step is not None:
-            panels[1].scatter(
-                record.best_step, 100 * record.best_score, color=plots.colour(1), zorder=5, **STAR
-            )
+            best = (record.best_step, 100 * record.best_score)
+            panels[1].scatter(*best, color=plots.colour(1), zorder=5, **STAR)
         panels[1].set_ylabel(f"{_dev_name(record)} x100")
         if (n_pairs := record.data.get("n_dev_pairs")) is not None:
             plots.show_noise(panels[1], [score for _, score in scored], n_pairs)
@@ -149,12 +148,8 @@ def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
             "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
         )
         return []
-    own = SpaceOptions(
-        **{name: getattr(options, name) for name in LoadOptions.__dataclass_fields__},
-        model=[str(run)],
-        data_dir=options.data_dir,
-        pair_file=options.pair_file,
-    )
+    shared = (*LoadOptions.__dataclass_fields__, "data_dir", "pair_file")
+    own = SpaceOptions(**{name: getattr(options, name) for name in shared} | {"model": [str(run)]})
     baseline = options.baseline or record.model
     label = Path(baseline).resolve().name if Path(baseline).exists() else baseline
     label += "" if options.baseline else " (start)"
@@ -190,11 +185,9 @@ def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
 def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
     pairs = spaces[0].data.pairs
     rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
-    corpus = NumberedTexts.numbered(list(rows))
-    indexes = []
-    for space in spaces:
-        vectors = space.vectors[list(rows.values())]
-        indexes.append((space.encoder, SearchIndex.build(vectors, corpus.sentences)))
+    corpus, chosen = NumberedTexts.numbered(list(rows)), list(rows.values())
+    build = partial(SearchIndex.build, sentences=corpus.sentences)
+    indexes = [(space.encoder, build(space.vectors[chosen])) for space in spaces]
     search = CorpusSearch(RetrievalOptions(top_k=3), corpus, indexes)
     return retrieval_analysis(search, sample_texts(corpus, options.queries, seed=42))
 
@@ -207,10 +200,10 @@ def _record_analysis(record: RunRecord) -> Analysis:
         Report(title, shown, [{"name": name, "value": value} for name, value in facts.items()])
         for title, facts in parts.items()
     ]
-    text = (
-        f"Started {record.started}, finished {record.finished}; weights {str(record.model_digest)[:12]}. The same "
-        "run again: simcse train --config RUN/config.yaml -o NEW_RUN"
-    )
     return Analysis(
-        "Settings and data", text, tables=tables, folded="all settings, digests of the data, versions"
+        "Settings and data",
+        f"Started {record.started}, finished {record.finished}; weights {str(record.model_digest)[:12]}. The same "
+        "run again: simcse train --config RUN/config.yaml -o NEW_RUN",
+        tables=tables,
+        folded="all settings, digests of the data, versions",
     )

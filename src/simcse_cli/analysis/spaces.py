@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +29,12 @@ from simcse_cli.settings.choices import STS_TASKS
 from simcse_cli.settings.config import LoadOptions
 from simcse_cli.settings.declare import refuse_unused, settings_of
 
-SPLITS = ("train", "dev", "test", "all")
-
 
 @dataclass(frozen=True)
 class NamedEncoder:
-    """A model, or a file of vectors, under the name it has in tables.
+    """A model, or a file of vectors (with ``pooler`` None), under the name it has in tables.
 
-    ``pooler`` is None for a file; ``group`` is the common name of several seeds; ``suffix`` names the post-processing.
+    ``group`` is the common name of several seeds; ``suffix`` names the post-processing.
     """
 
     label: str
@@ -59,10 +57,7 @@ class NamedEncoder:
 def load_encoders(
     options: SpaceOptions, labels: Sequence[str] | None, pairs: StsSubset, progress: Progress
 ) -> Iterator[NamedEncoder]:
-    """Yield the models, then the files of vectors, post-processed as asked, each opened when its turn comes.
-
-    ``--fit target`` fits on ``pairs``.
-    """
+    """Yield the models, then the files of vectors, post-processed as asked, each opened when its turn comes."""
     sources = [*(options.model or []), *map(str, options.embeddings or [])]
     if not sources:
         raise UsageError("need a model, or --embeddings with --sentences", option="--model")
@@ -89,10 +84,8 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
     """Return how each source is opened, as `simcse eval` would open it."""
     names = options.postprocess or ["none"]
     if len(names) not in (1, len(sources)):
-        raise UsageError(
-            f"{len(names)} for {len(sources)} models, need one for all or one for each",
-            option="--postprocess",
-        )
+        what = f"{len(names)} for {len(sources)} models, need one for all or one for each"
+        raise UsageError(what, option="--postprocess")
     if options.embeddings and options.sentences is None:
         raise UsageError("needed with --embeddings: line i is the sentence of row i", option="--sentences")
     if not options.model:
@@ -100,18 +93,14 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
         refuse_unused(options, unused, "has no use with --embeddings, which need no model")
     common = {name: getattr(options, name) for name in settings_of(LoadOptions) | settings_of(FitOptions)}
     n_models = len(options.model or [])
-    return [
-        EncoderOptions(
-            **common,
-            model=source,
-            embeddings=Path(source) if number >= n_models else None,
-            sentences=options.sentences if number >= n_models else None,
-            postprocess=None if name == "none" else name,
-        )
-        for number, (source, name) in enumerate(
-            zip(sources, names * (len(sources) // len(names)), strict=True)
-        )
-    ]
+    chosen = []
+    for number, source in enumerate(sources):
+        name = names[number % len(names)]
+        own = EncoderOptions(**common, model=source, postprocess=None if name == "none" else name)
+        if number >= n_models:
+            own = replace(own, embeddings=Path(source), sentences=options.sentences)
+        chosen.append(own)
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -125,8 +114,8 @@ class PairSet:
 
 def read_pair_set(options: SpaceOptions) -> PairSet:
     """Return the pairs of a file, or of STS-B: 8,628 pairs, 17,256 sentences in all of the full data."""
-    if options.split not in SPLITS:
-        raise UsageError(f"{options.split!r}; need one of {', '.join(SPLITS)}", option="--split")
+    if options.split not in get_args(Split):
+        raise UsageError(f"{options.split!r}; need one of {', '.join(get_args(Split))}", option="--split")
     if options.pair_file is not None:
         if options.fit != "nli":
             refuse_unused(options, ["data_dir"], "has no use with --pair-file and without --fit nli")
@@ -194,10 +183,9 @@ def encode_pairs(
 
 
 def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
-    """Return the mean score of an encoder over the seven STS tasks, from results of `simcse eval sts`.
+    """Return the mean score of an encoder over the seven STS tasks, from results given or in its run folder.
 
-    The results in its run folder are searched too. A result belongs to an encoder by digest or, if each task has a
-    post-processor of its own, by name. None without a result that has all tasks.
+    A result belongs to an encoder by digest or, if each task has a post-processor of its own, by name.
     """
     folder = Path(encoder.source)
     for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):

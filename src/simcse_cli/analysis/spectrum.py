@@ -1,17 +1,16 @@
 """`analyze spectrum`: singular values, effective rank and isotropy of an embedding space."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from itertools import count
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation.alignment import FloatMatrix
+from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
@@ -30,12 +29,12 @@ class Spectrum:
 
     effective_rank: float
     isotropy: float
-    singular_values: NDArray[np.float64]
+    singular_values: Floats
 
     @property
-    def relative(self) -> NDArray[np.float64]:
+    def relative(self) -> Floats:
         """Singular values divided by the largest: 1 first, then falling to 0 at the latest."""
-        relative: NDArray[np.float64] = self.singular_values / self.singular_values[0]
+        relative: Floats = self.singular_values / self.singular_values[0]
         return relative
 
 
@@ -83,13 +82,8 @@ def negatives_bound(
         peaks = products.max(axis=1, keepdims=True)
         sums = np.exp(products - peaks).sum(axis=1, dtype=np.float64)
         logs += float((np.log(sums / n_rows) + peaks[:, 0]).sum())
-    return NegativesBound(
-        gram_sum,
-        float(singular_values(rows)[0] ** 2),
-        smallest,
-        logs / n_rows,
-        gram_sum / (temperature * n_rows**2),
-    )
+    largest, bound = float(singular_values(rows)[0] ** 2), gram_sum / (temperature * n_rows**2)
+    return NegativesBound(gram_sum, largest, smallest, logs / n_rows, bound)
 
 
 @lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
@@ -104,15 +98,13 @@ def spectrum_of(space: EmbeddingSpace) -> Spectrum:
     return describe_spectrum(vectors, normalize=not space.raw, center=space.center)
 
 
-def prepare_rows(
-    vectors: FloatMatrix, *, normalize: bool = True, center: bool = False
-) -> NDArray[np.float64]:
+def prepare_rows(vectors: FloatMatrix, *, normalize: bool = True, center: bool = False) -> Floats:
     """Return ``vectors`` in float64, scaled to unit rows and then centred as asked."""
     rows = unit_rows(vectors, np.float64) if normalize else vectors.astype(np.float64)
     return rows - rows.mean(axis=0) if center else rows
 
 
-def singular_values(vectors: FloatMatrix) -> NDArray[np.float64]:
+def singular_values(vectors: FloatMatrix) -> Floats:
     """Return the ``min(N, D)`` singular values, largest first.
 
     Taken from the R factor of a QR decomposition, which has the same singular values, so that the cost is
@@ -122,11 +114,11 @@ def singular_values(vectors: FloatMatrix) -> NDArray[np.float64]:
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
     triangle = np.linalg.qr(vectors.astype(np.float64), mode="r")
-    values: NDArray[np.float64] = np.linalg.svd(triangle, compute_uv=False)
+    values: Floats = np.linalg.svd(triangle, compute_uv=False)
     return values
 
 
-def effective_rank(values: NDArray[np.float64]) -> float:
+def effective_rank(values: Floats) -> float:
     """Return the exponential of the entropy of the singular values taken as a distribution.
 
     Source: Roy and Vetterli 2007: ``exp(-sum p_i ln p_i)`` with ``p_i = s_i / sum of s``. Between 1 (one
@@ -156,9 +148,9 @@ def isotropy(vectors: FloatMatrix) -> float:
     return float(np.exp(log_partitions.min() - log_partitions.max()))
 
 
-def _log_sum_exp(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_sum_exp(columns: Floats) -> Floats:
     peaks = columns.max(axis=0)
-    sums: NDArray[np.float64] = np.log(np.exp(columns - peaks).sum(axis=0)) + peaks
+    sums: Floats = np.log(np.exp(columns - peaks).sum(axis=0)) + peaks
     return sums
 
 
@@ -200,12 +192,12 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         | {f"s{rank}": value for rank, value in enumerate(by_name[space.label].relative.tolist(), 1)}
         for space, row in zip(spaces, payload["models"], strict=True)
     ]
-    bound_keys = ("gram_sum", "largest_eigenvalue", "smallest_element", "negatives_term", "bound")
+    bound_shown = columns("label", *(each.name for each in fields(NegativesBound)), label="model")
     value_rows = [
         {"model": name, "rank": rank, "singular_value": value, "relative": relative}
         for name, each in by_name.items()
-        for rank, value, relative in zip(
-            count(1), each.singular_values.tolist(), each.relative.tolist(), strict=False
+        for rank, (value, relative) in enumerate(
+            zip(each.singular_values.tolist(), each.relative.tolist(), strict=True), start=1
         )
     ]
     return Analysis(
@@ -215,18 +207,11 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         caption=f"One curve per model; the horizontal axis is logarithmic. Data: {data.name}.",
         tables=[
             Report(f"Singular values on {data.name}, {rows}, {centred}", shown, summaries),
-            Report(
-                "Negatives of the loss (Eqs. 6 and 7)",
-                columns("label", *bound_keys, label="model"),
-                payload["models"],
-                [BOUND_NOTE],
-            ),
+            Report("Negatives of the loss (Eqs. 6 and 7)", bound_shown, payload["models"], [BOUND_NOTE]),
         ],
         payload=payload,
         figure=lambda: spectrum_figure(by_name),
         # The largest value is left out of the scale.
         terminal_plot=lambda: plots.bar_lines({name: each.relative[1:] for name, each in by_name.items()}),
-        series=[
-            Report("Singular values", columns("model", "rank", "singular_value", "relative"), value_rows)
-        ],
+        series=[Report("Singular values", columns(*value_rows[0]), value_rows)],
     )

@@ -1,6 +1,7 @@
 """`analyze trace`: the path of a training run through alignment and uniformity, from its ``metrics.jsonl``."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,9 @@ class Trace:
 
 
 def read_trace(run: Path | str, name: str) -> Trace:
-    """Return the steps of a run at which alignment and uniformity were measured.
+    """Return the steps of a run (folder or ``metrics.jsonl``) at which alignment and uniformity were measured.
 
-    ``run`` is its folder or its ``metrics.jsonl``. A step logged twice (a resumed run repeats those after its
-    checkpoint) keeps its last measurement.
+    A step logged twice (a resumed run repeats those after its checkpoint) keeps its last measurement.
     """
     path = Path(run, "metrics.jsonl") if Path(run).is_dir() else Path(run)
     hint = "train with --eval-every N and --dev-file FILE or --dev-suite sts; each evaluation measures both"
@@ -66,13 +66,12 @@ def read_trace(run: Path | str, name: str) -> Trace:
             dev = np.nan if line.dev_score is None else line.dev_score
             by_step[line.step] = (line.alignment, line.uniformity, dev)
     if len(by_step) < 2:
-        raise DataError(
-            f"{path} measures alignment and uniformity at {len(by_step)} steps, need 2", hint=hint
-        )
+        what = f"{path} measures alignment and uniformity at {len(by_step)} steps, need 2"
+        raise DataError(what, hint=hint)
     steps = np.array(sorted(by_step), dtype=np.int64)
-    columns = np.array([by_step[step] for step in steps.tolist()]).T
+    alignment, uniformity, dev_score = np.array([by_step[step] for step in steps.tolist()]).T
     n_pairs = read_run_record(run).data.get("n_dev_pairs") if is_run(run) else None
-    return Trace(name, steps, columns[0], columns[1], columns[2], n_pairs)
+    return Trace(name, steps, alignment, uniformity, dev_score, n_pairs)
 
 
 @plots.house_style()
@@ -207,8 +206,6 @@ def trace_models(models: Sequence[tuple[str, str]], *, dev: bool = True) -> list
     traces = []
     for folder, name in models:
         if (Path(folder) / "metrics.jsonl").is_file():
-            try:
+            with suppress(DataError):  # a run that was not evaluated along the way has no path to show
                 traces.append(read_trace(folder, name))
-            except DataError:  # a run that was not evaluated along the way has no path to show
-                continue
     return [trace_analysis(traces, dev=dev)] if traces else []

@@ -47,10 +47,10 @@ def augment_file(
 ) -> None:
     """Write the pairs of all sentences in ``source``, with a manifest beside them.
 
-    ``source`` may be ``-`` for stdin. Without an output there is only the preview, which ``show`` takes.
-    ``make_augmenter`` is called when the output is known to be right: loading a model takes seconds.
+    Without an output there is only the preview, which ``show`` takes. ``make_augmenter`` is called when the output is
+    known to be right: loading a model takes seconds.
     """
-    output, steps = options.output or Path(STDIO), parse_steps(options)
+    output, steps, name = options.output or Path(STDIO), parse_steps(options), source_name(source)
     check_column(options.column, [source])
     with row_output(output, COLUMNS, inputs=[source], force=options.force) as writing:
         job = AugmentJob(make_augmenter(options), options.seed, options.copies, options.sides is Sides.BOTH)
@@ -66,34 +66,30 @@ def augment_file(
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = 1 if has_mlm else options.workers or cores
         counts = Counter[str]()
+        settings = {
+            "method": options.method if len(steps) > 1 else steps[0].method,
+            "rate": None if len(steps) > 1 else steps[0].rate,
+            **{own: getattr(options, own) for own in ("sides", "copies", "unit")},
+            "model": options.pinned_model,
+        }
 
         def manifest(complete: Path) -> dict[str, Any]:
+            told = {"sentences": counts["lines"]} | {key: counts[key] for key in ("blank", "unchanged")}
             return build_manifest(
                 "augment",
                 inputs=[source],
                 folder=complete.parent,
                 outputs=[(complete, counts["rows"])],
-                settings={
-                    "method": options.method if len(steps) > 1 else steps[0].method,
-                    "rate": None if len(steps) > 1 else steps[0].rate,
-                    **{name: getattr(options, name) for name in ("sides", "copies", "unit")},
-                    "model": options.pinned_model,
-                },
+                settings=settings,
                 seed=options.seed,
-                counts={
-                    "sentences": counts["lines"],
-                    "blank": counts["blank"],
-                    "unchanged": counts["unchanged"],
-                },
+                counts=told,
             )
 
         with open_rows(writing, COLUMNS, manifest) as write:
             counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
             if not counts["rows"]:
-                raise DataError(
-                    f"{source_name(source)} has no sentences, only {counts['blank']:,} blank lines"
-                )
-        _report(counts, source_name(source), writing.path, options.unit, progress)
+                raise DataError(f"{name} has no sentences, only {counts['blank']:,} blank lines")
+        _report(counts, name, writing.path, options.unit, progress)
         if str(writing.path) != STDIO:
             progress.detail(f"wrote {writing.record}")
 
@@ -161,14 +157,14 @@ def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:
 
 def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterator[_Result]:
     head = list(islice(chunks, _CHUNKS_WITHOUT_WORKERS))
+    chunks = chain(head, chunks)
     if workers < 2 or len(head) < _CHUNKS_WITHOUT_WORKERS:
-        for chunk in chain(head, chunks):
-            yield _augment_chunk(chunk, job)
+        yield from (_augment_chunk(chunk, job) for chunk in chunks)
         return
     with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
         waiting: deque[Future[_Result]] = deque()
         try:
-            for chunk in chain(head, chunks):
+            for chunk in chunks:
                 # Never more than a few chunks ahead, so that memory does not grow with the input.
                 if len(waiting) >= workers * _CHUNKS_PER_WORKER:
                     yield waiting.popleft().result()

@@ -1,7 +1,4 @@
-"""Make a callable from ``METHOD:RATE`` that augments sentences, in the same way for the same key.
-
-``docs/augmentation.md`` describes the methods with their sources.
-"""
+"""Make a callable from ``METHOD:RATE`` that augments sentences (``docs/augmentation.md``), alike for the same key."""
 
 import random
 import re
@@ -19,14 +16,8 @@ from simcse_cli.augment.words import join_units, split_units, split_words
 from simcse_cli.errors import ConfigError
 from simcse_cli.settings.choices import Augmentation, TextUnit
 
-DEFAULT_RATES = {
-    Augmentation.CROP: 0.1,
-    Augmentation.CROP_PREFIX_CHARS: 0.1,
-    Augmentation.DELETE: 0.1,
-    Augmentation.MLM: 0.15,
-    Augmentation.SHUFFLE: 0.1,
-    Augmentation.EDA: 0.1,
-}
+_TAKE_A_TENTH = ("crop", "crop-prefix-chars", "delete", "shuffle", "eda")
+DEFAULT_RATES = dict.fromkeys(map(Augmentation, _TAKE_A_TENTH), 0.1) | {Augmentation.MLM: 0.15}
 """``delete-one`` takes no rate; ``synonym`` without a rate replaces one word."""
 
 UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
@@ -46,9 +37,8 @@ _STEP_BITS = 192  # above those of every key, so that the steps of a combination
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
     """Return the key from which all that is random about one augmented sentence follows.
 
-    No two (seed, line, copy, side) share one, and neither the number of workers nor the batch matters. ``line`` is the
-    position in the input, below 2**64 (in training the number of the example drawn), ``copy`` is below 2**31, ``side``
-    is 0 for the positive and 1 for the anchor.
+    No two (seed, line, copy, side) share one. ``line`` is the position in the input, below 2**64 (in training the
+    number of the example drawn), ``copy`` is below 2**31, ``side`` is 0 for the positive and 1 for the anchor.
     """
     return (((seed << 64) | line) << 32) | (copy << 1) | side
 
@@ -58,23 +48,18 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
     if rate is None:
         return DEFAULT_RATES.get(method)
     if method is Augmentation.DELETE_ONE:
-        raise ConfigError(
-            f"{method} takes no rate, found {rate}", hint="use `delete` to drop a share of the words"
-        )
+        hint = "use `delete` to drop a share of the words"
+        raise ConfigError(f"{method} takes no rate, found {rate}", hint=hint)
     if not 0 < rate <= 1:
-        raise ConfigError(
-            f"rate {rate} of {method}: need a fraction above 0 and at most 1",
-            hint=f"for 10% write {method}:0.1",
-        )
+        what = f"rate {rate} of {method}: need a fraction above 0 and at most 1"
+        raise ConfigError(what, hint=f"for 10% write {method}:0.1")
     return rate
 
 
 def check_unit(method: Augmentation, unit: TextUnit) -> None:
     if unit is TextUnit.CHAR and method not in UNIT_OPERATORS:
-        raise ConfigError(
-            f"{method} works on whole words, found unit char",
-            hint=f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}",
-        )
+        what = f"{method} works on whole words, found unit char"
+        raise ConfigError(what, hint=f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}")
 
 
 def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
@@ -84,14 +69,11 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     except ValueError:
         known = ", ".join(Augmentation)
         raise ConfigError(f"unknown augmentation {name!r}", hint=f"choose one of: {known}") from None
-    if not number:
-        return method, check_rate(method, None)
     try:
-        rate = float(number)
+        rate = float(number) if number else None
     except ValueError:
-        raise ConfigError(
-            f"augmentation {text!r}: {number!r} is no number", hint=f"write {method}:0.1"
-        ) from None
+        what = f"augmentation {text!r}: {number!r} is no number"
+        raise ConfigError(what, hint=f"write {method}:0.1") from None
     return method, check_rate(method, rate)
 
 
@@ -103,10 +85,8 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
     """
     parts = _JOINT.split(options.method)
     if options.rate is not None and (len(parts) > 1 or ":" in options.method):
-        raise ConfigError(
-            f"--rate {options.rate} beside {options.method}: rates stand behind the methods there",
-            hint="write for example crop:0.1+mlm:0.15, and leave --rate out",
-        )
+        what = f"--rate {options.rate} beside {options.method}: rates stand behind the methods there"
+        raise ConfigError(what, hint="write for example crop:0.1+mlm:0.15, and leave --rate out")
     if options.revision is not None and options.model is None:
         raise ConfigError(f"--revision {options.revision}: of which model?", hint="name it with --model")
     steps = [_parse_step(part, options) for part in parts]
@@ -130,10 +110,8 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
     if method is Augmentation.MLM or (method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD):
         return replace(step, model=resource or options.pinned_model)
     if resource:
-        raise ConfigError(
-            f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder",
-            hint=f"write {plain}",
-        )
+        what = f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder"
+        raise ConfigError(what, hint=f"write {plain}")
     return step
 
 
@@ -145,10 +123,7 @@ class TextAugmenter(Protocol):
 
 @dataclass(frozen=True)
 class Augmenter:
-    """Applies an operator to single sentences; has no state between calls and can be sent to workers.
-
-    A text that is not empty never becomes empty, whatever the operator does.
-    """
+    """Applies an operator to single sentences, none of which becomes empty; it can be sent to workers."""
 
     operator: Callable[[str, random.Random], str]
 
@@ -199,23 +174,14 @@ def make_augmenter(
     if method is Augmentation.CROP_PREFIX_CHARS:
         return Augmenter(partial(_prefix_text, **settings))
     if method is Augmentation.MLM:
-        raise ConfigError(
-            f"{method} needs a masked language model and is no operator on words alone",
-            hint="load one with simcse_cli.augment.language_model.load_mlm_filler",
-        )
+        what = f"{method} needs a masked language model and is no operator on words alone"
+        raise ConfigError(what, hint="load one with simcse_cli.augment.language_model.load_mlm_filler")
     on_words = _synonym_text if method is Augmentation.SYNONYM else _eda_text
     return Augmenter(partial(on_words, wordnet=find_wordnet(wordnet_dir), **settings))
 
 
-def build_augmenter(
-    options: AugmentOptions, build_step: Callable[[AugmentOptions], TextAugmenter]
-) -> TextAugmenter:
-    """Return the augmenter of ``options.method``, each of its steps built from options of its own."""
-    return CombinedAugmenter([build_step(step) for step in parse_steps(options)])
-
-
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:
-    return build_augmenter(options, word_step)
+    return CombinedAugmenter(list(map(word_step, parse_steps(options))))
 
 
 def word_step(step: AugmentOptions) -> Augmenter:

@@ -40,16 +40,14 @@ _WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; W
 
 
 def model_augmenter(options: AugmentOptions, progress: Progress = SILENT) -> augmentations.TextAugmenter:
-    """Return the function that changes texts, of which a step may need a language model or its tokenizer."""
-    return augmentations.build_augmenter(options, partial(_model_step, progress=progress))
+    steps = augmentations.parse_steps(options)
+    return augmentations.CombinedAugmenter([_model_step(step, progress) for step in steps])
 
 
-def _model_step(step: AugmentOptions, *, progress: Progress) -> augmentations.TextAugmenter:
+def _model_step(step: AugmentOptions, progress: Progress) -> augmentations.TextAugmenter:
     if step.method == Augmentation.MLM:
-        device = resolve_device(step.device)
-        return load_mlm_filler(
-            step.model or augmentations.DEFAULT_MLM, rate=step.rate or 0.0, device=device, progress=progress
-        )
+        name, device = step.model or augmentations.DEFAULT_MLM, resolve_device(step.device)
+        return load_mlm_filler(name, rate=step.rate or 0.0, device=device, progress=progress)
     if step.model is not None:
         return make_subword_shuffler(resolve_model(step.model, progress), step.rate or 0.0)
     return augmentations.word_step(step)
@@ -95,9 +93,7 @@ class MlmFiller:
     """Fills in words by a ``transformers`` masked-LM in evaluation mode, with its fast tokenizer."""
 
     def __init__(self, model: Any, tokenizer: Any, *, rate: float) -> None:
-        self.rate = rate
-        self._model = model
-        self._tokenizer = tokenizer
+        self.rate, self._model, self._tokenizer = rate, model, tokenizer
         limit = getattr(model.config, "max_position_embeddings", _MAX_TOKENS) - 2  # RoBERTa reserves two
         self._max_length = min(_MAX_TOKENS, tokenizer.model_max_length, limit)
         tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
@@ -114,16 +110,15 @@ class MlmFiller:
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
         """Return the augmented ``texts``; which words are masked follows from each text's key alone.
 
-        Masked words beyond the model's maximum length are restored, and blank text is unchanged.
+        Masked words beyond the model's maximum length are restored.
         """
         mask_token = self._tokenizer.mask_token
         items = [
             mask_words(text, self.rate, random.Random(key), mask_token)
             for text, key in zip(texts, keys, strict=True)
         ]
-        encoding = self._tokenizer(
-            [item.text for item in items], truncation=True, max_length=self._max_length
-        )
+        masked = [item.text for item in items]
+        encoding = self._tokenizer(masked, truncation=True, max_length=self._max_length)
         words = [list(item.parts) for item in items]
         for batch in self._batches([len(row) for row in encoding["input_ids"]]):
             places = [
@@ -175,17 +170,11 @@ class MlmFiller:
 
 
 def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
-    """Return the text of each token that is a whole word, else the empty string.
-
-    Special tokens, punctuation, WordPiece continuations and parts of a character are no words.
-    """
-
-    def whole_word(token: str) -> str:
-        text: str = tokenizer.convert_tokens_to_string([token]).strip()
-        return text if token not in special and split_punctuation(text) == ("", text, "") else ""
-
+    """Return the text of each token that is a whole word, else the empty string, as for parts and punctuation."""
     special = set(tokenizer.all_special_tokens)
-    return [whole_word(token) for token in tokens]
+    text_of = tokenizer.convert_tokens_to_string
+    texts = ("" if token in special else text_of([token]).strip() for token in tokens)
+    return [text if split_punctuation(text) == ("", text, "") else "" for text in texts]
 
 
 def load_mlm_filler(

@@ -53,6 +53,5 @@ class AugmentOptions:
 
     @property
     def needs_model(self) -> bool:
-        """Whether a language model or its tokenizer is at work."""
         parts = self.method.lower().split("+")
         return self.model is not None or any(part.count(":") > 1 or "mlm" in part for part in parts)

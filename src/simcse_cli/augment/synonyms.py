@@ -100,8 +100,7 @@ def replace_with_synonyms(
 def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> list[str]:
     """Return other words that could replace ``words[position]``, with its form, case and punctuation.
 
-    Words of the closed classes, abbreviations in capitals and words without a letter have none. A synonym may be
-    an expression of several words.
+    Words of the closed classes, abbreviations in capitals and words without a letter have none.
     """
     parts = _WORD_PARTS.fullmatch(words[position])
     if parts is None or parts["core"].lower() in FUNCTION_WORDS:
@@ -119,9 +118,8 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
         for synonym in synset
         if synonym.lower() != reading.lemma
     )
-    cased = dict.fromkeys(
-        match_case(core, form) for form in forms if form is not None and form.lower() != core.lower()
-    )
+    others = (form for form in forms if form is not None and form.lower() != core.lower())
+    cased = dict.fromkeys(match_case(core, form) for form in others)
     return [parts["before"] + form + parts["after"] for form in cased]
 
 
@@ -143,7 +141,6 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
 
 
 def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
-    """Tell whether the word before speaks against the reading."""
     if previous in DETERMINERS:
         return pos is Pos.VERB
     if previous in PREPOSITIONS or previous in BE_AND_HAVE:
@@ -158,8 +155,7 @@ def _fitting_synsets(
 ) -> Sequence[tuple[str, ...]]:
     """Return the synsets that spell the lemma in the case of the text: ``China`` the state, ``china`` the porcelain.
 
-    A capital at the start of a sentence and text all in capitals say nothing. Lower-case text may also mean the
-    name where WordNet has nothing else.
+    A capital at the start of a sentence and text all in capitals say nothing.
     """
     synsets = wordnet.synsets(reading.lemma, reading.pos)
     if starts_sentence or _is_shouted(core):
@@ -257,9 +253,9 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
 
 def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
     adverb, ending = ("most", "est") if inflection is Inflection.SUPERLATIVE else ("more", "er")
-    irregular = [form for form in wordnet.irregular_forms(lemma, Pos.ADJECTIVE) if form.endswith(ending)]
-    if irregular:
-        return irregular[0]
+    for form in wordnet.irregular_forms(lemma, Pos.ADJECTIVE):
+        if form.endswith(ending):
+            return form
     is_long = len(_VOWEL_GROUP.findall(lemma.removesuffix("e"))) > 1
     if is_long or " " in lemma or lemma.endswith(("ing", "ed")):
         return f"{adverb} {lemma}"

@@ -21,7 +21,6 @@ class Change(NamedTuple):
 
 
 def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
-    """Return a text beside its changed version, with the edit distance and the number of words."""
     units = split_units(before, unit)
     distance, changes = word_changes(units, split_units(after, unit))
     separator = " " if unit is TextUnit.WORD else ""
@@ -36,8 +35,7 @@ def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
 def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[Change]]:
     """Return the word-level edit distance and the changes of one cheapest way from ``before`` to ``after``.
 
-    The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most the longer
-    length. Time and memory grow with the product of the lengths.
+    The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most the longer length.
     """
     costs = _cost_table(before, after)
     changes: list[Change] = []

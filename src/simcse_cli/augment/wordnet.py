@@ -29,8 +29,6 @@ _CACHED_WORDS = 1 << 16
 
 
 class Pos(StrEnum):
-    """Part of speech, by WordNet's letter."""
-
     NOUN = "n"
     VERB = "v"
     ADJECTIVE = "a"
@@ -72,13 +70,10 @@ class WordNet:
     def __reduce__(self) -> tuple[type["WordNet"], tuple[Path]]:
         return type(self), (self.directory,)
 
-    def all_synsets(self, word: str) -> list[tuple[str, ...]]:
-        return [
-            synset
-            for pos in Pos
-            for lemma in self.base_forms(word, pos)
-            for synset in self.synsets(lemma, pos)
-        ]
+    def all_synsets(self, word: str) -> Iterator[tuple[str, ...]]:
+        for pos in Pos:
+            for lemma in self.base_forms(word, pos):
+                yield from self.synsets(lemma, pos)
 
     def frequency(self, lemma: str, pos: Pos) -> int:
         """Return how often ``lemma`` occurs as ``pos`` in WordNet's sense-tagged texts; 0 if unknown."""
@@ -92,9 +87,8 @@ class WordNet:
 
         ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular); ``base_forms("dogs", Pos.NOUN)`` is dog.
         """
-        by_rule = (
-            word.removesuffix(end) + base for end, base in _DETACHMENT_RULES[pos] if word.endswith(end)
-        )
+        rules = _DETACHMENT_RULES[pos]
+        by_rule = (word.removesuffix(end) + base for end, base in rules if word.endswith(end))
         forms = [word, *self._exceptions[pos].get(word, by_rule)]
         return tuple(form for form in dict.fromkeys(forms) if form.replace(" ", "_") in self._index[pos])
 
@@ -127,14 +121,11 @@ class WordNet:
 
     @functools.cached_property
     def _index(self) -> dict[Pos, dict[str, str]]:
-        return {
-            pos: {
-                lemma: entry
-                for lemma, _, entry in (line.partition(" ") for line in self._lines(f"index.{ending}"))
-                if lemma  # the licence is indented
-            }
-            for pos, ending in _FILE_ENDING.items()
-        }
+        found: dict[Pos, dict[str, str]] = {}
+        for pos, ending in _FILE_ENDING.items():
+            lines = (line.partition(" ") for line in self._lines(f"index.{ending}"))
+            found[pos] = {lemma: entry for lemma, _, entry in lines if lemma}  # the licence is indented
+        return found
 
     @functools.cached_property
     def _data(self) -> dict[Pos, mmap.mmap]:
@@ -146,12 +137,11 @@ class WordNet:
 
     @functools.cached_property
     def _exceptions(self) -> dict[Pos, dict[str, tuple[str, ...]]]:
-        return {
-            pos: {
-                form: tuple(bases) for form, *bases in map(str.split, self._lines(f"{ending}.exc")) if bases
-            }
-            for pos, ending in _FILE_ENDING.items()
-        }
+        found: dict[Pos, dict[str, tuple[str, ...]]] = {}
+        for pos, ending in _FILE_ENDING.items():
+            lines = map(str.split, self._lines(f"{ending}.exc"))
+            found[pos] = {form: tuple(bases) for form, *bases in lines if bases}
+        return found
 
     @functools.cached_property
     def _irregular(self) -> dict[Pos, dict[str, tuple[str, ...]]]:
@@ -178,10 +168,9 @@ class WordNet:
 
 
 def find_wordnet(directory: Path | None = None) -> WordNet:
-    """Return the WordNet database in ``directory``, or the first one found where it usually is.
+    """Return the WordNet database in ``directory`` (or ``SIMCSE_WORDNET``), or the first one found where it usually is.
 
-    ``SIMCSE_WORDNET`` stands for a ``directory`` that is not given. Without both, looked at in turn:
-    ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the official folders,
+    Looked at in turn: ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the official folders,
     the data folders of NLTK, and installed Python packages that carry the files. Nothing is downloaded.
     """
     if directory is None and "SIMCSE_WORDNET" in os.environ:
@@ -195,9 +184,8 @@ def find_wordnet(directory: Path | None = None) -> WordNet:
     if not directory.is_dir():
         raise DataError(f"{directory} is not a folder, need one with the WordNet database", hint=INSTALL_HINT)
     missing = ", ".join(_missing_files(directory))
-    raise DataError(
-        f"{directory} is no complete WordNet database: {missing} missing or empty", hint=INSTALL_HINT
-    )
+    what = f"{directory} is no complete WordNet database: {missing} missing or empty"
+    raise DataError(what, hint=INSTALL_HINT)
 
 
 def _missing_files(directory: Path) -> list[str]:

@@ -40,7 +40,6 @@ def grapheme_starts(text: str) -> set[int]:
 
 
 def split_units(text: str, unit: TextUnit) -> list[str]:
-    """Return the words or graphemes of ``text``; none for blank text."""
     return split_words(text) if unit is TextUnit.WORD else split_graphemes(text)
 
 
@@ -49,10 +48,7 @@ def join_units(units: Iterable[str], unit: TextUnit) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Return whether ``text`` has six or more letters in a row of a script written without spaces.
-
-    Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan: there a "word" between spaces is a whole phrase.
-    """
+    """Return whether ``text`` has six or more letters in a row of a script in which a "word" is a whole phrase."""
     return not text.isascii() and _UNSPACED_RUN.search(text) is not None
 
 

@@ -125,23 +125,17 @@ def retrieval_command(
     simcse analyze search --index corpus.index --interactive
     simcse analyze search --model minilm --corpus captions.tsv --queries queries.tsv --qrels qrels.tsv
     """
-    from simcse_cli.analysis.retrieval import (
-        neighbour_tables,
-        open_search,
-        read_queries,
-        retrieval_analysis,
-        with_arguments,
-    )
+    from simcse_cli.analysis import retrieval
 
     shown.check()
-    console, options = get_console(), with_arguments(options, words or [])
-    search = open_search(options, shown, console, force=shown.force)
-    queries = read_queries(options, search.corpus)
+    console, options = get_console(), retrieval.with_arguments(options, words or [])
+    search = retrieval.open_search(options, shown, console, force=shown.force)
+    queries = retrieval.read_queries(options, search.corpus)
     if queries.sentences:
-        show_analysis(lambda _: retrieval_analysis(search, queries), shown)
+        show_analysis(lambda _: retrieval.retrieval_analysis(search, queries), shown)
     if options.interactive:
         while line := (console.ask("query (an empty line ends)> ") or "").strip():
-            console.emit(Outcome(neighbour_tables([line], search.neighbours([line])), {}))
+            console.emit(Outcome(retrieval.neighbour_tables([line], search.neighbours([line])), {}))
 
 
 @app.command("overlap")

@@ -47,12 +47,9 @@ def _set_loudness(param: typer.CallbackParam, value: bool) -> bool:
     return value
 
 
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", callback=_set_loudness, is_eager=True, help="Show errors only.")
-]
-VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", callback=_set_loudness, is_eager=True, help="Explain more.")
-]
+_LOUDNESS: dict[str, Any] = {"callback": _set_loudness, "is_eager": True}
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show errors only.", **_LOUDNESS)]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Explain more.", **_LOUDNESS)]
 
 
 def _root(
@@ -108,9 +105,7 @@ def _show_all(ctx: typer.Context, value: bool) -> None:
 def _common(
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", callback=_apply_config, is_eager=True, metavar="FILE", help="YAML file with settings."
-        ),
+        typer.Option(callback=_apply_config, is_eager=True, metavar="FILE", help="YAML file with settings."),
     ] = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
@@ -176,10 +171,8 @@ def _limit_of_the_system(error: Exception) -> SimcseError | None:
     """Return what to show for an error that any line of code may meet: too little memory, or too long a name."""
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         name = str(error.filename)
-        return SimcseError(
-            f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be",
-            hint="give a shorter one",
-        )
+        what = f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be"
+        return SimcseError(what, hint="give a shorter one")
     if is_out_of_memory(error):
         return SimcseError(
             f"there is not enough memory ({reason_of(error)})",

@@ -34,10 +34,9 @@ def table(incomplete: str) -> list[str]:
 
 def tasks(incomplete: str) -> list[str]:
     """Return the tasks typed so far, extended by each task that may come next."""
-    before, comma, last = incomplete.rpartition(",")
-    given = before.split(",")
-    names = _starting(last, (name for name in (*STS_TASKS, *TRANSFER_TASKS) if name not in given))
-    return [f"{before}{comma}{name}" for name in names]
+    before, comma, _ = incomplete.rpartition(",")
+    others = (name for name in (*STS_TASKS, *TRANSFER_TASKS) if name not in before.split(","))
+    return _starting(incomplete, (f"{before}{comma}{name}" for name in others))
 
 
 def run(incomplete: str) -> list[str]:

@@ -1,7 +1,6 @@
-"""The terminal: results go to stdout, progress and remarks to stderr.
+"""The terminal: results go to stdout, progress and remarks to stderr; only this module prints.
 
-A terminal gets live bars and drawn tables; anything else gets plain lines without colour (Rich honours
-``NO_COLOR``). Only this module prints; ``files`` opens ``-`` for data.
+A terminal gets live bars and drawn tables, anything else plain lines without colour (Rich honours ``NO_COLOR``).
 """
 
 import json
@@ -58,13 +57,11 @@ def _literal(text: str) -> str:
 class _PlainTask:
     """Without a terminal, a task logs one final line and, while it runs long, increasingly rare updates.
 
-    Their rate leaves out what was done first, which includes the start of libraries or the steps of an earlier run.
+    Their rate leaves out what was done first: the start of libraries, or the steps of an earlier run.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
-        self._console = console
-        self._description = description
-        self._total = total
+        self._console, self._description, self._total = console, description, total
         self._done = 0.0
         self._fields: dict[str, str] = {}
         self._started, self._interval = time.monotonic(), PLAIN_INTERVAL_S
@@ -121,28 +118,24 @@ class _LiveTask:
         self._bar, self._total = bar, total
         self.done = 0.0
         self._fields: dict[str, str] = {}
-        self._id = bar.add_task(_literal(description), total=None, values="")
+        self.id = bar.add_task(_literal(description), total=None, values="")
 
     def advance(self, amount: float = 1) -> None:
         self.done += amount
-        self._bar.update(self._id, advance=amount, total=self._total)
+        self._bar.update(self.id, advance=amount, total=self._total)
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         self._fields |= fields
         values = "  ".join(f"{name} [bold]{_literal(value)}[/]" for name, value in self._fields.items())
         self._total = self._total if total is None else total
-        self._bar.update(self._id, values=values)
-
-    def close(self) -> None:
-        self._bar.remove_task(self._id)
+        self._bar.update(self.id, values=values)
 
 
 class Console:
     """The terminal as the commands use it; implements the ``Progress`` protocol of the core."""
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
-        self.quiet = quiet
-        self.verbose = verbose
+        self.quiet, self.verbose = quiet, verbose
         self._bar: RichProgress | None = None
         self._warned: set[str] = set()
 
@@ -186,7 +179,6 @@ class Console:
             self._say(message, style="bold yellow", prefix="warning: ")
 
     def relay(self, text: str) -> None:
-        """Pass the stderr of another process on to ours, even when quiet."""
         sys.stderr.write(text)
 
     def error(self, error: SimcseError, *, as_json: bool = False) -> None:
@@ -199,7 +191,6 @@ class Console:
             self._say(error.hint, style="bold", prefix="   fix: ")
 
     def interrupted(self, notes: Sequence[str]) -> None:
-        """Report after Ctrl-C which work is kept and how to continue."""
         self.info("\n".join(["stopped", *notes]) if notes else "stopped; nothing was written")
 
     def next_step(self, *command: object) -> None:
@@ -221,7 +212,7 @@ class Console:
                 try:
                     yield live
                 finally:
-                    live.close()
+                    bar.remove_task(live.id)
             elapsed = time.monotonic() - started
             if is_outermost and elapsed >= 1:  # short tasks are not worth a line
                 self.info(_summary(description, live.done, elapsed))
@@ -280,7 +271,6 @@ class Console:
         return line.rstrip("\r\n") if line else None
 
     def show_help(self, page: HelpPage) -> None:
-        """Show a help page with bold headings, coloured options and commands, and dim defaults."""
         from rich.text import Text
 
         terminal = _terminal()
@@ -314,19 +304,13 @@ class Console:
             for n_before, block in enumerate(report.blocks(terminal.width)):
                 if n_before:
                     terminal.print()
-                table = Table(
-                    box=box.SIMPLE_HEAD,
-                    show_edge=False,
-                    pad_edge=False,
-                    padding=(0, 1, 0, 0),
-                    header_style="bold",
-                )
+                look: dict[str, Any] = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
+                table = Table(box=box.SIMPLE_HEAD, header_style="bold", **look)
                 for i, width in block:
                     column = report.columns[i]
                     justify: Any = "left" if column.kind == "text" else "right"
-                    table.add_column(
-                        Text(printable(column.heading)), justify=justify, width=width, overflow="fold"
-                    )
+                    heading = Text(printable(column.heading))
+                    table.add_column(heading, justify=justify, width=width, overflow="fold")
                 for row in cells:
                     table.add_row(*(Text(printable(row[i])) for i, _ in block))
                 terminal.print(table)
@@ -347,17 +331,18 @@ class Console:
             )
             text = printable("\n\n".join(lines)) + "\n"
             if to_stderr:
-                self._stderr().print(Text(text), soft_wrap=True, end="")
+                terminal.print(Text(text), soft_wrap=True, end="")
             else:
                 self.print_data(text)
             return
         label = TableColumn(max_width=14)
         table = Table(label, "original", "augmented", show_lines=True, header_style="bold", expand=True)
         for row in rows:
-            before = [
-                Text(printable(words), "red strike" if changed else "") for words, changed in row.before
-            ]
-            after = [Text(printable(words), "bold green" if changed else "") for words, changed in row.after]
+            sides = ((row.before, "red strike"), (row.after, "bold green"))
+            before, after = (
+                [Text(printable(words), style if changed else "") for words, changed in side]
+                for side, style in sides
+            )
             gap = Text(row.separator)
             table.add_row(Text(printable(row.label)), gap.join(before), gap.join(after))
         terminal.print(table)
@@ -370,13 +355,7 @@ class Console:
         output: Path | None = None,
         force: bool = False,
     ) -> None:
-        """Show results in the requested format.
-
-        ``output`` receives the same text, or the JSON object when the format is ``table``.
-
-        Raises:
-            OutputError: ``output`` exists without ``force`` or cannot be written.
-        """
+        """Show results; ``output`` receives the same text, or the JSON object when the format is ``table``."""
         if fmt in RENDERERS:
             text = "\n".join(RENDERERS[fmt](report) for report in found.reports)
         else:

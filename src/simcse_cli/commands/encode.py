@@ -8,6 +8,7 @@ import typer
 from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import takes
 from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.files.streams import STDIO
 from simcse_cli.settings.config import pinned
 
 app = typer.Typer()
@@ -41,18 +42,14 @@ def encode_command(
     """
     from simcse_cli.encoding.encode_file import encode_file
 
-    console, output = get_console(), options.output
+    console, output = get_console(), options.output or STDIO
     encode_file(source, options, write=console.print_data, progress=console)
+    ending = Path(output).suffix
     if options.index is not None:
         console.next_step("simcse", "analyze", "search", "--index", options.index, "--interactive")
-    elif options.shard is not None and output is not None and Path(output).suffix:
+    elif options.shard is not None and ending:
         console.next_step("simcse", "encode", "--merge", output)
-    elif (
-        output is not None
-        and Path(output).suffix in (".npy", ".npz", ".safetensors")
-        and source is not None
-        and Path(source).is_file()
-    ):
+    elif source is not None and Path(source).is_file() and ending in (".npy", ".npz", ".safetensors"):
         model = pinned(options.model, options.revision)
         column = () if options.column is None else ("--column", options.column)
         searched = (*column, "--model", model, "--embeddings", output, "--interactive")

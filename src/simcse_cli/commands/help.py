@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from textwrap import wrap
 from typing import Any
 
@@ -47,11 +48,8 @@ class HelpPage:
         for paragraph in self.paragraphs:
             yield from ("", *fit(paragraph, initial_indent="  ", subsequent_indent="  "))
         if self.examples:
-            yield from (
-                "",
-                "Examples",
-                *(line for each in self.examples for line in _shell_lines(each, width)),
-            )
+            yield from ("", "Examples")
+            yield from chain.from_iterable(_shell_lines(each, width) for each in self.examples)
         for section in self.sections:
             yield from ("", section.title)
             longest = max((len(names) for names, _ in section.rows), default=0)

@@ -44,12 +44,9 @@ class OutputOptions:
 def takes(
     parameter: str, group: type, *, given_only: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace a parameter of a command by one option for each setting of a dataclass.
+    """Replace a parameter of a command by one option for each setting of a dataclass, of which it receives an object.
 
-    Args:
-        parameter: name of the parameter, which receives an object of the dataclass.
-        group: a dataclass whose fields are settings.
-        given_only: pass a mapping of the settings that were given instead, so that other sources can set defaults.
+    With ``given_only`` it receives a mapping of the settings that were given, so that other sources can set defaults.
     """
     options = _options(group, given_only=given_only)
 
@@ -70,9 +67,8 @@ def takes(
             command(**{parameter: given if given_only else group(**taken)}, **values)
 
         with_options.declared, with_options.is_inner = declared, False  # type: ignore[attr-defined]
-        with_options.main_options = getattr(command, "main_options", frozenset()) | {  # type: ignore[attr-defined]
-            name for name, (_, details) in settings_of(group).items() if details.main
-        }
+        own_main = {name for name, (_, details) in settings_of(group).items() if details.main}
+        with_options.main_options = getattr(command, "main_options", frozenset()) | own_main  # type: ignore[attr-defined]
         del with_options.__wrapped__  # through it Typer would see the signature without the options
         keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in shown]
         with_options.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
@@ -108,12 +104,9 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
     else:
         details |= {"envvar": own.env, "min": own.min, "max": own.max}
     flags = own.flags or ("--" + field.name.replace("_", "-"),)
-    return inspect.Parameter(
-        field.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[hint, typer.Option(*flags, **details)],
-    )
+    annotation = Annotated[hint, typer.Option(*flags, **details)]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(field.name, kind, default=default, annotation=annotation)
 
 
 def value_name(name: str, hint: Any) -> str | None:

@@ -1,7 +1,6 @@
 """`simcse prepare`: one sub-command for each kind of training file, and checks of data."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +19,7 @@ from simcse_cli.prepare.options import (
     PairOptions,
     RowOptions,
     SentenceOptions,
+    SentevalOptions,
 )
 from simcse_cli.settings.config import pinned
 
@@ -125,7 +125,7 @@ def _write(prepare: Callable[..., None], inputs: Sequence[str], options: RowOpti
     from simcse_cli.prepare.rows import RowWriter
 
     count_tokens = _token_counter(options.tokenizer)
-    prepare(inputs, options, RowWriter(options, get_console(), count_tokens=count_tokens))
+    prepare(inputs, options, RowWriter(options, get_console(), count_tokens))
 
 
 def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | None:
@@ -144,44 +144,22 @@ def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | 
 
 
 @app.command("senteval")
+@takes("options", SentevalOptions)
 @takes("outputs", OutputOptions)
-def senteval_command(
-    *,
-    data_dir: Annotated[
-        Path,
-        typer.Option(
-            "--data-dir",
-            envvar="SIMCSE_DATA",
-            metavar="FOLDER",
-            help="SentEval folder (it holds `downstream/`).",
-        ),
-    ],
-    tasks: Annotated[
-        str | None,
-        typer.Option(
-            "--tasks", metavar="TEXT", help="Check only the files of these tasks, for example STS12,MR."
-        ),
-    ] = None,
-    content: Annotated[bool, typer.Option(help="Compare contents too, not only line counts.")] = True,
-    outputs: OutputOptions,
-) -> None:
+def senteval_command(options: SentevalOptions, outputs: OutputOptions) -> None:
     """Check a SentEval folder file by file: what is missing, cut or changed, and where to get it.
 
     Exit code 1 when anything differs from the published folder.
 
     simcse prepare senteval --data-dir senteval
     """
-    from simcse_cli.prepare.senteval import (
-        check_senteval,
-        check_task_names,
-        require_published,
-        senteval_outcome,
-    )
+    from simcse_cli.prepare import senteval
 
-    names = None if tasks is None else check_task_names(tasks)
-    checks = check_senteval(data_dir, tasks=names, content=content, progress=get_console())
-    outputs.show(senteval_outcome(data_dir, checks))
-    require_published(data_dir, checks)
+    names = None if options.tasks is None else senteval.check_task_names(options.tasks)
+    console = get_console()
+    checks = senteval.check_senteval(options.data_dir, tasks=names, content=options.content, progress=console)
+    outputs.show(senteval.senteval_outcome(options.data_dir, checks))
+    senteval.require_published(options.data_dir, checks)
 
 
 @app.command("lint")
@@ -203,7 +181,7 @@ def lint_command(
     from simcse_cli.prepare.lint import faults, lint_files, lint_outcome, list_findings
 
     count_tokens = _token_counter(options.tokenizer)
-    linter = lint_files(inputs, options, count_tokens=count_tokens, progress=get_console())
+    linter = lint_files(inputs, options, count_tokens, get_console())
     outputs.show(lint_outcome(inputs, linter))
     if options.strict and (findings := faults(linter.findings())):
         raise DataError(f"lint found {list_findings(findings)}", hint="mend the input, or leave out --strict")

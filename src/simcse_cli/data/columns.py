@@ -42,7 +42,7 @@ class Record(dict[str, V], Generic[V]):
     """The columns of a row by name, and the place of the row: file and line.
 
     For CSV, where a quoted cell may span lines, the line is the last one of the row; for parquet and Hub datasets it is
-    the row, from 1. Asking for a column that the row does not have, possible in JSON Lines, raises DataError.
+    the row, from 1. A column that the row does not have, possible in JSON Lines, is a DataError.
 
     Attributes:
         head: a function that returns the first rows of the table, if they can be read again.
@@ -67,10 +67,8 @@ class Record(dict[str, V], Generic[V]):
         return f"{self._table}, line {self._number}"
 
     def __missing__(self, column: str) -> V:
-        raise DataError(
-            f"{self.place}: no column {column}; there are {', '.join(self)}",
-            hint="give every row the columns of the first",
-        )
+        what = f"{self.place}: no column {column}; there are {', '.join(self)}"
+        raise DataError(what, hint="give every row the columns of the first")
 
 
 def find_column(record: Mapping[str, Any], column: str) -> str | None:
@@ -98,10 +96,7 @@ def column_name(text: str) -> str:
 
 
 def parse_columns(text: str | None, roles: Sequence[str], option: str = "--columns") -> dict[str, str]:
-    """Parse ``anchor=Question,positive=Answer`` into a mapping from role to column; empty for None.
-
-    Names without a role are assigned to the roles in order, so ``Question,Answer`` means the same for a pair.
-    """
+    """Parse ``anchor=Question,positive=Answer``, or ``Question,Answer`` in the order of the roles; empty for None."""
     try:
         parts = [] if text is None else [part.strip() for part in next(csv.reader([text]), [])]
     except csv.Error:  # a line end without quotes
@@ -116,10 +111,8 @@ def parse_columns(text: str | None, roles: Sequence[str], option: str = "--colum
         if role not in roles or not name:
             wanted = ",".join(f"{each}=NAME" for each in roles)
             near = get_close_matches(role, roles, n=1)
-            what = (
-                f"{part!r}; did you mean {near[0]}={name or 'NAME'}?" if near else f"{part!r}; need {wanted}"
-            )
-            raise UsageError(what, option=option)
+            what = f"did you mean {near[0]}={name or 'NAME'}?" if near else f"need {wanted}"
+            raise UsageError(f"{part!r}; {what}", option=option)
         found[role] = name
     return found
 
@@ -146,11 +139,7 @@ def resolve_columns(
 
 
 def columns_hint(
-    record: Mapping[str, Any],
-    columns: Sequence[str],
-    option: str = "--columns",
-    *,
-    is_optional: bool = False,
+    record: Mapping[str, Any], columns: Sequence[str], option: str = "--columns", *, is_optional: bool = False
 ) -> str:
     """Return a hint with an option that assigns the columns of a table; a positive may be optional."""
     chosen = suggest_columns(record, columns)
@@ -181,17 +170,13 @@ def suggest_columns(record: Mapping[str, Any], columns: Sequence[str]) -> dict[s
             chosen[column] = ""
     free = [name for name in record if name not in chosen.values()]
     values = {name: [_shown(row[name]) for row in rows if row.get(name)] for name in free}
-    length = {
-        name: sum(map(len, values[name])) / len(values[name])
-        for name in free
-        if is_text_column(name, values[name])
-    }
+    texts = {name: own for name, own in values.items() if is_text_column(name, own)}
+    length = {name: sum(map(len, own)) / len(own) for name, own in texts.items()}
     wanted = [column for column, name in chosen.items() if not name and column not in ("score", "label")]
     longest = sorted(length, key=lambda name: length[name], reverse=True)[: len(wanted)]
     chosen.update(zip(wanted, sorted(longest, key=free.index), strict=False))
-    others = [
-        name for name in reversed(free) if values[name] and name not in length and not _ID_NAME.search(name)
-    ]
+    others = [each for each in reversed(free) if values[each] and each not in length]
+    others = [name for name in others if not _ID_NAME.search(name)]
     numbers = [name for name in others if all(map(is_number, values[name]))]
     for column, fitting, repeats in (("score", numbers, 0), ("label", others, 1)):
         if chosen.get(column) == "":

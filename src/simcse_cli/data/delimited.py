@@ -21,12 +21,9 @@ STSB_COLUMNS = ("genre", "file", "year", "id", "score", "sentence1", "sentence2"
 """Columns of SentEval's ``sts-train.csv``, ``sts-dev.csv`` and ``sts-test.csv``: tab-separated, without a header."""
 
 # A first row with one of these names is a header.
-_HEADER_NAMES = frozenset(
-    (
-        *COLUMN_ALIASES,
-        *(name for names in COLUMN_ALIASES.values() for name in names),
-        *("id", "image_id", "image", "sku", "title", "subject", "body", "description", "comment", "message"),
-    )
+_HEADER_NAMES = frozenset(COLUMN_ALIASES).union(
+    ("id", "image_id", "image", "sku", "title", "subject", "body", "description", "comment", "message"),
+    *COLUMN_ALIASES.values(),
 )
 SEPARATORS = ",;\t|"
 _SNIFFED_ROWS = 20
@@ -46,8 +43,7 @@ def table_rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield ``(line number, columns by name)`` for each row of a table called ``source``.
 
-    The table has one of the ``separators``. ``names`` gives the columns of a table known to have no header;
-    ``header`` tells whether there is one, or is None to decide by the first rows.
+    ``names`` gives the columns of a table known to have no header; ``header`` is None to decide by the first rows.
     """
     head = list(islice(lines, _SNIFFED_ROWS))
     lines = chain(head, lines)
@@ -96,14 +92,9 @@ def is_table(lines: Iterable[str]) -> bool:
 
 
 def _fit(head: Sequence[str], separator: str) -> tuple[bool, int]:
-    """Return whether a separator gives usual names in the header, and rows of equal width, best with tabs.
-
-    A single row counts as a table if it has a tab, which plain text does not have.
-    """
+    """Return whether a separator gives usual names in the header, and rows of equal width, best with tabs."""
     rows: list[list[str]] = []
-    with suppress(
-        csv.Error
-    ):  # a row that ends after the sample, or a broken one, which is reported on reading
+    with suppress(csv.Error):  # a row ends after the sample, or is broken, which is reported on reading
         rows += csv.reader(head, delimiter=separator, strict=separator != "\t")
     rows = [row for row in rows if row]
     widths = {len(row) for row in rows}
@@ -164,29 +155,22 @@ def named_cells(
         if not head:
             return
         (number, first), *others = head
-        if header is None and (
-            len(first) > len(POSITIONAL) or _looks_like_header([cells for _, cells in head])
-        ):
-            header = True
-        if header:
+        is_wide = len(first) > len(POSITIONAL)
+        if header or (header is None and (is_wide or _looks_like_header([cells for _, cells in head]))):
             names, head = _header_names(first, f"{source}, line {number}"), others
         else:
             numbers = tuple(str(n) for n in range(1, len(first) + 1))
             names = numbers if header is False else POSITIONAL[: len(first)]
         rows = chain(head, rows)
     for number, cells in rows:
-        missing = names[len(cells) :]
-        if (
-            len(cells) != len(names)
-            and not any(cells[len(names) :])
-            and all(map(_UNNAMED.fullmatch, missing))
-        ):
-            cells = [*cells[: len(names)], *("" for _ in missing)]  # spreadsheets cut and add empty cells
         if len(cells) != len(names):
-            raise DataError(
-                f"{source}, line {number}: {len(cells)} columns, need {len(names)} ({', '.join(names)})",
-                hint="quote cells that hold the separator; name a file with one sentence per line .txt",
-            )
+            missing = names[len(cells) :]
+            if any(cells[len(names) :]) or not all(map(_UNNAMED.fullmatch, missing)):
+                raise DataError(
+                    f"{source}, line {number}: {len(cells)} columns, need {len(names)} ({', '.join(names)})",
+                    hint="quote cells that hold the separator; name a file with one sentence per line .txt",
+                )
+            cells = [*cells[: len(names)], *("" for _ in missing)]  # spreadsheets cut and add empty cells
         yield number, dict(zip(names, cells, strict=True))
 
 

@@ -1,6 +1,6 @@
-"""The generated corpus, with every kind of file the toolkit reads: `simcse prepare demo`.
+"""The generated corpus, with every kind of file the toolkit reads, which commands without input files use.
 
-Commands without input files use it. No sentence occurs twice, so the scored pairs contain no training sentence.
+No sentence occurs twice, so the scored pairs contain no training sentence.
 """
 
 import csv
@@ -105,10 +105,9 @@ def build_demo_corpus(sizes: demo_grammar.DemoSizes, *, seed: int) -> DemoCorpus
 
 
 def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) -> dict[Path, int]:
-    """Write the corpus below ``folder`` and return the files written with their row counts.
+    """Write the corpus below ``folder`` and return the files with their row counts; right ones are kept.
 
-    Files that already have the right content, for example after a kill, are kept. Without ``force``, nothing is
-    written if another file has one of the names.
+    Without ``force``, nothing is written if another file has one of the names.
     """
     files = {folder / name: text_and_count for name, text_and_count in corpus_files(corpus).items()}
     missing = {
@@ -177,10 +176,9 @@ class _Generator:
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
         """Yield pairs with their score, changing 0 to 5 parts of the scene, each number equally often."""
         for index in range(count):
-            scene = demo_grammar.draw_scene(self._rng)
-            other = demo_grammar.vary(
-                scene, self._rng.sample(demo_grammar.PARTS, index % (len(demo_grammar.PARTS) + 1)), self._rng
-            )
+            scene, parts = demo_grammar.draw_scene(self._rng), demo_grammar.PARTS
+            changed = self._rng.sample(parts, index % (len(parts) + 1))
+            other = demo_grammar.vary(scene, changed, self._rng)
             yield demo_grammar.similarity(scene, other), self._say(scene), self._say(other)
 
     def inference(self, count: int) -> Iterator[tuple[str, str, str, str]]:

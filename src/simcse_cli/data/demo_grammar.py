@@ -52,10 +52,7 @@ def draw_scene(rng: Random) -> Scene:
 
 
 def vary(scene: Scene, parts: list[str], rng: Random) -> Scene:
-    """Return the scene with each of ``parts`` changed.
-
-    If a new action does not go with the thing, the thing changes too.
-    """
+    """Return the scene with each of ``parts`` changed, and the thing too where a new action does not go with it."""
     changes = {
         part: _another(grammar()[part], getattr(scene, part), rng)
         for part in ("agent", "place", "time")
@@ -77,19 +74,13 @@ def _another(choices: Iterable[str], current: str | None, rng: Random) -> str:
 
 
 def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
-    """Return a sentence in which a source describes a scene or denies it.
-
-    Neither the source nor ``extra``, which is appended, is part of the scene.
-    """
+    """Return a sentence in which a source describes or denies a scene, of which neither it nor ``extra`` is a part."""
     agent, thing = rng.choice(grammar()["agent"][scene.agent]), rng.choice(grammar()["thing"][scene.thing])
     present, gerund, participle = rng.choice(grammar()["action"][scene.action]["verbs"])
     where = rng.choice(grammar()["place"][scene.place]) if scene.place else ""
     when = rng.choice(grammar()["time"][scene.time]) if scene.time else ""
     if negated:
-        patterns = [
-            f"{agent} is not {gerund} {thing} {where} {when}",
-            f"nobody is {gerund} {thing} {where}",
-        ]
+        patterns = [f"{agent} is not {gerund} {thing} {where} {when}", f"nobody is {gerund} {thing} {where}"]
     else:
         patterns = [
             f"{agent} is {gerund} {thing} {where} {when}",

@@ -21,6 +21,7 @@ from simcse_cli.files.streams import (
     file_system,
     is_remote,
     iter_lines,
+    remote_file,
     sha256_file,
 )
 from simcse_cli.settings.choices import TextPer
@@ -33,10 +34,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class FileSet:
-    """One input of one or more files; its rows are those of the files in the order of their names.
-
-    ``source`` is the input as the user gave it; ``-`` and ``hf://`` appear unchanged in ``files``.
-    """
+    """One input of one or more files, in the order of their names; ``source`` is the input as the user gave it."""
 
     source: str
     files: tuple[str, ...]
@@ -61,9 +59,9 @@ class FileSet:
         """Return the files of a path, folder, glob or address.
 
         For a folder these are the files at any depth whose ending is that of a known format, except for names that
-        start with ``.`` or ``_``, which readers of data sets skip. ``text_per`` is what is one text in a folder or glob
-        of text files, if that is known; ``again`` the option, if any, that needs to read the input more than once;
-        ``output`` the file to be written, which may not be in a folder that is read.
+        start with ``.`` or ``_``. ``text_per`` is what is one text in a folder or glob of text files, if that is known;
+        ``again`` the option, if any, that reads the input more than once; ``output`` the file to be written, which may
+        not be in a folder that is read.
         """
         files = _listed(source)
         names = (source,) if files is None else tuple(sorted(files))
@@ -141,10 +139,10 @@ class FileSet:
         return self._rows(read, start, stop)
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-        """Yield the values of another column in these rows."""
-        return self._rows(
-            lambda file, skipped: Table(file, columns=[column]).column(column, start=skipped), start, stop
-        )
+        def read(file: str, skipped: int) -> Iterator[Any]:
+            return Table(file, columns=[column]).column(column, start=skipped)
+
+        return self._rows(read, start, stop)
 
     def within(self, start: int, stop: int) -> dict[str, int]:
         found, first = {}, 0
@@ -207,18 +205,14 @@ def _listed_remotely(source: str) -> list[str] | None:
 
 
 def _is_data(name: PurePath) -> bool:
-    """Tell from its relative path whether a file in a folder belongs to a data set."""
     is_hidden = any(part.startswith((".", "_")) for part in name.parts)
-    return not is_hidden and (
-        guess_format(str(name)) is not FileFormat.TEXT or name.name.endswith(_TEXT_ENDINGS)
-    )
+    is_table = guess_format(str(name)) is not FileFormat.TEXT
+    return not is_hidden and (is_table or name.name.endswith(_TEXT_ENDINGS))
 
 
 def _state(file: str) -> str:
     """Return a fingerprint of a file: its SHA-256, or the size and time of a remote one."""
     if not is_remote(file):
         return sha256_file(file)
-    system, path = file_system(file)
-    with foreign_format(file, "a file that can be reached"):
-        seen = system.get_file_info(path)
+    seen = remote_file(file)
     return f"{seen.size} {seen.mtime_ns}"

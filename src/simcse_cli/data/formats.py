@@ -47,10 +47,9 @@ _HUB_HINT = (
 
 @dataclass(frozen=True)
 class Layout:
-    """Facts about a table that are known before it is read.
+    """Facts about a table that are known before it is read: ``names`` of columns, and whether there is a ``header``.
 
-    ``header`` tells whether a CSV or TSV file has one; by default the first row is a header if it holds a usual column
-    name or looks like names. Without a header, columns are called by ``names``, or by numbers from 1.
+    By default the first row is a header if it holds a usual column name or looks like names.
     """
 
     encoding: str = "utf-8"
@@ -77,9 +76,8 @@ def source_name(source: InputPath) -> str:
 
 
 def _text_rows(source: InputPath, layout: Layout) -> NumberedRows:
-    return (
-        (n, {POSITIONAL[0]: line}) for n, line in enumerate(iter_lines(source, encoding=layout.encoding), 1)
-    )
+    lines = iter_lines(source, encoding=layout.encoding)
+    return enumerate(({POSITIONAL[0]: line} for line in lines), start=1)
 
 
 def _delimited_rows(source: InputPath, layout: Layout, *, separators: str) -> NumberedRows:
@@ -88,25 +86,21 @@ def _delimited_rows(source: InputPath, layout: Layout, *, separators: str) -> Nu
 
 
 def _jsonl_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of JSON Lines, or of the array that a ``.json`` file holds, with nested values by path.
+    """Yield the objects of JSON Lines, or of the array in a ``.json`` file, with nested values by path.
 
     A list or string is a row without column names.
     """
     hint = "write one JSON object per line; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
-    values = _array_items(source) or iter_json_lines(
-        source, encoding=layout.encoding, lenient=True, hint=hint
-    )
-    for number, value in values:
+    how: dict[str, Any] = {"encoding": layout.encoding, "lenient": True, "hint": hint}
+    for number, value in _array_items(source) or iter_json_lines(source, **how):
         if isinstance(value, str):
             value = [value]
         if isinstance(value, list) and 1 <= len(value) <= len(POSITIONAL):
             value = dict(zip(POSITIONAL, value, strict=False))
         if not isinstance(value, dict) or not value:
             place = f"{source_name(source)}, line {number}"
-            raise DataError(
-                f"{place}: a JSON {type(value).__name__}, need an object with named columns",
-                hint='for example {"anchor": "...", "positive": "..."}',
-            )
+            what = f"{place}: a JSON {type(value).__name__}, need an object with named columns"
+            raise DataError(what, hint='for example {"anchor": "...", "positive": "..."}')
         is_nested = any(isinstance(each, dict) or _is_objects(each) for each in value.values())
         yield number, dict(_flat(value)) if is_nested else value
 
@@ -173,7 +167,6 @@ READERS: dict[FileFormat, Callable[[InputPath, Layout], NumberedRows]] = {
 
 
 def count_lines(source: InputPath) -> int:
-    """Return the number of lines of a plain text file, without decoding it."""
     n_ends, last = 0, b"\n"
     with open_input(source) as stream:
         if is_utf16(stream.read(2)):
@@ -188,16 +181,11 @@ def count_lines(source: InputPath) -> int:
 def _parquet_file(source: InputPath) -> Iterator[Any]:
     from pyarrow.parquet import ParquetFile  # takes half a second, and other formats do not need it
 
-    with (
-        open_input(source) as stream,
-        foreign_format(source, "a parquet file"),
-        ParquetFile(stream) as table,
-    ):
+    with open_input(source) as stream, foreign_format(source, "a parquet file"), ParquetFile(stream) as table:
         yield table
 
 
 def parquet_shape(source: InputPath) -> tuple[int, list[str]]:
-    """Return the number of rows and the columns of a parquet file, without reading either."""
     with _parquet_file(source) as table:
         return int(table.metadata.num_rows), list(table.schema_arrow.names)
 
@@ -205,7 +193,6 @@ def parquet_shape(source: InputPath) -> tuple[int, list[str]]:
 def parquet_rows(
     source: InputPath, columns: Sequence[str] | None = None, start: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows from ``start`` on, without reading earlier row groups and other columns."""
     with _parquet_file(source) as table:
         groups = list(range(table.num_row_groups))
         while groups and start >= (n_rows := table.metadata.row_group(groups[0]).num_rows):
@@ -217,10 +204,7 @@ def parquet_rows(
 
 
 def parse_hub_source(source: str) -> tuple[str, str | None, str]:
-    """Return ``(name, config, split)`` of ``hf://NAME[@CONFIG][:SPLIT]``.
-
-    ``hf://nyu-mll/glue@qqp:validation`` is ``("nyu-mll/glue", "qqp", "validation")``.
-    """
+    """Return name, config and split; ``hf://nyu-mll/glue@qqp:test`` is ``("nyu-mll/glue", "qqp", "test")``."""
     if is_saved_dataset(Path(source)):
         return source, None, "train"
     body = source.removeprefix(_HUB_PREFIX).removeprefix("datasets/")
@@ -241,10 +225,8 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
             saved = datasets.load_from_disk(name)
             if isinstance(saved, datasets.DatasetDict):
                 if split not in saved:
-                    raise DataError(
-                        f"{source}: no split {split}; there are {', '.join(saved)}",
-                        hint=f"name one, for example {_HUB_PREFIX}{name}:{next(iter(saved))}",
-                    )
+                    hint = f"name one, for example {_HUB_PREFIX}{name}:{next(iter(saved))}"
+                    raise DataError(f"{source}: no split {split}; there are {', '.join(saved)}", hint=hint)
                 saved = saved[split]
             yield from saved
             return

@@ -38,7 +38,6 @@ def find_dataset_folder(data_dir: Path, task_name: str, repository: str) -> Path
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a SHA-256 over the names and contents of all files of a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return digest(*(f"{path.relative_to(folder).as_posix()}:{sha256_file(path)}\n" for path in files))
 
@@ -46,8 +45,7 @@ def folder_digest(folder: Path) -> str:
 def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | None:
     """Return the splits of an MTEB task made from SentEval files, or None if the files do not have them.
 
-    MTEB scores SICK-R on all 9,927 pairs, so its test split joins train, trial and test; each STS year has all
-    its subsets in one split.
+    MTEB scores SICK-R on all 9,927 pairs, so its test split joins train, trial and test.
     """
     name = SENTEVAL_TASKS.get(task_name)
     try:
@@ -81,11 +79,7 @@ def dataset_digest(splits: datasets.DatasetDict) -> str:
 
 @contextmanager
 def hub_session() -> Iterator[None]:
-    """Load datasets offline if the Hub cannot be reached.
-
-    Offline, the Hub client only looks into its cache; otherwise each dataset would wait for its own timeouts and
-    retries. Behind a proxy the Hub is assumed to be reachable.
-    """
+    """Load datasets offline if the Hub cannot be reached; otherwise each would wait for its own timeouts."""
     constants, config = huggingface_hub.constants, datasets.config
     before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
     if not constants.HF_HUB_OFFLINE and not _is_reachable(constants.ENDPOINT):
@@ -98,10 +92,7 @@ def hub_session() -> Iterator[None]:
 
 @contextmanager
 def cache_of(revision: str) -> Iterator[None]:
-    """Make ``datasets`` cache a local folder under its digest.
-
-    Its own cache key ignores the contents of files that a README lists, so it would miss a changed file.
-    """
+    """Make ``datasets`` cache a local folder under its digest; its own key ignores files that a README lists."""
     before = datasets.config.HF_DATASETS_CACHE
     datasets.config.HF_DATASETS_CACHE = Path(before) / revision
     try:

@@ -19,14 +19,13 @@ class Label(StrEnum):
     CONTRADICTION = "contradiction"
 
 
-# Words, the letters of ANLI, and the numbers of the Hub versions of SNLI, MNLI and ANLI.
-_LABELS: dict[str, Label] = {
+# Words, the letters of ANLI, and the numbers of the Hub versions of SNLI, MNLI and ANLI; None for no label.
+_LABELS: dict[str, Label | None] = {
     spelling: label
     for number, label in enumerate(Label)
     for spelling in (label.value, label.value[0], str(number))
-}
+} | dict.fromkeys(("-", "", "-1", "hidden"))
 NO_LABEL = "no_label"
-_NO_LABEL_SPELLINGS = frozenset({"-", "", "-1", "hidden"})
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,9 @@ def iter_nli(
 ) -> Iterator[Iterator[NliPair]]:
     """Yield the pairs of each file of a source, in any published layout of an NLI corpus.
 
-    These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and
-    SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (give one of the three, or the folder for all).
-    ``columns`` gives the names of ``anchor``, ``positive`` and ``label`` in other tables.
+    These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and SentEval's
+    ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (one of the three, or the folder). ``columns`` gives the names of
+    ``anchor``, ``positive`` and ``label`` in other tables.
     """
     label_files = [] if str(source) == STDIO else _label_files(Path(source))
     for labels in label_files:
@@ -58,7 +57,12 @@ def iter_nli(
 
 
 def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
-    return NliPair(premise.strip(), hypothesis.strip(), _parse_label(label, place))
+    text = label.strip().lower()
+    if text not in _LABELS:
+        raise DataError(
+            f"{place}: label {text!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
+        )
+    return NliPair(premise.strip(), hypothesis.strip(), _LABELS[text])
 
 
 def _columns(record: Record[str], given: Mapping[str, str]) -> tuple[str, str, str]:
@@ -75,26 +79,13 @@ def _columns(record: Record[str], given: Mapping[str, str]) -> tuple[str, str, s
     return premise, hypothesis, label
 
 
-def _parse_label(text: str, place: str) -> Label | None:
-    text = text.strip().lower()
-    if text in _NO_LABEL_SPELLINGS:
-        return None
-    if text not in _LABELS:
-        raise DataError(
-            f"{place}: label {text!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
-        )
-    return _LABELS[text]
-
-
 def _label_files(source: Path) -> list[Path]:
     """Return the files of labels in a folder, or the one beside a file; none for other layouts."""
     if source.is_dir():
         found = sorted(source.glob("labels.*"))
         if not found:
-            raise DataError(
-                f"{source} is a folder without labels.* files (the SentEval layout)",
-                hint="name the corpus files instead, for example snli_1.0_train.jsonl",
-            )
+            what = f"{source} is a folder without labels.* files (the SentEval layout)"
+            raise DataError(what, hint="name the corpus files instead, for example snli_1.0_train.jsonl")
         return found
     stem, _, split = source.name.partition(".")
     labels = source.with_name(f"labels.{split}")

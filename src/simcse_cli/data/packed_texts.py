@@ -1,11 +1,17 @@
 """Many texts in two arrays, in memory or on disk."""
 
-from array import array
+import tempfile
 from collections.abc import Iterable, Sequence
-from typing import Any, Self, overload
+from io import BytesIO
+from itertools import accumulate
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import IO, Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simcse_cli.files.atomic import writing
 
 _BLOCK = 1 << 20
 
@@ -13,8 +19,7 @@ _BLOCK = 1 << 20
 class PackedTexts(Sequence[str]):
     """Texts as their UTF-8 bytes, one after the other, with the end of each: 8 bytes a text beside its own.
 
-    Raises:
-        ValueError: the ends do not increase, or lie outside of the content.
+    Ends that do not increase, or lie outside of the content, are a ValueError.
 
     Example:
         >>> texts = PackedTexts.of(["one", "zwölf", ""])
@@ -22,22 +27,33 @@ class PackedTexts(Sequence[str]):
         ('zwölf', 3, [3, 9, 9])
     """
 
-    def __init__(self, content: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+    def __init__(
+        self, content: NDArray[np.uint8], ends: NDArray[np.int64], *, errors: str = "replace"
+    ) -> None:
         blocks = (ends[max(0, start - 1) : start + _BLOCK] for start in range(0, len(ends), _BLOCK))
         is_increasing = all((block[1:] >= block[:-1]).all() for block in blocks)
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):
             raise ValueError("the positions of its sentences are not increasing")
-        self.content, self.ends = content, ends
+        self.content, self.ends, self._errors = content, ends, errors
+        self._bytes = np.ascontiguousarray(content).data
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
         if isinstance(texts, cls):
             return texts
-        content, ends = bytearray(), array("q")
-        for text in texts:
-            content += text.encode()
-            ends.append(len(content))
-        return cls(np.frombuffer(content or b"\n", np.uint8), np.frombuffer(ends, np.int64))
+        stream = BytesIO()
+        ends = _write(texts, stream)
+        return cls(np.frombuffer(stream.getvalue() or b"\n", np.uint8), ends, errors="surrogatepass")
+
+    @classmethod
+    def stored(cls, texts: Iterable[str], path: Path | None = None) -> Self:
+        """Write the texts to a file, by default a temporary one that is removed with the process."""
+        place = path or Path(tempfile.gettempdir())
+        with writing(place), path.open("w+b") if path else tempfile.TemporaryFile() as stream:
+            ends = _write(texts, stream)
+            stream.flush()
+            content = mmap(stream.fileno(), 0, access=ACCESS_READ) if ends.any() else b"\n"
+        return cls(np.frombuffer(content, np.uint8), ends, errors="surrogatepass")
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -48,7 +64,14 @@ class PackedTexts(Sequence[str]):
     def __getitem__(self, row: slice) -> list[str]: ...
     def __getitem__(self, row: Any) -> str | list[str]:
         if isinstance(row, slice):
-            return [self[each] for each in range(*row.indices(len(self)))]
-        row = range(len(self))[row]
-        start = self.ends[row - 1] if row else 0
-        return bytes(self.content[start : self.ends[row]]).decode("utf-8", "replace")
+            return list(map(self._text, range(*row.indices(len(self)))))
+        return self._text(range(len(self))[row])
+
+    def _text(self, row: int) -> str:
+        start = self.ends.item(row - 1) if row else 0
+        return str(self._bytes[start : self.ends.item(row)], "utf-8", self._errors)
+
+
+def _write(texts: Iterable[str], stream: IO[bytes]) -> NDArray[np.int64]:
+    lengths = (stream.write(text.encode("utf-8", "surrogatepass")) for text in texts)
+    return np.fromiter(accumulate(lengths), np.int64)

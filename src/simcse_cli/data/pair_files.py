@@ -22,7 +22,6 @@ _YEAR_FILE = "STS.input."  # its scores are in STS.gs.*
 def iter_pairs(
     source: InputPath, columns: Mapping[str, str] | None = None, *, option: str = "--columns"
 ) -> Iterator[tuple[str, str]]:
-    """Yield the two texts of each row; scores are not needed."""
     for _, left, right, *_ in _iter_rows(source, PAIR, columns or {}, option):
         yield left, right
 
@@ -38,8 +37,7 @@ def iter_scored_pairs(
         for side, text in zip(PAIR, texts, strict=True):
             if not text.strip():
                 raise DataError(f"{place}: the {side} text is empty", hint="fill it in, or remove the row")
-        value = _number(score)
-        if value is None:
+        if (value := _number(score)) is None:
             hint = "give the column of scores, for example: --columns left=A,right=B,score=C"
             raise DataError(f"{place}: score {score!r} is not a finite number", hint=hint)
         n_pairs += 1
@@ -63,10 +61,9 @@ def _iter_rows(
         return
 
     def resolve(record: Record[str]) -> tuple[str, ...]:
-        found = None if given else _by_position(record, roles)
-        return found or resolve_columns(
-            record, roles, record.columns_place, _with_label(record, given), option
-        )
+        if not given and (found := _by_position(record, roles)):
+            return found
+        return resolve_columns(record, roles, record.columns_place, _with_label(record, given), option)
 
     for place, texts in Table(source, text_as=FileFormat.CSV, columns=given.values()).pick(resolve):
         yield place, *texts

@@ -68,10 +68,7 @@ def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedText
 
 
 def read_relevance(path: Path | str, queries: NumberedTexts, corpus: NumberedTexts) -> list[Relevance]:
-    """Return, for each query, the corpus rows that are relevant to it; empty if nothing is judged.
-
-    Judged documents that are not in the corpus are left out.
-    """
+    """Return, for each query, the corpus rows that are relevant to it; empty if nothing is judged."""
     rows = [
         (line_no, line.split("\t") if "\t" in line else line.split())
         for line_no, line in enumerate(iter_lines(path), start=1)
@@ -119,9 +116,8 @@ def _by_id(
         except ValueError:
             if position == 0:
                 continue  # a header
-            raise DataError(
-                f"{path}, line {line_no}: relevance {relevance!r} is not a number", hint=_HINT
-            ) from None
+            what = f"{path}, line {line_no}: relevance {relevance!r} is not a number"
+            raise DataError(what, hint=_HINT) from None
         if gain > 0 and document in corpus_rows:
             relevant[query][corpus_rows[document]] = gain
     return [relevant.get(identifier, {}) for identifier in queries.ids]

@@ -1,8 +1,4 @@
-"""STS files in the SentEval layout, read exactly as the evaluation protocol reads them.
-
-Tokens are joined with one space; pairs with a blank gold line are not annotated and are dropped
-(``docs/evaluation.md``, data).
-"""
+"""STS files in the SentEval layout, read exactly as the protocol reads them (``docs/evaluation.md``, data)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -185,8 +181,7 @@ def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list
         return [folder / name for part, name in files.items() if split in (part, "all")]
     if task not in STS_SUBSETS:
         raise ValueError(f"unknown STS task {task!r}, need one of {', '.join(STS_TASKS)}")
-    kinds = ("input", "gs")
-    return [folder / f"STS.{kind}.{subset}.txt" for subset in STS_SUBSETS[task] for kind in kinds]
+    return [folder / f"STS.{kind}.{name}.txt" for name in STS_SUBSETS[task] for kind in ("input", "gs")]
 
 
 def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> StsTask:
@@ -215,10 +210,10 @@ def has_split(task: str, split: str) -> bool:
 
 @dataclass(frozen=True)
 class ExpectedFile:
-    """One file of the published folder.
+    """One file of the published folder; ``task`` is ``-`` if no evaluation reads it.
 
-    ``task`` is ``-`` if no evaluation reads the file; ``columns`` is the smallest number of tab-separated columns
-    in a line; ``sha256`` is the digest of the lines, each stripped of trailing white space and ended by a line feed.
+    ``columns`` is the smallest number of tab-separated columns in a line; ``sha256`` is the digest of the lines, each
+    stripped of trailing white space and ended by a line feed.
     """
 
     path: str

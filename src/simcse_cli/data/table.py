@@ -11,6 +11,7 @@ from typing import Any
 from simcse_cli.data import formats
 from simcse_cli.data.columns import Record, V, column_name, find_column, has_header, suggest_columns
 from simcse_cli.data.delimited import is_table
+from simcse_cli.data.formats import FileFormat
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.streams import STDIO, iter_lines
 
@@ -21,8 +22,7 @@ _WHICH_COLUMN = "choose with --column COLUMN (or by number, without a header: --
 class Table:
     """An input as rows with named columns; the format follows from its name (``.gz`` is unpacked).
 
-    Text and standard input are tables with the single column ``anchor``. SentEval's STS-B files have
-    ``STSB_COLUMNS``.
+    Text and standard input are tables with the single column ``anchor``.
 
     Args:
         source: a path, an address, ``hf://OWNER/NAME``, or ``-`` for standard input.
@@ -42,12 +42,11 @@ class Table:
         names: Sequence[str] = (),
         is_whole: bool = False,
     ) -> None:
-        form = formats.guess_format(source)
         self._source, self.name = source, formats.source_name(source)
         columns = [column for column in columns if column]
-        if form is formats.FileFormat.TEXT:
-            form = formats.FileFormat.CSV if columns else text_as
-        self.form = form
+        self.form = formats.guess_format(source)
+        if self.is_text:
+            self.form = FileFormat.CSV if columns else text_as
         self._is_whole = is_whole and self.is_text
         self._layout = formats.Layout(encoding, has_header(columns), tuple(names))
 
@@ -56,26 +55,18 @@ class Table:
         return self.form is formats.FileFormat.TEXT
 
     def records(self, start: int = 0) -> Iterator[Record[Any]]:
-        """Yield each row with its native values, skipping the first ``start`` rows.
-
-        Raises:
-            DataError: a row cannot be parsed or has another number of columns; gives file and line.
-        """
+        """Yield each row with its native values, skipping the first ``start`` rows."""
         rows = formats.READERS[self.form](self._source, self._layout)
         return (self._record(row.items(), number) for number, row in islice(rows, start, None))
 
     def texts(self) -> Iterator[Record[str]]:
-        """Yield each row with every value as a string.
-
-        Numbers and lists keep their JSON spelling; a missing value is the empty string.
-        """
+        """Yield each row with every value as a string: numbers and lists in JSON spelling, "" for a missing value."""
         for number, row in formats.READERS[self.form](self._source, self._layout):
             yield self._record(((name, _text_of(value)) for name, value in row.items()), number)
 
     def _record(self, values: Iterable[tuple[str, V]], number: int) -> Record[V]:
-        return Record(
-            values, self.name, number, has_names=self.form is formats.FileFormat.JSONL, head=self._head_rows
-        )
+        has_names = self.form is FileFormat.JSONL
+        return Record(values, self.name, number, has_names=has_names, head=self._head_rows)
 
     def _head_rows(self) -> Sequence[Mapping[str, Any]]:
         """Return the first rows for a look at their values; none of a stream, which cannot be read again."""
@@ -86,10 +77,7 @@ class Table:
     def pick(
         self, resolve: Callable[[Record[str]], tuple[str, ...]]
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield the place of each row and its texts in the columns that ``resolve`` finds.
-
-        ``resolve`` is called for the first row, and again for each row with other columns.
-        """
+        """Yield the place of each row and its texts in the columns that ``resolve`` finds, again in rows of others."""
         names: tuple[str, ...] = ()
         for record in self.texts():
             if not names or any(name not in record for name in names):
@@ -99,14 +87,10 @@ class Table:
     def sentences(
         self, column: str | None = None, *, hint: str = _WHICH_COLUMN, start: int = 0
     ) -> Iterator[str]:
-        """Yield one string per line of a text file (blank lines too), or one per row of a table.
+        """Yield one string per line of a text file (blank lines too), or one per row of a table, from ``start``.
 
         ``column`` is the name or number of a column; by default the only one, or the one called ``text``, ``anchor``
-        or one of their aliases. ``hint`` is shown if this does not decide it, with ``COLUMN`` replaced by an actual
-        name. The first ``start`` rows are skipped, in parquet files without reading them.
-
-        Raises:
-            DataError: the input is unreadable or empty, or the column is missing or ambiguous.
+        or one of their aliases. ``hint`` is shown if this does not decide it, with a name in place of ``COLUMN``.
         """
         if self.is_text:
             lines = iter_lines(self._source, encoding=self._layout.encoding)
@@ -124,7 +108,6 @@ class Table:
             yield _sentence(record[chosen], chosen, record.place)
 
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
-        """Yield the native values of a column, skipping the first ``start`` rows."""
         if self.form is formats.FileFormat.PARQUET:
             _require_column(name, self._parquet[1], self.name)
         for record in self._cells(name, start):
@@ -157,11 +140,7 @@ class Table:
         if column is None:
             found = find_column(record, "text") or find_column(record, "anchor")
             # A delimited file with a single column may be plain text without separators.
-            if (
-                found is None
-                and len(record) == 1
-                and self.form not in (formats.FileFormat.CSV, formats.FileFormat.TSV)
-            ):
+            if found is None and len(record) == 1 and self.form not in (FileFormat.CSV, FileFormat.TSV):
                 found = next(iter(record))
             what = f"which of the columns {', '.join(record)} holds the sentences?"
         else:
@@ -180,7 +159,7 @@ def check_column(column: str | None, sources: Sequence[formats.InputPath], optio
 
 
 def _is_plain(source: formats.InputPath) -> bool:
-    if formats.guess_format(source) is not formats.FileFormat.TEXT:
+    if formats.guess_format(source) is not FileFormat.TEXT:
         return False
     return str(source) == STDIO or not is_table(iter_lines(source, encoding="latin-1"))  # any bytes will do
 

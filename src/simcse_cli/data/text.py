@@ -18,10 +18,7 @@ _NOT_IN_KEY = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
 
 def clean_text(text: str) -> str:
-    """Return the text on one line, without control characters and with single spaces.
-
-    Lone surrogates (halves of characters, from broken JSON escapes) count as control characters.
-    """
+    """Return the text on one line, with single spaces, without control characters and lone surrogates."""
     if not text.isprintable():
         text = _CONTROL.sub("", text)
     return " ".join(text.split())

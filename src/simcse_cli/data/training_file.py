@@ -3,13 +3,10 @@
 import hashlib
 import re
 import shlex
-import tempfile
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations, islice, pairwise
-from mmap import ACCESS_READ, mmap
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any, overload
 
@@ -24,11 +21,11 @@ from simcse_cli.data.columns import (
 )
 from simcse_cli.data.formats import FileFormat, guess_format, source_name
 from simcse_cli.data.nli import iter_nli
+from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
 from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
-from simcse_cli.files.atomic import output_error
 from simcse_cli.files.streams import STDIO, digest, sha256_file
 
 _SET = "set"  # a list of texts that all mean the same
@@ -46,28 +43,16 @@ _LABELS_OF = {
 
 
 class StoredRows(Sequence[Row]):
-    """Rows of texts in a temporary file that is removed with the process; memory holds eight bytes per text.
-
-    All rows have the same number of texts.
-    """
+    """Rows of texts on disk, all with the same number of texts."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self._ends = array("Q", [0])
-        self._width = 1
-        try:
-            with tempfile.TemporaryFile() as stream:
-                for row in rows:
-                    self._width = len(row)
-                    for text in row:
-                        n_bytes = stream.write(text.encode("utf-8", "surrogatepass"))
-                        self._ends.append(self._ends[-1] + n_bytes)
-                stream.flush()
-                self._texts = mmap(stream.fileno(), 0, access=ACCESS_READ) if self._ends[-1] else b""
-        except OSError as error:
-            raise output_error(Path(tempfile.gettempdir()), error) from error
+        rows = iter(rows)
+        first = next(rows, ())
+        self._width = max(1, len(first))
+        self._texts = PackedTexts.stored(chain(first, chain.from_iterable(rows)))
 
     def __len__(self) -> int:
-        return (len(self._ends) - 1) // self._width
+        return len(self._texts) // self._width
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -76,20 +61,16 @@ class StoredRows(Sequence[Row]):
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
         if isinstance(index, slice):
             return [self[row] for row in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"row {index} of {len(self)}")
-        first = index % len(self) * self._width
-        ends = self._ends[first : first + self._width + 1]
-        return tuple(self._texts[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(ends))
+        first = range(len(self))[index] * self._width
+        return tuple(self._texts[first : first + self._width])
 
 
 @dataclass(frozen=True)
 class TrainingRows:
     """Sentences, pairs (anchor, positive) or triplets (with a hard negative).
 
-    Attributes:
-        files: for several files, the number of rows of each and its passes per epoch.
-        remarks: messages for the user about rows left out for other reasons than a missing text.
+    ``files`` gives, for several files, the number of rows of each and its passes per epoch; ``remarks`` tell the user
+    about rows left out for other reasons than a missing text.
     """
 
     name: str
@@ -118,11 +99,8 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
 class RowLayout:
     """The columns of a table that make up training rows.
 
-    Attributes:
-        columns: those of anchor, positive and hard negative that the table has.
-        keys: the table's columns for each; hard negatives may have several (``negative_1``, ...).
-        label: the column that tells which rows are pairs, if there is one.
-        labels: whether each label marks a pair.
+    ``keys`` are the table's columns for each of ``columns``; hard negatives may have several (``negative_1``, ...).
+    ``labels`` tells whether each value of the column ``label`` marks a pair.
     """
 
     columns: tuple[str, ...]
@@ -181,15 +159,11 @@ def _refuse_numbers(rows: Sequence[Row], layout: RowLayout, place: str) -> None:
     for column, cells in zip(layout.columns, zip(*rows, strict=True), strict=True):
         if column != "anchor" and all(map(is_number, cells)):
             shown = "".join(f"\n   {' | '.join(text[:40] for text in row)}" for row in rows)
-            named = ",".join(
-                f"{each}={keys[0]}"
-                for each, keys in zip(layout.columns, layout.keys, strict=True)
-                if each != column
-            )
+            keys = dict(zip(layout.columns, layout.keys, strict=True))
+            named = shlex.quote(",".join(f"{each}={keys[each][0]}" for each in keys if each != column))
             raise DataError(
                 f"{place}: the column of {column} texts holds numbers{shown}",
-                hint="to train on scored pairs: --objective cosent; to leave the numbers out: "
-                f"--columns {shlex.quote(named)}",
+                hint=f"to train on scored pairs: --objective cosent; to leave the numbers out: --columns {named}",
             )
 
 
@@ -199,20 +173,19 @@ def list_left_out(left_out: Counter[str]) -> list[str]:
 
 
 def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str) -> RowLayout:
-    """Return the layout of a table by its column names."""
     if given:
         wanted = tuple(column for column in POSITIONAL if column in given)
         if "anchor" not in wanted or wanted == ("anchor", "hard_negative"):
-            raise DataError(
-                f"{place}: --columns names {', '.join(wanted)}; need anchor, or anchor and positive",
-                hint=columns_hint(record, POSITIONAL[:2]),
-            )
+            what = f"{place}: --columns names {', '.join(wanted)}; need anchor, or anchor and positive"
+            raise DataError(what, hint=columns_hint(record, POSITIONAL[:2]))
         return RowLayout(wanted, tuple((name,) for name in resolve_columns(record, wanted, place, given)))
     if list(record) in ([_SET], ["texts"]) and isinstance(next(iter(record.values())), list):
         return RowLayout((_SET,), (tuple(record),))
     found = {column: find_column(record, column) for column in POSITIONAL}
     keys = {column: (name,) for column, name in found.items() if name is not None}
-    if numbered := _numbered_negatives(record):
+    known = ("hard_negative", *COLUMN_ALIASES["hard_negative"])
+    numbered = [name for name in record if _NUMBERED.search(name)]  # negative_1, neg2
+    if numbered := [name for name in numbered if _NUMBERED.sub("", name.strip().lower()) in known]:
         keys["hard_negative"] = tuple(dict.fromkeys((*keys.get("hard_negative", ()), *numbered)))
     columns = tuple(keys)
     if not columns or columns[0] != "anchor" or columns == ("anchor", "hard_negative"):
@@ -226,20 +199,12 @@ def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str)
     label = find_column(record, "label")
     positive, score = keys["positive"][0].lower(), find_column(record, "score")
     if label is None and score is not None and positive != "positive":
-        pair = ",".join(f"{column}={names[0]}" for column, names in keys.items())
+        pair = shlex.quote(",".join(f"{column}={names[0]}" for column, names in keys.items()))
         raise DataError(
             f"{place}: the columns are {', '.join(record)}; which of these scored pairs are positives?",
-            hint=f"scored pairs serve as --dev-file; to train on every row: --columns {shlex.quote(pair)}",
+            hint=f"scored pairs serve as --dev-file; to train on every row: --columns {pair}",
         )
     return RowLayout(columns, tuple(keys.values()), label, _LABELS | _LABELS_OF.get(positive, {}))
-
-
-def _numbered_negatives(record: Mapping[str, Any]) -> list[str]:
-    """Return the columns such as ``negative_1`` and ``neg2``, in order."""
-    known = ("hard_negative", *COLUMN_ALIASES["hard_negative"])
-    return [
-        name for name in record if _NUMBERED.search(name) and _NUMBERED.sub("", name.strip().lower()) in known
-    ]
 
 
 def _is_pair(label: str, layout: RowLayout, place: str) -> bool:
@@ -260,33 +225,28 @@ def _texts(value: Any, place: str) -> list[str]:
     values = value if isinstance(value, list) else [value]
     known = (
         each for each in values if each is not None and each == each
-    )  # pandas writes missing values as NaN
+    )  # pandas writes NaN for missing ones
     return [text for text in (" ".join(str(each).split()) for each in known) if text]
 
 
 def read_training_rows(
-    source: str | Path,
-    columns: Mapping[str, str] | None = None,
-    *,
-    limit: int | None = None,
-    n_columns: int = 1,
+    source: str | Path, columns: Mapping[str, str] | None = None, limit: int | None = None, n_columns: int = 1
 ) -> TrainingRows:
-    """Return the rows of a training file, kept on disk; rows with an empty text are dropped and counted.
+    """Return at most ``limit`` rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 
     Text files give single sentences, or rows where a row needs more; for tables see ``iter_training_rows``.
-    At most ``limit`` rows are read.
     """
     is_text = guess_format(source) is FileFormat.TEXT
     text_as = FileFormat.TSV if n_columns > 1 else FileFormat.TEXT
     table = Table(source, text_as=text_as, columns=(columns or {}).values())
-    left_out, n_dropped = Counter[str](), 0
-    name, records = table.name, table.records()
+    left_out, n_dropped, name = Counter[str](), 0, table.name
     found_columns: tuple[str, ...] = ()
     least = 1 if is_text else n_columns
+    found = iter_training_rows(table.records(), columns, left_out=left_out, n_columns=least)
 
     def whole_rows() -> Iterator[Row]:
         nonlocal n_dropped, found_columns
-        for layout, row in iter_training_rows(records, columns, left_out=left_out, n_columns=least):
+        for layout, row in found:
             found_columns = layout
             if all(row):
                 yield row
@@ -346,7 +306,6 @@ def read_training_documents(
 
 
 def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
-    """Join the rows of several files, with the passes per epoch of each."""
     (first, _), *_ = parts
     for part, _ in parts:
         if part.columns != first.columns:
@@ -374,17 +333,11 @@ def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
 
 
 def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
-    """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped.
-
-    ``columns`` gives the names of ``anchor``, ``positive`` and ``label``, if they are not recognised.
-    """
+    """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped."""
     name = source_name(source)
-    pairs = [pair for part in iter_nli(source, columns) for pair in part]
-    rows: list[tuple[str, ...]] = [
-        (pair.premise, pair.hypothesis, pair.label.value)
-        for pair in pairs
-        if pair.label is not None and pair.premise and pair.hypothesis
-    ]
+    pairs = list(chain.from_iterable(iter_nli(source, columns)))
+    rows = [(each.premise, each.hypothesis, each.label.value) for each in pairs if each.label is not None]
+    rows = [row for row in rows if all(row)]
     if not rows:
         raise DataError(f"{name} holds no labelled pair", hint="give an SNLI or MNLI file with gold labels")
     sha256 = _digest(source, ("\t".join(row) for row in rows))
@@ -392,10 +345,7 @@ def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = N
 
 
 def read_scored_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
-    """Return left text, right text and score of a file of scored pairs, such as any dev set.
-
-    ``columns`` gives the names of ``left``, ``right`` and ``score``, if they are not recognised.
-    """
+    """Return left text, right text and score of a file of scored pairs, such as any dev set."""
     name = source_name(source)
     rows = [(left, right, str(score)) for left, right, score in iter_scored_pairs(source, columns)]
     if len({score for *_, score in rows}) == 1:

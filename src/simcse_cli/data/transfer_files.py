@@ -7,10 +7,10 @@ split at white space and re-joined with single spaces. The ``cat -v`` artefacts 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,14 +36,12 @@ TRANSFER_ROWS: dict[str, dict[SplitName, int]] = {
     "MRPC": {"train": 4076, "test": 1725},
 }
 
-# Positive (label 1) and negative (label 0) files of the two-class tasks without a fixed split.
-_POLARITY_FILES = {
-    "MR": ("rt-polarity.pos", "rt-polarity.neg"),
-    "CR": ("custrev.pos", "custrev.neg"),
-    "SUBJ": ("subj.objective", "subj.subjective"),
-    "MPQA": ("mpqa.pos", "mpqa.neg"),
-}
-_SPLIT_FILES: dict[str, dict[SplitName, str]] = {
+# The files of each task: of both labels, 1 and 0, where there is no fixed split, else of its parts.
+_FILES = {
+    "MR": {"pos": "rt-polarity.pos", "neg": "rt-polarity.neg"},
+    "CR": {"pos": "custrev.pos", "neg": "custrev.neg"},
+    "SUBJ": {"pos": "subj.objective", "neg": "subj.subjective"},
+    "MPQA": {"pos": "mpqa.pos", "neg": "mpqa.neg"},
     "SST2": {"train": "sentiment-train", "dev": "sentiment-dev", "test": "sentiment-test"},
     "TREC": {"train": "train_5500.label", "test": "TREC_10.label"},
     "MRPC": {"train": "msr_paraphrase_train.txt", "test": "msr_paraphrase_test.txt"},
@@ -97,19 +95,15 @@ class TransferTask:
 def transfer_files(data_dir: Path | str, task: str) -> dict[str, Path]:
     """Return the files of a task by role (``pos``/``neg`` or ``train``/``dev``/``test``), existing or not."""
     folder = resolve_senteval_dir(data_dir) / _FOLDERS.get(task, task)
-    if task in _POLARITY_FILES:
-        return dict(zip(("pos", "neg"), (folder / name for name in _POLARITY_FILES[task]), strict=True))
-    return {part: folder / name for part, name in _SPLIT_FILES[task].items()}
+    return {role: folder / name for role, name in _FILES[task].items()}
 
 
 def missing_transfer_files(
     data_dir: Path | str, tasks: tuple[str, ...] = TRANSFER_TASKS
 ) -> dict[str, list[Path]]:
     """Return the missing files by task; complete tasks are left out."""
-    missing = {
-        task: [path for path in transfer_files(data_dir, task).values() if not path.is_file()]
-        for task in tasks
-    }
+    files = {task: transfer_files(data_dir, task).values() for task in tasks}
+    missing = {task: [path for path in paths if not path.is_file()] for task, paths in files.items()}
     return {task: paths for task, paths in missing.items() if paths}
 
 
@@ -118,11 +112,10 @@ def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
     if task not in TRANSFER_ROWS:
         raise ValueError(f"unknown transfer task {task!r}, need one of {', '.join(TRANSFER_TASKS)}")
     files = transfer_files(data_dir, task)
-    if task in _POLARITY_FILES:
+    if "pos" in files:
         rows = [*_polarity_rows(files["pos"], 1), *_polarity_rows(files["neg"], 0)]
         return _assemble(task, {"all": rows}, 2)
-    read = _READERS[task]
-    parts = {part: list(read(files[part])) for part in _SPLIT_FILES[task]}
+    parts = {part: list(_READERS[task](path)) for part, path in files.items()}
     for part, rows in parts.items():
         if not rows:
             raise DataError(f"{files[part]} holds no example", hint=CHECK_HINT)
@@ -144,9 +137,8 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
             names = resolve_columns(record, (*sides, "label"), record.columns_place, columns)
         *texts, label = (single_spaced(record.get(name, "")) for name in names)
         if not label or not all(texts):
-            raise DataError(
-                f"{record.place}: {'the label' if all(texts) else 'a text'} is missing", hint="mend the row"
-            )
+            what = "the label" if all(texts) else "a text"
+            raise DataError(f"{record.place}: {what} is missing", hint="mend the row")
         part = _SPLIT_NAMES.get(record.get("split", "").strip().lower(), record.get("split", "all"))
         rows.setdefault(part, []).append((texts[0], texts[1] if len(texts) > 1 else "", label))
     if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
@@ -170,7 +162,7 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
 _SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "dev", "valid": "dev"}
 
 
-def _assemble(task: str, parts: dict[SplitName, list[_Row]], n_classes: int) -> TransferTask:
+def _assemble(task: str, parts: Mapping[Any, list[_Row]], n_classes: int) -> TransferTask:
     ordered: list[_Row] = []
     ranges: dict[SplitName, range] = {}
     for part, rows in parts.items():
@@ -178,14 +170,8 @@ def _assemble(task: str, parts: dict[SplitName, list[_Row]], n_classes: int) -> 
         ordered += sorted(rows, key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))
         ranges[part] = range(start, len(ordered))
     left, right, labels = zip(*ordered, strict=True)
-    return TransferTask(
-        name=task,
-        left=list(left),
-        right=list(right) if any(right) else [],
-        labels=np.array(labels, dtype=np.int64),
-        parts=ranges,
-        n_classes=n_classes,
-    )
+    sides = list(left), list(right) if any(right) else []
+    return TransferTask(task, *sides, np.array(labels, dtype=np.int64), ranges, n_classes)
 
 
 def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:
@@ -226,8 +212,4 @@ def _mrpc_rows(path: Path) -> Iterator[_Row]:
         yield left, right, int(columns[0])
 
 
-_READERS: dict[str, Callable[[Path], Iterator[_Row]]] = {
-    "TREC": _trec_rows,
-    "SST2": _sst2_rows,
-    "MRPC": _mrpc_rows,
-}
+_READERS = {"TREC": _trec_rows, "SST2": _sst2_rows, "MRPC": _mrpc_rows}

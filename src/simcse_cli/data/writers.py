@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,17 +31,13 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
         return FileFormat.TEXT if len(columns) == 1 else FileFormat.CSV
     fmt = guess_format(output)
     if fmt in (FileFormat.PARQUET, FileFormat.HUB):
-        raise OutputError(
-            f"{output}: cannot write {fmt}", hint="name it .txt, .csv, .tsv or .jsonl (also .gz)"
-        )
+        what = f"{output}: cannot write {fmt}"
+        raise OutputError(what, hint="name it .txt, .csv, .tsv or .jsonl (also .gz)")
     if fmt is FileFormat.TEXT and len(columns) > 1:
-        kind = (
-            "plain text" if Path(output).suffix in ("", ".txt", ".gz") else f"a file of {Path(output).suffix}"
-        )
-        raise OutputError(
-            f"{output}: {kind} cannot hold the columns {', '.join(columns)}",
-            hint="name it .csv, .tsv or .jsonl (also .gz)",
-        )
+        ending = Path(output).suffix
+        kind = "plain text" if ending in ("", ".txt", ".gz") else f"a file of {ending}"
+        what = f"{output}: {kind} cannot hold the columns {', '.join(columns)}"
+        raise OutputError(what, hint="name it .csv, .tsv or .jsonl (also .gz)")
     return fmt
 
 
@@ -57,10 +54,7 @@ def row_output(
 def open_rows(
     output: Output, columns: Sequence[str], manifest: Callable[[Path], dict[str, Any]] | None = None
 ) -> Iterator[Callable[[Row], object]]:
-    """Yield a function that writes one row of clean texts; the file appears when the block ends without an error.
-
-    ``manifest`` builds the manifest of the complete file, which appears together with it.
-    """
+    """Yield a function that writes one row of clean texts; file and ``manifest`` appear together at the end."""
 
     def write_record(complete: Path) -> None:
         output.write_record(complete.parent, manifest(complete) if manifest else {})
@@ -90,9 +84,8 @@ def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Call
     if fmt is FileFormat.TEXT:
         return lambda row: stream.write(f"{row[0]}\n")
     if fmt is FileFormat.JSONL:
-        return lambda row: stream.write(
-            json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n"
-        )
+        dump = partial(json.dumps, ensure_ascii=False)
+        return lambda row: stream.write(dump(dict(zip(columns, row, strict=True))) + "\n")
     if fmt is FileFormat.TSV:
         stream.write("\t".join(columns) + "\n")
         return lambda row: stream.write("\t".join(row) + "\n")
@@ -120,8 +113,8 @@ def build_manifest(
 ) -> dict[str, Any]:
     """Return the manifest as JSON values.
 
-    ``outputs`` maps the written files to their numbers of rows, with names relative to ``folder``, the folder of the
-    manifest; ``seed`` is None if nothing is random; ``results`` holds counts, findings and other results.
+    ``outputs`` maps the written files to their numbers of rows, with names relative to ``folder``; ``seed`` is None if
+    nothing is random; ``results`` holds counts, findings and other results.
     """
     return {
         "kind": kind,

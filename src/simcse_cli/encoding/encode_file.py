@@ -14,24 +14,13 @@ from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.table import first_read
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows, row_output
-from simcse_cli.encoding import stream
+from simcse_cli.encoding import shards, stream
 from simcse_cli.encoding.formats import WITH_TEXT, json_line, vector_file
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.search_index import check_index_output
-from simcse_cli.encoding.shards import (
-    PARTS_KEPT,
-    claim_folder,
-    count_parts,
-    encode_part,
-    is_folder,
-    merge_shards,
-    parse_shard,
-    part_file,
-    shard_file,
-)
-from simcse_cli.encoding.stream import ALONE, InsideTask, Part, ProcessGroup, cut, windows
+from simcse_cli.encoding.stream import ALONE, InsideTask, Outputs, ProcessGroup, cut, windows
 from simcse_cli.encoding.vector_writer import (
     VectorWriter,
     check_dtype,
@@ -44,15 +33,7 @@ from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.output import left_unfinished
 from simcse_cli.files.streams import STDIO, Inputs, is_remote
-from simcse_cli.machine.processes import (
-    in_contact,
-    join_group,
-    process_count,
-    process_rank,
-    require_alike,
-    require_shared,
-    tell_if_alone,
-)
+from simcse_cli.machine import processes
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
@@ -62,24 +43,17 @@ _WINDOW_OF_STDOUT = 256
 _PAIR_COLUMNS = ("sentence1", "sentence2")
 
 
-@in_contact()
+@processes.in_contact()
 def encode_file(
-    source: str | None,
-    options: EncodeOptions,
-    *,
-    write: Callable[[str], None],
-    progress: Progress,
+    source: str | None, options: EncodeOptions, *, write: Callable[[str], None], progress: Progress
 ) -> None:
     """Encode the sentences of an input into a file or folder; for ``-`` pass JSON Lines to ``write`` as they come.
 
     With ``options.pairs``, write a table of pairs with their cosines instead, by default to stdout. With
     ``options.merge``, join shards that were encoded earlier.
-
-    Raises:
-        SimcseError: the options, the input or the model are wrong; raised before anything is written.
     """
     if options.merge is not None:
-        merge_shards(options.merge, source, force=options.force, progress=progress)
+        shards.merge_shards(options.merge, source, force=options.force, progress=progress)
         return
     output = options.output
     if source is None:
@@ -90,11 +64,10 @@ def encode_file(
     if output is None:
         raise UsageError("need a file for the vectors, or - to print them", option="--output")
     _check_output(output, options)
-    if options.engine is Engine.LOCAL and options.shard is None and output != STDIO and not is_folder(output):
-        join_group()  # first of all: who fails later is missed by the others at once
-    files = FileSet.find(
-        source, options.column, text_per=options.text_per, again=_cut_by(output, options), output=output
-    )
+    cut_by = _cut_by(output, options)
+    if output != STDIO and cut_by is None:
+        processes.join_group()  # first of all: who fails later is missed by the others at once
+    files = FileSet.find(source, options.column, text_per=options.text_per, again=cut_by, output=output)
     inputs = files.inputs()
     sentences = first_read(files.sentences())
     if output == STDIO:
@@ -105,7 +78,7 @@ def encode_file(
                 write(json_line(text, row))
         encoder.warn_truncated(progress)
         inputs.require_unchanged()
-    elif is_folder(output):
+    elif shards.is_folder(output):
         _encode_folder(files, inputs, output, options, progress)
     elif options.engine is Engine.RAY:
         _encode_shards(files, inputs, Path(output), options, progress)
@@ -123,26 +96,25 @@ def _encode_one(
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
-    """Encode the input, or one shard of it, into one file."""
     part, group = None, ALONE
     if options.shard is not None:
-        number, of = parse_shard(options.shard)
+        number, of = shards.parse_shard(options.shard)
         part = cut(sum(files.counts), of)[number - 1]
-        output, sentences = shard_file(output, part), files.sentences(part.start, part.stop)
-        if part.start == part.stop:
+        output, sentences = shards.shard_file(output, part), files.sentences(*part.span)
+        if not part.n_rows:
             progress.info(
                 f"shard {options.shard} is empty: a shard is of whole windows of {stream.WINDOW:,} rows, "
                 f"and the input has {stream.count_windows(part.total):,}"
             )
-    rank = 0 if part else process_rank()
+    rank = 0 if part else processes.process_rank()
     with vector_output(output, inputs, options, rank) as target:
         writer = VectorWriter(files, inputs, options, progress)
-        if part is None and process_count() > 1:  # of `torchrun` or `accelerate launch`
-            require_shared(output)
-            require_alike({"model_digest": writer.encoder.digest, "rows of the input": files.total})
-            group = ProcessGroup(process_rank(), process_count(), distributed.barrier)
+        if part is None and processes.process_count() > 1:  # of `torchrun` or `accelerate launch`
+            processes.require_shared(output)
+            processes.require_alike({"model_digest": writer.encoder.digest, "rows of the input": files.total})
+            group = ProcessGroup(processes.process_rank(), processes.process_count(), distributed.barrier)
         elif part is None:
-            tell_if_alone(progress)
+            processes.tell_if_alone(progress)
         writer.write(target, sentences, progress, part=part, group=group)
         writer.encoder.warn_truncated(progress)
 
@@ -152,15 +124,15 @@ def _encode_folder(
 ) -> None:
     """Encode the input, or this job's parts of it, into a folder of parquet files."""
     n_rows = sum(files.counts)
-    parts = cut(n_rows, count_parts(n_rows))
-    number, of = process_rank() + 1, process_count()
+    parts = cut(n_rows, shards.count_parts(n_rows))
+    number, of = processes.process_rank() + 1, processes.process_count()
     if options.shard is not None:
-        number, of = parse_shard(options.shard)
+        number, of = shards.parse_shard(options.shard)
     own = parts[len(parts) * (number - 1) // of : len(parts) * number // of]
-    outputs = [(part_file(folder, part), part) for part in own]
-    claim_folder(folder, [output.rpartition("/")[2] for output, _ in outputs], len(parts), options)
+    outputs = [(shards.part_file(folder, part), part) for part in own]
+    shards.claim_folder(folder, [output.rpartition("/")[2] for output, _ in outputs], len(parts), options)
     if options.engine is Engine.LOCAL:
-        _encode_here(files, inputs, outputs, options, progress)
+        _encode_here(VectorWriter(files, inputs, options, progress), outputs, progress)
     elif is_remote(folder):
         encode_on_ray(files, outputs, None, options, progress)
     else:
@@ -170,23 +142,12 @@ def _encode_folder(
     progress.info(f"wrote {len(own)} of {len(parts)} parts in {folder}, {n_rows:,} rows in all")
 
 
-def _encode_here(
-    files: FileSet,
-    inputs: Inputs,
-    outputs: list[tuple[str, Part]],
-    options: EncodeOptions,
-    progress: Progress,
-) -> None:
-    writer = VectorWriter(files, inputs, options, progress)
-    n_rows = sum(part.stop - part.start for _, part in outputs)
-    with (
-        progress.task("encoding", n_rows) as task,
-        kept_on_interrupt(lambda: PARTS_KEPT),
-    ):
+def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> None:
+    n_rows = sum(part.n_rows for _, part in outputs)
+    with progress.task("encoding", n_rows) as task, kept_on_interrupt(lambda: shards.PARTS_KEPT):
         for output, part in outputs:
             inner = InsideTask(task)
-            sentences = files.sentences(part.start, part.stop)
-            task.advance(encode_part(writer, output, part, sentences, inner) - inner.n_done)
+            task.advance(shards.encode_part(writer, output, part, inner) - inner.n_done)
             for text in inner.warnings:
                 progress.warn(text)
     writer.encoder.warn_truncated(progress)
@@ -198,14 +159,14 @@ def _encode_shards(
     """Encode shards of a file on Ray, join them, and remove them."""
     with vector_output(output, inputs, options):
         n_rows = sum(files.counts)
-        shards = [(shard_file(output, part), part) for part in cut(n_rows, count_parts(n_rows))]
-        for shard, _ in shards:
+        parts = [(shards.shard_file(output, part), part) for part in cut(n_rows, shards.count_parts(n_rows))]
+        for shard, _ in parts:
             if not may_replace(shard, options) and (shard.exists() or is_unfinished(shard)):
                 raise left_unfinished(shard)
         marker = output.with_name(f".{output.name}.lock")
-        encode_on_ray(files, [(str(shard), part) for shard, part in shards], marker, options, progress)
+        encode_on_ray(files, [(str(shard), part) for shard, part in parts], marker, options, progress)
         inputs.require_unchanged()
-    for shard in merge_shards(output, None, force=options.force, progress=progress):
+    for shard in shards.merge_shards(output, None, force=options.force, progress=progress):
         shard.unlink()
         side_file(shard).unlink()
 
@@ -216,7 +177,7 @@ def _cut_by(output: str, options: EncodeOptions) -> str | None:
         return "--engine ray"
     if options.shard is not None:
         return "--shard"
-    return "--output" if output != STDIO and is_folder(output) else None
+    return "--output" if output != STDIO and shards.is_folder(output) else None
 
 
 def _check_output(output: str, options: EncodeOptions) -> None:
@@ -228,21 +189,18 @@ def _check_output(output: str, options: EncodeOptions) -> None:
     if cut_by is not None and output == STDIO:
         raise UsageError("writes files: give -o FILE or -o FOLDER", option=cut_by)
     if options.index is not None:
-        reason = None
         if cut_by is not None:
-            reason = "needs all vectors in one file of one process"
-        elif Path(output).suffix not in (".npy", ".npz", ".safetensors"):
-            reason = "needs -o FILE.npy, .npz or .safetensors"
-        elif options.dtype not in ("float32", "float16"):
-            reason = "needs --dtype float32 or float16"
-        if reason is not None:
-            raise UsageError(reason, option="--index")
+            raise UsageError("needs all vectors in one file of one process", option="--index")
+        if Path(output).suffix not in (".npy", ".npz", ".safetensors"):
+            raise UsageError("needs -o FILE.npy, .npz or .safetensors", option="--index")
+        if options.dtype not in ("float32", "float16"):
+            raise UsageError("needs --dtype float32 or float16", option="--index")
         check_index_output(options.index, force=may_replace(Path(output), options))
-    has_texts = is_folder(output) or vector_file(Path(output)) in WITH_TEXT
+    has_texts = shards.is_folder(output) or vector_file(Path(output)) in WITH_TEXT
     if options.id_column is not None and (output == STDIO or not has_texts):
         raise UsageError("needs an output with columns: a folder, .parquet or .jsonl", option="--id-column")
     if options.shard is not None:
-        parse_shard(options.shard)
+        shards.parse_shard(options.shard)
 
 
 def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:

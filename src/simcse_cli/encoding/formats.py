@@ -36,8 +36,6 @@ WITH_TEXT = frozenset({VectorFile.PARQUET, VectorFile.JSONL})
 
 
 class VectorType(StrEnum):
-    """Type of a stored component."""
-
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     INT8 = "int8"
@@ -53,14 +51,11 @@ STORED: dict[VectorType, np.dtype[Any]] = {
 
 
 def vector_file(path: Path) -> VectorFile:
-    """Return the format of an output, or raise ConfigError."""
     try:
         return VectorFile(path.suffix.lower())
     except ValueError:
-        raise ConfigError(
-            f"-o {path}: unknown ending {path.suffix or '(none)'!r}",
-            hint=f"use one of {', '.join(VectorFile)}",
-        ) from None
+        what = f"-o {path}: unknown ending {path.suffix or '(none)'!r}"
+        raise ConfigError(what, hint=f"use one of {', '.join(VectorFile)}") from None
 
 
 def stored_width(kind: VectorType, dim: int) -> int:
@@ -85,9 +80,8 @@ def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
             with np.errstate(over="ignore"):
                 stored = vectors.astype(STORED[kind], copy=False)
             if not np.isfinite(stored).all():
-                raise DataError(
-                    f"a component is too large for {kind}", hint="store them with --dtype float32"
-                )
+                what = f"a component is too large for {kind}"
+                raise DataError(what, hint="store them with --dtype float32")
             return stored
 
 
@@ -102,10 +96,7 @@ def finish_file(
     """Turn a raw file (``HEADER_BYTES`` of space, then rows) into the target's format; equal rows give equal bytes.
 
     ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``, preceded by
-    ``id`` if there are ids.
-
-    Returns:
-        For ``.npy`` and ``.safetensors`` the raw file, now with its header; for other formats the target.
+    ``id`` if there are ids. Returns the complete file: for ``.npy`` and ``.safetensors`` the raw one with its header.
     """
     form = vector_file(target)
     if form in (VectorFile.NPY, VectorFile.SAFETENSORS):
@@ -196,9 +187,8 @@ def _id_column(ids: list[Any], kind: Any) -> Any:
     try:
         return pa.array(ids, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise DataError(
-            f"the ids are of several types ({reason_of(error)})", hint="choose another --id-column"
-        ) from error
+        what = f"the ids are of several types ({reason_of(error)})"
+        raise DataError(what, hint="choose another --id-column") from error
 
 
 Block = tuple[NDArray[Any], list[str] | None, list[Any] | None]

@@ -7,13 +7,12 @@ from simcse_cli.settings.choices import Engine, TextPer
 from simcse_cli.settings.config import ModelOptions
 from simcse_cli.settings.declare import ALL, setting
 
+_OF_VECTORS = ("index", "resume", "shard", "engine", "workers", "dtype", "id_column", "normalize", "text_per")
 _TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 
 
 @dataclass(frozen=True)
 class EncodeOptions(ModelOptions):
-    """The model, the treatment of its vectors, and the output."""
-
     output: str | None = setting(
         None,
         "Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; a folder of parquet parts; - prints JSONL.",
@@ -34,17 +33,7 @@ class EncodeOptions(ModelOptions):
         False,
         "Rows are pairs: write them with their cosines.",
         "--pairs",
-        excludes=(
-            "index",
-            "resume",
-            "shard",
-            "engine",
-            "workers",
-            "dtype",
-            "id_column",
-            "normalize",
-            "text_per",
-        ),
+        excludes=_OF_VECTORS,
         because="which writes no vectors",
     )
     normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize")

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,10 @@ class PartialFile:
     def of_all(cls, output: Path, n_processes: int) -> "list[PartialFile]":
         return [cls(output, rank, n_processes) for rank in range(n_processes)]
 
+    @property
+    def n_rows(self) -> int:
+        return sum(window.rows for window in self.windows)
+
     def exists(self) -> bool:
         return os.path.lexists(self._journal)
 
@@ -65,18 +70,13 @@ class PartialFile:
             path.unlink(missing_ok=True)
 
     def drop(self, *, force: bool) -> None:
-        """Make room for a new file.
-
-        Raises:
-            OutputError: there are rows or texts without a journal, and ``force`` is off.
-        """
+        """Make room for a new file; rows or texts without a journal are refused without ``force``."""
         for path in (self.rows, self.texts):
             if not self.exists():
                 check_output(path, force=force)
         self.remove()
 
     def open(self) -> None:
-        """Create the files that do not exist yet."""
         if not self.exists():
             self._write_journal()
         for path, size in ((self.rows, HEADER_BYTES), (self.texts, 0)):
@@ -89,11 +89,7 @@ class PartialFile:
         self._is_open = True
 
     def read_journal(self) -> None:
-        """Read settings and windows, up to a line that a kill may have cut short.
-
-        Raises:
-            DataError: the settings cannot be read.
-        """
+        """Read settings and windows, up to a line that a kill may have cut short."""
         lines = self._journal.read_bytes().splitlines()
         try:
             self.settings = dict(json.loads(lines[0])["settings"])
@@ -105,9 +101,8 @@ class PartialFile:
                     self.windows.append(checked(facts, _Window, "a window"))
         except (DataError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             if not self.settings:
-                raise DataError(
-                    f"{self._journal} is damaged", hint="start again with --force, which drops it"
-                ) from error
+                what = f"{self._journal} is damaged"
+                raise DataError(what, hint="start again with --force, which drops it") from error
 
     def finished_rows(self, output: Path) -> int | None:
         """Return the number of rows if the output is the file that the journal says was finished, else None."""
@@ -123,22 +118,19 @@ class PartialFile:
         self.settings = wanted
         n_recorded = len(self.windows)
         self.open()
-        n_intact = 0
         with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
             rows.seek(HEADER_BYTES)
-            for each in self.windows:
-                if each.digest(rows.read(each.row_bytes), texts.read(each.text_bytes)) != each.written:
-                    break
-                n_intact += 1
+            are_intact = (
+                each.digest(rows.read(each.row_bytes), texts.read(each.text_bytes)) == each.written
+                for each in self.windows
+            )
+            n_intact = sum(1 for _ in takewhile(bool, are_intact))
         self.keep(n_intact)
-        if len(self.windows) < n_recorded:
-            progress.warn(
-                f"{self.rows} was changed: {n_recorded - len(self.windows)} of {n_recorded} parts are encoded again"
-            )
+        if n_intact < n_recorded:
+            n_again = n_recorded - n_intact
+            progress.warn(f"{self.rows} was changed: {n_again} of {n_recorded} parts are encoded again")
         if self.windows:
-            progress.info(
-                f"continuing {self.rows} after {sum(each.rows for each in self.windows):,} sentences"
-            )
+            progress.info(f"continuing {self.rows} after {self.n_rows:,} sentences")
 
     def keep(self, n_windows: int) -> None:
         """Cut the files back to the first windows."""
@@ -163,7 +155,6 @@ class PartialFile:
         self.windows.append(window)
 
     def finish(self, complete: Path, n_rows: int) -> None:
-        """Record which file becomes the output."""
         self._record({"finished": _identity(complete) | {"rows": n_rows}})
 
     def _record(self, facts: dict[str, Any]) -> None:
@@ -195,7 +186,6 @@ def digest_texts(texts: Sequence[str]) -> str:
 
 
 def is_unfinished(output: Path) -> bool:
-    """Tell whether there is a partial file to continue."""
     return any(PartialFile(output, 0, n_processes).exists() for n_processes in (1, 2))
 
 

@@ -21,7 +21,7 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import drop_unfinished
 from simcse_cli.encoding.shards import PARTS_KEPT, encode_part
-from simcse_cli.encoding.stream import Part
+from simcse_cli.encoding.stream import Outputs, Part
 from simcse_cli.encoding.vector_writer import VectorWriter
 from simcse_cli.errors import (
     ConfigError,
@@ -40,10 +40,9 @@ _STORE_BYTES = 256 << 20
 
 
 class _Worker:
-    """Load the model with the first part, and write one part after another.
+    """Load the model with the first part, and write one part after another, with paths relative to ``folder``.
 
-    Relative paths are relative to ``folder``, where the command was started; ``marker`` is a file that exists while
-    the command runs, or None for outputs at addresses.
+    ``marker`` is a file that exists while the command runs, or None for outputs at addresses.
     """
 
     def __init__(self, files: FileSet, options: EncodeOptions, folder: str, marker: Path | None) -> None:
@@ -66,11 +65,9 @@ class _Worker:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Write one part; errors are returned in the answer, since Ray would turn them into text."""
         part, progress = Part(**row["part"]), SilentProgress()
-        answer = {"n_rows": part.stop - part.start, "warning": "", "error": "", "hint": ""}
+        answer = {"n_rows": part.n_rows, "warning": "", "error": "", "hint": ""}
         try:
-            encode_part(
-                self._writer, row["output"], part, self._files.sentences(part.start, part.stop), progress
-            )
+            encode_part(self._writer, row["output"], part, progress)
         except SimcseError as error:
             return answer | {"error": error.message, "hint": error.hint or ""}
         self._writer.encoder.warn_truncated(progress)
@@ -78,16 +75,11 @@ class _Worker:
 
 
 def encode_on_ray(
-    files: FileSet,
-    outputs: list[tuple[str, Part]],
-    marker: Path | None,
-    options: EncodeOptions,
-    progress: Progress,
+    files: FileSet, outputs: Outputs, marker: Path | None, options: EncodeOptions, progress: Progress
 ) -> None:
-    """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local one.
+    """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local one; all must see the input.
 
-    All workers must be able to read the input. ``marker`` is a file beside the outputs that exists while this runs,
-    or None for outputs at addresses.
+    ``marker`` is a file beside the outputs that exists while this runs, or None for outputs at addresses.
     """
     # The digest is computed once here and sent along with the files.
     progress.detail(f"{files.source}: {files.digest}")
@@ -105,10 +97,8 @@ def encode_on_ray(
             _Worker, fn_constructor_args=given, compute=compute, **resources
         )
         warnings: list[str] = []
-        with (
-            progress.task("encoding", sum(part.stop - part.start for _, part in outputs)) as task,
-            kept_on_interrupt(lambda: PARTS_KEPT),
-        ):
+        n_rows = sum(part.n_rows for _, part in outputs)
+        with progress.task("encoding", n_rows) as task, kept_on_interrupt(lambda: PARTS_KEPT):
             for row in work.iter_rows():
                 if row["error"]:
                     raise SimcseError(row["error"], hint=row["hint"] or None)
@@ -163,7 +153,7 @@ def _quiet_start() -> Iterator[None]:
     """Hide what Ray's native library writes about its log level; errors are still raised."""
     kept = os.dup(2)
     try:
-        with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - no file
+        with Path(os.devnull).open("wb") as nothing:
             os.dup2(nothing.fileno(), 2)
         yield
     finally:

@@ -24,6 +24,7 @@ from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import digest, require_file
 from simcse_cli.models.encode import ReadyEncoder
+from simcse_cli.models.packed.products import multiply
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.settings.choices import SearchBackend
 
@@ -61,17 +62,12 @@ def check_index_output(path: Path, *, force: bool) -> None:
 def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> None:
     """Raise DataError if the record of some vectors (``model``, ``digest``, ``prompt``) names another encoder."""
     if info.get("digest") not in (None, encoder.digest_with(info.get("prompt", ""))):
-        raise DataError(
-            f"{place} was made by another model or pooler ({info.get('model')}) than {encoder.name}",
-            hint="search it with the model that made it, or build it again",
-        )
+        what = f"{place} was made by another model or pooler ({info.get('model')}) than {encoder.name}"
+        raise DataError(what, hint="search it with the model that made it, or build it again")
 
 
 class _UnitBlocks:
-    """Vectors of any type, which may stay on disk, as blocks of float32 rows of length 1.
-
-    If they ``are_units``, rows are taken as they are.
-    """
+    """Vectors of any type, which may stay on disk, as blocks of float32 rows of length 1, which they may be already."""
 
     def __init__(self, vectors: _Vectors, *, are_units: bool) -> None:
         self.vectors, self._are_units = vectors, are_units
@@ -112,7 +108,7 @@ class ExactSearcher:
         for start in range(0, self.shape[0], CORPUS_BLOCK):
             units = self._units[start : start + CORPUS_BLOCK]
             tile = memory[: len(queries) * len(units)].reshape(len(queries), -1)
-            torch.mm(own, torch.from_numpy(units).T, out=torch.from_numpy(tile))
+            multiply(own, torch.from_numpy(units).T, torch.from_numpy(tile))
             found, columns = _candidates(tile, lowest, k)
             scores = np.concatenate([scores, tile[found, columns]])
             rows, owners = np.concatenate([rows, columns + start]), np.concatenate([owners, found])
@@ -161,11 +157,6 @@ class FaissSearcher:
             ) from error
         return cls(index)
 
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> Self:
-        """Read the index from its bytes, whose digest must have been checked before."""
-        return cls(_import_faiss().deserialize_index(tensors["faiss"]))
-
     @property
     def shape(self) -> tuple[int, int]:
         return self._index.ntotal, self._index.d
@@ -194,9 +185,7 @@ class SearchIndex:
     def __init__(
         self, sentences: Sequence[str], searcher: ExactSearcher | FaissSearcher, info: Mapping[str, str]
     ) -> None:
-        self.sentences = sentences
-        self.info = dict(info)
-        self._searcher = searcher
+        self.sentences, self.info, self._searcher = sentences, dict(info), searcher
 
     def require_made_by(self, encoder: ReadyEncoder, place: Path | str = "the index") -> None:
         """Raise DataError if another encoder made the vectors; an index without a record passes."""
@@ -216,16 +205,10 @@ class SearchIndex:
 
         Memory-mapped ones stay on disk; a zero row has cosine 0 with everything. ``factory`` is a FAISS factory string,
         ignored by exact search; ``info`` records the origin of the vectors (``model``, ``digest``, ``pooler``).
-
-        Raises:
-            DataError: the numbers of vectors and sentences differ or are zero, or FAISS refuses the vectors.
-            MissingExtraError: FAISS is requested and not installed.
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
-            raise DataError(
-                f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per sentence",
-                hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
-            )
+            what = f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per sentence"
+            raise DataError(what, hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`")
         if backend is SearchBackend.EXACT:
             on_disk = isinstance(vectors, np.memmap)
             units = vectors if on_disk else unit_rows(vectors, np.float32)
@@ -236,10 +219,8 @@ class SearchIndex:
         """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
         width = self._searcher.shape[1]
         if queries.shape[1] != width:
-            raise DataError(
-                f"the queries have {queries.shape[1]} dimensions, the indexed vectors {width}",
-                hint="search with the model that made the vectors: --model",
-            )
+            what = f"the queries have {queries.shape[1]} dimensions, the indexed vectors {width}"
+            raise DataError(what, hint="search with the model that made the vectors: --model")
         return self._searcher.search(unit_rows(queries, np.float32), k)
 
     def save(self, path: Path | str, *, force: bool = False) -> None:
@@ -264,12 +245,7 @@ class SearchIndex:
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Return an index written by :meth:`save`.
-
-        Raises:
-            DataError: the file is missing or is no index.
-            MissingExtraError: it holds a FAISS index and FAISS is not installed.
-        """
+        """Return an index written by :meth:`save`."""
         from safetensors import safe_open
 
         hint = "write one with `simcse encode FILE -o VECTORS.npy --index FILE`"
@@ -290,15 +266,12 @@ class SearchIndex:
             if len(files) > 1:
                 searcher = FaissSearcher.mapped(files[0])
             elif "faiss" in tensors:
-                searcher = FaissSearcher.from_tensors(tensors)
+                searcher = FaissSearcher(_import_faiss().deserialize_index(tensors["faiss"]))
             else:
                 units = tensors["vectors"]
                 blocks = (units[start : start + CORPUS_BLOCK] for start in range(0, len(units), CORPUS_BLOCK))
-                if (
-                    units.ndim != 2
-                    or units.dtype != np.float32
-                    or not all(np.isfinite(block).all() for block in blocks)
-                ):
+                is_finite = all(np.isfinite(block).all() for block in blocks)
+                if units.ndim != 2 or units.dtype != np.float32 or not is_finite:
                     raise ValueError("its vectors are not finite float32 values")
                 searcher = ExactSearcher(units)
             if searcher.shape[0] != len(sentences) or not sentences:

@@ -10,16 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.encoding.formats import (
-    DAMAGED,
-    HEADER_BYTES,
-    STORED,
-    RowDigest,
-    VectorType,
-    finish_file,
-    read_blocks,
-    stored_width,
-)
+from simcse_cli.encoding import formats
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.stream import Part, count_windows
 from simcse_cli.encoding.vector_writer import VectorWriter, require_same, side_file, vector_output
@@ -27,7 +18,7 @@ from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import atomic_path, output_error
 from simcse_cli.files.output import Output
 from simcse_cli.files.schema import checked, foreign_format, parse_json
-from simcse_cli.files.streams import Inputs, file_system, is_remote, open_input, read_json
+from simcse_cli.files.streams import Inputs, file_system, is_remote, open_input, read_json, remote_file
 from simcse_cli.progress import Progress
 
 _SHARD = re.compile(r"(?P<stem>.+)\.shard-(?P<number>\d+)-of-(?P<of>\d+)", re.DOTALL)
@@ -38,7 +29,6 @@ _LEAST_PARTS = 32
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Return I and N of ``I/N``."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     number, of = map(int, found.groups()) if found else (0, 0)
     if not 1 <= number <= of:
@@ -73,23 +63,16 @@ def count_parts(n_rows: int) -> int:
 
 
 def claim_folder(folder: str, own: Collection[str], n_parts: int, options: EncodeOptions) -> None:
-    """Create a folder of parts; with ``--force``, remove parts of another input from it.
-
-    Raises:
-        OutputError: it holds parts of another input, or parts named in ``own``, without the option that allows it.
-    """
+    """Create a folder of parts; with ``--force``, remove parts of another input from it."""
     for name, remove in _names_in(folder).items():
         found = _PART.fullmatch(name)
         is_other = found is not None and int(found["of"]) != n_parts
         if is_other and not options.force:
-            raise OutputError(
-                f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} parts",
-                hint="choose another folder, or give --force, which removes those parts",
-            )
+            what = f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} parts"
+            raise OutputError(what, hint="choose another folder, or give --force, which removes those parts")
         if name in own and not (options.resume or options.force):
-            raise OutputError(
-                f"{folder} holds {name} already", hint="continue with --resume, or overwrite it with --force"
-            )
+            hint = "continue with --resume, or overwrite it with --force"
+            raise OutputError(f"{folder} holds {name} already", hint=hint)
         if is_other:
             remove()
 
@@ -111,33 +94,25 @@ def _names_in(folder: str) -> dict[str, Callable[[], None]]:
     return {entry.base_name: partial(system.delete_file, entry.path) for entry in found}
 
 
-def encode_part(
-    writer: VectorWriter, output: str, part: Part, sentences: Iterator[str], progress: Progress
-) -> int:
+def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progress) -> int:
     """Write a part or shard, locally or at an address, and return its number of rows."""
+    sentences = writer.files.sentences(*part.span)
     if not is_remote(output):
         with vector_output(Path(output), writer.inputs, writer.options) as target:
             return writer.write(target, sentences, progress, part=part)
     side_address = f"{output.rpartition('/')[0]}/{side_file(Path(PurePosixPath(output).name)).name}"
-    if not writer.options.force and _exists(side_address):
+    if not writer.options.force and remote_file(side_address).is_file:
         with open_input(side_address) as stream:
             side = parse_json(stream.read().decode(), side_address)
         require_same(output, side, writer.facts())
-        return part.stop - part.start
+        return part.n_rows
     with TemporaryDirectory(prefix="simcse-") as folder:
         local = Path(folder) / PurePosixPath(output).name
-        n_rows = writer.write(
-            vector_output(local, writer.inputs, writer.options), sentences, progress, part=part
-        )
+        target = vector_output(local, writer.inputs, writer.options)
+        n_rows = writer.write(target, sentences, progress, part=part)
         _upload(local, output)
         _upload(side_file(local), side_address)  # last, since it marks the part as complete
     return n_rows
-
-
-def _exists(address: str) -> bool:
-    system, path = file_system(address)
-    with foreign_format(address, "a place that can be reached", error=OutputError):
-        return bool(system.get_file_info(path).is_file)
 
 
 def _upload(local: Path, address: str) -> None:
@@ -161,9 +136,6 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
     """Join the shards of an output, or the parts in a folder, into the file that one process would have written.
 
     Returns the shards, which are left unchanged.
-
-    Raises:
-        DataError: shards are missing, unfinished or damaged, or differ in model, settings or input.
     """
     paths = _find_pieces(output, source)
     read = Inputs([each for path in paths for each in (path, side_file(path))])
@@ -171,35 +143,38 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
     record = side_file(output)
     with Output(output, record=record, key="model_digest", inputs=read, force=force) as target:
         side = _joined_side(pieces)
-        kind = VectorType(side["dtype"])
-        dtype, width = STORED[kind], stored_width(kind, side["dim"])
+        kind = formats.VectorType(side["dtype"])
+        dtype, width = formats.STORED[kind], formats.stored_width(kind, side["dim"])
 
         def column(of: int) -> Iterator[Any]:
             for path, own in pieces.items():
-                for block in read_blocks(path, dtype, (own["n_rows"], width)):
+                for block in formats.read_blocks(path, dtype, (own["n_rows"], width)):
                     yield from block[of] or ()
 
-        whole = RowDigest()
+        whole = formats.RowDigest()
         shape, has_ids = (side["n_rows"], width), False
-        with atomic_path(
-            output,
-            force=force,
-            companions=lambda path: target.write_record(path.parent, side | whole.facts()),
-        ) as complete:
+
+        def write_side(complete: Path) -> None:
+            target.write_record(complete.parent, side | whole.facts())
+
+        with atomic_path(output, force=force, companions=write_side) as complete:
             raw = complete.with_name("rows")
             with raw.open("xb") as stream, progress.task("merging", shape[0]) as task:
-                stream.write(b"\0" * HEADER_BYTES)
+                stream.write(b"\0" * formats.HEADER_BYTES)
                 for path, own in pieces.items():
-                    digest = RowDigest()
-                    for rows, texts, ids in read_blocks(path, dtype, (own["n_rows"], width)):
+                    digest = formats.RowDigest()
+                    for rows, texts, ids in formats.read_blocks(path, dtype, (own["n_rows"], width)):
                         stream.write(np.ascontiguousarray(rows).data)
                         has_ids = has_ids or ids is not None
                         task.advance(len(rows))
                         digest.add(rows, texts)
                         whole.add(rows, texts)
                     if own | digest.facts() != own and "rows_sha256" in own:
-                        raise DataError(f"{path} is not what its side file describes", hint=DAMAGED)
-            if finish_file(raw, complete, dtype, shape, column(1), column(2) if has_ids else None) == raw:
+                        raise DataError(f"{path} is not what its side file describes", hint=formats.DAMAGED)
+            if (
+                formats.finish_file(raw, complete, dtype, shape, column(1), column(2) if has_ids else None)
+                == raw
+            ):
                 raw.rename(complete)
             else:
                 raw.unlink()
@@ -210,6 +185,7 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
 def _find_pieces(output: Path, source: str | None) -> list[Path]:
     """Return all shards of an output, or all parts in the folder ``source``, in order."""
     folder = output.parent if source is None else Path(source)
+    command = f"simcse encode INPUT -o {output if source is None else folder}"
     found: dict[int, dict[int, Path]] = {}
     for file in folder.iterdir() if folder.is_dir() else ():
         if source is None:
@@ -220,15 +196,12 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
             is_piece = named and file.suffix == ".parquet" and not file.name.startswith("_")
         if named and is_piece:
             if not file.is_file():
-                raise DataError(
-                    f"{file} is no file", hint="remove it, or encode the shard again with --force"
-                )
+                hint = "remove it, or encode the shard again with --force"
+                raise DataError(f"{file} is no file", hint=hint)
             found.setdefault(int(named["of"]), {})[int(named["number"])] = file
     if not found:
-        raise DataError(
-            f"{folder} holds no shard of {output.name}" if source is None else f"{folder} holds no parts",
-            hint=f"write them first: simcse encode INPUT -o {output if source is None else folder} --shard 1/4",
-        )
+        what = f"shard of {output.name}" if source is None else "parts"
+        raise DataError(f"{folder} holds no {what}", hint=f"write them first: {command} --shard 1/4")
     if len(found) > 1:
         raise DataError(
             f"{folder} holds sets of {' and '.join(map(str, sorted(found)))} shards, need those of one run",
@@ -238,29 +211,26 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
     missing = [number for number in range(1, of + 1) if number not in files]
     if missing:
         some = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        again = f"simcse encode INPUT -o {output if source is None else folder}"
-        raise DataError(
-            f"{folder}: of {of} shards {len(missing)} are missing: {some}",
-            hint=f"{again} --shard {missing[0]}/{of} --resume" if source is None else f"{again} --resume",
-        )
+        again = f"{command} --shard {missing[0]}/{of}" if source is None else command
+        what = f"{folder}: of {of} shards {len(missing)} are missing: {some}"
+        raise DataError(what, hint=f"{again} --resume")
     return [files[number] for number in sorted(files)]
 
 
 def _read_side(path: Path) -> dict[str, Any]:
     """Read the side file of a shard; raise DataError if it is not one."""
     side: dict[str, Any] = read_json(path, dict[str, Any], place=f"{path} is no side file of a shard")
-    needed = {"dtype": VectorType, "dim": int, "n_rows": int, "input_rows": int, "rows": list[int]}
+    needed = {"dtype": formats.VectorType, "dim": int, "n_rows": int, "input_rows": int, "rows": list[int]}
     for key, kind in needed.items():
         if key not in side:
-            raise DataError(f"{path} has no {key}, need the side file of a shard", hint=DAMAGED)
-        checked(side[key], kind, f"{path}: {key}", hint=DAMAGED)
+            raise DataError(f"{path} has no {key}, need the side file of a shard", hint=formats.DAMAGED)
+        checked(side[key], kind, f"{path}: {key}", hint=formats.DAMAGED)
     if len(side["rows"]) != 2 or min(side["dim"], side["n_rows"] + 1) < 1:
-        raise DataError(f"{path}: rows, n_rows or dim is out of range", hint=DAMAGED)
+        raise DataError(f"{path}: rows, n_rows or dim is out of range", hint=formats.DAMAGED)
     return side
 
 
 def _joined_side(pieces: Pieces) -> dict[str, Any]:
-    """Return the side file of the joined output."""
     (first, shared), *_ = pieces.items()
     again = "encode it again with the command of the others and --force"
     joined = {key: value for key, value in shared.items() if key not in ("rows", "input_rows")}
@@ -276,9 +246,8 @@ def _joined_side(pieces: Pieces) -> dict[str, Any]:
         for file, n_of_file in of_piece.items():
             files[file] = files.get(file, 0) + n_of_file
         if start != end or n_rows != stop - start:
-            raise DataError(
-                f"{path} holds rows {start:,} to {stop:,}, need it to start at {end:,}", hint=again
-            )
+            what = f"{path} holds rows {start:,} to {stop:,}, need it to start at {end:,}"
+            raise DataError(what, hint=again)
         end = stop
     if end != n_all:
         raise DataError(f"{path} ends at row {end:,} of {n_all:,}", hint=again)

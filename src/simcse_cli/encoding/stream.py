@@ -7,27 +7,18 @@ the same. Of W processes, process r encodes the windows r, r + W, r + 2W, ... an
 Independent jobs encode parts of whole windows (``cut``).
 """
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.encoding.formats import (
-    HEADER_BYTES,
-    STORED,
-    WITH_TEXT,
-    VectorType,
-    finish_file,
-    quantize,
-    stored_width,
-    vector_file,
-)
+from simcse_cli.encoding import formats
 from simcse_cli.encoding.partial_file import PartialFile, digest_texts
 from simcse_cli.errors import DataError, kept_on_interrupt
 from simcse_cli.files.atomic import check_output, output_error, publish, staging_folder
@@ -68,6 +59,18 @@ class Part:
     stop: int
     total: int
 
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.stop
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+
+Outputs = list[tuple[str, Part]]
+"""The files or addresses of parts."""
+
 
 def cut(n_rows: int, n_parts: int) -> list[Part]:
     """Cut an input into parts of whole windows, so that each row is in the same window as without parts.
@@ -78,7 +81,7 @@ def cut(n_rows: int, n_parts: int) -> list[Part]:
     """
     n_windows = count_windows(n_rows)
     ends = [min(WINDOW * (n_windows * number // n_parts), n_rows) for number in range(n_parts + 1)]
-    spans = enumerate(itertools.pairwise(ends), start=1)
+    spans = enumerate(pairwise(ends), start=1)
     return [Part(number, n_parts, start, stop, n_rows) for number, (start, stop) in spans]
 
 
@@ -89,7 +92,7 @@ def count_windows(n_rows: int) -> int:
 def windows(items: Iterable[_Item], size: int | None = None) -> Iterator[list[_Item]]:
     """Yield consecutive lists of up to ``size`` items, by default ``WINDOW``."""
     iterator = iter(items)
-    while window := list(itertools.islice(iterator, size or WINDOW)):
+    while window := list(islice(iterator, size or WINDOW)):
         yield window
 
 
@@ -104,7 +107,7 @@ def encode_stream(
     output: Path,
     *,
     dim: int,
-    kind: VectorType = VectorType.FLOAT32,
+    kind: formats.VectorType = formats.VectorType.FLOAT32,
     settings: dict[str, Any] | None = None,
     resume: bool = False,
     force: bool = False,
@@ -118,19 +121,14 @@ def encode_stream(
 ) -> int:
     """Write one vector per sentence (row i is sentence i); return the number of rows, 0 on all but the first process.
 
-    Sentences are read once, in order; nothing is created before the first window is encoded. ``resume``
-    continues an unfinished file, if there is one with the same ``settings`` (model digest, pooler, ...), and
-    encodes damaged windows and those of changed sentences again. ``force`` overwrites a finished or unfinished
-    file. ``total`` is the number of sentences, if known, to estimate the time left; with a total of 0 the file
-    has no rows. ``keep_texts`` passes the sentences to ``companions`` even if the format does not store them;
+    Sentences are read once, in order; nothing is created before the first window is encoded. ``resume`` continues an
+    unfinished file, if there is one with the same ``settings`` (model digest, pooler, ...), and encodes damaged
+    windows and those of changed sentences again. ``total`` is the number of sentences, if known; with a total of 0 the
+    file has no rows. ``keep_texts`` passes the sentences to ``companions`` even if the format does not store them;
     ``ids`` are read at the end, for formats that store texts. ``window`` is ``WINDOW`` by default.
-
-    Raises:
-        OutputError: the output exists, an unfinished one exists, or the disk is full.
-        DataError: the input is empty, or a resumed run has other settings than the interrupted one.
     """
     window = window or WINDOW
-    keep_texts = keep_texts or vector_file(output) in WITH_TEXT
+    keep_texts = keep_texts or formats.vector_file(output) in formats.WITH_TEXT
     facts = {"dim": dim, "dtype": kind.value, "window": window, "processes": group.n_processes}
     partial = PartialFile(output, group.rank, group.n_processes)
     partial.settings = {**(settings or {}), **facts, "texts": keep_texts}
@@ -148,23 +146,23 @@ def encode_stream(
             partial.drop(force=force)
 
         def say_kept() -> str:
-            n_kept = sum(each.rows for each in partial.windows)
-            if not n_kept:
+            if not partial.n_rows:
                 return f"nothing is kept: sentences are kept {window:,} at a time"
-            return f"{n_kept:,} sentences are kept; add --resume to the same command to continue"
+            return f"{partial.n_rows:,} sentences are kept; add --resume to the same command to continue"
 
-        left = None if total is None else total - sum(each.rows for each in partial.windows)
+        left = None if total is None else total - partial.n_rows
         with progress.task("encoding", left) as task, kept_on_interrupt(say_kept):
             every = windows(sentences, window)
             for texts in _open_windows(every, partial, group, task, total):
                 inner = InsideTask(task)
-                vectors = quantize(encode(texts, progress=inner), kind)
+                vectors = formats.quantize(encode(texts, progress=inner), kind)
                 task.advance(len(texts) - inner.n_done)
                 partial.append(vectors, texts)
         group.wait()
         n_rows = 0
         if group.rank == 0:
-            n_rows = _assemble(output, kind, dim, group.n_processes, companions, ids, force=force)
+            partials = PartialFile.of_all(output, group.n_processes)
+            n_rows = _assemble(output, kind, dim, partials, companions, ids, force=force)
         group.wait()
     except OSError as error:
         raise output_error(output, error) from error
@@ -238,29 +236,28 @@ def _open_windows(
 
 def _assemble(
     output: Path,
-    kind: VectorType,
+    kind: formats.VectorType,
     dim: int,
-    n_processes: int,
+    partials: list[PartialFile],
     companions: Companions | None,
     ids: Iterable[Any] | None,
     *,
     force: bool,
 ) -> int:
     """Turn the partial files into the output and return its number of rows."""
-    partials = PartialFile.of_all(output, n_processes)
     for partial in partials:
         partial.read_journal()
-    dtype, width = STORED[kind], stored_width(kind, dim)
-    shape = (sum(window.rows for partial in partials for window in partial.windows), width)
+    dtype, width = formats.STORED[kind], formats.stored_width(kind, dim)
+    shape = (sum(partial.n_rows for partial in partials), width)
     with staging_folder(output) as folder:
         raw, texts = partials[0].rows, partials[0].texts
-        if n_processes > 1:
+        if len(partials) > 1:
             raw, texts = _interleave(folder, partials)
         if companions is not None:
-            rows = np.memmap(raw, dtype, "r", HEADER_BYTES, shape)
+            rows = np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)
             companions(folder, rows, _read_texts(texts))
             del rows
-        complete = finish_file(raw, folder / output.name, dtype, shape, _read_texts(texts), ids)
+        complete = formats.finish_file(raw, folder / output.name, dtype, shape, _read_texts(texts), ids)
         for path in {raw, texts} - {partials[0].rows, partials[0].texts, complete}:
             path.unlink()
         sync(complete)
@@ -281,15 +278,18 @@ def _interleave(folder: Path, partials: list[PartialFile]) -> tuple[Path, Path]:
     """Join the windows of all processes in the order of the input; return the files of rows and of texts."""
     raw, texts = folder / "rows", folder / "texts"
     with ExitStack() as stack:
-        streams = [stack.enter_context(partial.rows.open("rb")) for partial in partials]
-        text_streams = [stack.enter_context(partial.texts.open("rb")) for partial in partials]
+        streams = [
+            tuple(stack.enter_context(path.open("rb")) for path in (partial.rows, partial.texts))
+            for partial in partials
+        ]
         all_rows, all_texts = (stack.enter_context(path.open("xb")) for path in (raw, texts))
-        all_rows.write(b"\0" * HEADER_BYTES)
-        for stream in streams:
-            stream.seek(HEADER_BYTES)
+        all_rows.write(b"\0" * formats.HEADER_BYTES)
+        for rows, _ in streams:
+            rows.seek(formats.HEADER_BYTES)
         for number in range(sum(len(partial.windows) for partial in partials)):
             own_number, rank = divmod(number, len(partials))
             window = partials[rank].windows[own_number]
-            all_rows.write(streams[rank].read(window.row_bytes))
-            all_texts.write(text_streams[rank].read(window.text_bytes))
+            rows, own_texts = streams[rank]
+            all_rows.write(rows.read(window.row_bytes))
+            all_texts.write(own_texts.read(window.text_bytes))
     return raw, texts

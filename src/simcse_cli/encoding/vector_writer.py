@@ -13,6 +13,7 @@ from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.search_index import SearchIndex, index_files
 from simcse_cli.encoding.stream import ALONE, EncodeWithProgress, Part, ProcessGroup, encode_stream
 from simcse_cli.errors import ConfigError, OutputError
+from simcse_cli.files.atomic import EXISTS_HINT
 from simcse_cli.files.output import Output
 from simcse_cli.files.streams import Inputs, read_json, require_file, sha256_file
 from simcse_cli.machine.devices import capability, resolve_precision
@@ -25,15 +26,11 @@ from simcse_cli.version import __version__
 
 
 def side_file(output: Path) -> Path:
-    """Return the path of the side file, which records the origin of an output.
-
-    In a folder of parts its name starts with ``_``, so that readers of data sets skip it.
-    """
+    """Return the path of the file that records the origin of an output; readers of data sets skip that of a part."""
     return output.with_name(f"{'_' * output.name.startswith('part-')}{output.name}.json")
 
 
 def check_dtype(options: EncodeOptions) -> VectorType:
-    """Return the type of stored components, or raise ConfigError."""
     try:
         return VectorType(options.dtype)
     except ValueError:
@@ -46,7 +43,6 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
 
 
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
-    """Return a file of vectors as an output, with its side file as the record."""
     part = path.with_name(f"{path.name}.part-{rank}")
     unfinished = [Path(f"{path}.part.json"), Path(f"{part}.json")]
     return Output(
@@ -64,18 +60,14 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
 def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
     """Return a function from sentences to vectors as the options want them, and the dimension of the vectors."""
     fitted = None
+    how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "max_length": options.max_length}
     if options.postprocess is not None:
         fitted = load(options.postprocess)
         check_encoder(fitted, dim=encoder.dim, digest=encoder.digest, place=str(options.postprocess))
 
     def encode(sentences: Sequence[str], *, progress: Progress = SILENT) -> NDArray[Any]:
-        vectors = encoder.encode(
-            sentences,
-            batch_tokens=options.batch_tokens,
-            max_length=options.max_length,
-            normalize=options.normalize and fitted is None,
-            progress=progress,
-        )
+        is_unit = options.normalize and fitted is None
+        vectors = encoder.encode(sentences, normalize=is_unit, progress=progress, **how)
         if fitted is not None:
             vectors = fitted.apply(vectors, normalize=options.normalize)
             check_vectors(vectors, sentences, str(options.postprocess))
@@ -85,13 +77,10 @@ def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[Enco
 
 
 class VectorWriter:
-    """Load a model and write the vectors of one input.
-
-    ``inputs`` holds the state of the input files before the first row was read.
-    """
+    """Load a model and write the vectors of one input; ``inputs`` is the state of its files before they were read."""
 
     def __init__(self, files: FileSet, inputs: Inputs, options: EncodeOptions, progress: Progress) -> None:
-        self._files, self.inputs, self.options = files, inputs, options
+        self.files, self.inputs, self.options = files, inputs, options
         self.kind = check_dtype(options)
         self.encoder = load_for_encoding(options.model, options, progress)
         self._encode, self.dim = encode_function(self.encoder, options)
@@ -142,11 +131,8 @@ class VectorWriter:
         def write_companions(folder: Path, rows: NDArray[Any], texts: Iterable[str]) -> None:
             digest, texts = RowDigest(), list(texts) if options.index else texts
             digest.add(rows, texts if vector_file(path) in WITH_TEXT else None)
-            output.write_record(
-                folder,
-                self._side(len(rows), part) | digest.facts(),
-                hint="add --resume, which keeps the vectors of unchanged sentences",
-            )
+            hint = "add --resume, which keeps the vectors of unchanged sentences"
+            output.write_record(folder, self._side(len(rows), part) | digest.facts(), hint=hint)
             if options.index is not None:
                 info = self.encoder.facts(self.encoder.prompt)
                 index = SearchIndex.build(rows, list(texts), info=info)
@@ -162,7 +148,7 @@ class VectorWriter:
             resume=options.resume,
             force=options.force,
             group=group,
-            total=part.stop - part.start if part else self._files.total,
+            total=part.n_rows if part else self.files.total,
             keep_texts=options.index is not None,
             ids=self._ids(path, part),
             companions=write_companions,
@@ -176,35 +162,33 @@ class VectorWriter:
 
     def facts(self) -> dict[str, Any]:
         """Return the model, settings and input that a finished output must have in its side file."""
-        return self._record | {"dtype": self.kind.value, "input_sha256": self._files.digest}
+        return self._record | {"dtype": self.kind.value, "input_sha256": self.files.digest}
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
         """Return the values of the column ``id``; by default row numbers in a folder of parts, else nothing."""
         if self.options.id_column is not None:
-            rows = (part.start, part.stop) if part else (0, None)
-            return self._files.cells(self.options.id_column, *rows)
+            return self.files.cells(self.options.id_column, *(part.span if part else ()))
         return range(part.start, part.stop) if part and output.name.startswith("part-") else None
 
     def _side(self, n_rows: int, part: Part | None) -> dict[str, Any]:
         side = {"format": 1, "version": __version__, "model": self.encoder.name, **self._record}
-        side |= {"input": self._files.source, "input_sha256": self._files.digest}
-        if len(self._files.files) > 1:
-            rows = (part.start, part.stop) if part else (0, n_rows)
-            side["files"] = self._files.within(*rows)
+        side |= {"input": self.files.source, "input_sha256": self.files.digest}
+        if len(self.files.files) > 1:
+            side["files"] = self.files.within(*(part.span if part else (0, n_rows)))
         side |= {"dtype": self.kind.value, "n_rows": n_rows, "dim": self.dim}
         if part is not None:
-            side |= {"rows": [part.start, part.stop], "input_rows": part.total}
+            side |= {"rows": list(part.span), "input_rows": part.total}
         return side
 
 
 def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     """Raise OutputError unless a finished output has the same model, settings and input in its side file."""
-    hint = "choose another name, or overwrite it with --force"
     if not isinstance(side, dict):
-        raise OutputError(f"{output} exists already, without a side file that tells what it holds", hint=hint)
+        what = f"{output} exists already, without a side file that tells what it holds"
+        raise OutputError(what, hint=EXISTS_HINT)
     # Version 1.0.0 recorded no capability, and "auto" for the precision that it chose.
     untold = {"precision"} if side.get("precision") == Precision.AUTO else set()
     untold |= {"capability"} - side.keys()
     for key, value in facts.items():
         if key not in untold and side.get(key) != value:
-            raise OutputError(f"{output} exists already and has another {key}", hint=hint)
+            raise OutputError(f"{output} exists already and has another {key}", hint=EXISTS_HINT)

@@ -18,25 +18,20 @@ from simcse_cli.errors import OutputError, SimcseError
 from simcse_cli.files.streams import STDIO
 from simcse_cli.files.system import sync
 
+EXISTS_HINT = "choose another name, or overwrite it with --force"
 LONGEST_NAME = 215
 """Maximum bytes in the name of an output: 255 minus the suffixes of files beside it."""
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
 
 
 def check_output(path: Path | str, *, force: bool = False) -> Path:
-    """Return ``path`` if it may be written, creating its parent folder.
-
-    Raises:
-        OutputError: it exists and ``force`` is off, or its folder cannot be created or written.
-    """
+    """Return ``path`` if it may be written, creating its parent folder."""
     path = Path(path)
     try:
         if path.is_dir():
             raise OutputError(f"{path} is a folder, need a file name", hint="name a file inside it")
         if os.path.lexists(path) and not force:
-            raise OutputError(
-                f"{path} exists already", hint="choose another name, or overwrite it with --force"
-            )
+            raise OutputError(f"{path} exists already", hint=EXISTS_HINT)
         if path.exists() and not path.is_file():
             raise OutputError(f"{path} is no regular file", hint="choose another name; - is standard output")
     except OSError as error:
@@ -49,25 +44,21 @@ def make_folder_of(path: Path) -> None:
     """Create the folder of an output; raise OutputError if that fails or the name is too long."""
     n_bytes = len(os.fsencode(path.name))
     if n_bytes > LONGEST_NAME:
-        raise OutputError(
-            f"{path.name[:40]}...: the name has {n_bytes} bytes, it can have {LONGEST_NAME}",
-            hint="choose a shorter name",
-        )
+        what = f"{path.name[:40]}...: the name has {n_bytes} bytes, it can have {LONGEST_NAME}"
+        raise OutputError(what, hint="choose a shorter name")
+    hint = "choose another place with -o"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(
-            f"cannot create the folder {path.parent}: {error.strerror}", hint="choose another place with -o"
-        ) from error
+        raise OutputError(f"cannot create the folder {path.parent}: {error.strerror}", hint=hint) from error
     if not os.access(path.parent, os.W_OK):
-        raise OutputError(f"the folder {path.parent} is not writable", hint="choose another place with -o")
+        raise OutputError(f"the folder {path.parent} is not writable", hint=hint)
 
 
 def output_error(path: Path, error: OSError) -> OutputError:
     """Return the error to raise when writing ``path`` failed: it names the file and, for a full disk, the fix."""
     hint = {
-        errno.ENOSPC: "free some space or choose another place with -o",
-        errno.EDQUOT: "free some space or choose another place with -o",
+        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space or choose another place with -o"),
         errno.EFBIG: "raise the limit on file sizes (ulimit -f) or choose another place with -o",
         errno.ENAMETOOLONG: "choose a shorter name",
     }.get(error.errno or 0)
@@ -80,10 +71,9 @@ def temporary_beside(target: Path, kind: str = "tmp") -> Path:
 
 
 def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
-    """Remove the temporary files that killed writers of the outputs ``names``, or of any, left in a folder.
+    """Remove the temporary files that killed writers of ``names``, or of any output, left in a folder that is locked.
 
-    The caller must hold their lock. A folder that was moved aside (``old``) is restored if its replacement never
-    appeared.
+    A folder that was moved aside (``old``) is restored if its replacement never appeared.
     """
     for path in folder.iterdir() if folder.is_dir() else ():
         found = _LEFTOVER.fullmatch(path.name)
@@ -109,10 +99,7 @@ def fsync_tree(folder: Path) -> None:
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``target`` for its new content; delete it at the end.
-
-    Its name is random, so nobody can have placed links in it; ``publish`` moves its files.
-    """
+    """Yield a temporary folder of a random name beside ``target`` for its new content; delete it at the end."""
     folder = temporary_beside(target)
     folder.mkdir()
     try:
@@ -124,8 +111,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
 def publish(complete: Path, target: Path, folder: Path) -> None:
     """Move the other files in ``folder`` beside ``target``, and then the complete file to ``target``.
 
-    All are on disk before the first is moved. A target always has its own companions: an earlier target is removed
-    before new companions are moved.
+    A target always has its own companions: an earlier target is removed before new companions are moved.
     """
     fsync_tree(folder)
     others = [path for path in folder.iterdir() if path != complete]
@@ -156,12 +142,9 @@ def writing(target: Path) -> Iterator[None]:
 def atomic_path(
     target: Path | str, *, force: bool = False, companions: Callable[[Path], object] | None = None
 ) -> Iterator[Path]:
-    """Yield a temporary path; rename it to ``target`` on success, delete it on any failure.
+    """Yield a temporary path that becomes ``target`` on success.
 
     ``companions`` is called with the complete temporary file; files that it writes beside it appear beside the target.
-
-    Raises:
-        OutputError: the target exists (without ``force``) or cannot be written.
     """
     target = check_output(target, force=force)
     with writing(target), staging_folder(target) as folder:
@@ -194,11 +177,7 @@ def atomic_text(
 
 @contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Yield stdout, flushed at the end.
-
-    Raises:
-        OutputError: it is closed or full. If the reader has ended, the ``BrokenPipeError`` is passed on.
-    """
+    """Yield stdout, flushed at the end; if its reader has ended, pass the ``BrokenPipeError`` on."""
     if sys.stdout is None:
         raise OutputError("standard output is closed", hint="write to a file, or redirect it: > FILE")
     try:

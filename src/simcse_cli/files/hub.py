@@ -17,10 +17,7 @@ _HINTS: dict[int, str] = {
 def hub_failure(
     error: BaseException, kind: str, name: str, revision: str | None = None
 ) -> tuple[str, str | None] | None:
-    """Return the answer of the Hub or the network in words, and a hint; None for an error with another reason.
-
-    ``kind`` is what was asked for: ``model`` or ``dataset``.
-    """
+    """Return the answer of the Hub or the network about a model or dataset, and a hint; None for another reason."""
     from huggingface_hub import errors  # takes half a second
 
     called = f"{name}@{revision}" if revision else name
@@ -29,21 +26,15 @@ def hub_failure(
         if isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause):
             return f"access to the {kind} {name} is granted on request", f"ask on its page, then {_LOG_IN}"
         if isinstance(cause, errors.RevisionNotFoundError):
-            return (
-                f"the {kind} {name} has no revision {revision} on the Hugging Face Hub",
-                "give a branch, a tag or a full commit, as its page on the Hub lists them",
-            )
+            hint = "give a branch, a tag or a full commit, as its page on the Hub lists them"
+            return f"the {kind} {name} has no revision {revision} on the Hugging Face Hub", hint
         if _is_unknown(cause, response):
-            return (
-                f"the Hugging Face Hub has no {kind} {name}, or it is private",
-                f"check the name; a private {kind} needs a token: {_LOG_IN}",
-            )
+            hint = f"check the name; a private {kind} needs a token: {_LOG_IN}"
+            return f"the Hugging Face Hub has no {kind} {name}, or it is private", hint
         if response is not None:
             answer = f"{response.status_code} ({response.reason_phrase})"
-            return (
-                f"the Hugging Face Hub answered {answer} when asked for {called}",
-                _HINTS.get(response.status_code, "try again later"),
-            )
+            hint = _HINTS.get(response.status_code, "try again later")
+            return f"the Hugging Face Hub answered {answer} when asked for {called}", hint
         if isinstance(cause, errors.OfflineModeIsEnabled) or "(OfflineModeIsEnabled)" in str(cause):
             return f"{called} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it", None
         if type(cause).__module__.startswith("httpx"):
@@ -53,10 +44,7 @@ def hub_failure(
 
 
 def _is_unknown(cause: BaseException, response: Any) -> bool:
-    """Tell whether the Hub knows no such repository, or does not show it to us.
-
-    Without a valid token it answers 401 for both; ``datasets`` passes that on as an exception of its own.
-    """
+    """Tell whether the Hub knows no such repository or hides it: without a valid token it answers 401 for both."""
     if response is None:
         return type(cause).__name__ == "DatasetNotFoundError"
     is_refused = "Invalid credentials" in response.headers.get("X-Error-Message", "")
@@ -64,7 +52,6 @@ def _is_unknown(cause: BaseException, response: Any) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that led to it."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from simcse_cli.errors import OutputError
-from simcse_cli.files.atomic import make_folder_of, output_error, remove_leftovers
+from simcse_cli.files.atomic import make_folder_of, remove_leftovers, writing
 from simcse_cli.files.streams import STDIO
 from simcse_cli.files.system import open_itself, remove_locked, try_lock
 
 _held: list[int] = []
-_HOLDER = b'{"pid": '  # the content of a lock file begins so
+_HOLDER = '{"pid": '  # the content of a lock file begins so
 
 
 @contextmanager
@@ -24,11 +24,7 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
 
     The operating system locks the file ``.NAME.lock`` beside the output, or ``.lock`` inside an existing output
     folder, and frees it when its holder ends for any reason. On a file system without locks the block runs without
-    one. ``companions`` are other files that only writers of ``target`` write. Folders that it
-    makes are removed at the end if they are empty.
-
-    Raises:
-        OutputError: another process writes the output; the message tells which, where and since when.
+    one. ``companions`` are other files that only writers of ``target`` write. Empty folders that it made are removed.
     """
     if str(target) == STDIO:
         yield
@@ -37,7 +33,7 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(_remove_empty, missing)
         make_folder_of(target)
-        try:
+        with writing(target):
             path = _lock_path(target)
             lock = _lock(path, target)
             stack.callback(_release, path, lock, target)
@@ -47,8 +43,6 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
                 for parent in {target.parent, *(other.parent for other in companions)}:
                     names = {other.name for other in (target, *companions) if other.parent == parent}
                     remove_leftovers(parent, names)
-        except OSError as error:
-            raise output_error(target, error) from error
         _held.append(lock)
         stack.callback(_held.remove, lock)
         yield
@@ -68,7 +62,7 @@ def _lock_path(target: Path) -> Path:
 def lock_text(target: Path) -> str | None:
     """Return who has been writing an output since when, from its lock; None without a writer."""
     try:
-        return _lock_path(target).read_text(encoding="utf-8")
+        return _lock_path(target).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
 
@@ -80,10 +74,7 @@ def held_locks() -> tuple[int, ...]:
 
 def is_locked(folder: Path) -> bool:
     """Tell whether a folder holds a lock file of this program, from a running or a killed writer."""
-    try:
-        return (folder / ".lock").read_bytes().startswith(_HOLDER)
-    except OSError:
-        return False
+    return folder.is_dir() and (lock_text(folder) or "").startswith(_HOLDER)
 
 
 def _lock(path: Path, target: Path) -> int:
@@ -98,10 +89,8 @@ def _lock(path: Path, target: Path) -> int:
         with ExitStack() as on_failure:
             on_failure.callback(os.close, lock)
             if not try_lock(lock):
-                raise OutputError(
-                    f"{target} is being written by {_holder(_content(lock))}",
-                    hint="wait until it has finished, or choose another place with -o",
-                )
+                what = f"{target} is being written by {_holder(_content(lock))}"
+                raise OutputError(what, hint="wait until it has finished, or choose another place with -o")
             holder = _content(lock)
             if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
@@ -119,18 +108,16 @@ def _lock(path: Path, target: Path) -> int:
 
 
 def _release(path: Path, lock: int, target: Path) -> None:
-    try:
+    with writing(target):  # if this fails, the file stays, and the next holder takes it over
         remove_locked(path, lock)
-    except OSError as error:  # the file stays, and the next holder takes it over
-        raise output_error(target, error) from error
 
 
-def _content(lock: int) -> bytes:
+def _content(lock: int) -> str:
     os.lseek(lock, 0, os.SEEK_SET)
-    return os.read(lock, 1000)
+    return os.read(lock, 1000).decode("utf-8", "replace")
 
 
-def _holder(facts: bytes) -> str:
+def _holder(facts: str) -> str:
     try:
         holder = json.loads(facts)
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"

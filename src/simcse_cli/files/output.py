@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from simcse_cli.errors import DataError, OutputError
@@ -18,13 +17,7 @@ WORK_RECORD = "search.json"
 
 @contextmanager
 def output_path(target: Path | str, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary path that becomes an output of one file on success; see ``atomic_path``.
-
-    Remains of killed writers are removed first.
-
-    Raises:
-        OutputError: the output exists without ``force``, cannot be written, or has another writer.
-    """
+    """Remove the remains of killed writers, and yield a path that becomes an output on success: ``atomic_path``."""
     with sole_writer(Path(target)), atomic_path(target, force=force) as temporary:
         yield temporary
 
@@ -50,16 +43,11 @@ class Output:
 
     Args:
         path: the path of the output.
-        record: the file beside it that records its origin, if any.
-        key: a key in every record of this kind; a file without it belongs to somebody else.
+        record: the file beside it that records its origin, if any; a file without ``key`` belongs to somebody else.
         inputs: files that must not change until the record is written.
         companions: other files that only writers of this output write.
         lock: the name to lock instead, for one of several processes that write one output.
-        force: replace existing files.
         resume: accept an existing output, which this command may continue.
-
-    Raises:
-        OutputError: the output or its record exists, cannot be written, or has another writer.
     """
 
     def __init__(
@@ -91,19 +79,11 @@ class Output:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
-    def write_record(
-        self, folder: Path, facts: Mapping[str, Any], *, hint: str = "give a copy that nobody writes to"
-    ) -> None:
-        """Write the record into the folder from which it is moved beside the output.
-
-        Raises:
-            DataError: an input has changed.
-        """
+    def write_record(self, folder: Path, facts: Mapping[str, Any], *, hint: str | None = None) -> None:
+        """Check the inputs, and write the record into the folder from which it is moved beside the output."""
         self._inputs.require_unchanged(hint=hint)
         if self.record is not None:
             write_json(folder / self.record.name, facts)
@@ -129,16 +109,10 @@ def work_folder(
 
     An existing folder is continued if it has the same ``facts``. Nothing in it is read, replaced or removed unless all
     of it is ours: plain files whose names match ``names``, a regular expression.
-
-    Raises:
-        OutputError: another file, folder or link is in the way, or there is unfinished work and neither ``resume``
-            nor ``force`` is given.
-        DataError: the unfinished work has other facts.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
-        raise OutputError(
-            f"{path} is in the way: it is not a folder", hint="rename it, or choose another name with -o"
-        )
+        hint = "rename it, or choose another name with -o"
+        raise OutputError(f"{path} is in the way: it is not a folder", hint=hint)
     record = path / WORK_RECORD
     if record.exists() and any(path.glob("*.npy*")) and not (resume or force):
         raise left_unfinished(path, "search")
@@ -148,10 +122,8 @@ def work_folder(
             own = re.compile(rf"\.lock|\.?{re.escape(WORK_RECORD)}(\.lock)?|{names}")
             for entry in path.iterdir():
                 if entry.is_symlink() or not entry.is_file() or own.fullmatch(entry.name) is None:
-                    raise OutputError(
-                        f"{path} holds {entry.name}, which this program did not write",
-                        hint="move it away, or choose another name with -o",
-                    )
+                    what = f"{path} holds {entry.name}, which this program did not write"
+                    raise OutputError(what, hint="move it away, or choose another name with -o")
             if resume and record.is_file():
                 require_same_settings(record, "the interrupted search", read_json(record), facts)
             else:

@@ -1,8 +1,4 @@
-"""Check the content of files: JSON and YAML text, values of a known type, numbers, foreign formats.
-
-Readers of JSON, YAML, tables and arrays share these functions, so that errors name the place in the file and the rest
-of the code can trust types.
-"""
+"""Check the content of files: JSON and YAML text, values of a known type, numbers, foreign formats."""
 
 import json
 import math
@@ -42,20 +38,15 @@ _NAMES: dict[Any, str] = {
 def parse_json(
     text: str, place: str, *, line: int | None = None, lenient: bool = False, hint: str | None = None
 ) -> Any:
-    """Return the JSON value of a text.
+    """Return the JSON value of a text, with finite numbers and at most ``MAX_DEPTH`` levels.
 
-    Numbers must be finite and nesting at most ``MAX_DEPTH`` levels deep. ``line`` is the line number of a text that is
-    one line of a file; ``lenient`` reads NaN and Infinity, which Python writes but JSON does not have, as null.
-
-    Raises:
-        DataError: it is not JSON, or one of these limits is exceeded.
+    ``line`` is the line number of a text that is one line of a file; ``lenient`` reads NaN and Infinity, which Python
+    writes but JSON does not have, as null.
     """
 
     def number(digits: str) -> Any:
         value = float(digits)
-        if not math.isfinite(value):
-            return constant(digits)
-        return value
+        return value if math.isfinite(value) else constant(digits)
 
     def whole(digits: str) -> int:
         if len(digits) > MAX_DIGITS:
@@ -125,14 +116,11 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> Any:
-    """Convert a value from a file to ``kind``.
+    """Convert a value from a file to ``kind``, or raise DataError with the place within the value.
 
     ``kind`` is an annotation: a dataclass (from an object with its fields), ``str``, ``int``, ``float`` (finite; a
     whole number counts), ``bool``, an enumeration, ``list[...]``, ``tuple[..., ...]``, ``dict[str, ...]``, ``None``,
     ``Any`` and unions of these.
-
-    Raises:
-        DataError: it is of another type, or a field is missing or unknown; gives the place within the value.
     """
     try:
         return _fit(value, kind, "")
@@ -214,7 +202,6 @@ def _described(kind: Any) -> str:
 
 
 def parse_number(text: str, place: str, what: str = "value", *, hint: str | None = None) -> float:
-    """Parse the finite number in a cell of a table; a DataError names the place."""
     try:
         value = float(text)
     except ValueError:
@@ -228,11 +215,10 @@ def parse_number(text: str, place: str, what: str = "value", *, hint: str | None
 def foreign_format(
     place: object, what: str, *, error: type[SimcseError] = DataError, hint: str | None = None
 ) -> Iterator[None]:
-    """Turn any exception of a library about a damaged file into one error that names the file.
+    """Turn any exception of a library about a damaged file into one error: the file and ``what`` it should be.
 
     Parsers of foreign formats raise dozens of types, and Rust extensions raise panics that are not an ``Exception``.
-    Wrap only one call of the library, so that our own mistakes stay visible. ``what`` describes the expected file, as
-    in "a readable parquet file".
+    Wrap only one call of the library, so that our own mistakes stay visible.
     """
     try:
         with warnings.catch_warnings():  # PyTorch warns before it refuses
@@ -258,11 +244,7 @@ def foreign_format(
 
 
 def inside(folder: str, relative: Any) -> str:
-    """Return a path named by a file of a model folder, if it stays inside the folder.
-
-    Raises:
-        CheckpointError: it is absolute, leaves the folder with ``..``, or is not a text.
-    """
+    """Return a path named by a file of a model folder, if it stays inside the folder."""
     parts = relative.replace("\\", "/").split("/") if isinstance(relative, str) else [".."]
     if ".." in parts or (len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":"))) or "\0" in relative:
         raise CheckpointError(

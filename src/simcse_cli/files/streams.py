@@ -32,27 +32,20 @@ _REMOTE_BLOCK = 8 << 20  # each is a separate request
 
 
 def default_cache_dir() -> Path:
-    """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``.
-
-    Raises:
-        ConfigError: neither variable is set, and the user has no home folder.
-    """
+    """Return the cache folder: ``SIMCSE_CACHE``, else ``simcse`` below ``XDG_CACHE_HOME`` or ``~/.cache``."""
     if chosen := os.environ.get("SIMCSE_CACHE"):
         return Path(chosen)
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simcse"
     except RuntimeError:
-        raise ConfigError(
-            "there is no home folder to keep a cache in",
-            hint="name a folder for it: export SIMCSE_CACHE=FOLDER",
-        ) from None
+        what = "there is no home folder to keep a cache in"
+        raise ConfigError(what, hint="name a folder for it: export SIMCSE_CACHE=FOLDER") from None
 
 
 def open_standard_streams() -> None:
     """Make the standard streams accept any text in any locale: UTF-8, with lone surrogates as escapes.
 
-    Closed streams are opened to the null device; otherwise the next file would get their number and receive the
-    output of libraries.
+    Closed ones are opened to the null device: the next file would get their number, and the output of libraries.
     """
     for descriptor in range(3):
         try:
@@ -66,11 +59,7 @@ def open_standard_streams() -> None:
 
 
 def read_json(path: Path | str, kind: Any = Any, *, place: str | None = None, hint: str | None = None) -> Any:
-    """Return the JSON value of a file, converted to ``kind`` (see ``checked``); ``place`` is for messages.
-
-    Raises:
-        DataError: the file cannot be read, is not JSON, or holds something else.
-    """
+    """Return the JSON value of a file, converted to ``kind`` (see ``checked``); ``place`` is for messages."""
     text = read_text(path, hint=hint)
     return checked(parse_json(text, str(path), hint=hint), kind, place or str(path), hint=hint)
 
@@ -105,19 +94,18 @@ class Inputs:
     def __init__(self, paths: Iterable[Path | str]) -> None:
         self._seen = {path: _identity(path) for path in paths if str(path) != STDIO}
 
-    def require_unchanged(self, *, hint: str = "give a copy that nobody writes to") -> None:
+    def require_unchanged(self, *, hint: str | None = None) -> None:
         """Raise DataError if a file has changed; call this after reading."""
         for path, identity in self._seen.items():
             if _identity(path) != identity:
+                hint = hint or "give a copy that nobody writes to"
                 raise DataError(f"{path} has changed while it was read", hint=hint)
 
 
 def _identity(path: Path | str) -> tuple[int, ...] | None:
     """Return facts that change with the content of a file; None if there is no file."""
     if is_remote(path):
-        system, inside = file_system(path)
-        with foreign_format(path, "a file that can be reached"):
-            seen = system.get_file_info(inside)
+        seen = remote_file(path)
         return (seen.size or 0, seen.mtime_ns or 0)
     try:
         found = Path(path).stat()
@@ -129,7 +117,6 @@ def _identity(path: Path | str) -> tuple[int, ...] | None:
 
 
 def resource(name: str) -> str:
-    """Return the text of a file that comes with the package."""
     return (files("simcse_cli") / "resources" / name).read_text(encoding="utf-8")
 
 
@@ -139,7 +126,6 @@ def resource_rows(name: str) -> Iterator[dict[str, str]]:
 
 
 def sha256_file(path: Path | str) -> str:
-    """Return 64 hex digits."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -153,11 +139,7 @@ def digest(*parts: str | bytes | memoryview) -> str:
 
 
 def require_file(path: Path | str, *, hint: str | None = None) -> Path:
-    """Return ``path`` if it is a readable file with something in it.
-
-    Raises:
-        DataError: it is missing, a folder, unreadable or empty.
-    """
+    """Return ``path`` if it is a readable file with something in it."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -188,16 +170,19 @@ def is_remote(path: Path | str) -> bool:
 
 
 def file_system(address: Path | str) -> tuple[Any, str]:
-    """Return the pyarrow file system of an address and the path in it.
-
-    Raises:
-        DataError: no such address, or no access to it.
-    """
+    """Return the pyarrow file system of an address and the path in it."""
     from pyarrow import fs  # takes a tenth of a second, and local files do not need it
 
     with foreign_format(address, "an address such as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"):
         system, path = fs.FileSystem.from_uri(str(address))
     return system, str(path)
+
+
+def remote_file(address: Path | str) -> Any:
+    """Return what pyarrow knows about a file at an address: type, size and time of its last change."""
+    system, path = file_system(address)
+    with foreign_format(address, "a file that can be reached"):
+        return system.get_file_info(path)
 
 
 @contextmanager
@@ -214,25 +199,23 @@ def open_input(source: Path | str) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _conversion(name: str, encoding: str) -> str:
+def _conversion(name: str) -> str:
     """Return a hint that converts a file to UTF-8, under a name with the same ending."""
     if name == "standard input":
-        return f"put `iconv -f {encoding} -t utf-8` into the pipe before it"
+        return "put `iconv -f cp1252 -t utf-8` into the pipe before it"
     plain = Path(name.removesuffix(".gz"))
     fixed = shlex.quote(f"{plain.stem}-utf8{plain.suffix}")
     unpack = f"zcat {shlex.quote(name)} | " if name.endswith(".gz") else ""
     file = "" if unpack else f" {shlex.quote(name)}"
-    return f"convert it first, for example: {unpack}iconv -f {encoding} -t utf-8{file} > {fixed}"
+    return f"convert it first, for example: {unpack}iconv -f cp1252 -t utf-8{file} > {fixed}"
 
 
 def raw_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]:
     """Yield the lines of a binary stream with their ends; a DataError for an endless one names the line."""
     for number, line in enumerate(iter(partial(stream.readline, LONGEST_LINE + 1), b""), start=1):
         if len(line) > LONGEST_LINE:
-            raise DataError(
-                f"{name}, line {number}: more than {LONGEST_LINE >> 20} MiB without a line end",
-                hint="give a file with one sentence or record a line",
-            )
+            what = f"{name}, line {number}: more than {LONGEST_LINE >> 20} MiB without a line end"
+            raise DataError(what, hint="give a file with one sentence or record a line")
         yield line
 
 
@@ -251,10 +234,8 @@ def _decoded_lines(stream: BinaryIO | gzip.GzipFile, name: str, encoding: str) -
         try:
             line = raw.decode(encoding)
         except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name}, line {number}, byte {error.start + 1}: not {encoding.upper()} text",
-                hint=_conversion(name, "cp1252"),
-            ) from error
+            what = f"{name}, line {number}, byte {error.start + 1}: not {encoding.upper()} text"
+            raise DataError(what, hint=_conversion(name)) from error
         if number == 1:
             line = line.removeprefix("\ufeff")
         yield line.rstrip("\r\n")
@@ -279,13 +260,7 @@ def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 
 def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the lines of a text file without their line ends; ``-`` is stdin and ``.gz`` is unpacked.
-
-    Lines end only at LF (CR LF is accepted), so that no Unicode separator splits a sentence.
-
-    Raises:
-        DataError: the input is missing, empty, binary or wrongly encoded; gives file, line and byte.
-    """
+    """Yield the lines of a text file without their ends, LF or CR LF alone; ``-`` is stdin and ``.gz`` is unpacked."""
     if str(source) == STDIO:
         if sys.stdin is None:
             raise DataError("standard input is closed", hint="name a file, or redirect one: < FILE")

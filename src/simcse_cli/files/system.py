@@ -25,10 +25,7 @@ def open_itself(path: Path, flags: int) -> int:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock a file until its descriptor is closed; return False if another process holds the lock.
-
-    On a file system without locks this does nothing.
-    """
+    """Lock a file, if its file system can, until its descriptor is closed; return False if another process has."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -91,7 +88,6 @@ def memory_bytes() -> int | None:
 
 
 def peak_process_bytes() -> int:
-    """Return the peak memory of this process."""
     if sys.platform == "win32":
         import psutil
 
@@ -113,7 +109,6 @@ def apart(descriptors: Sequence[int]) -> dict[str, Any]:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Return the signals that ask a process to stop."""
     if sys.platform == "win32":
         return signal.SIGINT, signal.SIGTERM, signal.SIGBREAK
     return signal.SIGINT, signal.SIGTERM

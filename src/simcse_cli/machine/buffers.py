@@ -18,7 +18,7 @@ _HELD_AS = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32
 class BufferPool:
     """Lend memory to tensors, and take it back when no tensor or view refers to it any more.
 
-    Several threads may share a pool: its only shared steps are those of a deque, which are atomic. Sizes are powers of
+    Threads may share a pool: its only shared steps are those of a deque, which are atomic. Sizes are powers of
     two, so that a slightly larger batch reuses the same buffers; pages never written to take no memory.
     """
 
@@ -39,7 +39,6 @@ class BufferPool:
         return tensor if tensor.dtype is dtype else tensor.view(dtype)
 
     def concatenated(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return tensors concatenated along their first axis."""
         sizes = (sum(map(len, parts)), *parts[0].shape[1:])
         return torch.cat(list(parts), out=self.tensor(sizes, parts[0].dtype))
 
@@ -65,5 +64,4 @@ _OF_MODULE: weakref.WeakKeyDictionary[nn.Module, BufferPool] = weakref.WeakKeyDi
 
 
 def pool_of(module: nn.Module) -> BufferPool:
-    """Return the pool of a module, which lives as long as the module."""
     return _OF_MODULE.setdefault(module, BufferPool())

@@ -27,31 +27,22 @@ DTYPES = {
 def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
     """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
 
-    Of several GPUs each process takes that of its ``LOCAL_RANK``, which launchers set; a single process takes the
-    first.
-
-    Raises:
-        ConfigError: the requested device is not available.
+    Of several GPUs each process takes that of its ``LOCAL_RANK``, which launchers set.
     """
     device = Device(device)
-    available = {
-        Device.CUDA: torch.cuda.is_available(),
-        Device.MPS: torch.backends.mps.is_available(),
-        Device.CPU: True,
-    }
+    has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    available = {Device.CUDA: has_cuda, Device.MPS: has_mps, Device.CPU: True}
     if device is Device.AUTO:
         device = next(candidate for candidate, there in available.items() if there)
     elif not available[device]:
-        raise ConfigError(
-            f"--device {device}: not available on this machine", hint="use --device cpu, or auto"
-        )
+        what = f"--device {device}: not available on this machine"
+        raise ConfigError(what, hint="use --device cpu, or auto")
     if device is Device.CUDA:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     return torch.device(device.value)
 
 
 def is_x86() -> bool:
-    """Tell whether the processor has the x86 architecture of Intel and AMD."""
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
@@ -93,9 +84,9 @@ CPU_CONSTANTS = {
 def cpu_kind() -> str:
     """Return the key of ``CPU_CONSTANTS`` for this processor, as far as its instructions are not switched off.
 
-    ``avx512_bf16`` are AMD's processors: Intel's take four times as long for a bfloat16 instruction as for a float32
-    one, which is half of its work, and have AMX instead (not in every virtual machine). On AMD's, OpenBLAS
-    multiplies float32 faster than MKL, and with AVX2 alone faster than oneDNN.
+    ``avx512_bf16`` are AMD's processors: for Intel's, bfloat16 instructions do half of the work of float32 ones in
+    the same time, and they have AMX instead (not in every virtual machine). On AMD's, OpenBLAS multiplies float32
+    faster than MKL, and with AVX2 alone faster than oneDNN.
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"
@@ -110,38 +101,28 @@ def cpu_kind() -> str:
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Tell whether bfloat16 matrix products are faster than float32 ones on the device."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and CPU_CONSTANTS[cpu_kind()].bf16
 
 
 def resolve_precision(precision: Precision | str, device: torch.device) -> Precision:
-    """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32.
-
-    Raises:
-        ConfigError: fp16 is requested without a GPU, tf32 without an NVIDIA GPU, or int8 without an x86 processor.
-    """
+    """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32."""
     precision = Precision(precision)
     if precision is Precision.AUTO:
         return Precision.BF16 if has_fast_bf16(device) else Precision.FP32
     if precision is Precision.FP16 and device.type == "cpu":
         raise ConfigError("--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU")
     if precision is Precision.TF32 and device.type != "cuda":
-        raise ConfigError(
-            f"--precision tf32 is arithmetic of NVIDIA GPUs, this is {device.type}",
-            hint="use --precision fp32",
-        )
+        what = f"--precision tf32 is arithmetic of NVIDIA GPUs, this is {device.type}"
+        raise ConfigError(what, hint="use --precision fp32")
     if precision is Precision.INT8 and not (device.type == "cpu" and is_x86()):
         raise ConfigError("--precision int8 needs an x86 processor", hint="use --precision bf16 or fp32")
     return precision
 
 
 def set_float32_products(precision: Precision, device: torch.device) -> None:
-    """Make float32 products and convolutions on a GPU round their inputs to TF32 only if ``precision`` is tf32.
-
-    By default, PyTorch rounds the inputs of convolutions.
-    """
+    """Let float32 products and convolutions on a GPU round to TF32, as PyTorch's convolutions do, only for tf32."""
     if device.type == "cuda":
         is_rounded = precision is Precision.TF32
         torch.set_float32_matmul_precision("high" if is_rounded else "highest")
@@ -156,7 +137,6 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """Describe the hardware: processor, cores and memory, and GPUs if one is used."""
     facts = {
         "processor": _processor_name(),
         "capability": capability(),
@@ -212,7 +192,6 @@ class HostCopy:
             self._arrival.record()
 
     def arrived(self) -> Tensor:
-        """Wait for the tensor and return it."""
         if self._arrival is not None:
             self._arrival.synchronize()
         return self._copy

@@ -16,22 +16,24 @@ from torch.torch_version import TorchVersion
 
 
 def n_processes() -> int:
-    """Return the number of processes, 1 without a process group."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def sum_detached(tensor: Tensor) -> Tensor:
+    """Return the sum of a tensor over all processes, without gradients."""
+    total = tensor.detach().clone(memory_format=torch.contiguous_format)
+    distributed.all_reduce(total)
+    return total
 
 
 class _SumOverProcesses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        total = tensor.detach().clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(total)
-        return total
+        return sum_detached(tensor)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(total)
-        return total
+        return sum_detached(gradients[0])
 
 
 class _GatherRows(torch.autograd.Function):
@@ -79,11 +81,8 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
 def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
     """Return this process's share of a mean over processes: ``n_processes * total / sum of counts``.
 
-    The mean of the shares over processes is the global mean, even if local batches differ in size.
-
-    Args:
-        total: sum of this process's values, a scalar.
-        count: how many values that are; if no process has any, the result is 0.
+    ``total`` is the sum of this process's ``count`` values. The mean of the shares over processes is the global mean,
+    even if local batches differ in size; 0 if no process has a value.
     """
     own = count.to(total.dtype) if isinstance(count, Tensor) else torch.full_like(total, count)
     return n_processes() * total / sum_over_processes(own).clamp_min(1.0)
@@ -95,7 +94,6 @@ def mean_over_processes(row_values: Tensor) -> Tensor:
 
 
 def row_counts(rows: Tensor) -> list[int]:
-    """Return the number of rows on each process, in rank order."""
     if n_processes() == 1:
         return [len(rows)]
     local = torch.tensor([len(rows)], device=rows.device)
@@ -117,15 +115,9 @@ def gather_views(
 def gather_with_grad(rows: Tensor, counts: Sequence[int] = (), *, original_scaling: bool = False) -> Tensor:
     """Return the rows of all processes in rank order, ``(B, ...)`` to ``(N, ...)``, keeping gradients.
 
-    Args:
-        rows: this process's rows; their number may differ between processes, the other dimensions may not.
-        counts: number of rows of each process, in rank order; exchanged if not given.
-        original_scaling: reproduce the original SimCSE code instead: rows of other processes are constants,
-            so DDP's average leaves 1 / n_processes of the true gradient of the global loss (the pattern that
-            DeCLUTR's authors multiply back).
-
-    Returns:
-        ``(N, ...)``; ``rows`` itself on one process.
+    Numbers of rows may differ between processes; ``counts`` are exchanged if not given. ``original_scaling`` reproduces
+    the original SimCSE code: rows of other processes are constants, so DDP's average leaves 1 / n_processes of the
+    true gradient of the global loss (the pattern that DeCLUTR's authors multiply back).
     """
     if n_processes() == 1:
         return rows

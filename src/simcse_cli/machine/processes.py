@@ -19,6 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from simcse_cli.errors import ConfigError, ContactError, OutputError, reason_of
 from simcse_cli.files.locks import lock_text
+from simcse_cli.machine.gather import sum_detached
 from simcse_cli.progress import Progress
 
 _T = TypeVar("_T")
@@ -43,7 +44,6 @@ def process_rank() -> int:
 
 
 def process_count() -> int:
-    """Return the number of processes in the group, including this one."""
     return max(1, _number("WORLD_SIZE", 1))
 
 
@@ -60,11 +60,7 @@ def is_launched() -> bool:
 
 
 def end_with_launcher() -> None:
-    """End this process as soon as the one that started it has ended for any reason.
-
-    Standard input is a pipe to which only the launcher could write, and it never does; the pipe closes when the
-    launcher ends.
-    """
+    """End this process as soon as the one that started it has ended for any reason, which closes its standard input."""
 
     def watch() -> None:
         os.read(0, 1)
@@ -75,11 +71,7 @@ def end_with_launcher() -> None:
 
 @contextmanager
 def in_contact() -> Iterator[None]:
-    """Raise ContactError when a collective fails because another process has ended.
-
-    Raises:
-        ContactError: in place of the connection error.
-    """
+    """Raise ContactError when a collective fails because another process has ended."""
     try:
         yield
     except RuntimeError as error:
@@ -87,33 +79,24 @@ def in_contact() -> Iterator[None]:
         if process_count() == 1 or not (is_known or any(sign in str(error) for sign in _LOST_SIGNS)):
             raise
         reason = "" if " by peer" in str(error) else f" ({reason_of(error)})"
-        raise ContactError(
-            f"another process of the group has ended{reason}",
-            hint="look at its messages, then continue with --resume",
-        ) from error
+        what = f"another process of the group has ended{reason}"
+        raise ContactError(what, hint="look at its messages, then continue with --resume") from error
 
 
 def join_group() -> None:
-    """Form a group with the processes that were started together, unless it exists; leave it at exit.
+    """Form a group with the processes that were started together, unless it exists.
 
-    If the group is not left, its threads abort the process at its end.
-
-    Raises:
-        ConfigError: a variable that tells who belongs to the group is missing or wrong.
-        ContactError: a process has not come in time.
+    It is left at exit; otherwise its threads abort the process at its end.
     """
     if process_count() == 1 or distributed.is_initialized():
         return
+    rank, n_processes = process_rank(), process_count()
     for variable in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         if variable not in os.environ:
-            raise ConfigError(
-                f"WORLD_SIZE is {process_count()}, but {variable} is not set", hint=_HOW_TO_START
-            )
-    if process_rank() >= process_count():
-        raise ConfigError(
-            f"RANK is {process_rank()}, need a number below {process_count()} (WORLD_SIZE)",
-            hint=_HOW_TO_START,
-        )
+            raise ConfigError(f"WORLD_SIZE is {n_processes}, but {variable} is not set", hint=_HOW_TO_START)
+    if rank >= n_processes:
+        what = f"RANK is {rank}, need a number below {n_processes} (WORLD_SIZE)"
+        raise ConfigError(what, hint=_HOW_TO_START)
     has_nccl = torch.cuda.is_available() and distributed.is_nccl_available()
     limit_s = _number(START_TIMEOUT, 1800, "it is the most seconds to wait for the other processes")
     try:
@@ -128,7 +111,7 @@ def join_group() -> None:
     except distributed.DistError as error:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise ContactError(
-            f"not all of the {process_count()} processes have met at {place} within {limit_s:,} s: {reason_of(error)}",
+            f"not all of the {n_processes} processes have met at {place} within {limit_s:,} s: {reason_of(error)}",
             hint=f"look at the machines that have not come; {START_TIMEOUT}=SECONDS waits longer",
         ) from error
     atexit.register(_leave_group)
@@ -209,9 +192,8 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
         else:
             buckets.append([gradient])
     for bucket in buckets:
-        flat = (
-            torch.cat([gradient.flatten() for gradient in bucket]) if len(bucket) > 1 else bucket[0].flatten()
-        )
+        parts = [gradient.flatten() for gradient in bucket]
+        flat = torch.cat(parts) if len(parts) > 1 else parts[0]
         distributed.all_reduce(flat)
         flat /= n_processes
         for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
@@ -219,8 +201,4 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
 
 
 def average_tensor(tensor: Tensor, n_processes: int) -> Tensor:
-    if n_processes == 1:
-        return tensor
-    total = tensor.clone(memory_format=torch.contiguous_format)
-    distributed.all_reduce(total)
-    return total / n_processes
+    return tensor if n_processes == 1 else sum_detached(tensor) / n_processes

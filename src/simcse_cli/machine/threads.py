@@ -28,11 +28,8 @@ def map_on_cores(
     into items must not depend on the number of threads, so that results do not either, apart from rounding.
 
     The caller computes too, and worker threads are reused: new ones often start on the caller's core, which costs up to
-    15 ms. ``function`` computes with PyTorch or NumPy on the CPU, several calls at once, under the default gradient
-    and inference modes. A single item gets all threads.
-
-    Raises:
-        Exception: that of the function; remaining items are dropped.
+    15 ms. ``function`` computes with PyTorch or NumPy on the CPU under the default gradient and inference modes; after
+    an exception, remaining items are dropped. A single item gets all threads.
     """
     n_threads = torch.get_num_threads()
     n_workers = max(1, min(n_threads, len(items), at_once, _MOST_WORKERS))
@@ -40,7 +37,7 @@ def map_on_cores(
         with _limit_numpy(n_threads):
             yield from map(function, items)
         return
-    _end_waiting_threads()
+    _openmp_pause()(_SOFT_PAUSE)
     work, n_each = _Work(function, items), n_threads // n_workers
     with _limit_numpy(n_each), _helpers(n_workers - 1, n_each, n_threads) as helpers:
         helping = [helpers.submit(work.take_all) for _ in range(n_workers - 1)]
@@ -70,12 +67,10 @@ class _Work(Generic[_Item, _Result]):
             yield self._results.pop(number).result()
 
     def take_all(self) -> None:
-        """Compute items until none is left."""
         while self._take_one():
             pass
 
     def cancel(self) -> None:
-        """Drop the items that are left."""
         with self._lock:
             self._left = iter(())
 
@@ -96,17 +91,12 @@ class _Work(Generic[_Item, _Result]):
 # Threads that wait for work, by their number and the threads that each computes with.
 _IDLE: dict[tuple[int, int], list[ThreadPoolExecutor]] = {}
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=_IDLE.clear
-    )  # a forked process has these objects but not their threads
+    os.register_at_fork(after_in_child=_IDLE.clear)  # its copy has no threads
 
 
 @contextmanager
 def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
-    """Lend idle threads; nested calls get separate ones.
-
-    Each helper, and meanwhile the caller, computes with ``n_threads``; afterwards the caller has ``n_threads_after``.
-    """
+    """Lend idle threads that compute with ``n_threads`` each, as the caller does too; nested calls get others."""
     idle = _IDLE.setdefault((n_helpers, n_threads), [])
     helpers = idle.pop() if idle else _new_helpers(n_helpers, n_threads)
     torch.set_num_threads(n_threads)
@@ -139,20 +129,12 @@ def _limit_numpy(n_threads: int) -> Any:
     return _math_libraries().limit(limits=n_threads, user_api="blas")
 
 
-def _end_waiting_threads() -> None:
-    """End the threads that OpenMP keeps for PyTorch's products on this thread; it starts new ones when needed.
+@functools.cache
+def _openmp_pause() -> Callable[[int], int]:
+    """Return the function that ends the threads OpenMP keeps for PyTorch's products; it starts new ones when needed.
 
     After a product they spin for some milliseconds while they wait for the next one, and the workers here need those
-    cores. Without this function of OpenMP, they spin.
+    cores. Where the loaded OpenMP library has no such function, they spin.
     """
-    pause = _openmp_pause()
-    if pause is not None:
-        pause(_SOFT_PAUSE)
-
-
-@functools.cache
-def _openmp_pause() -> Callable[[int], int] | None:
-    """Return the function of the loaded OpenMP library, or None."""
-    if os.name != "posix":
-        return None
-    return getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)
+    loaded = ctypes.CDLL(None) if os.name == "posix" else None
+    return getattr(loaded, "omp_pause_resource_all", int)

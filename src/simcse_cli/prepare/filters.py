@@ -91,10 +91,9 @@ def drop_near_duplicates(threshold: float) -> RowFilter:
     def reasons(rows: Sequence[Row]) -> list[str | None]:
         found: list[str | None] = []
         for sketch in index.sketch([" ".join(row) for row in rows]):
-            near = bool(index.find(sketch))
-            if not near:
+            found.append("near_duplicate" if index.find(sketch) else None)
+            if found[-1] is None:
                 index.add(sketch)
-            found.append("near_duplicate" if near else None)
         return found
 
     return reasons
@@ -106,12 +105,10 @@ def sample_rows(rows: Iterable[Row], size: int, *, seed: int, keep_order: bool =
     Memory grows with ``size``, not with the corpus (Vitter 1985, algorithm R). The order is random, or that
     of the input with ``keep_order``.
     """
-    rng = random.Random(seed)
-    reservoir: list[tuple[int, Row]] = []
-    for position, row in enumerate(rows):
-        if position < size:
-            reservoir.append((position, row))
-        elif (slot := int(rng.random() * (position + 1))) < size:
+    rng, numbered = random.Random(seed), enumerate(rows)
+    reservoir = list(islice(numbered, size))
+    for position, row in numbered:
+        if (slot := int(rng.random() * (position + 1))) < size:
             reservoir[slot] = (position, row)
     reservoir.sort()
     if not keep_order:

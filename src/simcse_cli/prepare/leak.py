@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_dir, sts_folder
@@ -24,8 +25,8 @@ _SKETCH_BATCH = 1024
 class TaskLeak:
     """The leak of one task; sentences are counted once up to case, spacing and punctuation.
 
-    ``n_sentences`` counts those of at least ``MIN_WORDS`` words; ``n_near`` counts those that occur only nearly,
-    None if they were not searched; ``n_rows`` counts the rows that contain one.
+    ``n_sentences`` counts those of at least ``MIN_WORDS`` words; ``n_near`` those that occur only nearly, None if they
+    were not searched; ``n_rows`` the rows that contain one.
     """
 
     task: str
@@ -53,17 +54,15 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
         rows = [row for part, numbers in data.parts.items() if part != "train" for row in numbers]
         found[task] = [side[row] for side in (data.left, data.right) if side for row in rows]
     if not found:
-        raise DataError(
-            f"{root} holds no complete evaluation task", hint=f"simcse prepare senteval --data-dir {data_dir}"
-        )
+        hint = f"simcse prepare senteval --data-dir {data_dir}"
+        raise DataError(f"{root} holds no complete evaluation task", hint=hint)
     return found
 
 
 class LeakFilter:
-    """A ``RowFilter`` that finds evaluation sentences in the texts of rows.
+    """A ``RowFilter`` that finds evaluation sentences, given by task, in rows; without ``drop`` it only counts.
 
-    ``sentences`` holds the evaluation sentences by task; without ``drop``, rows are only counted. ``near`` is the
-    smallest Jaccard similarity of a near occurrence; None searches only exact ones.
+    ``near`` is the smallest Jaccard similarity of a near occurrence; None searches only exact ones.
     """
 
     def __init__(
@@ -83,11 +82,10 @@ class LeakFilter:
                     wording.setdefault(key, text)
         self._keys = list(wording)
         self._index = None if near is None else NearIndex(near)
-        if self._index is not None:
-            texts = list(wording.values())
-            for start in range(0, len(texts), _SKETCH_BATCH):
-                for sketch in self._index.sketch(texts[start : start + _SKETCH_BATCH]):
-                    self._index.add(sketch)
+        left = iter(wording.values())
+        while self._index is not None and (batch := list(islice(left, _SKETCH_BATCH))):
+            for sketch in self._index.sketch(batch):
+                self._index.add(sketch)
 
     def reasons(self, rows: Sequence[Row]) -> list[str | None]:
         """Count what the rows hold; return ``in_evaluation_set`` for those to drop."""
@@ -126,9 +124,8 @@ def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
     if options.check_leak is None:
         if options.drop_leaks or options.leak_near:
             flag = "--drop-leaks" if options.drop_leaks else "--leak-near"
-            raise ConfigError(
-                f"{flag} needs the evaluation folder", hint=f"add --check-leak EVALDIR to {flag}"
-            )
+            hint = f"add --check-leak EVALDIR to {flag}"
+            raise ConfigError(f"{flag} needs the evaluation folder", hint=hint)
         return None
     sentences = evaluation_sentences(options.check_leak)
     n_sentences = sum(map(len, sentences.values()))

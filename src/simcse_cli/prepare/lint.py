@@ -85,21 +85,16 @@ class Finding:
 
 
 class Linter:
-    """Count the rows that each check finds.
+    """Count the rows that each check finds; without ``count_tokens`` there is no check for truncated texts.
 
-    Checks of pairs remember digests of the rows (about 340 bytes per pair); rows of one text are checked in
-    constant memory. Without ``count_tokens`` there is no check for truncated texts. Sub-words include special
-    tokens.
+    Checks of pairs remember digests of the rows (about 340 bytes per pair); rows of one text take constant memory.
     """
 
     def __init__(self, count_tokens: CountTokens | None, max_length: int) -> None:
-        self.count_tokens = count_tokens
-        self.max_length = max_length
-        self.n_rows = 0
-        self._found: Counter[Check] = Counter()
-        self._first: dict[Check, tuple[int, str]] = {}
-        self._languages: Counter[str] = Counter()
-        self._first_in_language: dict[str, tuple[int, str]] = {}
+        self.count_tokens, self.max_length, self.n_rows = count_tokens, max_length, 0
+        # Rows of each check and of each language: their number, and the first of them.
+        self._found: Counter[str] = Counter()
+        self._first: dict[str, tuple[int, str]] = {}
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
         self._texts: set[int] = set()
@@ -117,10 +112,7 @@ class Linter:
     def check(self, row: Row) -> None:
         self.n_rows += 1
         for language in {guess_language(text) for text in row}:
-            if language is not None:
-                self._languages[language] += 1
-                if language not in self._first_in_language:
-                    self._first_in_language[language] = (self.n_rows, _example(row))
+            self._note(language or "", row, language is not None)
         self._note(Check.EMPTY, row, any(not text.strip() for text in row))
         self._note(Check.NUMBER_AS_TEXT, row, any(map(is_number, row)))
         self._note(Check.CONTROL_CHARACTERS, row, any(map(has_control_characters, row)))
@@ -133,12 +125,12 @@ class Linter:
                 self._count_pending()
 
     def findings(self) -> list[Finding]:
-        """Return the findings so far, in the order of ``Check``."""
         self._count_pending()
-        main = max(self._languages, key=self._languages.__getitem__, default=None)
-        if others := [language for language in self._languages if language != main]:
-            self._found[Check.LANGUAGE_MIX] = sum(self._languages[language] for language in others)
-            self._first[Check.LANGUAGE_MIX] = min(self._first_in_language[language] for language in others)
+        languages = [what for what in self._found if what not in list(Check)]
+        main = max(languages, key=self._found.__getitem__, default=None)
+        if others := [language for language in languages if language != main]:
+            self._found[Check.LANGUAGE_MIX] = sum(self._found[language] for language in others)
+            self._first[Check.LANGUAGE_MIX] = min(self._first[language] for language in others)
         findings = []
         for check in Check:
             if n_rows := self._found[check]:
@@ -147,11 +139,11 @@ class Linter:
                 findings.append(Finding(check, n_rows, n_rows / self.n_rows, number - start, example, file))
         return findings
 
-    def _note(self, check: Check, row: Row, found: bool, number: int | None = None) -> None:
+    def _note(self, what: str, row: Row, found: bool, number: int | None = None) -> None:
         if found:
-            self._found[check] += 1
-            if check not in self._first:
-                self._first[check] = (number or self.n_rows, _example(row))
+            self._found[what] += 1
+            if what not in self._first:
+                self._first[what] = (number or self.n_rows, _example(row))
 
     def _check_pair(self, row: Row) -> None:
         keys = [match_key(text) for text in row]
@@ -211,7 +203,6 @@ def _script(letter: str) -> str:
 def lint_files(
     sources: Sequence[InputPath],
     options: LintFileOptions,
-    *,
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
@@ -253,19 +244,14 @@ def list_findings(findings: Iterable[Finding]) -> str:
 
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     found = {finding.check: asdict(finding) for finding in linter.findings()}
-    checks = [check for check in Check if linter.count_tokens or check is not Check.TRUNCATED]
     clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = [
         {**found.get(check, clean), "check": check.replace("_", " "), "meaning": check.meaning}
-        for check in checks
+        for check in Check
+        if linter.count_tokens or check is not Check.TRUNCATED
     ]
-    shown = [
-        Column("check"),
-        Column("n_rows", "rows", "count"),
-        Column("share", "%", "score"),
-        *columns(*["file"] * (len(sources) > 1)),
-        Column("first_row", "first", "count"),
-        *columns("example", "meaning"),
-    ]
+    counted = [Column("check"), Column("n_rows", "rows", "count"), Column("share", "%", "score")]
+    files = columns("file") if len(sources) > 1 else []
+    shown = [*counted, *files, Column("first_row", "first", "count"), *columns("example", "meaning")]
     payload = {"inputs": list(sources), "n_rows": linter.n_rows, "findings": list(found.values())}
     return Outcome([Report(f"Lint of {linter.n_rows:,} rows", shown, rows)], payload)

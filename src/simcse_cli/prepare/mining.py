@@ -7,8 +7,8 @@ search continues where it stopped. Memory holds a few numbers per text, and one 
 import json
 import random
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress
 from pathlib import Path
@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.data.columns import POSITIONAL, parse_columns
+from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.table import Table, check_column, take_out_hint
 from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import Row, describe_file, manifest_path, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.errors import DataError, OutputError, UsageError
-from simcse_cli.files.atomic import atomic_path, check_output, writing
+from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
 from simcse_cli.files.output import work_folder
 from simcse_cli.files.streams import STDIO, Inputs, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -49,19 +50,19 @@ Numbers = NDArray[np.int64]
 
 def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter) -> None:
     """Write a row for each pair of the inputs and each hard negative of its anchor."""
-    limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
+    parse_columns(options.columns, POSITIONAL[:2])  # raises before anything is loaded
     own = ("ratio", "min_score", "max_score", "per_anchor", "pick", "corpus")
     settings: dict[str, Any] = {
         "model": pinned(options.model, options.revision),
         "columns": options.columns,
         "range": options.ranks,
-        "margin": limits.margin,
+        "margin": _Limits(options).margin,
         **{name: getattr(options, name) for name in own},
         "index": None if options.index is None else str(options.index),
         "corpus_prompt": options.corpus_prompt,
     }
     sources = [*inputs, *(options.corpus or []), *([str(options.index)] if options.index else [])]
-    mine = partial(_negative_rows, inputs, columns, options, limits, writer.progress)
+    mine = partial(_negative_rows, inputs, options, writer.progress)
     _mine("hard-negatives", sources, POSITIONAL, options, settings, mine, writer)
 
 
@@ -162,10 +163,8 @@ def _mine(
 ) -> None:
     """Check the output, load the model, mine in a folder beside the output, and write the rows."""
     if STDIO in sources or str(options.output) == STDIO:
-        raise UsageError(
-            "mining reads its input several times and saves its progress beside its output: need files",
-            option="--output" if str(options.output) == STDIO else "INPUT",
-        )
+        what = "mining reads its input several times and saves its progress beside its output: need files"
+        raise UsageError(what, option="--output" if str(options.output) == STDIO else "INPUT")
     is_there = options.resume and not options.force and options.output.exists()
     output_format(options.output, columns)
     check_output(options.output, force=options.force or is_there)
@@ -193,61 +192,23 @@ def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, A
     wanted = json.loads(json.dumps(facts | settings, default=str))
     kept = {**found, **found.get("settings", {})} if isinstance(found, dict) else {}
     if any(kept.get(key) != value for key, value in wanted.items()):
-        raise OutputError(
-            f"{output} exists already, and this search did not write it",
-            hint="choose another name, or overwrite it with --force",
-        )
+        raise OutputError(f"{output} exists already, and this search did not write it", hint=EXISTS_HINT)
 
 
-@dataclass
-class _Texts:
-    """The distinct texts of a search: lines of a file, their positions, vectors of length 1 on disk, and keys.
-
-    ``keys`` holds digests of the match keys: texts with the same one are equal up to case, spacing and punctuation.
-    """
-
-    path: Path
-    starts: "array[int]" = field(default_factory=lambda: array("Q", [0]))
-    units: NDArray[np.float32] = field(init=False)
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __iter__(self) -> Iterator[str]:
-        with self.path.open(encoding="utf-8", newline="\n") as lines:
-            yield from (line.removesuffix("\n") for line in lines)
-
-    def write(self, texts: Iterable[str]) -> "_Texts":
-        with writing(self.path), self.path.open("wb") as stream:
-            for text in texts:
-                stream.write(f"{text}\n".encode())
-                self.starts.append(stream.tell())
-        return self
-
-    def encode(
-        self, encoder: ReadyEncoder, prompt: str, batch_tokens: int | None, progress: Progress
-    ) -> "_Texts":
-        """Encode the texts that an earlier run has not encoded yet."""
-        output = self.path.with_suffix(".npy")
-        if not output.exists():
-            encode = partial(encoder.encode, batch_tokens=batch_tokens, normalize=True, prompt=prompt)
-            encode_stream(
-                encode, self, output, dim=encoder.dim, resume=True, total=len(self), progress=progress
-            )
-        self.units = np.load(output, mmap_mode="r")
-        return self
-
-    def read(self, rows: Iterable[int]) -> list[str]:
-        with self.path.open("rb") as stream:
-            texts = []
-            for row in rows:
-                stream.seek(self.starts[row])
-                texts.append(stream.read(self.starts[row + 1] - self.starts[row] - 1).decode())
-        return texts
+def _units(
+    texts: PackedTexts, output: Path, encoder: ReadyEncoder, progress: Progress, **how: Any
+) -> NDArray[np.float32]:
+    """Return vectors of length 1, on disk; those that an earlier run has written are not computed again."""
+    if not output.exists():
+        encode = partial(encoder.encode, normalize=True, **how)
+        dim, total = encoder.dim, len(texts)
+        encode_stream(encode, texts, output, dim=dim, resume=True, total=total, progress=progress)
+    units: NDArray[np.float32] = np.load(output, mmap_mode="r")
+    return units
 
 
 def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
-    """Number distinct values by first occurrence; return which entries are first, and the number of each entry.
+    """Return which entries are the first of their value, and the number of each entry's value, by first occurrence.
 
     Example:
         >>> _number(np.array([7, 5, 7], np.uint64))
@@ -282,15 +243,9 @@ def _blocks(
 
 
 def _negative_rows(
-    inputs: Sequence[str],
-    columns: Mapping[str, str],
-    options: HardNegativeOptions,
-    limits: _Limits,
-    progress: Progress,
-    encoder: ReadyEncoder,
-    work: Path,
+    inputs: Sequence[str], options: HardNegativeOptions, progress: Progress, encoder: ReadyEncoder, work: Path
 ) -> Mined:
-    """Mine the negatives and return the rows, in the order of the pairs."""
+    limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
 
     def pairs() -> Iterator[tuple[str, str]]:
         for anchor, positive in pair_rows(inputs, columns=columns, encoding=options.encoding):
@@ -314,22 +269,24 @@ def _negative_rows(
     is_new_anchor, anchor_rows = _number(anchor_digests)
     is_new_text, text_rows = _number(text_digests)
     positive_rows, positive_keys = text_rows[: len(anchor_rows)], text_keys[: len(anchor_rows)]
-    known = _Known(anchor_keys, positive_keys)
-    texts = _Texts(work / "texts.txt").write(compress(candidates(), is_new_text))
-    anchors = _Texts(work / "anchors.txt").write(compress((anchor for anchor, _ in pairs()), is_new_anchor))
+    known = _known(anchor_keys, positive_keys)
+    texts = PackedTexts.stored(compress(candidates(), is_new_text), work / "texts.txt")
+    new_anchors = compress((anchor for anchor, _ in pairs()), is_new_anchor)
+    anchors = PackedTexts.stored(new_anchors, work / "anchors.txt")
     prompt = encoder.document_prompt
     if options.corpus_prompt is not None:
         prompt = encoder.find_prompt(options.corpus_prompt)
     read.require_unchanged()
-    texts.encode(encoder, prompt, options.batch_tokens, progress)
-    anchors.encode(encoder, encoder.query_prompt, options.batch_tokens, progress)
+    encode = partial(_units, encoder=encoder, progress=progress, batch_tokens=options.batch_tokens)
+    units = encode(texts, work / "texts.npy", prompt=prompt)
+    queries = encode(anchors, work / "anchors.npy", prompt=encoder.query_prompt)
     encoder.warn_truncated(progress)
     index, pool_keys = None, text_keys[is_new_text]
     if options.index is not None:
         index = SearchIndex.load(options.index)
         index.require_made_by(encoder, options.index)
         pool_keys = _digests(map(clean_text, index.sentences))[1]
-    searcher = ExactSearcher(texts.units) if index is None else index
+    searcher = ExactSearcher(units) if index is None else index
     by_anchor = np.argsort(anchor_rows, kind="stable")
     starts = np.searchsorted(anchor_rows[by_anchor], np.arange(len(anchors) + 1))
     keys, sorted_pool = anchor_keys[is_new_anchor], np.sort(pool_keys)
@@ -338,19 +295,19 @@ def _negative_rows(
     )
 
     def search(block: slice) -> NDArray[Any]:
-        units, numbers = anchors.units[block], range(*block.indices(len(anchors)))
-        excluded = [known.of(keys[number]) for number in numbers]
+        numbers = range(*block.indices(len(anchors)))
+        excluded = [known(keys[number]) for number in numbers]
         n_excluded = (
             np.searchsorted(sorted_pool, each, "right") - np.searchsorted(sorted_pool, each)
             for each in excluded
         )
         depth = limits.last + max(int(n.sum()) for n in n_excluded)
-        scores, rows = searcher.search(units, depth)
+        scores, rows = searcher.search(queries[block], depth)
         found = np.zeros(len(numbers), form)
         found["rows"] = -1
         for i, number in enumerate(numbers):
             positives = positive_rows[by_anchor[starts[number] : starts[number + 1]]]
-            found["positive"][i] = positive = float((texts.units[positives] @ units[i]).min())
+            found["positive"][i] = positive = float((units[positives] @ queries[number]).min())
             is_other = (rows[i] >= 0) & ~np.isin(pool_keys[rows[i]], excluded[i])
             others, cosines = rows[i][is_other][: limits.last], scores[i][is_other][: limits.last]
             allowed = np.flatnonzero(limits.allow(cosines, positive))[limits.first :]
@@ -374,27 +331,27 @@ def _negative_rows(
     counts.positive_cosine = float(found["positive"][anchor_rows].mean())
     counts.negative_cosine = float(found["scores"][anchor_rows][has].mean())
 
+    pool = texts if index is None else index.sentences
+
     def rows() -> Iterator[Row]:
         for number, (anchor, positive) in zip(anchor_rows.tolist(), pairs(), strict=False):
-            chosen = [row for row in found["rows"][number].tolist() if row >= 0]
-            negatives = texts.read(chosen) if index is None else [index.sentences[row] for row in chosen]
-            yield from ((anchor, positive, negative) for negative in negatives)
+            chosen = found["rows"][number].tolist()
+            yield from ((anchor, positive, pool[row]) for row in chosen if row >= 0)
 
     return rows(), counts
 
 
-class _Known:
-    """The keys that cannot be negatives of a text: its own, and those of its partners on either side of a pair."""
+def _known(anchor_keys: Digests, positive_keys: Digests) -> Callable[[np.uint64], Digests]:
+    """Return a function from a key to those of no negatives: itself, and its partners on either side of a pair."""
+    left, right = np.concatenate([anchor_keys, positive_keys]), np.concatenate([positive_keys, anchor_keys])
+    order = np.argsort(left, kind="stable")
+    left, right = left[order], right[order]
 
-    def __init__(self, anchor_keys: Digests, positive_keys: Digests) -> None:
-        left = np.concatenate([anchor_keys, positive_keys])
-        order = np.argsort(left, kind="stable")
-        self._left = left[order]
-        self._right = np.concatenate([positive_keys, anchor_keys])[order]
+    def known(key: np.uint64) -> Digests:
+        start, end = np.searchsorted(left, key), np.searchsorted(left, key, "right")
+        return np.unique(np.append(right[start:end], key))
 
-    def of(self, key: np.uint64) -> Digests:
-        start, end = np.searchsorted(self._left, key), np.searchsorted(self._left, key, "right")
-        return np.unique(np.append(self._right[start:end], key))
+    return known
 
 
 _FOUND_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
@@ -411,16 +368,17 @@ def _paraphrase_rows(
         return filter(None, map(clean_text, texts))
 
     is_new, _ = _number(_digests(every())[1])
-    texts = _Texts(work / "texts.txt").write(compress(every(), is_new))
-    if not len(texts):
+    texts = PackedTexts.stored(compress(every(), is_new), work / "texts.txt")
+    if not texts:
         raise DataError(f"{', '.join(inputs)}: no text")
-    texts.encode(encoder, encoder.prompt, options.batch_tokens, progress)
+    how = {"prompt": encoder.prompt, "batch_tokens": options.batch_tokens}
+    units = _units(texts, work / "texts.npy", encoder, progress, **how)
     encoder.warn_truncated(progress)
-    searcher = ExactSearcher(texts.units)
+    searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)
 
     def search(block: slice) -> NDArray[Any]:
-        scores, rows = searcher.search(texts.units[block], options.top_k + 1)
+        scores, rows = searcher.search(units[block], options.top_k + 1)
         own = np.arange(*block.indices(len(texts)))[:, None]
         is_pair = (rows != own) & (scores >= options.min_score)
         is_pair &= np.cumsum(rows != own, axis=1) <= options.top_k
@@ -443,4 +401,4 @@ def _paraphrase_rows(
     if len(best):
         counts.highest_cosine, counts.lowest_cosine = (float(best["score"][at]) for at in (0, -1))
     found_pairs = zip(best["left"].tolist(), best["right"].tolist(), strict=True)
-    return (tuple(texts.read(pair)) for pair in found_pairs), counts
+    return ((texts[left], texts[right]) for left, right in found_pairs), counts

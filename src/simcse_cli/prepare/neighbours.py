@@ -21,19 +21,9 @@ def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer:
     check_column(column, inputs)
     counts = DocumentCounts()
     documents = iter_documents(inputs, column=column, split=split, encoding=options.encoding, counts=counts)
-    result = writer.write(
-        "neighbours",
-        neighbour_pairs(documents, reach=options.reach, every=options.every, seed=options.seed),
-        POSITIONAL[:2],
-        inputs=inputs,
-        settings={
-            "next": options.reach,
-            "every": options.every,
-            "column": column,
-            "split_sentences": split,
-        },
-        corpus=counts,
-    )
+    rows = neighbour_pairs(documents, reach=options.reach, every=options.every, seed=options.seed)
+    own = {"next": options.reach, "every": options.every, "column": column, "split_sentences": split}
+    result = writer.write("neighbours", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts)
     if counts.n_documents == len(inputs) and result.counts.read > 1:
         writer.progress.warn(
             "no blank line separates documents: pairs are neighbours only if the lines are in document order"
@@ -66,9 +56,8 @@ def iter_documents(
     for source in sources:
         table = Table(source, encoding=encoding, columns=[column])
         texts = table.sentences(column)
-        paragraphs = (
-            block for has_text, block in groupby(texts, lambda line: bool(line.strip())) if has_text
-        )
+        blocks = groupby(texts, lambda line: bool(line.strip()))
+        paragraphs = (block for has_text, block in blocks if has_text)
         for lines in paragraphs if table.is_text else (text.split("\n") for text in texts):
             counts.n_documents += 1
             yield _sentences(lines, split, counts)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
 from simcse_cli.data.columns import POSITIONAL
 from simcse_cli.data.nli import NO_LABEL, Label, NliPair, iter_nli
@@ -17,23 +18,12 @@ from simcse_cli.settings.choices import HardNegativeLabel, PositiveLabel
 
 
 def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -> None:
-    sources = [*inputs, *(options.anli or [])]
-    counts = NliCounts()
-    rows = nli_rows(
-        (pairs for source in sources for pairs in iter_nli(source, encoding=options.encoding)),
-        positive=options.positive,
-        hard_negative=options.hard_negative,
-        seed=options.seed,
-        counts=counts,
-    )
-    writer.write(
-        "nli",
-        rows,
-        POSITIONAL[:2] if options.hard_negative is HardNegativeLabel.NONE else POSITIONAL,
-        inputs=sources,
-        settings={"positive": options.positive, "hard_negative": options.hard_negative},
-        corpus=counts,
-    )
+    sources, counts = [*inputs, *(options.anli or [])], NliCounts()
+    kinds: dict[str, Any] = {"positive": options.positive, "hard_negative": options.hard_negative}
+    pairs = (each for source in sources for each in iter_nli(source, encoding=options.encoding))
+    rows = nli_rows(pairs, seed=options.seed, counts=counts, **kinds)
+    columns = POSITIONAL[:2] if options.hard_negative is HardNegativeLabel.NONE else POSITIONAL
+    writer.write("nli", rows, columns, inputs=sources, settings=kinds, corpus=counts)
 
 
 @dataclass
@@ -99,9 +89,8 @@ def _triplets(
     for premise, hypotheses in grouped.items():
         positives = [text for label in Label if label in wanted for text in hypotheses.get(label, ())]
         chosen = choose(positives, seed=seed, key=f"positive\x1f{premise}") if positives else None
-        candidates = {
-            label: [text for text in hypotheses.get(label, ()) if text != chosen] for label in negatives
-        }
+        every = {label: hypotheses.get(label, []) for label in negatives}
+        candidates = {label: [text for text in texts if text != chosen] for label, texts in every.items()}
         if chosen is None or not any(candidates.values()):
             counts.n_without_partner += 1
             continue

@@ -5,17 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.errors import UsageError
-from simcse_cli.settings.choices import (
-    Backend,
-    Dedup,
-    HardNegativeLabel,
-    NegativePick,
-    Pooler,
-    PositiveLabel,
-    Quantization,
-    TextPer,
-)
-from simcse_cli.settings.config import REVISION_HELP, ModelOptions
+from simcse_cli.settings import choices
+from simcse_cli.settings.config import DATA_VARIABLE, REVISION_HELP, ModelOptions
 from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, settings_of
 
 _MINING, _PAIR = "Mining", "anchor=A,positive=B"
@@ -34,10 +25,8 @@ class LintOptions:
         try:
             codecs.lookup(self.encoding)
         except LookupError:
-            raise UsageError(
-                f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030",
-                option="'--encoding'",
-            ) from None
+            what = f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030"
+            raise UsageError(what, option="'--encoding'") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +45,7 @@ class RowOptions(LintOptions):
     keep_order: bool = setting(False, "Keep a sample in the order of the input.", needs="sample")
     min_words: int | None = setting(None, "Drop rows with a text of fewer words.", min=1)
     max_words: int | None = setting(None, "Drop rows with a text of more words.", min=1)
-    dedup: Dedup | None = setting(
+    dedup: choices.Dedup | None = setting(
         None, "Drop repeated rows: exact (up to case, spacing, punctuation) or near (MinHash)."
     )
     near_threshold: float = setting(
@@ -79,7 +68,7 @@ class RowOptions(LintOptions):
 @dataclass(frozen=True, kw_only=True)
 class SentenceOptions(RowOptions):
     column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
-    text_per: TextPer | None = setting(
+    text_per: choices.TextPer | None = setting(
         None, "In a folder of text files, a text is a line or a whole file; asked for where lines are blank."
     )
     split_sentences: bool = setting(False, "Split each text into sentences by rule.")
@@ -87,9 +76,11 @@ class SentenceOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class NliOptions(RowOptions):
-    positive: PositiveLabel = setting(PositiveLabel.ENTAILMENT, "Hypotheses that become positives.")
-    hard_negative: HardNegativeLabel = setting(
-        HardNegativeLabel.CONTRADICTION, "Hypotheses that become hard negatives; none makes pairs."
+    positive: choices.PositiveLabel = setting(
+        choices.PositiveLabel.ENTAILMENT, "Hypotheses that become positives."
+    )
+    hard_negative: choices.HardNegativeLabel = setting(
+        choices.HardNegativeLabel.CONTRADICTION, "Hypotheses that become hard negatives; none makes pairs."
     )
     anli: list[str] | None = setting(
         None, "ANLI file to add (uid, context, hypothesis, label); repeat for more.", metavar="FILE"
@@ -128,8 +119,8 @@ class HardNegativeOptions(MiningOptions):
     min_score: float | None = setting(None, "Least cosine of a negative.", group=_MINING)
     max_score: float | None = setting(None, "Largest cosine of a negative.", group=_MINING)
     per_anchor: int = setting(1, "Negatives per anchor; each makes a row.", min=1, group=_MINING)
-    pick: NegativePick = setting(
-        NegativePick.TOP, "Choice among the allowed texts: the nearest, or at random.", group=_MINING
+    pick: choices.NegativePick = setting(
+        choices.NegativePick.TOP, "Choice among the allowed texts: the nearest, or at random.", group=_MINING
     )
     corpus_prompt: str | None = setting(
         None,
@@ -195,15 +186,24 @@ class NeighbourOptions(RowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SentevalOptions:
+    data_dir: Path = setting(..., "SentEval folder (it holds `downstream/`).", env=DATA_VARIABLE)
+    tasks: str | None = setting(None, "Check only the files of these tasks, for example STS12,MR.")
+    content: bool = setting(True, "Compare contents too, not only line counts.", "--content/--no-content")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelFolderOptions:
     output: Path = setting(..., "Folder to write.", "--output", "-o", metavar="FOLDER")
-    backend: list[Backend] | None = setting(None, "Also write a graph for this backend; repeat for both.")
-    quantize: Quantization | None = setting(
+    backend: list[choices.Backend] | None = setting(
+        None, "Also write a graph for this backend; repeat for both."
+    )
+    quantize: choices.Quantization | None = setting(
         None,
         "Also write a graph of 8-bit integers for each backend; its vectors are near, not equal.",
         needs="backend",
     )
-    pooler: Pooler | None = setting(
+    pooler: choices.Pooler | None = setting(
         None, "How token states become a vector; default: the model's recorded pooler."
     )
     force_pooler: bool = setting(

@@ -35,10 +35,8 @@ class PairCounts:
 
     def summary(self) -> str:
         found = list_left_out(self.other_labels)
-        if self.n_hard_negatives:
-            found.append(
-                f"left out {self.n_hard_negatives:,} hard negatives; `simcse train` reads such files as they are"
-            )
+        if n_others := self.n_hard_negatives:
+            found.append(f"left out {n_others:,} hard negatives; `simcse train` reads such files as they are")
         return "; ".join(found)
 
 
@@ -53,14 +51,8 @@ def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter
         if options.columns is not None:
             _two(list(columns), "--columns", "names")
         rows = pair_rows(inputs, columns=columns, encoding=encoding, counts=counts)
-    writer.write(
-        "pairs",
-        rows,
-        POSITIONAL[:2],
-        inputs=inputs,
-        settings={name: getattr(options, name) for name in ("flickr30k", "parallel", "columns")},
-        corpus=counts,
-    )
+    own = {name: getattr(options, name) for name in ("flickr30k", "parallel", "columns")}
+    writer.write("pairs", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts)
 
 
 def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
@@ -76,21 +68,15 @@ def pair_rows(
     encoding: str = "utf-8",
     counts: PairCounts | None = None,
 ) -> Iterator[Row]:
-    """Yield the pairs of the sources; the column names tell the layout of each.
+    """Yield the pairs of the sources; the column names tell the layout of each, as in ``iter_training_rows``.
 
-    The layouts are those of ``iter_training_rows``; ParaNMT and any other file of two or three tab-separated columns
-    without a header is read too. Of a file with hard negatives each pair is taken once. ``columns`` gives the names of
-    ``anchor`` and ``positive`` in other tables.
+    ParaNMT and any other file of two or three tab-separated columns without a header is read too. Of a file with hard
+    negatives each pair is taken once. ``columns`` gives the names of ``anchor`` and ``positive`` in other tables.
     """
     counts = counts or PairCounts()
     for source in sources:
-        table = Table(
-            source,
-            text_as=FileFormat.TSV,
-            encoding=encoding,
-            columns=(columns or {}).values(),
-            names=_wikiauto_columns(source, encoding),
-        )
+        given, names = (columns or {}).values(), _wikiauto_columns(source, encoding)
+        table = Table(source, text_as=FileFormat.TSV, encoding=encoding, columns=given, names=names)
         # ParaNMT is a text file with a score in its third column, which is left out.
         is_text = guess_format(source) is FileFormat.TEXT
         how: dict[str, Any] = {"left_out": counts.other_labels, "allow_numbers": is_text, "n_columns": 2}
@@ -139,8 +125,7 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
     """Yield every two captions of an image as a pair, in file order; five captions give ten pairs.
 
     The sources are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``), its version with
-    ``|`` between the columns (whose header is like an image with one caption, and makes no pair), or tables with a
-    column of image names and one of captions.
+    ``|`` between the columns (whose header is like an image with one caption), or tables.
     """
     for source in sources:
         seen: set[str] = set()

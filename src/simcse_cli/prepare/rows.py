@@ -46,7 +46,7 @@ class RowWriter:
     """
 
     def __init__(
-        self, options: RowOptions, progress: Progress, *, count_tokens: CountTokens | None = None
+        self, options: RowOptions, progress: Progress, count_tokens: CountTokens | None = None
     ) -> None:
         self.options, self.progress, self._count_tokens = options, progress, count_tokens
         self._leak = leak_filter(options, progress)  # reads the evaluation sets before hours of mining
@@ -61,22 +61,14 @@ class RowWriter:
         settings: dict[str, Any],
         corpus: CorpusCounts | None = None,
     ) -> RowResult:
-        """Write the rows.
+        """Write the rows; nothing is written if none is left, or if lint found something and ``strict`` is on.
 
-        ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus`` holds the counts of
-        what was read.
-
-        Raises:
-            DataError: no row is left, or lint found something and ``strict`` is on; nothing is written.
-            OutputError: the output exists without ``force`` or cannot be written.
+        ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus`` counts what was read.
         """
         options, progress = self.options, self.progress
-        linter = Linter(self._count_tokens, options.max_length)
-        result = RowResult()
-        counts = result.counts
-        kept = filters.filter_rows(
-            filters.clean_rows(linter.watch(rows)), _filters(options, self._leak), counts
-        )
+        linter, result = Linter(self._count_tokens, options.max_length), RowResult()
+        counts, cleaned = result.counts, filters.clean_rows(linter.watch(rows))
+        kept = filters.filter_rows(cleaned, _filters(options, self._leak), counts)
         if options.sample is not None:
             kept = _sampled(kept, options.sample, options, counts)
 
@@ -112,10 +104,8 @@ class RowWriter:
             result.leaks = self._leak.result() if self._leak is not None else None
             if not counts.kept:
                 reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.dropped.most_common())
-                raise DataError(
-                    f"no row is left of {counts.read:,}" + (f" (dropped: {reasons})" if reasons else ""),
-                    hint="check the input and the filter options",
-                )
+                what = f"no row is left of {counts.read:,}" + (f" (dropped: {reasons})" if reasons else "")
+                raise DataError(what, hint="check the input and the filter options")
             if options.strict and (found := faults(result.findings)):
                 raise DataError(
                     f"lint found {list_findings(found)}; nothing was written because of --strict",

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.table import check_column
@@ -22,21 +23,14 @@ _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
 
 
 def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
-    output, encoding = str(options.output), options.encoding
-    found = [
-        FileSet.find(source, text_per=options.text_per, encoding=encoding, output=output) for source in inputs
-    ]
+    how: dict[str, Any] = {"text_per": options.text_per, "encoding": options.encoding}
+    found = [FileSet.find(source, output=str(options.output), **how) for source in inputs]
     files = [file for each in found for file in each.files]
     check_column(options.column, files)
-    writer.write(
-        "sentences",
-        sentence_rows(
-            (replace(each, column=options.column) for each in found), split=options.split_sentences
-        ),
-        ("text",),
-        inputs=files,
-        settings={name: getattr(options, name) for name in ("column", "text_per", "split_sentences")},
-    )
+    sources = (replace(each, column=options.column) for each in found)
+    rows = sentence_rows(sources, split=options.split_sentences)
+    settings = {name: getattr(options, name) for name in ("column", "text_per", "split_sentences")}
+    writer.write("sentences", rows, ("text",), inputs=files, settings=settings)
 
 
 def sentence_rows(sources: Iterable[FileSet], *, split: bool = False) -> Iterator[Row]:
@@ -49,8 +43,7 @@ def sentence_rows(sources: Iterable[FileSet], *, split: bool = False) -> Iterato
 def split_sentences(text: str) -> list[str]:
     """Split a text into stripped sentences; only the white space between them is lost.
 
-    A full stop does not end a sentence after an abbreviation or an initial (``J. Smith``, ``e.g. this``), nor
-    when a lower-case letter follows.
+    A full stop does not end a sentence after an abbreviation or an initial (``J. Smith``), or before a small letter.
     """
     sentences: list[str] = []
     start = 0

@@ -1,7 +1,6 @@
-"""``prepare senteval``: compare a SentEval folder file by file with the published one.
+"""``prepare senteval``: compare a SentEval folder file by file with the one that the SimCSE repository downloads.
 
-The expected values are those of the ``downstream`` folder that the SimCSE repository downloads. The content digest
-ignores trailing white space, so files with other line ends pass.
+The content digest ignores trailing white space, so files with other line ends pass.
 """
 
 import hashlib
@@ -47,10 +46,7 @@ class FileCheck:
 def check_senteval(
     data_dir: Path | str, *, tasks: Sequence[str] | None = None, content: bool = True, progress: Progress
 ) -> list[FileCheck]:
-    """Return the state of every expected file, or of those of some tasks.
-
-    Without ``content`` only lines and columns are compared, not digests.
-    """
+    """Return the state of every expected file, or of those of some tasks; digests are compared with ``content``."""
     root = resolve_senteval_dir(data_dir)
     expected = [file for file in expected_files() if tasks is None or file.task in tasks]
     with progress.task("checking files", total=len(expected)) as task:
@@ -98,14 +94,10 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
     """Raise DataError if any file differs from the published one; it names them."""
     bad = [check for check in checks if check.state is not FileState.OK]
     if bad:
-        named = "; ".join(
-            f"{check.expected.path}: {check.state}, {check.detail}" for check in bad[:_MAX_NAMED]
-        )
+        named = "; ".join(f"{each.expected.path}: {each.state}, {each.detail}" for each in bad[:_MAX_NAMED])
         more = f" and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
-        raise DataError(
-            f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: {named}{more}",
-            hint=_WHERE_TO_FIND,
-        )
+        what = f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: {named}{more}"
+        raise DataError(what, hint=_WHERE_TO_FIND)
 
 
 def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
