@@ -9,7 +9,7 @@ from scipy.stats import pearsonr, spearmanr
 from helpers import write_transfer_folder
 from simcse_cli.data.senteval import read_sts_task, sts_files
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.evaluation.sts import evaluate_sts
+from simcse_cli.evaluation.sts import StsSuite, evaluate_sts
 from simcse_cli.evaluation.transfer import evaluate_transfer
 from simcse_cli.files.streams import sha256_file
 from simcse_cli.progress import SilentProgress
@@ -81,7 +81,7 @@ def test_sts_suite_takes_the_geometry_of_stsb(sts_folder):
 def test_sts_suite_with_test_sets_agrees_with_the_evaluation_and_warns(sts_folder):
     progress = SilentProgress()
     dev_set, facts = build_dev_set(sts_config(sts_folder, dev_tasks="sts12, STS16"), progress)
-    expected = evaluate_sts(encode, sts_folder, tasks=("STS12", "STS16"), metric=Metric.SPEARMAN)
+    expected = evaluate_sts(encode, StsSuite(sts_folder, ("STS12", "STS16")))
     found = dev_set.score(encode)
     assert found.tasks == pytest.approx(expected.scores)
     assert found.score == pytest.approx(expected.average)

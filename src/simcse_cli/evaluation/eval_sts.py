@@ -1,10 +1,8 @@
 """`simcse eval sts`: open the encoder, score it on the STS tasks, and show the result."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import cast, get_args
 
-from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
 from simcse_cli.data.senteval import Split
 from simcse_cli.errors import UsageError, kept_on_interrupt
 from simcse_cli.evaluation import fit_postprocess, sts
@@ -13,7 +11,7 @@ from simcse_cli.evaluation.embedding_cache import EvaluationCache, cache_folder
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions, StsOptions
 from simcse_cli.evaluation.several import evaluate_checkpoints
-from simcse_cli.files.output import require_writable
+from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns, label
 from simcse_cli.results.examples import write_pair_scores
@@ -41,63 +39,49 @@ def eval_sts(
     for path in (options.save_scores, options.write_sentences):
         if path is not None:
             require_writable(path, force=force)
-    setting = sts.resolve_setting(
-        options.protocol, metric=options.metric, aggregation=options.aggregation, regressor=options.regressor
-    )
+    setting = sts.resolve_setting(options)
     if setting.regressor and split != "test":
         raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
-    named, pair_tasks = sts.choose_sts_tasks(options.tasks, options.pair_file or (), options.columns, split)
-    if pair_tasks and (split != "test" or setting.regressor):
+    if options.pair_file and (split != "test" or setting.regressor):
         flag = "--split" if split != "test" else "--regressor"
         raise UsageError("has a test set only, without a training set", option=f"--pair-file with {flag}")
-    data_dir = data_dir_or_demo(options.data_dir, progress) if named else options.data_dir
-    if named and options.tasks is None and data_dir is not None and is_demo_corpus(data_dir):
-        named = ("STSBenchmark",)
-    tasks = (*named, *pair_tasks)
-    score = partial(
-        sts.evaluate_sts,
-        data_dir=data_dir,
-        tasks=tasks,
-        metric=setting.metric,
-        aggregation=setting.aggregation,
-        regressor=setting.regressor,
-        split=split,
-        pair_tasks=pair_tasks,
-        progress=progress,
-    )
+    suite = sts.StsSuite.of_options(options, split, progress)
     recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
 
     # Score each checkpoint of a run, or only write the sentences.
     if options.checkpoints:
-        key = sts.sts_key(data_dir, tasks, split, setting, pair_tasks)
+        key = suite.key(setting)
         folder = cache_folder(options.cache_dir, options.cache, progress)
         message = "finished checkpoints are kept; the same command continues" if folder else "nothing is kept"
-        score_once = kept_on_interrupt(lambda: message)(score)
 
+        @kept_on_interrupt(lambda: message)
         def kept_score(opened: EvalEncoder) -> SuiteResult:
             cache = EvaluationCache(folder, opened.cache_key, progress=progress)
             kept = cache.load_result("sts", key)
             if kept is None:
-                kept = score_once(opened.encode).to_json()
+                kept = sts.evaluate_sts(opened.encode, suite, setting, progress=progress).to_json()
                 cache.save_result("sts", key, kept)
             return SuiteResult.from_json(kept, str(folder)).with_settings(**opened.facts(), **recorded)
 
         return evaluate_checkpoints(encoder, kept_score, sts_checkpoints, progress)
-    if (target := options.write_sentences) is not None:
-        sts.write_sts_sentences(target, data_dir, tasks, split, progress, pair_tasks, force=force)
+    if options.write_sentences is not None:
+        found, _ = suite.read(progress)
+        distinct = dict.fromkeys(sentence for task in found.values() for sentence in task.sentences)
+        with output_text(options.write_sentences, force=force) as stream:
+            stream.writelines(f"{sentence}\n" for sentence in distinct)
+        progress.info(f"wrote {options.write_sentences}: {len(distinct):,} sentences")
         return None
 
     # Score one encoder, with its post-processing fitted once or for each task.
     plan = fit_postprocess.plan_postprocess(encoder, force=force)
     opened = open_encoder(encoder, progress)
     if plan is not None and plan.is_per_task:
-        for_task = fit_postprocess.per_task_postprocess(opened, plan, data_dir, progress, pair_tasks)
-        score_each = partial(sts.evaluate_per_task, tasks=tasks, progress=progress)
-        result = score_each(lambda task: score(for_task(task), tasks=(task,)))
+        for_task = fit_postprocess.per_task_postprocess(opened, plan, suite, progress)
+        result = sts.evaluate_per_task(for_task, suite, setting, progress=progress)
         opened = fit_postprocess.per_task_name(opened, plan)
     else:
-        opened = fit_postprocess.with_postprocess(opened, plan, data_dir, progress, force=force)
-        result = score(opened.encode)
+        opened = fit_postprocess.with_postprocess(opened, plan, suite.data_dir, progress, force=force)
+        result = sts.evaluate_sts(opened.encode, suite, setting, progress=progress)
     result = result.with_settings(**opened.facts(), **recorded)
 
     # Add intervals, save the result, and make its tables.
