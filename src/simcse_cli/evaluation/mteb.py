@@ -154,11 +154,7 @@ class _Runner:
         self._rerun = rerun
 
     def run(self, task: Any, dataset: str) -> TaskResult:
-        """Return the stored or the new score of a task; ``dataset`` is the name of its data on the Hub.
-
-        Raises:
-            DataError: its data cannot be loaded or are not as the task needs them.
-        """
+        """Return the stored or the new score of a task; ``dataset`` is the name of its data on the Hub."""
         started = time.perf_counter()
         metadata = task.metadata  # a local one is forgotten when mteb unloads the data
         stored = self._stored(task)

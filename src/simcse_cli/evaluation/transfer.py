@@ -95,10 +95,6 @@ def evaluate_transfer(
 
     ``encode`` is called once per task with its distinct sentences. With the probe ``sklearn``, only the number of outer
     folds of the ``protocol`` counts. A second call with the same ``cache`` only does what is missing.
-
-    Raises:
-        DataError: no task has all its files, or vectors are not finite.
-        TrainingError: a probe diverged or did not converge; tasks finished before it are kept in the cache.
     """
     cache = cache or EvaluationCache(None, "")
     missing = suite.missing(progress)

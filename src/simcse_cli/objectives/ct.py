@@ -89,9 +89,6 @@ def sample_tension_pairs(
     Source: Carlsson et al. 2021, as in their code. ``n_sentences`` groups of ``1 + n_negatives`` consecutive rows:
     (s, s) with s drawn with replacement, then pairs of two sentences, each drawn independently of all else: s and
     equal ones are among them.
-
-    Raises:
-        ValueError: fewer than 2 sentences, which leaves nothing to draw.
     """
     if n_sentences < 2:
         raise ValueError(f"{n_sentences} distinct sentences: need at least 2 to draw negative pairs")

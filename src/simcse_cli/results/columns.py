@@ -101,11 +101,7 @@ def find_measure(name: str, available: Iterable[str]) -> str:
 
 
 def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the tasks of a comma-separated list, each once; case, punctuation and headings do not matter.
-
-    Raises:
-        ValueError: a name is unknown (the nearest one is suggested), or there is none.
-    """
+    """Return the tasks of a comma-separated list, each once; case, punctuation and headings do not matter."""
     by_name = _by_name(known)
     chosen = []
     for name in listed(text):

@@ -140,11 +140,7 @@ class SuiteResult:
 
     @classmethod
     def from_json(cls, content: Any, place: str) -> "SuiteResult":
-        """Return the result in a JSON object that ``to_json`` wrote, in this version or an earlier one.
-
-        Raises:
-            DataError: it is not the result of a suite, or incomplete; the message starts with ``place``.
-        """
+        """Return the result in a JSON object that ``to_json`` wrote, in this version or an earlier one."""
         values = dict(checked(content, dict[str, Any], place, hint=HOW_TO_WRITE))
         suite = values.pop("suite", None)
         if suite not in list(_KEYS):

@@ -15,30 +15,22 @@ class Pooler(StrEnum):
 
 
 class HeadUse(StrEnum):
-    """Use of the MLP head over [CLS] after training."""
-
     TRAIN_ONLY = "train-only"
     KEPT = "kept"
     NONE = "none"
 
 
 class Similarity(StrEnum):
-    """Similarity of two embeddings in a contrastive loss."""
-
     COSINE = "cosine"
     DOT = "dot"
 
 
 class Backend(StrEnum):
-    """A runtime that a model folder can hold a graph for, as sentence-transformers calls it."""
-
     ONNX = "onnx"
     OPENVINO = "openvino"
 
 
 class Quantization(StrEnum):
-    """What a second graph of a model folder computes in."""
-
     INT8 = "int8"
 
 
@@ -71,30 +63,22 @@ class Schedule(StrEnum):
 
 
 class Batches(StrEnum):
-    """How the rows of an epoch become batches: as shuffled, or so that no text is twice in a batch."""
-
     SHUFFLED = "shuffled"
     NO_DUPLICATES = "no-duplicates"
 
 
 class DropoutMode(StrEnum):
-    """Dropout masks of the two views: drawn per view, drawn once and shared, or off."""
-
     INDEPENDENT = "independent"
     FIXED = "fixed"
     NONE = "none"
 
 
 class LoraSave(StrEnum):
-    """How a LoRA model is saved: whole with the adapter merged, or the adapter alone."""
-
     MERGED = "merged"
     ADAPTER = "adapter"
 
 
 class Tracker(StrEnum):
-    """Experiment trackers, which log the metrics of a run besides its folder."""
-
     TENSORBOARD = "tensorboard"
     WANDB = "wandb"
     TRACKIO = "trackio"
@@ -102,23 +86,17 @@ class Tracker(StrEnum):
 
 
 class Aggregation(StrEnum):
-    """How the subsets of one STS year become one score."""
-
     ALL = "all"
     MEAN = "mean"
     WMEAN = "wmean"
 
 
 class Metric(StrEnum):
-    """Correlation between cosine similarity and gold score."""
-
     SPEARMAN = "spearman"
     PEARSON = "pearson"
 
 
 class DevSuite(StrEnum):
-    """Evaluation during training: scored pairs of a file, STS tasks, transfer tasks, or finding relevant texts."""
-
     FILE = "file"
     STS = "sts"
     TRANSFER = "transfer"
@@ -140,29 +118,21 @@ class Precision(StrEnum):
 
 
 class LongTexts(StrEnum):
-    """Treatment of texts beyond the model's length: cut them, or average over their windows."""
-
     CUT = "cut"
     MEAN = "mean"
 
 
 class SearchBackend(StrEnum):
-    """Search for the nearest vectors: exact, or through a FAISS index."""
-
     EXACT = "exact"
     FAISS = "faiss"
 
 
 class Engine(StrEnum):
-    """Where `encode` computes."""
-
     LOCAL = "local"
     RAY = "ray"
 
 
 class Device(StrEnum):
-    """Where the encoder runs."""
-
     AUTO = "auto"
     CPU = "cpu"
     CUDA = "cuda"
@@ -181,16 +151,12 @@ class Attention(StrEnum):
 
 
 class Correction(StrEnum):
-    """Multiple-testing correction: Holm (FWER), BH (FDR) or none."""
-
     HOLM = "holm"
     BH = "bh"
     NONE = "none"
 
 
 class OutputFormat(StrEnum):
-    """Rendering of a results table on stdout."""
-
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
@@ -199,8 +165,6 @@ class OutputFormat(StrEnum):
 
 
 class ObjectiveName(StrEnum):
-    """Training objectives; the registry holds one class for each."""
-
     SIMCSE_UNSUP = "simcse-unsup"
     SIMCSE_SUP = "simcse-sup"
     NEXT_SENTENCE = "next-sentence"
@@ -216,8 +180,6 @@ class ObjectiveName(StrEnum):
 
 
 class Augmentation(StrEnum):
-    """Text augmentations (``docs/augmentation.md``)."""
-
     CROP = "crop"
     CROP_PREFIX_CHARS = "crop-prefix-chars"
     DELETE = "delete"
@@ -236,15 +198,11 @@ class TextUnit(StrEnum):
 
 
 class Sides(StrEnum):
-    """Which sides of a pair are augmented: the positive, or the anchor too."""
-
     ONE = "one"
     BOTH = "both"
 
 
 class Postprocess(StrEnum):
-    """Maps fitted on sentence vectors and applied to them (``docs/postprocess.md``)."""
-
     WHITENING = "whitening"
     FLOW = "flow"
     ALL_BUT_THE_TOP = "all-but-the-top"
@@ -252,15 +210,11 @@ class Postprocess(StrEnum):
 
 
 class TransferProtocol(StrEnum):
-    """Configurations of the transfer protocol (``docs/evaluation.md``, transfer)."""
-
     DEFAULT = "default"
     FAST = "fast"
 
 
 class Probe(StrEnum):
-    """Classifiers on frozen vectors: that of the original protocol, or the cross-validated one of scikit-learn."""
-
     SENTEVAL = "senteval"
     SKLEARN = "sklearn"
 
@@ -281,22 +235,16 @@ class StsProtocol(StrEnum):
 
 
 class TextPer(StrEnum):
-    """What is one text in a folder of text files."""
-
     LINE = "line"
     FILE = "file"
 
 
 class Dedup(StrEnum):
-    """Kinds of repeated rows to drop."""
-
     EXACT = "exact"
     NEAR = "near"
 
 
 class PositiveLabel(StrEnum):
-    """NLI hypotheses that become positives (the rows of Table 4)."""
-
     ENTAILMENT = "entailment"
     NEUTRAL = "neutral"
     CONTRADICTION = "contradiction"
@@ -304,8 +252,6 @@ class PositiveLabel(StrEnum):
 
 
 class HardNegativeLabel(StrEnum):
-    """NLI hypotheses that become hard negatives."""
-
     CONTRADICTION = "contradiction"
     NEUTRAL = "neutral"
     BOTH = "both"
@@ -313,8 +259,6 @@ class HardNegativeLabel(StrEnum):
 
 
 class NegativePick(StrEnum):
-    """How hard negatives are picked from the allowed texts."""
-
     TOP = "top"
     RANDOM = "random"
 

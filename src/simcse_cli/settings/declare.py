@@ -201,11 +201,7 @@ def _phrase(condition: str, declared: Declared) -> str:
 def check_keys(
     values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
 ) -> dict[str, Any]:
-    """Return the values by name; keys may also be spelled as flags if ``valid`` maps them.
-
-    Raises:
-        ConfigError: a key is unknown; names the place and the nearest valid key.
-    """
+    """Return the values by name; keys may also be spelled as flags if ``valid`` maps them."""
     names = list(valid)
     by_flag = valid if isinstance(valid, Mapping) else {}
     by_key = {text.lstrip("-").replace("-", "_"): name for name, text in by_flag.items()}
@@ -263,11 +259,7 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
 
 
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Check settings and convert them to the types of a dataclass.
-
-    Raises:
-        ConfigError: an unknown key (with the nearest valid one) or a value of the wrong type.
-    """
+    """Check settings and convert them to the types of a dataclass."""
     hints = get_type_hints(group)
     valid = {name: flag(group, name) for name in settings_of(group)}
     checked = check_keys(values, valid, place=place)
@@ -275,12 +267,7 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
-    """Return an object of each dataclass from settings by name, checked as those of a command are.
-
-    Raises:
-        ConfigError: an unknown key, or a value of the wrong type or out of range.
-        UsageError: a setting that has no effect beside the others.
-    """
+    """Return an object of each dataclass from settings by name, checked as those of a command are."""
     declared = {name: own for group in groups for name, own in settings_of(group).items()}
     given = check_keys(values, {name: flag_of(name, own) for name, (_, own) in declared.items()}, place=place)
     built: list[Any] = []

@@ -49,11 +49,7 @@ class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
 
 
 def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None:
-    """Warn about settings of ``accelerate launch`` without effect here.
-
-    Raises:
-        ConfigError: accelerate is configured to split the model over processes.
-    """
+    """Warn about settings of ``accelerate launch`` without effect here."""
     for variable, name in SPLITTING.items():
         if environment.get(variable, "").lower() == "true":
             raise ConfigError(
@@ -78,10 +74,6 @@ def launch(
 
     The output of the first process is shown, that of the others only if the first does not fail itself. They share
     the locks of this process until the last of them has ended. ``arguments`` is their command line.
-
-    Raises:
-        Stopped: with the exit code of the first process that fails.
-        TrainingError: a process was killed.
     """
     shared = {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // n_processes)),
@@ -149,11 +141,7 @@ def launch_run(
     resume: bool = False,
     force: bool = False,
 ) -> RunRecord:
-    """Train into a run folder in several processes and return the record; see ``train_run``.
-
-    Raises:
-        Stopped: the processes have failed or were interrupted.
-    """
+    """Train into a run folder in several processes and return the record; see ``train_run``."""
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "settings.yaml"
         recipe.write_text(dump_config(config), encoding="utf-8")

@@ -286,11 +286,7 @@ class Trainer:
         )
 
     def finish_steps(self) -> StepResult:
-        """Wait for the steps since the last call; return the numbers of the last one.
-
-        Raises:
-            TrainingError: a loss or a gradient is not finite; names the first step that has one.
-        """
+        """Wait for the steps since the last call; return the numbers of the last one."""
         steps, self.running = self.running, []
         numbers = torch.stack([each.numbers for each in steps])
         averaged = average_tensor(numbers[:, :-1], self.n_processes).tolist()

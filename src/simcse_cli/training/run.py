@@ -63,7 +63,7 @@ from simcse_cli.training.launch import (
 from simcse_cli.training.loop import OnEval, OnStep, Trainer
 from simcse_cli.training.options import RunOptions
 from simcse_cli.training.record import require_same_processes, run_report
-from simcse_cli.training.seeds import RunOne, parse_seeds, train_seeds
+from simcse_cli.training.seeds import ManyRuns, RunOne, parse_seeds, train_seeds
 from simcse_cli.training.setup import build_parts, with_model_defaults
 from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
 
@@ -87,11 +87,6 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     """Do the requested runs and return a result to show, or the text of a dry run.
 
     Returns None if another process shows the result.
-
-    Raises:
-        SimcseError: settings, files or the model are wrong; raised before anything is written.
-        ContactError, Stopped: another process of this training has ended.
-        Stopped: a run was interrupted, or the started processes have failed.
     """
     if is_launched():
         end_with_launcher()
@@ -173,22 +168,13 @@ def train_many(
     make_config: Callable[[Settings], TrainConfig], run_one: RunOne, options: RunOptions, progress: Progress
 ) -> Outcome | None:
     """Train for several seeds or the trials of a sweep, under one folder."""
-    seeds = parse_seeds(options.seeds)
-    folder, resume, force = runs_folder(options), options.resume, options.force
+    folder, seeds = runs_folder(options), parse_seeds(options.seeds)
+    runs = ManyRuns(folder, run_one, seeds, options.resume, options.force)
     try:
         with sole_training(folder):
             if options.sweep is None:
-                return train_seeds(make_config({}), seeds, folder, run_one, resume=resume, force=force)
-            return train_sweep(
-                options.sweep,
-                make_config,
-                seeds,
-                folder,
-                run_one,
-                resume=resume,
-                force=force,
-                progress=progress,
-            )
+                return train_seeds(make_config({}), runs)
+            return train_sweep(options.sweep, make_config, runs, progress)
     except Stopped as stop:
         if stop.exit_code == INTERRUPTED:
             raise Stopped(f"stopped; add -o {folder} --resume to the same command to continue") from None

@@ -197,11 +197,7 @@ REFUSALS = {
 
 
 def check_settings(config: TrainConfig) -> None:
-    """Raise ConfigError for a setting that the objective would ignore; it names the flag and the reason.
-
-    Raises:
-        MissingExtraError: a package that the settings need is not installed.
-    """
+    """Raise ConfigError for a setting that the objective would ignore; it names the flag and the reason."""
     accepted = accepted_settings(OBJECTIVES[config.objective])
     for name, reason in REFUSALS.items():
         value = getattr(config, name)

@@ -71,11 +71,7 @@ class States:
     keep: int = 1
 
     def save(self, position: Position) -> None:
-        """Write the state of a step, unless it exists, and then remove earlier ones.
-
-        Raises:
-            OutputError: the folder cannot be written, for example because the disk is full.
-        """
+        """Write the state of a step, unless it exists, and then remove earlier ones."""
         target = self.folder / f"{STATE_PREFIX}{position.step:08d}"
         temporary = temporary_beside(target)
         try:
@@ -162,11 +158,7 @@ def _restore_optimizer(
     numbers: Mapping[str, float],
     n_tensors: int | None,
 ) -> None:
-    """Restore the optimizer's moments from a state; ``n_tensors`` is the number saved, if known.
-
-    Raises:
-        ValueError: they do not match the optimizer's parameters.
-    """
+    """Restore the optimizer's moments from a state; ``n_tensors`` is the number saved, if known."""
     restored: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
         _, number, name = key.split(".", 2)

@@ -19,7 +19,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import check_keys, coerce_settings, flag
 from simcse_cli.settings.recipes import read_recipe
 from simcse_cli.training.record import percent
-from simcse_cli.training.seeds import RunOne, open_runs_folder, run_seeds
+from simcse_cli.training.seeds import ManyRuns
 from simcse_cli.training.sweep_figure import SweepPoint, draw_sweep
 
 Settings = dict[str, Any]
@@ -152,29 +152,26 @@ def trial_name(settings: Settings) -> str:
 def run_sweep(
     proposed: Iterable[Trial],
     make_config: Callable[[Settings], TrainConfig],
-    folder: Path,
-    run_one: RunOne,
-    *,
-    seeds: Sequence[int] = (),
+    runs: ManyRuns,
     progress: Progress,
 ) -> list[Trial]:
-    """Run each trial as it is proposed and return all with their scores; save them to ``folder/sweep.json``.
+    """Run each trial as it is proposed and return all with their scores; save them to ``sweep.json``.
 
-    Each trial gets a subfolder named after its settings; without ``seeds`` the seed of the settings is used.
+    Each trial gets a subfolder named after its settings.
     """
     trials: list[Trial] = []
     for trial in proposed:
         config = make_config(trial.settings)
         progress.info(f"trial {len(trials) + 1}: {trial.name}")
-        records = run_seeds(config, seeds or (config.seed,), folder / trial.name, run_one)
+        records = runs.train(config, trial.name)
         trial.scores = [None if record is None else record.best_score for record in records]
         trial.best_steps = [None if record is None else record.best_step for record in records]
         trials.append(trial)
         if None not in records:
-            best = best_trial(trials)
-            facts = {"format": 1, "suite": "sweep", "best": best.name if best else None}
+            best = ranked(trials)[0]
+            facts = {"format": 1, "suite": "sweep", "best": None if best.score is None else best.name}
             facts |= {"dev_suite": config.dev_suite, "quantiles": score_quantiles(trials)}
-            write_json(folder / "sweep.json", facts | {"trials": [done.to_json() for done in trials]})
+            write_json(runs.folder / "sweep.json", facts | {"trials": [done.to_json() for done in trials]})
     return trials
 
 
@@ -190,37 +187,15 @@ def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
     return {"max": max(scores), "q75": q75, "q50": q50}
 
 
-def best_trial(trials: Sequence[Trial]) -> Trial | None:
-    """Return the trial with the highest score, on ties the earlier one; None if none has a score."""
-    scored = [trial for trial in trials if trial.score is not None]
-    return max(scored, key=_score_or_lowest, default=None)
-
-
-def _score_or_lowest(trial: Trial) -> float:
-    return -math.inf if trial.score is None else trial.score
+def ranked(trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials by score, the highest first and those without one last; of equal ones the earlier first."""
+    return sorted(trials, key=lambda t: -math.inf if t.score is None else t.score, reverse=True)
 
 
 def train_sweep(
-    name: str,
-    make_config: Callable[[Settings], TrainConfig],
-    seeds: Sequence[int],
-    folder: Path,
-    run_one: RunOne,
-    *,
-    resume: bool,
-    force: bool,
-    progress: Progress,
+    name: str, make_config: Callable[[Settings], TrainConfig], runs: ManyRuns, progress: Progress
 ) -> Outcome | None:
-    """Run the trials of a sweep file and return them, best first; their plot is ``sweep.png``.
-
-    Args as in ``run_sweep`` and ``open_runs_folder``.
-
-    Raises:
-        ConfigError: the sweep file is wrong, or there is no dev score to choose by.
-        MissingExtraError: the plan is a search and Optuna is not installed; without Matplotlib there is just no plot.
-        OutputError: the folder is in use, or one of its runs has other settings.
-        Stopped: a run was interrupted.
-    """
+    """Run the trials of a sweep file and return them, best first; their plot is ``sweep.png``."""
     # Read the plan; each trial is the command's settings with those of the plan.
     plan = read_plan(name)
 
@@ -237,34 +212,31 @@ def train_sweep(
     if plan.search:
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
-    open_runs_folder(folder, resume=resume, force=force)
+    runs.open()
     proposed = grid_trials(plan.grid) if plan.grid else search_trials(plan.search, plan.n_trials, base.seed)
-    trials = run_sweep(proposed, trial_config, folder, run_one, seeds=seeds, progress=progress)
+    trials = run_sweep(proposed, trial_config, runs, progress)
 
     # Draw and report the trials that have a score.
-    points = [
-        SweepPoint(trial.settings, trial.score, trial.deviation)
-        for trial in trials
-        if trial.score is not None
-    ]
+    points = [SweepPoint(t.settings, t.score, t.deviation) for t in trials if t.score is not None]
     if not points:
         return None
+    figure = runs.folder / "sweep.png"
     try:
         with house_style():
-            save_figure(draw_sweep(points, plan.swept), folder / "sweep.png", force=True)
+            save_figure(draw_sweep(points, plan.swept), figure, force=True)
     except MissingExtraError as missing:
-        progress.warn(f"no {folder / 'sweep.png'}: {missing}")
+        progress.warn(f"no {figure}: {missing}")
     payload = {
         "sweep": name,
-        "runs": str(folder),
+        "runs": str(runs.folder),
         "quantiles": score_quantiles(trials),
         "trials": [trial.to_json() for trial in trials],
     }
-    return Outcome([sweep_report(name, trials, plan.swept, folder)], payload)
+    return Outcome([sweep_report(name, trials, plan.swept, runs.folder)], payload)
 
 
 def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folder: Path) -> Report:
-    ranked = sorted(trials, key=_score_or_lowest, reverse=True)
+    by_score = ranked(trials)
     rows: list[dict[str, Any]] = [
         {
             **trial.settings,
@@ -272,10 +244,10 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
             "deviation": trial.deviation,
             "best_steps": ", ".join(map(str, trial.best_steps)),
         }
-        for trial in ranked
+        for trial in by_score
     ]
     rows += [{swept[0]: quantile, "score": score} for quantile, score in score_quantiles(trials).items()]
-    best = ranked[0]
+    best = by_score[0]
     is_untrained = set(best.best_steps) == {0}
     notes = [
         f"no run beat the untrained model, whose dev score is {percent(best.score)}"
