@@ -32,6 +32,7 @@ from simcse_cli.results.runs import (
     SEED_PREFIX,
     Measured,
     RunRecord,
+    flat,
     is_run,
     read_metrics,
     read_run_record,
@@ -241,19 +242,11 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         str(folder),
         scores,
         settings,
-        config=dict(_flatten({**record.config, **facts})),
+        config=dict(flat({**record.config, **facts}, ".")),
         seed=record.seed,
         cost=_cost(record),
         remarks=tuple(remarks),
     )
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _cost(record: RunRecord) -> dict[str, Any]:

@@ -83,6 +83,44 @@ class TransferSuite:
             return self.own[name]
         return read_transfer_task(self.data_dir, name)
 
+    def score_task(
+        self, task: TransferTask, encode: Encode, cache: EvaluationCache, progress: Progress
+    ) -> tuple[TaskResult, TaskPredictions]:
+        """Return the score of one task and its predictions, from the cache if it is there."""
+        settings = PROBE_SETTINGS[self.protocol]
+        key = {
+            "version": _RESULT_VERSION,
+            "probe": self.probe.value,
+            "settings": asdict(settings),
+            "data": digest_of(task.left, task.right, task.labels),
+        }
+        kept = cache.load_result(task.name, key)
+        if kept is not None:
+            progress.info(f"{task.name}: kept from an earlier call")
+            rows = {
+                name: np.array(kept[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")
+            }
+            penalties = tuple(kept["penalties"])
+            return _score(task, ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows))
+        outer, dev_rows = outer_splits(task, settings)
+        features: NDArray[np.floating] = cache.embed(task.name, task.sentences, encode)
+        if task.right:
+            n = len(task.left)
+            features = difference_and_product(features[:n], features[n:])
+        require_finite(features, task.name)
+        run: Callable[..., ProbeResult] = (
+            run_sklearn_probe if self.probe is Probe.SKLEARN else partial(run_probe, settings=settings)
+        )
+        how = {"dev_rows": dev_rows, "progress": progress, "description": f"{task.name} probe"}
+        try:
+            result = run(features, task.labels, outer, **how)
+        except TrainingError as error:
+            raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
+        rows = {name: getattr(result, name) for name in ("test_rows", "predictions")}
+        packed = {name: " ".join(map(str, values.tolist())) for name, values in rows.items()}
+        cache.save_result(task.name, key, vars(result) | {"penalties": list(result.penalties)} | packed)
+        return _score(task, result)
+
 
 def evaluate_transfer(
     encode: Encode,
@@ -107,56 +145,11 @@ def evaluate_transfer(
         task = suite.read_task(name)
         for remark in task.size_remarks():
             progress.warn(remark)
-        results[name], predictions[name] = score_transfer_task(
-            task, encode, protocol=suite.protocol, probe=suite.probe, cache=cache, progress=progress
-        )
+        results[name], predictions[name] = suite.score_task(task, encode, cache, progress)
     settings = {"protocol": suite.protocol.value, "probe": suite.probe.value}
     dev = [task.extra["dev_accuracy"] for task in results.values() if task]
     figures = {"average_dev": mean_and_deviation(dev)[0], "seconds": time.perf_counter() - started}
     return SuiteResult("transfer", settings, results, missing, figures, predictions)
-
-
-def score_transfer_task(
-    task: TransferTask,
-    encode: Encode,
-    *,
-    protocol: TransferProtocol,
-    probe: Probe,
-    cache: EvaluationCache,
-    progress: Progress,
-) -> tuple[TaskResult, TaskPredictions]:
-    """Return the score of one task and its predictions, from the cache if it is there."""
-    settings = PROBE_SETTINGS[protocol]
-    key = {
-        "version": _RESULT_VERSION,
-        "probe": probe.value,
-        "settings": asdict(settings),
-        "data": digest_of(task.left, task.right, task.labels),
-    }
-    kept = cache.load_result(task.name, key)
-    if kept is not None:
-        progress.info(f"{task.name}: kept from an earlier call")
-        rows = {name: np.array(kept[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")}
-        penalties = tuple(kept["penalties"])
-        return _score(task, ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows))
-    outer, dev_rows = outer_splits(task, settings)
-    features: NDArray[np.floating] = cache.embed(task.name, task.sentences, encode)
-    if task.right:
-        n = len(task.left)
-        features = difference_and_product(features[:n], features[n:])
-    require_finite(features, task.name)
-    run: Callable[..., ProbeResult] = (
-        run_sklearn_probe if probe is Probe.SKLEARN else partial(run_probe, settings=settings)
-    )
-    how = {"dev_rows": dev_rows, "progress": progress, "description": f"{task.name} probe"}
-    try:
-        result = run(features, task.labels, outer, **how)
-    except TrainingError as error:
-        raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
-    rows = {name: getattr(result, name) for name in ("test_rows", "predictions")}
-    packed = {name: " ".join(map(str, values.tolist())) for name, values in rows.items()}
-    cache.save_result(task.name, key, vars(result) | {"penalties": list(result.penalties)} | packed)
-    return _score(task, result)
 
 
 def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold], RowIndices | None]:

@@ -23,9 +23,8 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_config, without_settings
 
 POLL_S = 0.1
-GRACE_S = (
-    10.0  # for the first process to report by itself what another has failed with, and for the one behind it
-)
+GRACE_S = 10.0
+"""For the first process to report by itself what another has failed with, and for the one behind it."""
 USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
 

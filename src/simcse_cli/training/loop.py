@@ -213,11 +213,11 @@ class Trainer:
             self.session = earlier_session(self.run_dir)
             position.total_seconds = max(position.total_seconds, self.session.earlier_seconds)
             self.progress.info(f"resuming {self.run_dir} after step {position.step} of {self.total_steps}")
-        is_new = position is None
         log = None
         if self.rank == 0:
-            log = open_log(self.run_dir, self.record("running"), self.progress, resumed=not is_new)
-        if is_new:
+            record, resumed = self.record("running"), position is not None
+            log = open_log(self.run_dir, record, self.progress, resumed=resumed)
+        if position is None:
             score = self.evaluate()
             self.keep_best(score)
             if log and score:
@@ -339,13 +339,8 @@ class Trainer:
                 found.append(self.objective.losses(representations, batch))
             return torch.stack(list(found[0][0].values())).sum()
 
-        cached_backward(
-            batch.chunks(n_rows),
-            encode,
-            loss,
-            device=self.accelerator.device,
-            backward=self.accelerator.backward,
-        )
+        device, backward = self.accelerator.device, self.accelerator.backward
+        cached_backward(batch.chunks(n_rows), encode, loss, device=device, backward=backward)
         average_gradients(self.objective.parameters(), self.n_processes)
         return found[0]
 
@@ -354,11 +349,11 @@ class Trainer:
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
         norm = clip_gradients(self.objective.parameters(), self.config.max_grad_norm)
-        if self.scaler is not None:
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
             self.scaler.step(self.optimizer)
             self.scaler.update()
-        else:
-            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
@@ -408,23 +403,20 @@ class Trainer:
             found = f"the vectors are not finite after step {self.position.step}: the weights are too large"
         else:
             return
-        at_start, later = (
-            "copy or download the model again",
-            "lower --lr; the last state is kept for --resume",
-        )
-        raise TrainingError(found, hint=later if self.position.step else at_start)
+        later = "lower --lr; the last state is kept for --resume"
+        raise TrainingError(found, hint=later if self.position.step else "copy or download the model again")
 
     def save_model(self) -> None:
         encoder = self.objective.eval_encoder()
         self.require_finite(encoder)
-        facts: dict[str, Any] = {"objective": self.config.objective.value, "step": self.position.step}
         save_encoder(
             encoder,
             self.run_dir / "model",
             force=True,
             keep_adapter=self.config.lora is not None and self.config.lora_save is LoraSave.ADAPTER,
             mlm_head=self.objective.mlm_head(),
-            **facts,
+            objective=self.config.objective.value,
+            step=self.position.step,
         )
 
     def save_state(self) -> None:

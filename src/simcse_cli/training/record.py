@@ -16,7 +16,7 @@ from simcse_cli.models.export import verify_export
 from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
-from simcse_cli.results.runs import MetricsLog, RunRecord, is_run, read_run_record
+from simcse_cli.results.runs import RunRecord, is_run, read_run_record
 from simcse_cli.training.dev import DevScore
 from simcse_cli.training.trackers import RunLog, start_tracker
 
@@ -75,19 +75,16 @@ def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: b
     last_step = record.step if resumed else None
     tracker = start_tracker(record, run_dir, progress, last_step=last_step)
     record.write(run_dir)
-    return RunLog(MetricsLog(run_dir / "metrics.jsonl", last_step=last_step), tracker, progress)
+    return RunLog(run_dir / "metrics.jsonl", tracker, progress, last_step=last_step)
 
 
 def score_line(score: DevScore | None) -> dict[str, Any]:
     """Return a dev evaluation under the names of ``metrics.jsonl``."""
     if score is None:
         return {}
-    line = {
-        "dev_score": score.score,
-        "alignment": _finite(score.alignment),
-        "uniformity": _finite(score.uniformity),
-    }
-    return line | ({"dev_tasks": dict(score.tasks)} if score.tasks else {})
+    geometry = {"alignment": _finite(score.alignment), "uniformity": _finite(score.uniformity)}
+    tasks = {"dev_tasks": dict(score.tasks)} if score.tasks else {}
+    return {"dev_score": score.score, **geometry, **tasks}
 
 
 def step_line(step: int, epoch: float, result: StepResult, score: DevScore | None) -> dict[str, Any]:
@@ -109,12 +106,10 @@ def step_line(step: int, epoch: float, result: StepResult, score: DevScore | Non
 def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, best: float | None) -> None:
     """Show a step beside the bar, with the dev evaluation after it, if there was one."""
     if score is not None:
-        task.update(
-            dev=percent(score.score),
-            best=percent(best),
-            align=_short(score.alignment),
-            uniform=_short(score.uniformity),
+        align, uniform = (
+            "–" if each is None else f"{each:.3f}" for each in (score.alignment, score.uniformity)
         )
+        task.update(dev=percent(score.score), best=percent(best), align=align, uniform=uniform)
     rate = f"{result.rate:.0f}" if result.rate >= 10 else f"{result.rate:.2g}"
     task.update(loss=f"{result.loss:.4f}", rate=f"{rate} sentences/s")
 
@@ -184,10 +179,6 @@ def run_report(record: RunRecord, run_dir: Path) -> Report:
 
 def percent(score: float | None) -> str:
     return "–" if score is None else f"{100 * score:.2f}"
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 def _finite(value: float | None) -> float | None:

@@ -102,7 +102,9 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
         target = runs_folder(options) if is_many else options.output
         if target is None:
             raise UsageError("name the run to continue with -o", option="--resume")
-        if not may_start(flags, options) and not (is_many and target.is_dir()):
+        # A kill may have come before the folder was made; then the whole command starts the run.
+        may_start = "train_file" in flags or options.config is not None or options.sweep is not None
+        if not may_start and not (is_many and target.is_dir()):
             require_run(target)
     resumed = options.output if options.resume and not is_many else None
     flags = flags | settings_of_options(options, flags)
@@ -139,11 +141,6 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     kind = "model" if record.best_score is None else "best model"
     progress.info(f"wrote {run_dir} ({kind}: {run_dir / 'model'})")
     return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **vars(record)})
-
-
-def may_start(flags: Settings, options: RunOptions) -> bool:
-    """Tell whether ``--resume`` may start a run that is not there: a kill may have come before its folder was made."""
-    return "train_file" in flags or options.config is not None or options.sweep is not None
 
 
 def stopped_in(run_dir: Path, n_processes: int) -> Stopped:
@@ -298,12 +295,7 @@ def ready_settings(
     flags: Settings, recipe: str | None, progress: Progress, *, resumed: Path | None = None
 ) -> TrainConfig:
     """Return the settings with the defaults of the model and, without a training file, the demo corpus."""
-    config = resolve_settings(flags, recipe, resumed)
-    return with_demo_files(with_model_defaults(config, progress), progress)
-
-
-def with_demo_files(config: TrainConfig, progress: Progress) -> TrainConfig:
-    """Return the settings; without a training file, with the files of the generated corpus filled in."""
+    config = with_model_defaults(resolve_settings(flags, recipe, resumed), progress)
     if config.train_file is not None:
         return config
     folder = demo_folder(progress)

@@ -21,6 +21,16 @@ from simcse_cli.objectives.base import Objective
 from simcse_cli.results.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states, step_of
 
 OPTIMIZER_FILE = "optimizer.safetensors"
+_UNREADABLE = (
+    SafetensorError,
+    DataError,
+    OSError,
+    RuntimeError,
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass
@@ -123,16 +133,7 @@ class States:
             if position.step != step_of(newest):
                 raise ValueError(f"it is of step {position.step}")
             return position
-        except (
-            SafetensorError,
-            DataError,
-            OSError,
-            RuntimeError,
-            AttributeError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except _UNREADABLE as error:
             raise CheckpointError(
                 f"{newest}: the resume state cannot be read ({reason_of(error)})",
                 hint="start again with --force, which replaces the run",
@@ -165,12 +166,8 @@ def _restore_optimizer(
         restored.setdefault(int(number), {})[name] = value
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for index, values in restored.items():
-        fits = index < len(parameters) and all(
-            value.shape in ((), parameters[index].shape)
-            for value in values.values()
-            if isinstance(value, Tensor)
-        )
-        if not fits:
+        shapes = {tuple(value.shape) for value in values.values() if isinstance(value, Tensor)}
+        if index >= len(parameters) or shapes - {(), tuple(parameters[index].shape)}:
             raise ValueError(f"the moments of parameter {index} are not of its shape")
     if len({frozenset(values) for values in restored.values()}) > 1 or n_tensors not in (None, len(tensors)):
         raise ValueError("moments are missing")

@@ -28,12 +28,10 @@ _OPTION = "options."
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The plan in a sweep file.
+    """The plan in a sweep file: settings of every trial, and those that are swept.
 
-    Attributes:
-        settings: of every trial, as in a recipe.
-        grid: the values of each swept setting; every combination is a trial, the last setting varies fastest.
-        search: for each searched setting ``low`` and ``high`` (and ``log``), or ``choices``.
+    ``grid`` has the values of a setting; every combination is a trial. ``search`` has ``low`` and ``high`` (and
+    ``log``), or ``choices``.
     """
 
     settings: Settings = field(default_factory=dict)
@@ -238,28 +236,19 @@ def train_sweep(
 def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folder: Path) -> Report:
     by_score = ranked(trials)
     rows: list[dict[str, Any]] = [
-        {
-            **trial.settings,
-            "score": trial.score,
-            "deviation": trial.deviation,
-            "best_steps": ", ".join(map(str, trial.best_steps)),
-        }
+        trial.settings
+        | {"score": trial.score, "deviation": trial.deviation}
+        | {"best_steps": ", ".join(map(str, trial.best_steps))}
         for trial in by_score
     ]
     rows += [{swept[0]: quantile, "score": score} for quantile, score in score_quantiles(trials).items()]
     best = by_score[0]
-    is_untrained = set(best.best_steps) == {0}
-    notes = [
-        f"no run beat the untrained model, whose dev score is {percent(best.score)}"
-        if is_untrained
-        else f"best: {folder / best.name}",
-        "max, q75, q50: best, upper quartile and median of the trials",
-    ]
-    shown = [
-        *map(Column, swept),
-        *columns("score", "deviation", "best_steps", score="dev best", best_steps="at step"),
-    ]
-    return Report(f"{Path(name).stem}, {len(trials)} trials", shown, rows, notes)
+    note = f"best: {folder / best.name}"
+    if set(best.best_steps) == {0}:
+        note = f"no run beat the untrained model, whose dev score is {percent(best.score)}"
+    notes = [note, "max, q75, q50: best, upper quartile and median of the trials"]
+    own = columns("score", "deviation", "best_steps", score="dev best", best_steps="at step")
+    return Report(f"{Path(name).stem}, {len(trials)} trials", [*map(Column, swept), *own], rows, notes)
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:

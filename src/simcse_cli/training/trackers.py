@@ -6,12 +6,12 @@ Everything stays on this machine unless a variable of the tracker itself says ot
 
 import hashlib
 import io
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from accelerate.tracking import (
@@ -24,8 +24,9 @@ from accelerate.tracking import (
 from huggingface_hub import constants
 
 from simcse_cli.errors import ConfigError, reason_of
+from simcse_cli.files.atomic import atomic_text, output_error
 from simcse_cli.progress import Progress
-from simcse_cli.results.runs import TRACKING, MetricsLog, RunRecord, group_folder
+from simcse_cli.results.runs import TRACKING, RunRecord, flat, group_folder
 from simcse_cli.settings.choices import Tracker
 
 Value = bool | int | float | str
@@ -63,19 +64,16 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
     name = given or folder.name if above is None else f"{group}/{folder.relative_to(above).as_posix()}"
     key = hashlib.sha256(f"{folder} {record.started}".encode()).hexdigest()[:16]
     project = settings["track_project"] or PROJECT
-    return TrackedRun(run_dir, project, name, group, key, flat(settings), last_step)
+    return TrackedRun(run_dir, project, name, group, key, loggable(settings), last_step)
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
-    """Flatten nested values under names with slashes; lists become text and nulls are dropped."""
-    found: dict[str, Value] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}/")
-        elif value is not None:
-            plain = ", ".join(map(str, value)) if isinstance(value, list) else value
-            found[prefix + name] = plain
-    return found
+def loggable(values: Mapping[str, Any]) -> dict[str, Value]:
+    """Return nested values under names with slashes; lists become text and nulls are dropped."""
+    return {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in flat(values, "/")
+        if value is not None
+    }
 
 
 def _start_tensorboard(run: TrackedRun) -> GeneralTracker:
@@ -126,25 +124,21 @@ def _start_mlflow(run: TrackedRun) -> GeneralTracker:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # else it reports each table of a new store
     tags = {"simcse.run": run.key} | ({"group": run.group} if run.group else {})
-    tracker = MLflowTracker(
-        run.project, run_name=run.name, run_id=None if run.is_new else _mlflow_id(run), tags=tags
-    )
+    known = None
+    if not run.is_new:
+        import mlflow
+
+        found = mlflow.search_runs(
+            experiment_names=[run.project],
+            filter_string=f"tags.`simcse.run` = '{run.key}'",
+            output_format="list",
+        )
+        known = found[0].info.run_id if found else None
+    tracker = MLflowTracker(run.project, run_name=run.name, run_id=known, tags=tags)
     tracker.start()
     if tracker.run_id is None:
         tracker.store_init_configuration(run.settings)
     return tracker
-
-
-def _mlflow_id(run: TrackedRun) -> str | None:
-    """Return the MLflow id of a run that it has logged before."""
-    import mlflow
-
-    found = mlflow.search_runs(
-        experiment_names=[run.project],
-        filter_string=f"tags.`simcse.run` = '{run.key}'",
-        output_format="list",
-    )
-    return found[0].info.run_id if found else None
 
 
 _START: dict[Tracker, Callable[[TrackedRun], GeneralTracker]] = {
@@ -183,23 +177,37 @@ def _quiet() -> Iterator[None]:
 
 
 class RunLog:
-    """``metrics.jsonl`` of a run, and its tracker if it has one."""
+    """``metrics.jsonl`` of a run, cut back to the resumed step first, and its tracker if it has one."""
 
-    def __init__(self, metrics: MetricsLog, tracker: GeneralTracker | None, progress: Progress) -> None:
-        self._metrics, self._tracker, self._progress = metrics, tracker, progress
+    def __init__(
+        self, path: Path, tracker: GeneralTracker | None, progress: Progress, *, last_step: int | None
+    ) -> None:
+        self._path, self._tracker, self._progress = path, tracker, progress
+        lines: list[str] = []
+        if last_step is not None and path.exists():
+            for line in path.read_bytes().split(b"\n"):
+                try:
+                    if json.loads(line)["step"] <= last_step:
+                        lines.append(line.decode())
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    continue  # the line that a kill cut short
+        with atomic_text(path, force=True) as stream:
+            stream.writelines(f"{line}\n" for line in lines)
 
     def append(self, line: dict[str, Any]) -> None:
         """Log a step: ``step`` and its numbers by name."""
-        self._metrics.append(line)
-        numbers = flat({name: value for name, value in line.items() if name != "step"})
+        try:
+            with self._path.open("a", encoding="utf-8", newline="\n") as stream:
+                stream.write(json.dumps(line, allow_nan=False) + "\n")
+        except OSError as error:
+            raise output_error(self._path, error) from error
+        numbers = loggable({name: value for name, value in line.items() if name != "step"})
         self._tell(lambda tracker: tracker.log(numbers, step=line["step"]))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._tell(lambda tracker: tracker.finish())
 
     def _tell(self, call: Callable[[GeneralTracker], Any]) -> None:
