@@ -40,7 +40,6 @@ class Compared(Outcome):
 
 
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
-    """Compare the named runs and results: scores, differences, tests, and the settings and examples that changed."""
     comparison = gather(items, options)
     for warning in comparison.warnings:
         progress.warn(warning)
@@ -208,7 +207,6 @@ def cost_table(entries: Sequence[Entry]) -> Report:
 
 
 def _hardware(cost: Mapping[str, Any]) -> str | None:
-    """Return the GPU that a run used, else the processor with its cores."""
     found = cost["hardware"]
     if "gpu" in found:
         return str(found["gpu"])

@@ -59,7 +59,6 @@ class ToleranceCheck:
         return {"tolerance": self.tolerance, "n_checked": self.n_checked, "outside": self.outside}
 
     def verdict(self) -> str:
-        """Return the message of a passed check."""
         points = f"{100 * self.tolerance:g} points"
         if not self.outside:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
@@ -94,7 +93,6 @@ class Comparison:
     unlike_data: tuple[str, ...] = ()
 
     def differences(self, entry: Entry) -> dict[str, float]:
-        """Return score minus reference for the measures that both have."""
         if self.reference is None:
             return {}
         expected = self.reference.scores
@@ -256,7 +254,6 @@ def join(
 
 
 def without_members(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries without the members of means."""
     members = {name for entry in entries for name in entry.members}
     return [entry for entry in entries if entry.label not in members]
 

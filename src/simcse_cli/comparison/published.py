@@ -235,7 +235,6 @@ def _plain(text: str) -> str:
 
 
 def published_tables(show: str | None) -> Outcome:
-    """Return the list of the published tables, or one of them as printed."""
     if show is not None:
         return _show_table(load_table(show))
     shown = columns(
@@ -251,7 +250,6 @@ def published_tables(show: str | None) -> Outcome:
 
 
 def _show_table(table: PublishedTable) -> Outcome:
-    """Return a table as printed, with corrections, exceptions and notes under it."""
     settings = dict.fromkeys(key for row in table.rows for key in row.settings)
     shown = [
         *columns("row", *["group"] * any(row.group for row in table.rows)),

@@ -89,7 +89,6 @@ def _run_suite(
 def _test_sts(
     candidate: examples.PairScores, baseline: examples.PairScores, entry: Entry, options: CompareOptions
 ) -> TaskTests:
-    """Return the test of each task that both hold, and of their mean where there are several."""
     samples = {
         task: [
             bootstrap.PairedSample(pairs.gold, candidate[task][subset].cosine, pairs.cosine)

@@ -6,6 +6,7 @@ Evaluation examples are resampled: the results account for the choice of example
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,8 +164,7 @@ def resample_accuracy(
 # Two models on the same examples
 
 
-@dataclass(frozen=True)
-class PairedSample:
+class PairedSample(NamedTuple):
     """The same pairs scored by two models: three vectors ``(n,)``."""
 
     gold: Floats
@@ -227,9 +227,9 @@ def paired_bootstrap(
 
     def differences(task: str, subsets: Sequence[PairedSample]) -> _Differences:
         rng = task_generator(task, seed)
-        parts, weights = strata(aggregation, [(each.candidate, each.baseline, each.gold) for each in subsets])
+        parts, weights = strata(aggregation, subsets)
         rows = []
-        for candidate, baseline, gold in parts:
+        for gold, candidate, baseline in parts:
             correlation = ResampledCorrelation(candidate, baseline, gold=gold, metric=metric)
             both = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
             rows.append(both[0] - both[1])
@@ -274,11 +274,8 @@ def _tests(tasks: Mapping[str, _Differences]) -> tuple[dict[str, PairedTest], Pa
 
 
 def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Discordance:
-    return Discordance(
-        int(np.count_nonzero(candidate & ~baseline)),
-        int(np.count_nonzero(baseline & ~candidate)),
-        int(candidate.size),
-    )
+    n_candidate, n_baseline = int((candidate & ~baseline).sum()), int((baseline & ~candidate).sum())
+    return Discordance(n_candidate, n_baseline, candidate.size)
 
 
 def mcnemar_exact(found: Discordance) -> float:

@@ -45,7 +45,6 @@ def memoize(encode: Encode) -> Encode:
 
 
 def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Path | None:
-    """Return the folder for vectors and finished tasks, or None if nothing is to be kept."""
     folder = (cache_dir or default_cache_dir()) if is_on else None
     if folder is not None:
         progress.detail(f"vectors and finished tasks are kept below {folder}")

@@ -68,7 +68,6 @@ class EvalEncoder:
         }
 
     def then(self, fitted: FittedPostProcessor, label: str) -> "EvalEncoder":
-        """Return the encoder followed by a post-processor that was fitted on its vectors."""
         check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
 
         def encode(sentences: Sequence[str], **how: Any) -> NDArray[np.float32]:
@@ -108,7 +107,6 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
 
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
-    """Return the encoder that the options name, without post-processing."""
     fixed: PrecomputedVectors | BiLstmMax | WordAverage
     if options.embeddings is not None and options.sentences is not None:
         fixed = PrecomputedVectors(options.embeddings, options.sentences)

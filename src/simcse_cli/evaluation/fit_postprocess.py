@@ -104,7 +104,6 @@ def sample_examples(examples: Sequence[Example], n_examples: int | None, seed: i
 
 
 def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]:
-    """Return the pairs of the first file found, or none."""
     for folder in folders:
         for pattern in patterns:
             left, right = folder / pattern.format(1), folder / pattern.format(2)
@@ -143,7 +142,6 @@ class PostprocessPlan:
 
 
 def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan | None:
-    """Return the plan of post-processing, or None; everything is checked before anything slow starts."""
     if options.postprocess is None:
         return None
     name, _, number = options.postprocess.partition(":")
@@ -219,7 +217,6 @@ def with_postprocess(
 def open_with_postprocess(
     options: EncoderOptions, data_dir: Path | None, progress: Progress, *, force: bool = False
 ) -> EvalEncoder:
-    """Open the encoder that the options name, followed by one post-processor for all tasks."""
     plan = plan_postprocess(options, force=force)
     return with_postprocess(open_encoder(options, progress), plan, data_dir, progress, force=force)
 

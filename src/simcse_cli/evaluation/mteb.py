@@ -35,16 +35,16 @@ from simcse_cli.results.report import Column, Outcome, Report, mean_and_deviatio
 from simcse_cli.results.result import SuiteResult, TaskResult
 
 DEFAULT_BENCHMARK = "MTEB(eng, v1)"
-CATEGORIES = (
-    "Classification",
-    "Clustering",
-    "PairClassification",
-    "Reranking",
-    "Retrieval",
-    "STS",
-    "Summarization",
-)
-"""The seven categories of the English benchmark, in the order of the papers' tables."""
+CATEGORIES = {
+    "Classification": "Class.",
+    "Clustering": "Clust.",
+    "PairClassification": "PairClass.",
+    "Reranking": "Rerank.",
+    "Retrieval": "Retr.",
+    "STS": "STS",
+    "Summarization": "Summ.",
+}
+"""The seven categories of the English benchmark in the order of the papers' tables, with their headings there."""
 LOCAL_REVISION = "local-"
 """The prefix of the revision of a dataset in a local folder; the digest of its contents follows."""
 _PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
@@ -128,16 +128,12 @@ def run_mteb(
 
 
 def category_means(categories: Mapping[str, str], scores: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return the mean and the number of the scores in each category, in the papers' order, and over all."""
-
-    def place(category: str) -> tuple[int, str]:
-        return CATEGORIES.index(category) if category in CATEGORIES else len(CATEGORIES), category
-
+    present = set(categories.values())
     found: dict[str, Any] = {}
-    for category in sorted(set(categories.values()), key=place):
+    for category in (*filter(present.__contains__, CATEGORIES), *sorted(present.difference(CATEGORIES))):
         members = [scores[task] for task in scores if categories[task] == category]
         known = [score for score in members if score is not None]
-        mean, _ = mean_and_deviation(known)
+        mean = mean_and_deviation(known)[0]
         found[category] = {"n_tasks": len(members), "n_scored": len(known), "score": mean}
     n_scored = sum(score is not None for score in scores.values())
     return {"categories": found, "n_tasks": len(scores), "n_scored": n_scored}
@@ -185,7 +181,7 @@ class _Runner:
         is_local = revision.startswith(LOCAL_REVISION)
         with mteb_files.cache_of(revision) if is_local else nullcontext():
             try:
-                _load(task)
+                _load(task, repository)
                 self._mteb.evaluate(
                     self._encoder,
                     task,
@@ -288,8 +284,7 @@ def _with_local_data(task: Any, data_dir: Path) -> Any:
     return local
 
 
-def _load(task: Any) -> None:
-    repository = task.metadata.dataset["path"]
+def _load(task: Any, repository: str) -> None:
     try:
         task.load_data()
     except mteb_files.LOAD_ERRORS as error:
@@ -302,14 +297,13 @@ def _load(task: Any) -> None:
 
 
 def _main_score(task: Any, outcome: Any) -> float | None:
-    """Return the mean main score over the splits and subsets of the task."""
     scores = [
         float(entry["main_score"])
         for split in task.eval_splits
         for entry in outcome.scores[split]
         if entry["hf_subset"] in task.hf_subsets
     ]
-    mean, _ = mean_and_deviation(scores)
+    mean = mean_and_deviation(scores)[0]
     return mean if mean is not None and math.isfinite(mean) else None
 
 
@@ -326,16 +320,6 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(superseded|in beta).*")
         yield
-
-
-_SHORT_CATEGORIES = {
-    "Classification": "Class.",
-    "Clustering": "Clust.",
-    "PairClassification": "PairClass.",
-    "Reranking": "Rerank.",
-    "Retrieval": "Retr.",
-    "Summarization": "Summ.",
-}
 
 
 def eval_mteb(
@@ -373,7 +357,6 @@ def eval_mteb(
 
 
 def mteb_task_report(result: SuiteResult, categories: Mapping[str, str]) -> Report:
-    """Return one row per task; ``categories`` are those of all tasks, missing ones too."""
     rows = [
         {"task": name, "category": categories[name]} | ({"score": task.score, **task.extra} if task else {})
         for name, task in result.tasks.items()
@@ -397,7 +380,6 @@ def mteb_category_report(result: SuiteResult) -> Report:
 
 
 def mteb_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
-    """Return one row per checkpoint: the means of categories and over all datasets."""
     first = results[0]
     n_scored, n_tasks = first.figures["n_scored"], first.figures["n_tasks"]
     return Report(
@@ -412,7 +394,7 @@ def mteb_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
 
 
 def _category_columns(result: SuiteResult) -> list[Column]:
-    return columns(*result.figures["categories"], AVERAGE, kind="score", **_SHORT_CATEGORIES)
+    return columns(*result.figures["categories"], AVERAGE, kind="score", **CATEGORIES)
 
 
 def _category_row(result: SuiteResult) -> dict[str, float | None]:

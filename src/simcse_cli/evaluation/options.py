@@ -25,8 +25,6 @@ _DATA_HELP = "SentEval folder (the one that holds `downstream/`)"
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The sentences that a new post-processor is fitted on."""
-
     fit: str | None = setting(
         None,
         "Texts to fit on, without their labels: NLI pairs below --data-dir, the scored STS task, or "
@@ -90,8 +88,6 @@ class EncoderOptions(ModelOptions, FitOptions):
 
 @dataclass(frozen=True)
 class SuiteOptions:
-    """Options that STS and transfer tasks share."""
-
     tasks: str | None = setting(
         None, "Comma-separated task names, for example STS12,STSBenchmark.", completes="tasks"
     )

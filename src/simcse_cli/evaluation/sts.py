@@ -131,7 +131,6 @@ class StsSuite:
         return read_sts_task(self.data_dir, name, split=split)
 
     def read(self, progress: Progress) -> tuple[dict[str, StsTask], dict[str, str]]:
-        """Return the pairs of each task, and the reason for each task that has none."""
         if self.data_dir is not None and any(name not in self.own for name in self.tasks):
             resolve_senteval_dir(self.data_dir)
         found: dict[str, StsTask] = {}
@@ -183,7 +182,6 @@ def leave_out(
 
 
 def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, SubsetPairs]:
-    """Return the pairs of each subset with their cosine, from the vector of each sentence."""
     scored = {}
     for name, subset in task.subsets.items():
         left, right = (np.stack([vectors[text] for text in side]) for side in (subset.left, subset.right))

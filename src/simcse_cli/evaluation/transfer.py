@@ -28,9 +28,15 @@ from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.options import EncoderOptions, TransferOptions
-from simcse_cli.evaluation.probe import HOLDOUT_SHARE, PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
+from simcse_cli.evaluation.probe import (
+    HOLDOUT_SHARE,
+    PROBE_SETTINGS,
+    ProbeResult,
+    ProbeSettings,
+    run_probe,
+    run_sklearn_probe,
+)
 from simcse_cli.evaluation.several import evaluate_checkpoints
-from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
 from simcse_cli.evaluation.sts import check_task_name, leave_out
 from simcse_cli.files.output import require_writable
 from simcse_cli.progress import SILENT, Progress
@@ -86,7 +92,6 @@ class TransferSuite:
     def score_task(
         self, task: TransferTask, encode: Encode, cache: EvaluationCache, progress: Progress
     ) -> tuple[TaskResult, TaskPredictions]:
-        """Return the score of one task and its predictions, from the cache if it is there."""
         settings = PROBE_SETTINGS[self.protocol]
         key = {
             "version": _RESULT_VERSION,
@@ -153,7 +158,6 @@ def evaluate_transfer(
 
 
 def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold], RowIndices | None]:
-    """Return the outer splits of a task and, for SST2, its dev rows."""
     if "dev" in task.parts:
         return [Fold(task.rows("train"), task.rows("test"))], task.rows("dev")
     nested = "all" in task.parts
@@ -258,7 +262,6 @@ def transfer_report(result: SuiteResult) -> Report:
 
 
 def transfer_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
-    """Return one row per checkpoint: test accuracies, and the mean dev accuracy that marks the best."""
     first, own = results[0], results[0].settings
     return Report(
         f"Transfer along {run}: accuracy x100, {own['protocol']} protocol, {own['probe']} probe",

@@ -23,8 +23,6 @@ Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
 
 
 class DataKind(StrEnum):
-    """Kinds of training data that objectives read."""
-
     ROWS = "rows"  # one to three columns: anchor, positive, hard_negative
     LABELLED = "labelled"  # anchor, positive, label
     SCORED = "scored"  # left, right, score

@@ -137,7 +137,6 @@ class SimcseSup(SimcseUnsup):
             raise ConfigError(f"--set unsup_weight={unsup_weight}: need 0 or more")
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        """Tokenise as without it; for the unsupervised term the anchors follow their positives and negatives again."""
         batch = super().collate(examples, generator)
         if self.unsup_weight:
             n_plain = batch.extra.get("n_plain", len(batch.rows))
@@ -159,7 +158,6 @@ class SimcseSup(SimcseUnsup):
 
 
 def training_width(encoder: SentenceEncoder) -> int:
-    """Return the width of the vectors that the loss sees."""
     head = None if encoder.record.head_use is HeadUse.NONE else encoder.head
     return encoder.hidden_size if head is None else head.dense.out_features
 

@@ -54,7 +54,6 @@ class TextViews(TwoEncoders):
             raise ConfigError(f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out")
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
-        """Return the rows of the training file: sentences, pairs or triplets."""
         n_columns = len(data.columns)
         least, most = self.n_columns
         if not least <= n_columns <= most:

@@ -71,7 +71,6 @@ Values = NDArray[np.floating[Any]]
 
 
 def colour(position: int) -> str:
-    """Return the colour of the curve at ``position``; colours repeat after seven."""
     return COLOURS[position % len(COLOURS)]
 
 
@@ -128,7 +127,6 @@ def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
 
 
 def check_figure_path(path: Path) -> None:
-    """Raise OutputError unless the file's ending is that of a figure format."""
     if path.suffix.lower().lstrip(".") not in FORMATS:
         raise OutputError(
             f"{path}: a figure ends in .png, .svg or .pdf",

@@ -96,8 +96,6 @@ class Report:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a command: tables for people, and the same as a JSON object."""
-
     reports: Sequence[Report]
     payload: dict[str, Any]
 
@@ -168,7 +166,6 @@ class DiffRow:
     separator: str = " "
 
     def marked(self, opening: str, closing: str, *, after: bool = True) -> str:
-        """Return one side as text with its changes between marks."""
         side = self.after if after else self.before
         return self.separator.join(
             f"{opening}{words}{closing}" if changed else words for words, changed in side
@@ -187,7 +184,6 @@ def to_csv(report: Report) -> str:
 
 
 def to_markdown(report: Report) -> str:
-    """Return the report as a Markdown table, numbers right-aligned."""
     rule = "|".join("---" if column.kind == "text" else "---:" for column in report.columns)
     rows = [[column.heading for column in report.columns], *report.cells()]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]

@@ -58,7 +58,6 @@ class SuiteResult:
 
     @property
     def average(self) -> float | None:
-        """Plain mean over the tasks that have a score."""
         return mean_and_deviation([score for score in self.scores.values() if score is not None])[0]
 
     @property
@@ -66,7 +65,6 @@ class SuiteResult:
         return str(self.settings.get("split", "test"))
 
     def sets(self) -> dict[str, str]:
-        """Describe the data of each task that has published data: those, the demo corpus, or others."""
         found = {
             name: describe_set(name, self.split, task.n, task.data_sha256)
             for name, task in self.tasks.items()

@@ -127,7 +127,6 @@ def is_run(folder: Path | str) -> bool:
 
 
 def read_run_record(run_dir: Path | str) -> RunRecord:
-    """Return the record of a run folder; raise DataError if it is missing or unreadable."""
     path = Path(run_dir) / RUN_FILE
     hint = "give a run folder of `simcse train`"
     values = read_json(path, dict[str, Any], place=f"{path} is no run record", hint=hint)
@@ -188,7 +187,6 @@ def step_of(state: Path) -> int:
 
 
 def require_run(path: Path) -> None:
-    """Raise DataError unless a run was started in the folder."""
     if not (path / "config.yaml").is_file():
         raise DataError(
             f"{path} holds no run to resume" if path.is_dir() else f"{path} does not exist",

@@ -44,8 +44,6 @@ def pinned(model: str, revision: str | None) -> str:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """Options for loading and running models, for commands that take several."""
-
     pooler: Pooler | None = setting(
         None, "How token states become a vector; default: the model's recorded pooler.", group=_MODEL
     )
@@ -88,8 +86,6 @@ class ModelOptions(LoadOptions, _OneModel):  # the last base's fields come first
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of one training run."""
-
     objective: ObjectiveName = setting(
         ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", group=_METHOD, main=True
     )
@@ -262,7 +258,6 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
-        """Reject impossible values, naming the flag."""
         if isinstance(self.train_file, str):
             object.__setattr__(self, "train_file", [self.train_file])
         check_ranges(self)
@@ -280,7 +275,6 @@ class TrainConfig:
         self._check_companions()
 
     def _check_dev_settings(self) -> None:
-        """Reject dev settings without effect."""
         is_retrieval, of_retrieval = self.dev_suite is DevSuite.RETRIEVAL, ("corpus", "queries", "qrels")
         senteval = ("sts", "transfer")
         for name in ("dev_tasks", "data_dir", *of_retrieval):
@@ -310,7 +304,6 @@ class TrainConfig:
             )
 
     def _check_companions(self) -> None:
-        """Reject settings that lack another setting which they need."""
         companions = {
             "lora": ("lora_alpha", "lora_save"),
             "track": ("track_project", "track_name"),

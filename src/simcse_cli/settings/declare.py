@@ -58,7 +58,6 @@ def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noq
 
 
 def columns_setting(help: str, metavar: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it
-    """Return the option that names the columns of a table by their roles."""
     return setting(None, help, "--columns", "--column", metavar=metavar, **details)
 
 
@@ -71,7 +70,6 @@ def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
 
 
 def flag(group: type, name: str) -> str:
-    """Return the long command-line flag of a setting."""
     return flag_of(name, settings_of(group)[name][1])
 
 
@@ -82,7 +80,6 @@ def flag_of(name: str, own: Setting) -> str:
 
 
 def check_ranges(values: Any) -> None:
-    """Raise ConfigError for a number out of the range of its setting; None passes."""
     group: type = type(values)
     check_values(settings_of(group), vars(values))
 

@@ -119,7 +119,6 @@ def dump_config(config: TrainConfig) -> str:
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:
-    """Return plain values as YAML, in their order."""
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 

@@ -20,8 +20,6 @@ Indices = NDArray[np.int64]
 
 
 class BatchMaker:
-    """Makes the batches of a run on one process."""
-
     def __init__(
         self,
         objective: Objective,

@@ -78,16 +78,12 @@ NO_SCORE = DevScore(None, None, None)
 
 
 class DevSet(Protocol):
-    """A set that scores a model during training."""
-
     def score(self, encode: Encode) -> DevScore:
         """Return the scores of an encoder without dropout."""
 
 
 @dataclass(frozen=True)
 class DevPairs:
-    """The pairs of one file."""
-
     pairs: StsSubset
     metric: Metric = Metric.SPEARMAN
 
@@ -248,7 +244,6 @@ def measure_of(task: StsTask) -> str:
 def measured(
     encode: Encode, pairs: StsSubset | None, score: float | None, tasks: Mapping[str, float | None]
 ) -> DevScore:
-    """Return the scores of a suite, with the geometry of the pairs if there are any."""
     found = NO_SCORE if pairs is None else DevPairs(pairs).score(encode)
     return replace(found, score=score, tasks=tasks)
 
@@ -266,7 +261,6 @@ def given_columns(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
 def build_dev_set(
     config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()
 ) -> tuple[DevSet | None, Facts]:
-    """Return the dev set, None without dev settings, and the names and digests of its data."""
     pairs, facts = None, Facts()
     if config.dev_split is not None:
         return _build_held_out(config, held_out, progress)

@@ -21,7 +21,6 @@ def n_kept_states(trainer: Trainer) -> int:
 
 
 def effective_settings(trainer: Trainer) -> TrainConfig:
-    """Return the settings of a run with the automatic ones resolved."""
     config, device = trainer.config, trainer.accelerator.device
     return replace(
         config,

@@ -140,7 +140,6 @@ def launch_run(
     resume: bool = False,
     force: bool = False,
 ) -> RunRecord:
-    """Train into a run folder in several processes and return the record; see ``train_run``."""
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "settings.yaml"
         recipe.write_text(dump_config(config), encoding="utf-8")
@@ -151,7 +150,6 @@ def launch_run(
 
 
 def free_port() -> int:
-    """Return an unused port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -64,7 +64,6 @@ COLLAPSE_UNIFORMITY = -0.05  # closer to 0 than this, all vectors point the same
 
 
 def build_accelerator(config: TrainConfig) -> Accelerator:
-    """Return an Accelerator for the device and precision of the settings."""
     device = resolve_device(config.device)
     precision = resolve_precision(config.precision, device)
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
@@ -226,7 +225,6 @@ class Trainer:
         return log
 
     def require_length(self) -> None:
-        """Raise ConfigError if the run in the folder has done more steps than it shall have."""
         done = max(map(step_of, kept_states(self.states.folder)), default=0)
         if done > self.total_steps:
             raise ConfigError(
@@ -251,7 +249,6 @@ class Trainer:
             self.progress.info(note)
 
     def train_step(self, step: int, batch: Batch) -> StepResult:
-        """Do one optimizer step and return its numbers."""
         self.start_step(step, batch)
         return self.finish_steps()
 
@@ -307,7 +304,6 @@ class Trainer:
         )
 
     def require_finite_step(self, done: RunningStep, losses: dict[str, float], norm: float) -> None:
-        """Raise TrainingError if the loss or the gradient of a step is not finite."""
         loss, about = sum(losses.values()), f"lr {done.lr:.2g}, precision {self.config.precision}"
         if not math.isfinite(loss):
             found = f"the loss of step {done.step + 1} is {loss} (parts: {losses}, {about})"
@@ -345,7 +341,6 @@ class Trainer:
         return found[0]
 
     def update(self) -> Tensor:
-        """Clip the gradients, step, and clear them; return their norm before clipping."""
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
         norm = clip_gradients(self.objective.parameters(), self.config.max_grad_norm)
@@ -420,7 +415,6 @@ class Trainer:
         )
 
     def save_state(self) -> None:
-        """Save the state for ``--resume``, on the first process."""
         if self.rank == 0:
             self.require_finite()
             self.position.total_seconds += self.session.lap()

@@ -39,7 +39,6 @@ class StepResult:
 
     @property
     def rate(self) -> float:
-        """Sentences per second."""
         return self.n_sentences / self.seconds
 
 
@@ -57,7 +56,6 @@ class Session:
     _last: float = field(default_factory=time.perf_counter)
 
     def lap(self) -> float:
-        """Return the seconds since the last call."""
         last, self._last = self._last, time.perf_counter()
         return self._last - last
 
@@ -79,7 +77,6 @@ def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: b
 
 
 def score_line(score: DevScore | None) -> dict[str, Any]:
-    """Return a dev evaluation under the names of ``metrics.jsonl``."""
     if score is None:
         return {}
     geometry = {"alignment": _finite(score.alignment), "uniformity": _finite(score.uniformity)}
@@ -104,7 +101,6 @@ def step_line(step: int, epoch: float, result: StepResult, score: DevScore | Non
 
 
 def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, best: float | None) -> None:
-    """Show a step beside the bar, with the dev evaluation after it, if there was one."""
     if score is not None:
         align, uniform = (
             "–" if each is None else f"{each:.3f}" for each in (score.alignment, score.uniformity)
@@ -129,7 +125,6 @@ def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> Non
 
 
 def require_same_processes(run_dir: Path, n_processes: int) -> None:
-    """Raise ConfigError if the run in a folder was started with another number of processes."""
     if not is_run(run_dir):
         return
     before = read_run_record(run_dir).n_processes
@@ -141,7 +136,6 @@ def require_same_processes(run_dir: Path, n_processes: int) -> None:
 
 
 def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
-    """Raise DataError if a training or dev file has changed since the run in a folder started."""
     if not is_run(run_dir):
         return
     before, now = _digests_by_file(read_run_record(run_dir).data), _digests_by_file(found)
@@ -155,14 +149,12 @@ def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
 
 
 def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return the digests in a record by file name."""
     single = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
     every = single | dict(data.get("dev_files", {}))
     return {str(name): digest for name, digest in every.items() if digest is not None}
 
 
 def run_report(record: RunRecord, run_dir: Path) -> Report:
-    """Return the outcome of a run as a table of one row; without dev scores there is no best step."""
     scores = ("start", "best", "best_step") if record.best_score is not None else ()
     row = {
         "run": str(run_dir),

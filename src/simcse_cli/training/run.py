@@ -156,7 +156,6 @@ def stopped_in(run_dir: Path, n_processes: int) -> Stopped:
 
 
 def runs_folder(options: RunOptions) -> Path:
-    """Return the folder of several runs."""
     stem = "seeds" if options.sweep is None else f"sweep-{Path(options.sweep).stem}"
     return options.output or Path("runs") / stem
 
@@ -164,7 +163,6 @@ def runs_folder(options: RunOptions) -> Path:
 def train_many(
     make_config: Callable[[Settings], TrainConfig], run_one: RunOne, options: RunOptions, progress: Progress
 ) -> Outcome | None:
-    """Train for several seeds or the trials of a sweep, under one folder."""
     folder, seeds = runs_folder(options), parse_seeds(options.seeds)
     runs = ManyRuns(folder, run_one, seeds, options.resume, options.force)
     try:
@@ -245,7 +243,6 @@ def sole_training(folder: Path) -> AbstractContextManager[None]:
 
 
 def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
-    """Return the settings behind --mode, --mlm-weight, --dual-encoder and --set."""
     found: Settings = {}
     if options.mode is not None:
         if options.mode not in MODES:
@@ -317,7 +314,6 @@ def ready_settings(
 
 
 def default_run_dir(config: TrainConfig) -> Path:
-    """Return ``runs/OBJECTIVE-MODEL-SEED``, with a number appended if that exists."""
     stem = f"{config.objective}-{Path(config.model).name}-{config.seed}"
     candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
     return next(path for path in candidates if not path.exists())

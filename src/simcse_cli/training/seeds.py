@@ -20,7 +20,6 @@ RunOne = Callable[[TrainConfig, Path], RunRecord | None]
 
 
 def parse_seeds(text: str | None) -> list[int]:
-    """Return the seeds of ``1,2,3``; none for None."""
     if text is None:
         return []
     try:

@@ -67,8 +67,6 @@ LOW_LORA_RATE = 1e-4
 
 @dataclass(frozen=True)
 class TrainingParts:
-    """The objects of a run, without its folder."""
-
     objective: Objective
     data: Any
     dev_set: DevSet | None
@@ -84,7 +82,6 @@ def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, H
 
 
 def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
-    """Return the settings with pooler and head filled in."""
     pooler, head = pooler_and_head(config, find_model(config.pinned_model, progress).record)
     return replace(config, pooler=pooler, head=head)
 
@@ -134,7 +131,6 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
 def put_lora(
     encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, rank: int, progress: Progress
 ) -> None:
-    """Freeze the transformer and add LoRA adapters to it."""
     if rank >= encoder.hidden_size:
         raise ConfigError(
             f"--lora {rank}: need a rank below {encoder.hidden_size}, the width of {config.model}",
@@ -230,7 +226,6 @@ _ROW_IS_EXAMPLE = (TextViews, Sbert, Cosent)
 
 
 def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
-    """Return the training files, each with its weight."""
     if not config.train_file:
         raise ConfigError("no training file", hint="give one with --train-file FILE")
     sources = [_split_weight(text) for text in config.train_file]
@@ -365,7 +360,6 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
 
 
 def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
-    """Read the files and build encoder and objective."""
     check_settings(config)
     data = read_data(config, progress)
     held_out: list[Row] = []

@@ -183,7 +183,6 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _thin_out(folder: Path, newest: Path, keep: int) -> None:
-    """Remove all but ``keep`` states, and the moments of older ones."""
     older = [state for state in kept_states(folder) if state != newest]
     dropped = older[: max(0, len(older) - keep + 1)] if keep else []
     for state in dropped:

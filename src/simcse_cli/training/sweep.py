@@ -41,7 +41,6 @@ class SweepPlan:
 
     @property
     def swept(self) -> list[str]:
-        """Names of the settings that differ between trials."""
         return [*self.grid, *self.search]
 
 
@@ -72,7 +71,6 @@ class Trial:
 
 
 def read_plan(name: str) -> SweepPlan:
-    """Return the plan of a sweep file, or of a shipped sweep called by its bare name."""
     values = check_keys(read_recipe(name, "sweeps"), ("settings", "grid", "search", "n_trials"), place=name)
     plan = SweepPlan(**{key: value for key, value in values.items() if value is not None})
     if bool(plan.grid) == bool(plan.search):
@@ -103,7 +101,6 @@ def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
 
 
 def grid_trials(values: Mapping[str, Sequence[Any]]) -> Iterator[Trial]:
-    """Yield a trial for each combination of the values, the last setting varying fastest."""
     for combination in itertools.product(*values.values()):
         settings = dict(zip(values, combination, strict=True))
         yield Trial(trial_name(settings), settings)
@@ -141,7 +138,6 @@ def _suggest(asked: Any, name: str, span: Mapping[str, Any]) -> Any:
 
 
 def trial_name(settings: Settings) -> str:
-    """Return a folder name made from the settings of a trial."""
     shown = {name: f"{v:.4g}" if isinstance(v, float) else str(v) for name, v in settings.items()}
     parts = (f"{name.removeprefix(_OPTION)}={value}" for name, value in shown.items())
     return re.sub(r'[/\\:*?"<>|]', "_", ",".join(parts))
@@ -252,7 +248,6 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
-    """Merge flags and the settings of a trial; they must not overlap."""
     both = sorted((flags.keys() & swept.keys()) - {"options"})
     if both:
         raise ConfigError(

@@ -195,7 +195,6 @@ class RunLog:
             stream.writelines(f"{line}\n" for line in lines)
 
     def append(self, line: dict[str, Any]) -> None:
-        """Log a step: ``step`` and its numbers by name."""
         try:
             with self._path.open("a", encoding="utf-8", newline="\n") as stream:
                 stream.write(json.dumps(line, allow_nan=False) + "\n")
@@ -222,7 +221,6 @@ class RunLog:
 
 
 def start_tracker(record: RunRecord, run_dir: Path, progress: Progress, *, last_step: int | None) -> Any:
-    """Start and return the tracker of a run; None without one."""
     if record.config["track"] is None:
         return None
     tracker = Tracker(record.config["track"])
