@@ -29,6 +29,14 @@ class DataKind(StrEnum):
     DOCUMENTS = "documents"  # sentences in order, a blank line between documents
 
 
+def require_least(least: float, **options: float) -> None:
+    """Raise ConfigError for an option of an objective below the least value."""
+    for name, value in options.items():
+        if value < least:
+            needed = f"at least {least}" if least else "0 or more"
+            raise ConfigError(f"--set {name}={value}: need {needed}")
+
+
 @dataclass
 class Batch:
     """Token ids of all texts of a step, view by view.

@@ -8,11 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcse_cli.errors import ConfigError
 from simcse_cli.losses.contrastive_tension import contrastive_tension
 from simcse_cli.machine.devices import to_device
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, TwoEncoders
+from simcse_cli.objectives.base import Batch, Losses, TwoEncoders, require_least
 from simcse_cli.settings.choices import ObjectiveName
 
 TensionExample = tuple[str, str, bool]
@@ -60,8 +59,7 @@ class ContrastiveTension(TwoEncoders):
         self, encoder: SentenceEncoder, *, max_length: int = 75, n_negatives: int = 7, **settings: Any
     ) -> None:
         super().__init__(encoder, max_length=max_length, **settings)
-        if n_negatives < 1:
-            raise ConfigError(f"--set n_negatives={n_negatives}: need at least 1")
+        require_least(1, n_negatives=n_negatives)
         self.n_negatives = n_negatives
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TensionExample]:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.errors import DataError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import DataKind
+from simcse_cli.objectives.base import DataKind, require_least
 from simcse_cli.objectives.simcse import SimcseUnsup
 from simcse_cli.settings.choices import ObjectiveName
 
@@ -25,8 +25,7 @@ class NextSentence(SimcseUnsup):
 
     def __init__(self, encoder: SentenceEncoder, *, window: int = 1, **settings: Any) -> None:
         super().__init__(encoder, **settings)
-        if window < 1:
-            raise ConfigError(f"--set window={window}: need at least 1")
+        require_least(1, window=window)
         self.window = window
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses
+from simcse_cli.objectives.base import Batch, Losses, require_least
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.objectives.views import TextViews
 from simcse_cli.settings.choices import HeadUse, ObjectiveName, Similarity
@@ -133,8 +133,7 @@ class SimcseSup(SimcseUnsup):
         super().__init__(encoder, **settings)
         self.hard_negative_alpha = hard_negative_alpha
         self.unsup_weight = unsup_weight
-        if unsup_weight < 0:
-            raise ConfigError(f"--set unsup_weight={unsup_weight}: need 0 or more")
+        require_least(0, unsup_weight=unsup_weight)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         batch = super().collate(examples, generator)
@@ -148,13 +147,7 @@ class SimcseSup(SimcseUnsup):
         if not self.unsup_weight:
             return super().contrast(views)
         anchors, *_, again = views
-        return super().contrast(views[:-1]) + self.unsup_weight * info_nce(
-            anchors,
-            again,
-            temperature=self.temperature,
-            similarity=self.similarity,
-            symmetric=self.symmetric,
-        )
+        return super().contrast(views[:-1]) + self.unsup_weight * super().contrast([anchors, again])
 
 
 def training_width(encoder: SentenceEncoder) -> int:

@@ -11,7 +11,6 @@ from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.heads import Projector
 from simcse_cli.objectives.base import Batch, TwoEncoders
 from simcse_cli.settings.choices import DropoutMode
 
@@ -106,33 +105,3 @@ class TextViews(TwoEncoders):
         """Return the views of all processes, each ``(N, D)``."""
         local = self.local_views(embeddings, batch)
         return gather_views(local, batch.counts, original_scaling=self.original_scaling)
-
-
-class ProjectedViews(TextViews):
-    """Two views of each sentence through encoder and projector: Barlow Twins and VICReg.
-
-    Source of the set-up: Farina and Pappadopulo 2023; [CLS] without a head, batch 256, two epochs. All three
-    layers of the projector have ``projector_dim``.
-    """
-
-    projector_bias: ClassVar[bool]
-    defaults = {"batch_size": 256, "epochs": 2.0, "head": "none"}  # noqa: RUF012 - a ClassVar of the base class
-
-    def __init__(self, encoder: SentenceEncoder, *, projector_dim: int = 8192, **settings: Any) -> None:
-        super().__init__(encoder, **settings)
-        if projector_dim < 2:
-            raise ConfigError(
-                f"--set projector_dim={projector_dim}: need at least 2 dimensions to decorrelate"
-            )
-        if self.dropout_mode is DropoutMode.FIXED:
-            raise ConfigError(
-                f"--dropout-mode fixed: --objective {self.name} asks two views of a sentence to agree, "
-                "and one vector always agrees with itself",
-                hint="use --dropout-mode independent, or none with --augment",
-            )
-        self.projector = Projector(encoder.hidden_size, projector_dim, bias=self.projector_bias)
-
-    def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
-        """Return both views, ``(N, P)`` over all processes; they pass the projector one after the other."""
-        projected = [self.projector(view) for view in self.local_views(embeddings, batch)]
-        return gather_views(projected, batch.counts)

@@ -37,10 +37,9 @@ from simcse_cli.models.poolers import POOLERS, without_head
 from simcse_cli.models.record import ModelRecord
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.objectives.base import DataKind, Objective
-from simcse_cli.objectives.cosent import Cosent
+from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
-from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.views import TextViews
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import (
@@ -222,7 +221,7 @@ SHARED_SHARE = 0.01
 """Largest share of rows with a text of an earlier row, up to which batches are drawn without a look at texts."""
 MOST_REPEATED = 100_000_000
 """Largest number of examples of an epoch that repeats a file; their order takes 40 bytes each."""
-_ROW_IS_EXAMPLE = (TextViews, Sbert, Cosent)
+_ROW_IS_EXAMPLE = (TextViews, LabelledPairs)
 
 
 def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
