@@ -56,15 +56,12 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     if options.cost:
         reports.append(cost_table(comparison.entries))
         payload["cost"] = {entry.label: entry.cost for entry in comparison.entries if entry.cost}
-    pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
+    of_pairs = comparison.saved("pair_scores"), read_pair_scores, changed_pairs, pairs_table
+    of_classes = comparison.saved("predictions"), read_predictions, changed_predictions, predictions_table
     for name, (changes, table) in {
         "changed_settings": setting_changes(comparison.entries),
-        "changed_pairs": example_changes(
-            pairs, read_pair_scores, changed_pairs, pairs_table, options.examples
-        ),
-        "changed_predictions": example_changes(
-            predictions, read_predictions, changed_predictions, predictions_table, options.examples
-        ),
+        "changed_pairs": example_changes(*of_pairs, options.examples),
+        "changed_predictions": example_changes(*of_classes, options.examples),
     }.items():
         payload[name] = changes
         if changes and table is not None:
@@ -176,14 +173,10 @@ def _scores_table(comparison: Comparison) -> Report:
 
 def _extra_rows(entry: Entry, measures: Sequence[str]) -> list[dict[str, Any]]:
     """Return the rows of deviations and intervals that have a value for one of these measures."""
-    parts: list[tuple[str, Mapping[str, float]]] = [
-        ("deviation", entry.deviations),
-        ("95% low", {name: low for name, (low, _) in entry.intervals.items()}),
-        ("95% high", {name: high for name, (_, high) in entry.intervals.items()}),
-    ]
+    low, high = ({name: ends[i] for name, ends in entry.intervals.items()} for i in (0, 1))
     return [
         {"system": f"  {name}", **values, "front": ""}
-        for name, values in parts
+        for name, values in (("deviation", entry.deviations), ("95% low", low), ("95% high", high))
         if any(measure in values for measure in measures)
     ]
 

@@ -52,21 +52,11 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a comparison.
+    """One line of a comparison; its mappings are by measure.
 
-    Attributes:
-        source: path or table id.
-        scores: measure -> score as a fraction; other numbers are unchanged.
-        settings: how the scores were measured: metric, aggregation, split, pooler, protocol, ...
-        config: resolved settings of a run by dotted key; empty for others.
-        intervals: measure -> low and high end of its confidence interval, where the result has one.
-        deviations: measure -> sample deviation over members, for a mean.
-        members: labels behind a mean.
-        pair_scores: the file with the score of each STS pair, where it was saved.
-        predictions: the file with the predicted class of each transfer example, where it was saved.
-        data: measure -> the data that it was scored on, if there are published scores for it.
-        cost: hardware and cost of a run; empty for others.
-        remarks: warnings about this entry.
+    ``scores`` are fractions, other numbers are unchanged. ``settings`` say how they were measured, and ``data`` on
+    what, where there are published scores; ``config`` are the settings of a run by dotted key. ``members`` are the
+    labels behind a mean, ``deviations`` those over them. ``pair_scores`` and ``predictions`` are files of examples.
     """
 
     label: str
@@ -172,49 +162,52 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
     return entries
 
 
+def _results_in(folder: Path, label: str, view: StsView) -> Iterator[tuple[Path, Mapping[str, Any], Entry]]:
+    """Yield the entries in the result files of a folder, each with its file and its content."""
+    for path in sorted(folder.glob("*.json")):
+        if is_result(content := read_json(path)):
+            for entry in read_results(content, label=label, source=str(path), view=view):
+                yield path, content, entry
+
+
 def _read_run(folder: Path, label: str, view: StsView) -> list[Entry]:
-    """Return a run with the results in its folder, and those of other settings as entries of their own."""
-    run = _with_results(_from_record(read_run_record(folder), folder, label), folder, view)
+    """Return a run with the results in its folder, and those of other settings as entries of their own.
+
+    Results that ``eval`` saved are joined with it, most scores first; those of an earlier model have a remark.
+    """
+    record = read_run_record(folder)
+    run = _with_results(_from_record(record, folder, label), folder, view)
+    kept: list[tuple[Path, Entry]] = []
+    for path, content, entry in _results_in(folder / RESULTS, label, view):
+        is_own = content.get("postprocess") is None and content.get("pooler") == record.pooler
+        if is_own and record.model_digest not in (None, content.get("model_digest")):
+            outdated = f"{path} is of an earlier model of the run; evaluate it again"
+            entry = replace(entry, remarks=(outdated,))
+        kept.append((path, entry))
     variants = []
-    for path, result in _kept_results(folder, label, view):
-        whole = add_missing(run, result)
+    for path, entry in sorted(kept, key=lambda item: -len(item[1].scores)):
+        whole = add_missing(run, entry)
         if whole is None:
-            variants.append(replace(result, label=f"{label} [{path.stem}]"))
+            variants.append(replace(entry, label=f"{label} [{path.stem}]"))
         else:
             run = replace(whole, source=str(folder))
     return [run, *variants]
 
 
-def _kept_results(folder: Path, label: str, view: StsView) -> Iterator[tuple[Path, Entry]]:
-    """Yield the results that ``eval`` saved in a run, most scores first, with a remark on those of an earlier model."""
-    record = read_run_record(folder)
-    found: list[tuple[Path, Entry]] = []
-    for path in sorted((folder / RESULTS).glob("*.json")):
-        if not is_result(content := read_json(path)):
-            continue
-        is_own = content.get("postprocess") is None and content.get("pooler") == record.pooler
-        is_outdated = is_own and record.model_digest not in (None, content.get("model_digest"))
-        outdated = f"{path} is of an earlier model of the run; evaluate it again"
-        for result in read_results(content, label=label, source=str(path), view=view):
-            found.append((path, replace(result, remarks=(outdated,)) if is_outdated else result))
-    yield from sorted(found, key=lambda item: -len(item[1].scores))
-
-
 def _with_results(run: Entry, folder: Path, view: StsView) -> Entry:
     """Return a run joined with the results in a folder that are its own, or those of its seed."""
-    joined: Entry | None = run
-    for path in sorted(folder.glob("*.json")):
-        if not is_result(content := read_json(path)):
+    joined = run
+    for path, _, found in _results_in(folder, run.label, view):
+        if found.seed not in (None, run.seed):
             continue
-        for found in read_results(content, label=run.label, source=str(path), view=view):
-            if joined is not None and found.seed in (None, run.seed):
-                joined = add_missing(joined, found)
-        if joined is None:
+        whole = add_missing(joined, found)
+        if whole is None:
             raise DataError(
                 f"{path} and another result in {folder} hold the same scores",
                 hint="keep one of them in the run folder, and name the other as an argument of its own",
             )
-    return replace(joined or run, source=run.source)
+        joined = whole
+    return replace(joined, source=run.source)
 
 
 def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
@@ -306,14 +299,14 @@ def read_results(content: Any, *, label: str, source: str, view: StsView = AS_AS
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=HOW_TO_WRITE)
 
-    def take(key: str, kind: Any) -> Any:
-        return checked(content.get(key), kind, f"{source}: {key}", hint=HOW_TO_WRITE)
+    def take(key: str, kind: Any, within: Mapping[str, Any] = content) -> Any:
+        return checked(within.get(key), kind, f"{source}: {key}", hint=HOW_TO_WRITE)
 
     if "suite" in content and "runs" in content:
-        runs = take("runs", list[dict[str, Any]])
-        seeds = [checked(run.get("seed"), int | None, f"{source}: seed") for run in runs]
-        entries = (_read_suite(run, label, source, view) for run in runs)
-        return [replace(entry, seed=seed) for entry, seed in zip(entries, seeds, strict=True)]
+        return [
+            replace(_read_suite(run, label, source, view), seed=take("seed", int | None, run))
+            for run in take("runs", list[dict[str, Any]])
+        ]
     if content.get("suite") == "sweep":
         by_suite = {DevSuite.FILE: STSB_DEV, DevSuite.RETRIEVAL: RETRIEVAL_MEASURES[0] + DEV_SUFFIX}
         measure = by_suite.get(content.get("dev_suite"), AVERAGE + DEV_SUFFIX)
@@ -326,10 +319,7 @@ def read_results(content: Any, *, label: str, source: str, view: StsView = AS_AS
         found = []
         for row in rows:
             system = label if len(rows) == 1 else f"{label}: {row.get('group') or row.get('model')}"
-            scores = {
-                name: checked(row.get(name), float, f"{source}: {name}", hint=HOW_TO_WRITE)
-                for name in ("alignment", "uniformity")
-            }
+            scores = {name: take(name, float, row) for name in ("alignment", "uniformity")}
             settings = _settings({"geometry data": content.get("data")} | row)
             found.append(Entry(system, EntryKind.RESULT, source, scores, settings))
         return found

@@ -118,12 +118,8 @@ class Comparison:
             if is_score(name)
         ]
         outside = [
-            {
-                "label": entry.label,
-                "measure": name,
-                "score": entry.scores[name],
-                "expected": entry.scores[name] - gap,
-            }
+            {"label": entry.label, "measure": name}
+            | {"score": entry.scores[name], "expected": entry.scores[name] - gap}
             for entry, name, gap in gaps
             if abs(gap) > tolerance + 1e-12
         ]
@@ -219,19 +215,15 @@ def join(
     measures: Sequence[str] = (),
     pareto_measures: Sequence[str] = (),
 ) -> Comparison:
-    """Return the entries as one comparison.
+    """Return the entries as one comparison, with differences to ``reference``, which is one of them.
 
     Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages are
     recomputed over the tasks that every entry with tasks has, and a warning names them; fewer than two shared
     tasks have no average.
 
-    Args:
-        entries: in the order of the table; ``reference`` is one of them.
-        reference: what differences are taken to.
-        measures: columns; by default those of a published reference that another entry has, else all but
-            times, the single dev accuracies of the transfer tasks and the average of the dev sets.
-        pareto_measures: what the front is drawn over; by default the averages and geometry among the columns,
-            if they are two or more.
+    Without ``measures`` the columns are those of a published reference that another entry has, else all but times, the
+    single dev accuracies of the transfer tasks and the average of the dev sets. The front is drawn over
+    ``pareto_measures``, by default the averages and geometry among the columns, if they are two or more.
     """
     position = next((i for i, entry in enumerate(entries) if entry is reference), None)
     levelled, warnings = _level_averages(entries)
@@ -335,10 +327,9 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
             continue
         over = [task for task in tasks if task in common]
         levelled = [_with_average(entry, average, over) for entry in levelled]
+        result = "is left out, as they share fewer than two"
         if len(over) > 1:
-            result = f"is over {', '.join(label(task) for task in over)}"
-        else:
-            result = "is left out, as they share fewer than two"
+            result = f"is over {', '.join(map(label, over))}"
         warnings.append(f"the entries hold different tasks: {label(average)} {result}")
     return levelled, warnings
 
