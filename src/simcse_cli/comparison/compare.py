@@ -1,6 +1,6 @@
 """`simcse compare`: gather the entries, join them, test the differences, and show what changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,21 +164,16 @@ def _scores_table(comparison: Comparison) -> Report:
     for entry in comparison.entries:
         mark = FRONT_MARK if entry.label in comparison.front else ""
         rows.append({"system": entry.label, **entry.scores, "front": mark})
-        rows += _extra_rows(entry, comparison.measures)
+        low, high = ({name: ends[i] for name, ends in entry.intervals.items()} for i in (0, 1))
+        rows += [
+            {"system": f"  {name}", **values, "front": ""}
+            for name, values in (("deviation", entry.deviations), ("95% low", low), ("95% high", high))
+            if any(measure in values for measure in comparison.measures)
+        ]
     notes += comparison.unlike_data
     if any(entry.members for entry in comparison.entries):
         notes.append("deviation: sample standard deviation over the members (n - 1)")
     return Report("Scores", shown, rows, notes)
-
-
-def _extra_rows(entry: Entry, measures: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of deviations and intervals that have a value for one of these measures."""
-    low, high = ({name: ends[i] for name, ends in entry.intervals.items()} for i in (0, 1))
-    return [
-        {"system": f"  {name}", **values, "front": ""}
-        for name, values in (("deviation", entry.deviations), ("95% low", low), ("95% high", high))
-        if any(measure in values for measure in measures)
-    ]
 
 
 def _column(measure: str, kind: Any) -> Column:
@@ -192,18 +187,13 @@ def cost_table(entries: Sequence[Entry]) -> Report:
     rows = []
     for entry in entries:
         if entry.cost:
-            peak = entry.cost["peak_memory_bytes"]
-            facts = {"hardware": _hardware(entry.cost), "memory_gib": None if peak is None else peak / 2**30}
+            peak, found = entry.cost["peak_memory_bytes"], entry.cost["hardware"]
+            processor = f"{found['processor']}, {found.get('cores')} cores" if "processor" in found else None
+            facts = {"memory_gib": None if peak is None else peak / 2**30}
+            facts["hardware"] = found.get("gpu", processor)
             rows.append({"system": entry.label, **entry.cost, **facts})
     notes = ["hours: of all calls that worked on a run, dev evaluations included; peak: of the first process"]
     return Report("Cost", shown, rows, notes)
-
-
-def _hardware(cost: Mapping[str, Any]) -> str | None:
-    found = cost["hardware"]
-    if "gpu" in found:
-        return str(found["gpu"])
-    return f"{found['processor']}, {found.get('cores')} cores" if "processor" in found else None
 
 
 def _entry_json(entry: Entry, comparison: Comparison) -> dict[str, Any]:

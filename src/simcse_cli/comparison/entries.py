@@ -40,6 +40,7 @@ from simcse_cli.results.runs import (
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite, Metric
 
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
+_COSTS = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
 _SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
 
 
@@ -237,21 +238,21 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         settings,
         config=dict(flat({**record.config, **facts}, ".")),
         seed=record.seed,
-        cost=_cost(record),
+        cost={name: getattr(record, name) for name in _COSTS}
+        | {key: record.timings.get(key) for key in ("train_s", "hours", "sentences_per_second")},
         remarks=tuple(remarks),
     )
 
 
-def _cost(record: RunRecord) -> dict[str, Any]:
-    names = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
-    timings = ("train_s", "hours", "sentences_per_second")
-    return {name: getattr(record, name) for name in names} | {key: record.timings.get(key) for key in timings}
-
-
 def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, float]:
-    """Return the scores of the kept step; an average of dev and test sets together has no name and is left out."""
+    """Return the scores of the kept step; an average of dev and test sets together has no name and is left out.
+
+    The score on a dev file is that of STS-B, or has the name of the user's file.
+    """
     if "dev_suite" not in record.data:
-        return {_dev_measure(record.data): best}
+        file = Path(str(record.data.get("dev_file")))
+        is_stsb = file.name == Path(_STSB_DEV_FILE).name or _dev_data(record.data) == STSB_DEV_DATA
+        return {STSB_DEV if is_stsb else file.stem.removesuffix("-dev") + DEV_SUFFIX: best}
     tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
     if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
         return tasks
@@ -271,14 +272,6 @@ def _dev_settings(record: RunRecord, scores: Mapping[str, float]) -> dict[str, s
     if STSB_DEV in scores or "dev_suite" not in record.data:
         settings["dev data"] = _dev_data(record.data)
     return settings
-
-
-def _dev_measure(data: Mapping[str, Any]) -> str:
-    """Return the measure of the score on a dev file: that of STS-B, or one named after the user's file."""
-    name = Path(str(data.get("dev_file")))
-    if name.name == Path(_STSB_DEV_FILE).name or _dev_data(data) == STSB_DEV_DATA:
-        return STSB_DEV
-    return name.stem.removesuffix("-dev") + DEV_SUFFIX
 
 
 def _dev_data(data: Mapping[str, Any]) -> str:

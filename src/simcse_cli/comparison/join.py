@@ -160,7 +160,11 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
     """
     groups: dict[Any, list[Entry]] = {}
     for entry in entries:
-        groups.setdefault(_group_key(entry), []).append(entry)
+        key: Any = entry.label
+        if entry.kind is EntryKind.RUN and entry.config:
+            kept = (name for name in entry.config if name.rpartition(".")[2] not in _REPLICATE_KEYS)
+            key = tuple((name, repr(entry.config[name])) for name in sorted(kept))
+        groups.setdefault(key, []).append(entry)
     lines: list[Entry] = []
     for members in groups.values():
         labels = [member.label for member in members]
@@ -176,13 +180,6 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
             name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or labels[0]
             lines.append(_mean(name, members))
     return lines
-
-
-def _group_key(entry: Entry) -> Any:
-    if entry.kind is not EntryKind.RUN or not entry.config:
-        return entry.label
-    kept = (item for item in entry.config.items() if item[0].rpartition(".")[2] not in _REPLICATE_KEYS)
-    return tuple(sorted((key, repr(value)) for key, value in kept))
 
 
 def _mean(name: str, members: Sequence[Entry]) -> Entry:
