@@ -147,7 +147,7 @@ def launches(invoke, monkeypatch) -> list[tuple[int, int]]:
         with monkeypatch.context() as patch:
             patch.delenv("SIMCSE_LR")
             patch.setenv(LAUNCHED, "1")
-            patch.setattr(runs_of_training, "end_with_launcher", lambda: None)
+            patch.setattr(runs_of_training.processes, "end_with_launcher", lambda: None)
             done.append((n_processes, invoke(*arguments).exit_code))
 
     monkeypatch.setattr(launching, "launch", run_here)

@@ -12,6 +12,7 @@ from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import checked, parse_json
 from simcse_cli.files.streams import STDIO, iter_lines, read_json
+from simcse_cli.results import runs
 from simcse_cli.results.columns import (
     AVERAGE,
     DEV_SUFFIX,
@@ -25,18 +26,6 @@ from simcse_cli.results.columns import (
 )
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import HOW_TO_WRITE, PUBLISHED, SuiteResult
-from simcse_cli.results.runs import (
-    DONE,
-    RESULTS,
-    RUN_FILE,
-    SEED_PREFIX,
-    Measured,
-    RunRecord,
-    flat,
-    is_run,
-    read_metrics,
-    read_run_record,
-)
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite, Metric
 
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
@@ -147,18 +136,20 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
             read_json(path, hint=HOW_TO_WRITE), label=label or folder.stem, source=path, view=view
         )
     name = folder.resolve().name
-    if is_run(folder):
+    if runs.is_run(folder):
         return _read_run(folder, label or name, view)
-    runs = sorted(record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{RUN_FILE}"))
-    if not runs:
+    folders = sorted(
+        record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{runs.RUN_FILE}")
+    )
+    if not folders:
         raise DataError(
-            f"{folder} holds no {RUN_FILE}, nor does a folder in it",
+            f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it",
             hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
         )
     entries = []
-    for run in runs:
+    for run in folders:
         entry, *variants = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
-        is_seed = run.name.startswith(SEED_PREFIX)
+        is_seed = run.name.startswith(runs.SEED_PREFIX)
         entries += [_with_results(entry, run.parent, view) if is_seed else entry, *variants]
     return entries
 
@@ -176,10 +167,10 @@ def _read_run(folder: Path, label: str, view: StsView) -> list[Entry]:
 
     Results that ``eval`` saved are joined with it, most scores first; those of an earlier model have a remark.
     """
-    record = read_run_record(folder)
+    record = runs.read_run_record(folder)
     run = _with_results(_from_record(record, folder, label), folder, view)
     kept: list[tuple[Path, Entry]] = []
-    for path, content, entry in _results_in(folder / RESULTS, label, view):
+    for path, content, entry in _results_in(folder / runs.RESULTS, label, view):
         is_own = content.get("postprocess") is None and content.get("pooler") == record.pooler
         if is_own and record.model_digest not in (None, content.get("model_digest")):
             outdated = f"{path} is of an earlier model of the run; evaluate it again"
@@ -211,21 +202,21 @@ def _with_results(run: Entry, folder: Path, view: StsView) -> Entry:
     return replace(joined, source=run.source)
 
 
-def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
+def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
     facts = {"data": record.data, "processes": record.n_processes, "versions": record.versions}
     settings = {} if record.pooler is None else {"pooler": record.pooler}
     scores: dict[str, float] = {}
     remarks = []
-    if record.status not in DONE:
+    if record.status not in runs.DONE:
         remarks.append(f"{label} is {record.status}, step {record.step} of {record.total_steps}")
     if record.best_score is not None:
         if record.chosen_on_test:
             remarks.append(f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}")
         # The dev evaluation at the step whose model was kept; it is empty where it was not logged.
         metrics, step = folder / "metrics.jsonl", record.best_step
-        lines = read_metrics(metrics) if metrics.is_file() else []
+        lines = runs.read_metrics(metrics) if metrics.is_file() else []
         scored = (line for line in lines if line.step == step and line.dev_score is not None)
-        line = next(scored, Measured(0))
+        line = next(scored, runs.Measured(0))
         scores = _dev_scores(record, record.best_score, line)
         settings |= _dev_settings(record, scores)
         geometry = {"alignment": line.alignment, "uniformity": line.uniformity}
@@ -236,7 +227,7 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         str(folder),
         scores,
         settings,
-        config=dict(flat({**record.config, **facts}, ".")),
+        config=dict(runs.flat({**record.config, **facts}, ".")),
         seed=record.seed,
         cost={name: getattr(record, name) for name in _COSTS}
         | {key: record.timings.get(key) for key in ("train_s", "hours", "sentences_per_second")},
@@ -244,7 +235,7 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
     )
 
 
-def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, float]:
+def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dict[str, float]:
     """Return the scores of the kept step; an average of dev and test sets together has no name and is left out.
 
     The score on a dev file is that of STS-B, or has the name of the user's file.
@@ -261,7 +252,7 @@ def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, flo
     return tasks | ({average + suffixes.pop(): best} if len(suffixes) == 1 else {})
 
 
-def _dev_settings(record: RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
+def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
     settings = {"chosen by": record.chosen_by}
     if record.data.get("dev_suite") == DevSuite.TRANSFER:
         settings["transfer protocol"] = "fast, probe senteval"

@@ -19,13 +19,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from simcse_cli.errors import ConfigError, TrainingError
-from simcse_cli.machine.devices import (
-    hardware,
-    peak_memory_bytes,
-    resolve_device,
-    resolve_precision,
-    set_float32_products,
-)
+from simcse_cli.machine import devices
 from simcse_cli.machine.processes import average_gradients, average_tensor
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.encoder import SentenceEncoder
@@ -64,11 +58,11 @@ COLLAPSE_UNIFORMITY = -0.05  # closer to 0 than this, all vectors point the same
 
 
 def build_accelerator(config: TrainConfig) -> Accelerator:
-    device = resolve_device(config.device)
-    precision = resolve_precision(config.precision, device)
+    device = devices.resolve_device(config.device)
+    precision = devices.resolve_precision(config.precision, device)
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         AcceleratorState._reset_state(reset_partial_state=True)
-    set_float32_products(precision, device)
+    devices.set_float32_products(precision, device)
     mixed = "no" if precision in (Precision.FP32, Precision.TF32) else precision.value
     return Accelerator(mixed_precision=mixed, cpu=device.type == "cpu")
 
@@ -424,7 +418,9 @@ class Trainer:
         config, position = self.config, self.position
         device, seconds = self.accelerator.device, position.train_seconds
         position.total_seconds += self.session.lap()
-        self.session.peak_memory_bytes = max(self.session.peak_memory_bytes, peak_memory_bytes(device))
+        self.session.peak_memory_bytes = max(
+            self.session.peak_memory_bytes, devices.peak_memory_bytes(device)
+        )
         return RunRecord(
             status=status,
             objective=config.objective.value,
@@ -447,7 +443,7 @@ class Trainer:
             },
             started=self.session.started,
             device=device.type,
-            precision=resolve_precision(config.precision, device).value,
-            hardware=hardware(device),
+            precision=devices.resolve_precision(config.precision, device).value,
+            hardware=devices.hardware(device),
             peak_memory_bytes=self.session.peak_memory_bytes,
         )

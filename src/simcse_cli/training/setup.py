@@ -1,5 +1,6 @@
 """Build the objects of a run from its settings: encoder and head, objective, data, dev set."""
 
+import itertools
 import math
 import random
 import shlex
@@ -12,17 +13,8 @@ import torch
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_steps
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
+from simcse_cli.data import training_file
 from simcse_cli.data.formats import FileFormat, guess_format
-from simcse_cli.data.training_file import (
-    StoredRows,
-    TrainingRows,
-    join_documents,
-    join_rows,
-    read_labelled_rows,
-    read_scored_rows,
-    read_training_documents,
-    read_training_rows,
-)
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.files.streams import STDIO, require_file
@@ -108,20 +100,23 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         progress=progress,
     )
     is_normalized = record.pooler is pooler and config.similarity is Similarity.COSINE
-    as_recorded = {
-        "normalize": encoder.record.normalize and is_normalized,
-        "similarity": config.similarity,
-    }
+    as_recorded: dict[str, Any] = {"normalize": encoder.record.normalize and is_normalized}
+    as_recorded["similarity"] = config.similarity
     torch.manual_seed(config.seed)
     if has_own_head:
         encoder.change(head=encoder.head, head_use=head_use, **as_recorded)
     elif POOLERS[pooler].has_head and head_use is not HeadUse.NONE:
-        std = float(getattr(encoder.config, "initializer_range", 0.02))
-        head = MlpHead(encoder.hidden_size, std)
+        head = MlpHead(encoder.hidden_size, float(getattr(encoder.config, "initializer_range", 0.02)))
         encoder.change(head=head, head_use=head_use, pooler=pooler, **as_recorded)
     else:
         encoder.change(head=None, **as_recorded)
-    progress.info(_what_is_trained(encoder, record.pooler, has_own_head=has_own_head))
+    about = f"training {encoder.name} with pooler {encoder.pooler}"
+    if encoder.head is not None:
+        after = "kept" if encoder.record.head_use is HeadUse.KEPT else "dropped after training"
+        about += f" through {'its own' if has_own_head else 'a fresh'} head, {after}"
+    recorded = record.pooler or "no pooler"
+    is_as_recorded = record.pooler is encoder.pooler
+    progress.info(about + (", as the model records" if is_as_recorded else f"; the model records {recorded}"))
     if config.lora is not None:
         put_lora(encoder, model, config, config.lora, progress)
     return encoder
@@ -149,16 +144,6 @@ def put_lora(
         progress.info(
             f"--lr {config.lr:g} is low for LoRA, which wants about ten times that of full training"
         )
-
-
-def _what_is_trained(encoder: SentenceEncoder, recorded: Pooler | None, *, has_own_head: bool) -> str:
-    text = f"training {encoder.name} with pooler {encoder.pooler}"
-    if encoder.head is not None:
-        after = "kept" if encoder.record.head_use is HeadUse.KEPT else "dropped after training"
-        text += f" through {'its own' if has_own_head else 'a fresh'} head, {after}"
-    if recorded is encoder.pooler:
-        return f"{text}, as the model records"
-    return f"{text}; the model records {recorded or 'no pooler'}"
 
 
 def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugmenter | TokenShuffle | None:
@@ -217,10 +202,10 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
-SHARED_SHARE = 0.01
-"""Largest share of rows with a text of an earlier row, up to which batches are drawn without a look at texts."""
-MOST_REPEATED = 100_000_000
-"""Largest number of examples of an epoch that repeats a file; their order takes 40 bytes each."""
+SHARED_SHARE = (
+    0.01  # of rows with a text of an earlier row, up to which batches are drawn without a look at texts
+)
+MOST_REPEATED = 100_000_000  # examples of an epoch that repeats a file; their order takes 40 bytes each
 _ROW_IS_EXAMPLE = (TextViews, LabelledPairs)
 
 
@@ -231,10 +216,8 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
     for source, _ in sources:
         if source != STDIO and guess_format(source) is not FileFormat.HUB:
             text = shlex.quote(f"{Path(source).name}.txt")
-            taken = f"simcse prepare sentences {shlex.quote(source)} -o {text}"
-            require_file(
-                source, hint=f"of a folder, make one file: {taken}" if Path(source).is_dir() else None
-            )
+            hint = f"of a folder, make one file: simcse prepare sentences {shlex.quote(source)} -o {text}"
+            require_file(source, hint=hint if Path(source).is_dir() else None)
     return sources
 
 
@@ -266,16 +249,20 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
             )
     columns, of_pairs = given_columns(config)
     if objective.reads is DataKind.DOCUMENTS:
-        return join_documents([read_training_documents(source, columns) for source, _ in sources])
+        return training_file.join_documents(
+            [training_file.read_training_documents(source, columns) for source, _ in sources]
+        )
     parts = []
     for source, weight in sources:
         if objective.reads is DataKind.LABELLED:
-            part = read_labelled_rows(source, columns)
+            part = training_file.read_labelled_rows(source, columns)
         elif objective.reads is DataKind.SCORED:
-            part = read_scored_rows(source, of_pairs)
+            part = training_file.read_scored_rows(source, of_pairs)
         else:
             limit = _stream_limit(config, source, progress)
-            part = read_training_rows(source, columns, limit=limit, n_columns=objective.n_columns[0])
+            part = training_file.read_training_rows(
+                source, columns, limit=limit, n_columns=objective.n_columns[0]
+            )
         if part.n_dropped:
             progress.info(f"{part.name}: {part.n_dropped:,} rows without text were left out")
         for remark in part.remarks:
@@ -288,13 +275,17 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
                 f"it can have {MOST_REPEATED:,}",
                 hint="the weight of a file is its number of passes in an epoch; --epochs repeats all files",
             )
-    return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else join_rows(parts)
+    return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else training_file.join_rows(parts)
 
 
-def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[TrainingRows, list[Row]]:
+def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[training_file.TrainingRows, list[Row]]:
     """Return the rows to train on and those held out: all rows of a random share of the anchors, whatever the seed."""
     least = 1 if config.objective is ObjectiveName.MLM else 2
-    if not isinstance(data, TrainingRows) or len(data.columns) < least or data.columns[-1] == "label":
+    if (
+        not isinstance(data, training_file.TrainingRows)
+        or len(data.columns) < least
+        or data.columns[-1] == "label"
+    ):
         raise ConfigError(
             f"--dev-split {share:g}: --objective {config.objective} reads no pairs here",
             hint="give --dev-file with scored pairs, or --dev-suite retrieval with --corpus, --queries and --qrels",
@@ -302,11 +293,11 @@ def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[TrainingRow
     anchors = list(dict.fromkeys(row[0] for row in data.rows))
     taken = set(random.Random("dev-split").sample(anchors, max(1, round(share * len(anchors)))))
     held_out = [row for row in data.rows if row[0] in taken]
-    kept, starts = StoredRows(row for row in data.rows if row[0] not in taken), [0]
-    files = []
-    for n_rows, weight in data.files:
-        starts.append(starts[-1] + n_rows)
-        files.append((sum(row[0] not in taken for row in data.rows[starts[-2] : starts[-1]]), weight))
+    kept, rows = training_file.StoredRows(row for row in data.rows if row[0] not in taken), iter(data.rows)
+    files = [
+        (sum(row[0] not in taken for row in itertools.islice(rows, n_rows)), weight)
+        for n_rows, weight in data.files
+    ]
     if not all(n_rows for n_rows, _ in files) or not len(kept):
         raise DataError(f"{data.name}: --dev-split {share:g} would hold out every row of a file")
     return replace(data, rows=kept, files=tuple(files)), held_out
@@ -324,8 +315,11 @@ def _stream_limit(config: TrainConfig, source: str, progress: Progress) -> int |
     return limit
 
 
-def _check_random_state(config: TrainConfig, device: torch.device) -> None:
-    """Refuse settings that compute a layer twice if the second pass would draw other dropout masks."""
+def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
+    """Choose between packed and padded batches, and prepare the transformers for the padded pass.
+
+    Settings that compute a layer twice are refused if the second pass would draw other dropout masks.
+    """
     for name in ("micro_batch_size", "gradient_checkpointing"):
         if getattr(config, name) and not has_rng_state(device):
             raise ConfigError(
@@ -333,10 +327,6 @@ def _check_random_state(config: TrainConfig, device: torch.device) -> None:
                 "would draw other dropout masks",
                 hint="leave it out, or use --device cpu or cuda",
             )
-
-
-def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
-    """Choose between packed and padded batches, and prepare the transformers for the padded pass."""
     for encoder in (part for part in objective.children() if isinstance(part, SentenceEncoder)):
         if config.gradient_checkpointing:
             encoder.checkpoint_layers()
@@ -379,9 +369,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         trained = {text for row in data.rows for text in row}
         texts = dict.fromkeys(text for row in held_out for text in row if text not in trained)
         dev_set = DevMasked.of_texts(objective, list(texts))
-    device = resolve_device(config.device)
-    _check_random_state(config, device)
-    _choose_pass(objective, config, device)
+    _choose_pass(objective, config, resolve_device(config.device))
     examples = objective.examples(data, random_generator(config.seed, 0))
     n_examples = sum(n_taken(*file) for file in files_of(data, examples))
     if n_examples < 2:
@@ -391,7 +379,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     for warning in objective.warnings:
         progress.warn(warning)
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
-    digests |= {"n_examples": n_examples}
+    digests["n_examples"] = n_examples
     shared = shared_texts(config, objective, data, examples, progress)
     return TrainingParts(objective, data, dev_set, digests | dev_facts, shared)
 

@@ -99,7 +99,12 @@ class States:
 
     def _write(self, position: Position, folder: Path) -> None:
         weights = {f"module.{k}": v.detach().cpu().clone() for k, v in self.objective.state_dict().items()}
-        tensors, numbers = _flatten_optimizer(self.optimizer)
+        moments = {
+            f"optimizer.{index}.{name}": value
+            for index, values in self.optimizer.state_dict()["state"].items()
+            for name, value in values.items()
+        }
+        tensors = {k: v.detach().cpu().contiguous() for k, v in moments.items() if isinstance(v, Tensor)}
         _save_tensors(weights, folder / WEIGHTS_FILE)
         _save_tensors(tensors, folder / OPTIMIZER_FILE)
         encoder = self.objective.eval_encoder()
@@ -107,7 +112,7 @@ class States:
             "format": 2,
             "position": asdict(position),
             "served": next(name for name, part in self.objective.named_children() if part is encoder),
-            "optimizer": numbers,
+            "optimizer": {name: value for name, value in moments.items() if name not in tensors},
             "n_moments": len(tensors),
             "scaler": self.scaler.state_dict() if self.scaler else None,
         }
@@ -138,19 +143,6 @@ class States:
                 f"{newest}: the resume state cannot be read ({reason_of(error)})",
                 hint="start again with --force, which replaces the run",
             ) from error
-
-
-def _flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, float]]:
-    tensors: dict[str, Tensor] = {}
-    numbers: dict[str, float] = {}
-    for index, values in optimizer.state_dict()["state"].items():
-        for name, value in values.items():
-            key = f"optimizer.{index}.{name}"
-            if isinstance(value, Tensor):
-                tensors[key] = value.detach().cpu().contiguous()
-            else:
-                numbers[key] = value
-    return tensors, numbers
 
 
 def _restore_optimizer(

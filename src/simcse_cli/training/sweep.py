@@ -119,22 +119,21 @@ def search_trials(ranges: Mapping[str, Mapping[str, Any]], n_trials: int, seed: 
         # The seed depends on the trial, so that a resumed search proposes the same trials.
         study.sampler = optuna.samplers.TPESampler(seed=seed + number)
         asked = study.ask()
-        settings = {name: _suggest(asked, name, span) for name, span in ranges.items()}
+        settings = {}
+        for name, span in ranges.items():
+            if "choices" in span:
+                settings[name] = asked.suggest_categorical(name, list(span["choices"]))
+                continue
+            low, high = span["low"], span["high"]
+            is_whole = isinstance(low, int) and isinstance(high, int)
+            suggest = asked.suggest_int if is_whole else asked.suggest_float
+            settings[name] = suggest(name, low, high, log=bool(span.get("log", False)))
         trial = Trial(trial_name(settings), settings)
         yield trial
         if trial.score is None:
             study.tell(asked, state=optuna.trial.TrialState.FAIL)
         else:
             study.tell(asked, trial.score)
-
-
-def _suggest(asked: Any, name: str, span: Mapping[str, Any]) -> Any:
-    if "choices" in span:
-        return asked.suggest_categorical(name, list(span["choices"]))
-    low, high = span["low"], span["high"]
-    is_whole = isinstance(low, int) and isinstance(high, int)
-    suggest = asked.suggest_int if is_whole else asked.suggest_float
-    return suggest(name, low, high, log=bool(span.get("log", False)))
 
 
 def trial_name(settings: Settings) -> str:
