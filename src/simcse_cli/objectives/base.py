@@ -1,11 +1,12 @@
 """The base of training objectives: examples from data, batches from examples, losses from batches."""
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_origin
 
 import numpy as np
 import torch
@@ -92,7 +93,7 @@ class Batch:
 
 
 class Objective(nn.Module, ABC):
-    """Joins encoder, heads and loss; one subclass per method.
+    """Joins encoder, heads and loss; one subclass per method, whose annotated attributes are its options.
 
     The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate`` (in a
     thread, with a generator that depends on seed and step alone), and calls the module on a batch. Forward
@@ -106,11 +107,27 @@ class Objective(nn.Module, ABC):
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
     defaults: ClassVar[Mapping[str, Any]] = {}  # what the method changes of the training defaults
 
-    def __init__(self, encoder: SentenceEncoder, *, max_length: int = 32) -> None:
+    max_length: int = 32
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
         super().__init__()
         self.encoder = encoder
-        self.max_length = max_length
         self.warnings: list[str] = []  # what the user should know before training starts
+        for name, value in options.items():
+            if name not in self.option_types():
+                raise TypeError(f"{type(self).__name__} has no option {name}")
+            setattr(self, name, value)
+
+    @classmethod
+    def option_types(cls) -> dict[str, Any]:
+        """Return the types of the options by name, those of base classes included."""
+        return {
+            name: kind
+            for ancestor in cls.__mro__
+            if issubclass(ancestor, Objective)
+            for name, kind in inspect.get_annotations(ancestor).items()
+            if ClassVar not in (kind, get_origin(kind))
+        }
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[Any]:
         """Return the examples of one epoch, by default the distinct texts; their number is that of every epoch."""
@@ -148,32 +165,22 @@ class TwoEncoders(Objective):
     """An objective whose first view goes through one encoder and whose other views may go through a second.
 
     Source: Gao et al. 2021, Table 2, "two encoders"; Contrastive Tension; QuickThoughts.
-
-    Args:
-        encoder: of the first view; of all views without ``dual_encoder``.
-        dual_encoder: train a second encoder, at first an exact copy.
     """
 
     always_two: ClassVar[bool] = False
+    dual_encoder: bool = False  # train a second encoder, at first an exact copy; else one is for all views
+    serve_encoder: str = "first"
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        dual_encoder: bool = False,
-        serve_encoder: str = "first",
-        **settings: Any,
-    ) -> None:
-        super().__init__(encoder, **settings)
-        if serve_encoder not in ("first", "second"):
-            raise ConfigError(f"--set serve_encoder={serve_encoder}: need one of first, second")
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        if self.serve_encoder not in ("first", "second"):
+            raise ConfigError(f"--set serve_encoder={self.serve_encoder}: need one of first, second")
         self.second: SentenceEncoder | None = None
-        if dual_encoder or self.always_two:
+        if self.dual_encoder or self.always_two:
             tokenizer = encoder.tokenizer
             self.second = copy.deepcopy(encoder, {id(tokenizer): tokenizer})  # but for the shared tokenizer
-        elif serve_encoder == "second":
+        elif self.serve_encoder == "second":
             raise ConfigError("--set serve_encoder=second: there is one encoder", hint="add --dual-encoder")
-        self._serves_second = serve_encoder == "second"
 
     def embed(self, batch: Batch) -> Tensor:
         if self.second is None:
@@ -183,4 +190,4 @@ class TwoEncoders(Objective):
         return torch.cat([encoder.embed_rows(rows) for encoder, rows in parts if rows])
 
     def eval_encoder(self) -> SentenceEncoder:
-        return self.second if self._serves_second and self.second is not None else self.encoder
+        return self.encoder if self.second is None or self.serve_encoder == "first" else self.second

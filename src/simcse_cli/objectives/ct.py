@@ -55,12 +55,12 @@ class ContrastiveTension(TwoEncoders):
         "schedule": "tension",
     }
 
-    def __init__(
-        self, encoder: SentenceEncoder, *, max_length: int = 75, n_negatives: int = 7, **settings: Any
-    ) -> None:
-        super().__init__(encoder, max_length=max_length, **settings)
-        require_least(1, n_negatives=n_negatives)
-        self.n_negatives = n_negatives
+    max_length = 75
+    n_negatives: int = 7
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        require_least(1, n_negatives=self.n_negatives)
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TensionExample]:
         """Return the pairs of an epoch: as many positives as the file has distinct sentences."""

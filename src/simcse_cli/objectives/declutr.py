@@ -111,27 +111,24 @@ class Declutr(Objective):
         "weight_decay": 0.1,
     }
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        temperature: float = 0.05,
-        n_anchors: int = 2,
-        n_positives: int = 2,
-        min_span: int = 32,
-        max_span: int = 512,
-        mlm_weight: float = 1.0,
-        mlm_probability: float = 0.15,
-    ) -> None:
-        super().__init__(encoder)
-        if n_anchors < 1 or n_positives < 1 or not 1 <= min_span < max_span:
+    temperature: float = 0.05
+    n_anchors: int = 2
+    n_positives: int = 2
+    min_span: int = 32
+    max_span: int = 512
+    mlm_weight: float = 1.0
+    mlm_probability: float = 0.15
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        if self.n_anchors < 1 or self.n_positives < 1 or not 1 <= self.min_span < self.max_span:
             raise ConfigError(
-                f"--set n_anchors={n_anchors} n_positives={n_positives} min_span={min_span} "
-                f"max_span={max_span}: need at least one anchor and positive, and min_span below max_span"
+                f"--set n_anchors={self.n_anchors} n_positives={self.n_positives} min_span={self.min_span} "
+                f"max_span={self.max_span}: need at least one anchor and positive, and min_span below max_span"
             )
-        self.temperature = temperature
-        self.sampler = SpanSampler(n_anchors, n_positives, min_span, max_span)
-        self.mlm = mlm_term(encoder, mlm_weight, mlm_probability, tied=True, warnings=self.warnings)
+        self.sampler = SpanSampler(self.n_anchors, self.n_positives, self.min_span, self.max_span)
+        term = self.mlm_weight, self.mlm_probability
+        self.mlm = mlm_term(encoder, *term, tied=True, warnings=self.warnings)
         self._documents: list[TokenIds] | None = None
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TokenIds]:

@@ -23,6 +23,8 @@ NLI_CLASSES = ("contradiction", "entailment", "neutral")
 class LabelledPairs(Objective):
     """One encoder for both sides."""
 
+    max_length = 128
+
     @abstractmethod
     def target(self, labels: Sequence[str]) -> Tensor:
         """Return the third column of some rows as numbers."""
@@ -53,8 +55,8 @@ class Sbert(LabelledPairs):
         "warmup": 0.1,
     }
 
-    def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128) -> None:
-        super().__init__(encoder, max_length=max_length)
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
         self.classifier = nn.Linear(3 * encoder.hidden_size, len(NLI_CLASSES))
 
     def target(self, labels: Sequence[str]) -> Tensor:
@@ -79,9 +81,7 @@ class Cosent(LabelledPairs):
     reads = DataKind.SCORED
     defaults: ClassVar[Mapping[str, Any]] = {**Sbert.defaults, "batch_size": 32, "epochs": 4.0}
 
-    def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128, temperature: float = 0.05) -> None:
-        super().__init__(encoder, max_length=max_length)
-        self.temperature = temperature
+    temperature: float = 0.05
 
     def target(self, labels: Sequence[str]) -> Tensor:
         return torch.tensor([float(score) for score in labels], dtype=torch.float64)

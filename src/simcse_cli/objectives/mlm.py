@@ -127,11 +127,8 @@ class MaskedLm(Objective):
 
     Source: Devlin et al. 2019, section 3.1, settings of its appendix A.2; Gururangan et al. 2020. The loss is the mean
     cross-entropy of all chosen tokens of the step, in nats: ``ln V`` for scores that are all equal. The output matrix
-    is the input embedding, as in BERT, and the head is saved with the encoder.
-
-    Args:
-        mlm_probability: share of tokens that are predicted.
-        whole_words: choose words, each with this probability, and all sub-words of those (the authors' later models).
+    is the input embedding, as in BERT, and the head is saved with the encoder. Whole words are those of the authors'
+    later models.
     """
 
     name = ObjectiveName.MLM
@@ -144,22 +141,18 @@ class MaskedLm(Objective):
         "weight_decay": 0.01,
     }
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        max_length: int = 128,
-        mlm_probability: float = 0.15,
-        whole_words: bool = False,
-    ) -> None:
-        super().__init__(encoder, max_length=max_length)
+    max_length = 128
+    mlm_probability: float = 0.15  # share of tokens that are predicted
+    whole_words: bool = False  # choose words, each with this probability, and all sub-words of those
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
         if encoder.head is not None:
             raise ConfigError(
                 f"--head {encoder.record.head_use}: --objective {self.name} trains no vector that passes a head",
                 hint="leave --head out, and train it with the objective that follows",
             )
-        self.whole_words = whole_words
-        self.mlm = MlmTerm(encoder, weight=1.0, probability=mlm_probability, tied=True)
+        self.mlm = MlmTerm(encoder, weight=1.0, probability=self.mlm_probability, tied=True)
         self.warnings += self.mlm.warnings
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:

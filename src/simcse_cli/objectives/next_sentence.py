@@ -23,10 +23,11 @@ class NextSentence(SimcseUnsup):
     name = ObjectiveName.NEXT_SENTENCE
     reads = DataKind.DOCUMENTS
 
-    def __init__(self, encoder: SentenceEncoder, *, window: int = 1, **settings: Any) -> None:
-        super().__init__(encoder, **settings)
-        require_least(1, window=window)
-        self.window = window
+    window: int = 1
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        require_least(1, window=self.window)
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
         """Return a pair for every sentence but the last of each document."""

@@ -25,16 +25,18 @@ class ProjectedViews(TextViews):
     projector_bias: ClassVar[bool]
     defaults = {"batch_size": 256, "epochs": 2.0, "head": "none"}  # noqa: RUF012 - a ClassVar of the base class
 
-    def __init__(self, encoder: SentenceEncoder, *, projector_dim: int = 8192, **settings: Any) -> None:
-        super().__init__(encoder, **settings)
-        require_least(2, projector_dim=projector_dim)
+    projector_dim: int = 8192
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        require_least(2, projector_dim=self.projector_dim)
         if self.dropout_mode is DropoutMode.FIXED:
             raise ConfigError(
                 f"--dropout-mode fixed: --objective {self.name} asks two views of a sentence to agree, "
                 "and one vector always agrees with itself",
                 hint="use --dropout-mode independent, or none with --augment",
             )
-        self.projector = Projector(encoder.hidden_size, projector_dim, bias=self.projector_bias)
+        self.projector = Projector(encoder.hidden_size, self.projector_dim, bias=self.projector_bias)
 
     def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return both views, ``(N, P)`` over all processes; they pass the projector one after the other."""
@@ -48,12 +50,11 @@ class BarlowTwins(ProjectedViews):
     name = ObjectiveName.BARLOW_TWINS
     projector_bias = False
 
-    def __init__(
-        self, encoder: SentenceEncoder, *, redundancy_weight: float = 0.0051, **settings: Any
-    ) -> None:
-        super().__init__(encoder, **settings)
-        require_least(0, redundancy_weight=redundancy_weight)
-        self.redundancy_weight = redundancy_weight
+    redundancy_weight: float = 0.0051
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        require_least(0, redundancy_weight=self.redundancy_weight)
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         view_a, view_b = self.projections(representations[0], batch)
@@ -66,21 +67,14 @@ class Vicreg(ProjectedViews):
     name = ObjectiveName.VICREG
     projector_bias = True
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        invariance_weight: float = 25.0,
-        variance_weight: float = 25.0,
-        covariance_weight: float = 1.0,
-        **settings: Any,
-    ) -> None:
-        super().__init__(encoder, **settings)
-        self.weights = {
-            "invariance_weight": invariance_weight,
-            "variance_weight": variance_weight,
-            "covariance_weight": covariance_weight,
-        }
+    invariance_weight: float = 25.0
+    variance_weight: float = 25.0
+    covariance_weight: float = 1.0
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        names = ("invariance_weight", "variance_weight", "covariance_weight")
+        self.weights = {name: getattr(self, name) for name in names}
         require_least(0, **self.weights)
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:

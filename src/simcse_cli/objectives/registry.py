@@ -1,6 +1,5 @@
 """The list of objectives, and the passing of settings to their constructors."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,18 +41,6 @@ def objective_defaults() -> dict[ObjectiveName, Mapping[str, Any]]:
     return {name: cls.defaults for name, cls in OBJECTIVES.items()}
 
 
-def accepted_settings(cls: type[Objective]) -> dict[str, Any]:
-    """Return the keyword arguments of an objective, those of its base classes included, with their types."""
-    found: dict[str, Any] = {}
-    for ancestor in cls.__mro__:
-        if "__init__" in vars(ancestor):
-            parameters = inspect.signature(vars(ancestor)["__init__"]).parameters.values()
-            found = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY} | found
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                break
-    return found
-
-
 def build_objective(
     name: ObjectiveName, encoder: SentenceEncoder, settings: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Objective:
@@ -62,7 +49,7 @@ def build_objective(
     Of the common ``settings`` it takes those that it knows; ``options`` are meant for it alone (``--set``).
     """
     cls = OBJECTIVES[name]
-    accepted = accepted_settings(cls)
+    accepted = cls.option_types()
     own = sorted(accepted.keys() - settings.keys())
     for option in options:
         if option in settings:

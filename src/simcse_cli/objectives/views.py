@@ -25,29 +25,21 @@ class TextViews(TwoEncoders):
 
     n_columns: ClassVar[tuple[int, int]] = (1, 2)
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        dropout_mode: DropoutMode = DropoutMode.INDEPENDENT,
-        augment: TextAugmenter | TokenShuffle | None = None,
-        augment_both: bool = False,
-        original_scaling: bool = False,
-        **settings: Any,
-    ) -> None:
-        super().__init__(encoder, **settings)
-        self.dropout_mode = dropout_mode
-        self.augment = augment
-        self.augment_both = augment_both
-        self.original_scaling = original_scaling
-        if augment_both and augment is None:
+    dropout_mode: DropoutMode = DropoutMode.INDEPENDENT
+    augment: TextAugmenter | TokenShuffle | None = None
+    augment_both: bool = False
+    original_scaling: bool = False
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        if self.augment_both and self.augment is None:
             raise ConfigError(
                 "--set augment_both=true: nothing augments", hint="name a method with --augment"
             )
-        if dropout_mode is not DropoutMode.FIXED:
+        if self.dropout_mode is not DropoutMode.FIXED:
             return
         one_vector = "--dropout-mode fixed makes one vector serve as both views"
-        if augment is not None:
+        if self.augment is not None:
             raise ConfigError(f"{one_vector}; with --augment they have different texts", hint="leave one out")
         if self.second is not None:
             raise ConfigError(f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out")

@@ -31,7 +31,7 @@ from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.objectives.base import DataKind, Objective
 from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.objectives.mlm import MaskedLm
-from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
+from simcse_cli.objectives.registry import OBJECTIVES, build_objective
 from simcse_cli.objectives.views import TextViews
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import (
@@ -178,7 +178,7 @@ REFUSALS = {
 
 def check_settings(config: TrainConfig) -> None:
     """Raise ConfigError for a setting that the objective would ignore; it names the flag and the reason."""
-    accepted = accepted_settings(OBJECTIVES[config.objective])
+    accepted = OBJECTIVES[config.objective].option_types()
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
