@@ -45,10 +45,8 @@ def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Itera
 class ResampledCorrelation:
     """Correlations of the scores of several models with one gold vector, under any counts.
 
-    Args:
-        scores: one vector ``(n,)`` per model, any scale.
-        gold: ``(n,)``, n at least 2.
-        metric: Spearman ranks are taken inside each resample, ties at their mean rank.
+    All are vectors ``(n,)`` of any scale, n at least 2. Spearman ranks are taken inside each resample, ties at their
+    mean.
     """
 
     def __init__(self, *scores: Floats, gold: Floats, metric: Metric = Metric.SPEARMAN) -> None:

@@ -28,17 +28,12 @@ from simcse_cli.settings.choices import LongTexts, Precision
 
 @dataclass(frozen=True)
 class EvalEncoder:
-    """An encoder ready for evaluation.
+    """An encoder ready for evaluation, under the name of its row in tables.
 
-    Attributes:
-        name: the name of its row in tables.
-        pooler: that of a transformer; a dash for anything else.
-        digest: digest of everything that determines the vectors, except the precision.
-        encode: maps sentences to vectors; takes a ``prompt`` for them where there are ``prompts``.
-        postprocess: description of the post-processor, for result files.
-        variations: how vectors differ from those of the plain model (prompt, dimensions, long texts).
-        prompts: those of the model, by name, for tasks that choose one; empty where the user chose.
-        commit: the commit of an unchanged Hub model in fp32; None for anything else.
+    ``digest`` covers everything that determines the vectors, except the precision. ``encode`` maps sentences to vectors
+    and takes a ``prompt`` for them where there are ``prompts``: those of the model by name, empty where the user chose.
+    ``variations`` say how vectors differ from those of the plain model (prompt, dimensions, long texts); ``commit`` is
+    that of an unchanged Hub model in fp32.
     """
 
     name: str

@@ -52,18 +52,9 @@ def vicreg(
     Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code: invariance is a mean over all
     entries, the variance term is the *average* of the two views, the covariance term their *sum*.
 
-    Args:
-        view_a: ``(N, P)`` projections, already gathered over processes; N at least 2.
-        view_b: ``(N, P)``; row i is the other view of the same sentence.
-        invariance_weight: 0 or more; lambda in the paper.
-        variance_weight: 0 or more; mu in the paper.
-        covariance_weight: 0 or more; nu in the paper.
-
-    Returns:
-        Three scalars. Both views constant and equal: 0, ``variance_weight * 0.99``, 0.
-
-    Raises:
-        ValueError: shapes do not match or a batch of one, which has no variance.
+    The views are ``(N, P)`` projections, already gathered over processes, with N at least 2, else a ValueError. The
+    weights are 0 or more: lambda, mu and nu in the paper. Both views constant and equal: 0,
+    ``variance_weight * 0.99``, 0.
     """
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):

@@ -42,13 +42,10 @@ def require_least(least: float, **options: float) -> None:
 class Batch:
     """Token ids of all texts of a step, view by view.
 
-    Attributes:
-        rows: ids with special tokens, ``n_views * n_examples`` rows: all of view 1, then all of view 2, ...
-        n_examples: examples on this process.
-        texts: the texts behind the rows, one tuple of views per example, for people to read.
-        extra: further inputs of the objective's loss.
-        offset: position of the first row in the whole batch, for a part of one.
-        counts: examples on each process, in rank order, where they are known.
+    ``rows`` are ids with special tokens, ``n_views * n_examples`` rows: all of view 1, then all of view 2, ...
+    ``n_examples`` are those of this process, ``counts`` those of each process in rank order, where they are known.
+    ``texts`` are for people to read, one tuple of views per example; ``extra`` is further input of the objective's
+    loss. ``offset`` is the position of the first row in the whole batch, for a part of one.
     """
 
     rows: TokenRows

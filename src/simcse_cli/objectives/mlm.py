@@ -29,11 +29,8 @@ class MlmTerm(nn.Module):
 
     Source: Devlin et al. 2019; as auxiliary term Gao et al. 2021 (Table D.2) and Giorgi et al. 2021.
 
-    Args:
-        tied: whether the input embedding is the matrix of the output layer too.
-
-    Attributes:
-        is_pretrained: whether the checkpoint has a masked-LM head; a fresh one is used otherwise.
+    ``tied``: the input embedding is the matrix of the output layer too. ``is_pretrained`` tells whether the checkpoint
+    has a masked-LM head; a fresh one is used otherwise.
     """
 
     def __init__(self, encoder: SentenceEncoder, *, weight: float, probability: float, tied: bool) -> None:
@@ -82,13 +79,9 @@ class MlmTerm(nn.Module):
     def row_losses(self, states: Tensor, labels: TokenRows, starts: Tensor | None = None) -> Tensor:
         """Return the summed cross-entropy of each row's masked tokens.
 
-        Args:
-            states: ``(R, L, H)``, last layer for the masked rows, or ``(T, H)`` with the ``starts`` of the rows.
-            labels: one list a row, original ids where a token was chosen, -100 elsewhere.
-            starts: ``(R,)``, the position of each row's first token.
-
-        Returns:
-            ``(R,)`` in nats. Only chosen positions pass through the head: ``(M, H)`` to ``(M, V)``.
+        ``states`` are ``(R, L, H)``, the last layer for the masked rows, or ``(T, H)`` with the ``starts`` ``(R,)`` of
+        the rows; ``labels`` one list a row, original ids where a token was chosen, -100 elsewhere. Returns ``(R,)`` in
+        nats. Only chosen positions pass through the head: ``(M, H)`` to ``(M, V)``.
         """
         if starts is None:
             starts = torch.arange(0, states[:, :, 0].numel(), states.shape[1], device=states.device)

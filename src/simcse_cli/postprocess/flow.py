@@ -136,16 +136,10 @@ class BertFlow(PostProcessor):
     0.01 and without bias correction, constant rate, gradient norm clipped at 1. Actnorm starts from the first
     sides of the first batch.
 
-    Args:
-        levels, depth, width: the configuration ``l3_d3_w32``.
-        learning_rate, epochs, batch_size: 1e-3, 1 and 32 examples in the original; an example is a pair, or
-            one vector where the fit vectors are ``(N, D)``.
-        seed: of the weights and of the order of the examples.
-
-    Attributes:
-        flow_: the trained map.
-        losses_: the loss per vector of each step, in bits per dimension. A standard normal matched exactly
-            gives ``log2(2 pi e) / 2 = 2.047``.
+    Levels, depth and width default to the configuration ``l3_d3_w32``; the original has 1e-3, 1 and 32 for rate, epochs
+    and batch size. An example is a pair, or one vector where the fit vectors are ``(N, D)``. Learned are the map
+    ``flow_`` and ``losses_``, the loss per vector of each step in bits per dimension. A standard normal matched exactly
+    gives ``log2(2 pi e) / 2 = 2.047``.
     """
 
     name: ClassVar[Postprocess] = Postprocess.FLOW

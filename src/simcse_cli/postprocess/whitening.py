@@ -18,16 +18,10 @@ class Whitening(base.PostProcessor):
     direction in which the fit vectors do not vary is left out, because new vectors would be blown up along
     it.
 
-    Args:
-        k: keep this many leading directions; None keeps all. The paper also reports 256 (base) and 384
-            (large).
-        eigenvalue_floor: directions with an eigenvalue of at most this share of the largest are left out, so
-            ``K`` can be smaller than ``k`` when there are few fit vectors.
-
-    Attributes:
-        mean_: ``(D,)``.
-        projection_: ``(D, K)``, the matrix W of the paper.
-        eigenvalues_: ``(D,)``, all of them, largest first.
+    ``k`` leading directions are kept, all without it; the paper also reports 256 (base) and 384 (large). Directions
+    with an eigenvalue of at most ``eigenvalue_floor`` of the largest are left out, so ``K`` can be smaller than ``k``
+    when there are few fit vectors. Learned are ``mean_`` ``(D,)``, ``projection_`` ``(D, K)``, the matrix W of the
+    paper, and all ``eigenvalues_`` ``(D,)``, largest first.
     """
 
     name: ClassVar[Postprocess] = Postprocess.WHITENING

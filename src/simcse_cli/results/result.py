@@ -20,10 +20,7 @@ HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 class TaskResult:
     """The score of one task as a fraction, over ``n`` examples; None if it is undefined.
 
-    Attributes:
-        parts: the numbers of each subset, by name.
-        data_sha256: digest of the data that was scored.
-        extra: all other facts of the task, under the keys of result files.
+    ``parts`` are the numbers of each subset, ``extra`` all other facts under the keys of result files.
     """
 
     score: float | None
@@ -35,14 +32,11 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """The scores of the tasks of a suite; a missing task is None.
+    """The scores of the tasks of a suite; a missing task is None, and ``missing`` has the reason.
 
-    Attributes:
-        suite: ``sts``, ``transfer`` or ``mteb``.
-        settings: the encoder and how it was scored, under the keys of result files.
-        missing: the reason for each missing task.
-        figures: all other facts of the suite, such as times and the interval of the average.
-        examples: the scored examples of each task, as ``results.examples`` saves them; not in the JSON.
+    ``settings`` are the encoder and how it was scored, under the keys of result files, ``figures`` all other facts,
+    such as times and the interval of the average. ``examples`` are the scored examples of each task, as
+    ``results.examples`` saves them; they are not in the JSON.
     """
 
     suite: str

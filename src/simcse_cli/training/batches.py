@@ -95,9 +95,7 @@ class BatchMaker:
 class SharedTexts:
     """The texts that several rows of a training file have in common, as numbers.
 
-    Attributes:
-        share: share of the rows that have a text of an earlier row.
-        of: the numbers of each row's shared texts; other texts have none.
+    ``share`` of the rows have a text of an earlier row; ``of`` has the numbers of each row's shared texts.
     """
 
     def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
