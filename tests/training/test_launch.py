@@ -72,7 +72,12 @@ def test_an_error_of_all_processes_is_shown_once_and_no_module_is_taken_from_her
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(launching, "GRACE_S", LIMIT_S)
     with pytest.raises(Stopped) as caught:
-        launch(2, ["train", "--num-processes", "2", "--objective", "nonsense"], SilentProgress())
+        launch(
+            2,
+            ["train", "--num-processes", "2", "--objective", "nonsense"],
+            SilentProgress(),
+            environment=os.environ,
+        )
     assert caught.value.exit_code == 2
     assert capfd.readouterr().err.count("nonsense") == 1
     assert not (tmp_path / "executed").exists()

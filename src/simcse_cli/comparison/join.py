@@ -214,9 +214,8 @@ def join(
 ) -> Comparison:
     """Return the entries as one comparison, with differences to ``reference``, which is one of them.
 
-    Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages are
-    recomputed over the tasks that every entry with tasks has, and a warning names them; fewer than two shared
-    tasks have no average.
+    Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages are recomputed over
+    the tasks that every entry with tasks has, and a warning names them; fewer than two shared tasks have no average.
 
     Without ``measures`` the columns are those of a published reference that another entry has, else all but times, the
     single dev accuracies of the transfer tasks and the average of the dev sets. The front is drawn over

@@ -110,20 +110,19 @@ def sts_report(result: SuiteResult) -> Report:
     return Report(
         f"STS, {result.split} sets: {own['metric']} x100, aggregation {own['aggregation']}, pooler {own['pooler']}",
         [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
-        [{"model": own["model"], **result.scores, AVERAGE: result.average}, *result.interval_rows()],
+        [{"model": own["model"], **result.row}, *result.interval_rows()],
         result.notes(),
     )
 
 
 def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
     first, own = results[0], results[0].settings
-    notes = [f"{task} missing: {reason}" for task, reason in first.missing.items()]
-    notes.append("best: highest average")
+    notes = [*first.missing_notes(), "best: highest average"]
     if first.split == "test":
         notes.append("these are test sets: look, but choose a checkpoint by --split dev")
     return Report(
         f"STS along {run}, {first.split} sets: {own['metric']} x100, aggregation {own['aggregation']}",
         columns(*first.tasks, AVERAGE, kind="score"),
-        [{**result.scores, AVERAGE: result.average} for result in results],
+        [result.row for result in results],
         notes,
     )

@@ -95,10 +95,9 @@ def run_mteb(
 
     A stored score is used only if it was measured on the same data: a local folder counts by its contents.
 
-    ``data_dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
-    as on the Hub; SentEval files serve the seven STS tasks of the papers. Scores are fractions: STS12 to
-    STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060, 0.7559, 0.8539, 0.7899, 0.8203,
-    0.7758.
+    ``data_dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out as on the Hub;
+    SentEval files serve the seven STS tasks of the papers. Scores are fractions: STS12 to STS16, STSBenchmark and
+    SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060, 0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
     """
     mteb = _import_mteb()
     runner = _Runner(opened, results_dir, rerun=rerun)

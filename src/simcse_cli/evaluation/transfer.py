@@ -254,7 +254,7 @@ def transfer_report(result: SuiteResult) -> Report:
         [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
         [
             {"model": f"{own['model']} (dev)", **dev, AVERAGE: result.figures["average_dev"]},
-            {"model": own["model"], **result.scores, AVERAGE: result.average},
+            {"model": own["model"], **result.row},
             *result.interval_rows(),
         ],
         notes + result.notes(),
@@ -266,12 +266,6 @@ def transfer_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
     return Report(
         f"Transfer along {run}: accuracy x100, {own['protocol']} protocol, {own['probe']} probe",
         columns(*first.tasks, AVERAGE, "average_dev", kind="score"),
-        [
-            {**result.scores, AVERAGE: result.average, "average_dev": result.figures["average_dev"]}
-            for result in results
-        ],
-        [
-            *(f"{task} missing: {reason}" for task, reason in first.missing.items()),
-            "best: highest mean dev accuracy",
-        ],
+        [result.row | {"average_dev": result.figures["average_dev"]} for result in results],
+        [*first.missing_notes(), "best: highest mean dev accuracy"],
     )

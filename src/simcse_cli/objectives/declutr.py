@@ -31,8 +31,7 @@ class Span:
 class SpanSampler:
     """Anchor and positive spans of DeCLUTR (Giorgi et al. 2021, section 3.1, and their code).
 
-    Lengths are in tokens, ``max_length`` exclusive; it is also the length of the blocks that hold an anchor
-    each.
+    Lengths are in tokens, ``max_length`` exclusive; it is also the length of the blocks that hold an anchor each.
     """
 
     n_anchors: int = 2
@@ -52,11 +51,10 @@ class SpanSampler:
     def sample(self, n_tokens: int, generator: np.random.Generator) -> list[tuple[Span, list[Span]]]:
         """Return the anchors of one document, each with its positives.
 
-        Anchor lengths follow Beta(4, 2) (long), positive lengths Beta(2, 4) (short). An anchor is anywhere
-        inside a randomly chosen block; that block and its neighbours are closed to later anchors. Where few
-        blocks are left, it takes the first or the last of them. A positive starts anywhere from its own length
-        before the anchor to the anchor's end, as far as the document allows: it overlaps the anchor, touches it
-        or is inside it.
+        Anchor lengths follow Beta(4, 2) (long), positive lengths Beta(2, 4) (short). An anchor is anywhere inside a
+        randomly chosen block; that block and its neighbours are closed to later anchors. Where few blocks are left, it
+        takes the first or the last of them. A positive starts anywhere from its own length before the anchor to the
+        anchor's end, as far as the document allows: it overlaps the anchor, touches it or is inside it.
 
         Raises:
             ValueError: the document is shorter than ``min_document``.

@@ -56,9 +56,8 @@ class ActNorm(nn.Module):
 class CouplingNet(nn.Module):
     """The shift of a coupling layer: linear, actnorm, ReLU, linear, actnorm, ReLU, linear started at zero.
 
-    ``(B, C / 2)`` to ``(B, C / 2)`` through ``width`` units. Weights start normal with deviation 0.05. The
-    output is ``(W x + b) * exp(3 s)`` with W, b and s zero at the start, so that a fresh coupling is the
-    identity.
+    ``(B, C / 2)`` to ``(B, C / 2)`` through ``width`` units. Weights start normal with deviation 0.05. The output is
+    ``(W x + b) * exp(3 s)`` with W, b and s zero at the start, so that a fresh coupling is the identity.
     """
 
     def __init__(self, n_channels: int, width: int, generator: torch.Generator) -> None:
@@ -131,10 +130,9 @@ class MultiLevelFlow(nn.Module):
 class BertFlow(PostProcessor):
     """Maximise the likelihood of the vectors under a flow to N(0, I); the encoder stays frozen.
 
-    Source: Li et al. 2020 and their released code. Loss per vector: ``-log p(x) / (D ln 2)``, bits per
-    dimension, mean over the batch, summed over the two sides of a pair. Adam with decoupled weight decay
-    0.01 and without bias correction, constant rate, gradient norm clipped at 1. Actnorm starts from the first
-    sides of the first batch.
+    Source: Li et al. 2020 and their released code. Loss per vector: ``-log p(x) / (D ln 2)``, bits per dimension, mean
+    over the batch, summed over the two sides of a pair. Adam with decoupled weight decay 0.01 and without bias
+    correction, constant rate, gradient norm clipped at 1. Actnorm starts from the first sides of the first batch.
 
     Levels, depth and width default to the configuration ``l3_d3_w32``; the original has 1e-3, 1 and 32 for rate, epochs
     and batch size. An example is a pair, or one vector where the fit vectors are ``(N, D)``. Learned are the map

@@ -55,6 +55,11 @@ class SuiteResult:
         return mean_and_deviation([score for score in self.scores.values() if score is not None])[0]
 
     @property
+    def row(self) -> dict[str, float | None]:
+        """The scores and their average, by task."""
+        return {**self.scores, AVERAGE: self.average}
+
+    @property
     def split(self) -> str:
         return str(self.settings.get("split", "test"))
 
@@ -73,8 +78,10 @@ class SuiteResult:
             if what != PUBLISHED:
                 unlike.setdefault(what, []).append(label(name))
         sets = "; ".join(f"{', '.join(names)}: {what}" for what, names in unlike.items())
-        missing = [f"{task} missing: {reason}" for task, reason in self.missing.items()]
-        return missing + ([f"compares with no published number: {sets}"] if sets else [])
+        return self.missing_notes() + ([f"compares with no published number: {sets}"] if sets else [])
+
+    def missing_notes(self) -> list[str]:
+        return [f"{task} missing: {reason}" for task, reason in self.missing.items()]
 
     def intervals(self) -> dict[str, Mapping[str, float]]:
         """Return the confidence intervals of scores and average, ``low`` and ``high``, if there are any."""

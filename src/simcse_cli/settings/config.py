@@ -25,7 +25,7 @@ from simcse_cli.settings.choices import (
     Similarity,
     Tracker,
 )
-from simcse_cli.settings.declare import SEED_RANGE, check_ranges, flag, setting
+from simcse_cli.settings.declare import SEED_RANGE, check_values, flag, setting, settings_of
 
 DATA_VARIABLE = "SIMCSE_DATA"
 MODEL_HELP = (
@@ -217,7 +217,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if isinstance(self.train_file, str):
             object.__setattr__(self, "train_file", [self.train_file])
-        check_ranges(self)
+        check_values(settings_of(TrainConfig), vars(self))
         if self.max_length < 3:
             raise ConfigError(
                 f"--max-length {self.max_length}: need at least 3 (two special tokens and a word)"

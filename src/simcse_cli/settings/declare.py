@@ -79,11 +79,6 @@ def flag_of(name: str, own: Setting) -> str:
     return given.partition("/")[0]
 
 
-def check_ranges(values: Any) -> None:
-    group: type = type(values)
-    check_values(settings_of(group), vars(values))
-
-
 Declared = Mapping[str, tuple[Field[Any], Setting]]
 _CONDITION = re.compile(r"(\w+)(?:(!?[=~])(.*))?")
 
@@ -132,10 +127,9 @@ def check_rules(declared: Declared, values: Mapping[str, Any]) -> None:
             if is_chosen(name, declared, values) and not _holds(condition, values):
                 phrase = _phrase(condition, declared) + (f", {reason}" if reason else "")
                 raise UsageError(f"has no use {phrase}", option=flag_of(name, own))
-        is_on = bool(values.get(name))
-        preposition, others = ("with", _excluded(name, own, declared)) if is_on else ("without", own.enables)
-        for other in others:
-            if is_chosen(other, declared, values):
+        preposition, others = ("with", own.excludes) if values.get(name) else ("without", own.enables)
+        for other in declared if others == ALL else others:
+            if other in declared and other not in (name, "force") and is_chosen(other, declared, values):
                 reason = f", {own.because}" if own.because else ""
                 place = flag_of(other, declared[other][1])
                 raise UsageError(f"has no use {preposition} {flag_of(name, own)}{reason}", option=place)
@@ -160,12 +154,6 @@ def rules_of(name: str, declared: Declared) -> list[str]:
 
 def _needs(own: Setting) -> Iterable[tuple[str, str]]:
     return ((own.needs, ""),) if isinstance(own.needs, str) else dict(own.needs).items()
-
-
-def _excluded(name: str, own: Setting, declared: Declared) -> Iterable[str]:
-    if own.excludes == ALL:
-        return [other for other in declared if other not in (name, "force")]
-    return [other for other in own.excludes if other in declared]
 
 
 def _parts(condition: str) -> Iterator[tuple[str, str, str]]:

@@ -63,11 +63,7 @@ def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None
 
 
 def launch(
-    n_processes: int,
-    arguments: Sequence[str],
-    progress: Progress,
-    *,
-    environment: Mapping[str, str] = os.environ,
+    n_processes: int, arguments: Sequence[str], progress: Progress, *, environment: Mapping[str, str]
 ) -> None:
     """Run the same command in several processes; if one of them or this one ends, all of them end.
 
@@ -132,13 +128,7 @@ def launch(
 
 
 def launch_run(
-    config: TrainConfig,
-    run_dir: Path,
-    n_processes: int,
-    progress: Progress,
-    *,
-    resume: bool = False,
-    force: bool = False,
+    config: TrainConfig, run_dir: Path, n_processes: int, progress: Progress, *, resume: bool, force: bool
 ) -> RunRecord:
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "settings.yaml"

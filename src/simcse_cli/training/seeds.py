@@ -80,8 +80,7 @@ class ManyRuns:
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
     """Train and return the record of a run; a finished run is read from its folder.
 
-    The resume state of a finished run is removed, unless several are to be kept. An interrupted run raises
-    ``Stopped``.
+    The resume state of a finished run is removed, unless several are to be kept. An interrupted run raises ``Stopped``.
     """
     if is_run(run_dir):
         record = read_run_record(run_dir)
