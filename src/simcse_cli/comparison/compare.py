@@ -13,7 +13,7 @@ from simcse_cli.comparison.changes import (
     predictions_table,
     setting_changes,
 )
-from simcse_cli.comparison.entries import Entry, StsView, from_published, load_entries
+from simcse_cli.comparison.entries import Entry, from_published, load_entries
 from simcse_cli.comparison.join import (
     Comparison,
     ToleranceCheck,
@@ -82,8 +82,7 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
         items = [baseline, *items]
-    view = StsView(options.aggregation, options.metric)
-    own = add_means(merge_parts([entry for item in items for entry in load_entries(item, view=view)]))
+    own = add_means(merge_parts([entry for item in items for entry in load_entries(item, view=options)]))
     if not own:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
     entries = [*published, *own]

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import PublishedSystem
 from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
@@ -26,10 +27,11 @@ from simcse_cli.results.columns import (
 )
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import HOW_TO_WRITE, PUBLISHED, SuiteResult
-from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite, Metric
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite
 
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
 _COSTS = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
+_PLAIN = CompareOptions()  # reads STS results under their own metric and aggregation
 _SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
 
 
@@ -64,17 +66,6 @@ class Entry:
     data: Mapping[str, str] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class StsView:
-    """The aggregation and the metric under which STS results are read; None keeps those of the result."""
-
-    aggregation: Aggregation | None = None
-    metric: Metric | None = None
-
-
-AS_ASKED = StsView()
 
 
 def from_published(system: PublishedSystem) -> Entry:
@@ -117,7 +108,7 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
     return join_parts(run, replace(result, scores=new))
 
 
-def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
+def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     """Return the entries of one argument: ``PATH`` or ``LABEL=PATH``.
 
     A folder without a record gives the runs in it (the seeds of one setting). Result files in a run folder are read
@@ -154,7 +145,9 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
     return entries
 
 
-def _results_in(folder: Path, label: str, view: StsView) -> Iterator[tuple[Path, Mapping[str, Any], Entry]]:
+def _results_in(
+    folder: Path, label: str, view: CompareOptions
+) -> Iterator[tuple[Path, Mapping[str, Any], Entry]]:
     """Yield the entries in the result files of a folder, each with its file and its content."""
     for path in sorted(folder.glob("*.json")):
         if is_result(content := read_json(path)):
@@ -162,7 +155,7 @@ def _results_in(folder: Path, label: str, view: StsView) -> Iterator[tuple[Path,
                 yield path, content, entry
 
 
-def _read_run(folder: Path, label: str, view: StsView) -> list[Entry]:
+def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
     """Return a run with the results in its folder, and those of other settings as entries of their own.
 
     Results that ``eval`` saved are joined with it, most scores first; those of an earlier model have a remark.
@@ -186,7 +179,7 @@ def _read_run(folder: Path, label: str, view: StsView) -> list[Entry]:
     return [run, *variants]
 
 
-def _with_results(run: Entry, folder: Path, view: StsView) -> Entry:
+def _with_results(run: Entry, folder: Path, view: CompareOptions) -> Entry:
     """Return a run joined with the results in a folder that are its own, or those of its seed."""
     joined = run
     for path, _, found in _results_in(folder, run.label, view):
@@ -278,7 +271,7 @@ def is_result(content: Any) -> bool:
     return isinstance(content, Mapping) and bool({"suite", "analysis"} & content.keys())
 
 
-def read_results(content: Any, *, label: str, source: str, view: StsView = AS_ASKED) -> list[Entry]:
+def read_results(content: Any, *, label: str, source: str, view: CompareOptions = _PLAIN) -> list[Entry]:
     """Return the content of a result file as entries: one, or one per seed, model or quantile of a sweep."""
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=HOW_TO_WRITE)
@@ -315,7 +308,7 @@ def read_results(content: Any, *, label: str, source: str, view: StsView = AS_AS
     return [_read_suite(content, label, source, view)]
 
 
-def _read_suite(content: Mapping[str, Any], label: str, source: str, view: StsView) -> Entry:
+def _read_suite(content: Mapping[str, Any], label: str, source: str, view: CompareOptions) -> Entry:
     result = SuiteResult.from_json(content, source)
     if result.suite == "sts":
         try:

@@ -75,12 +75,7 @@ class EvaluationCache:
     """
 
     def __init__(
-        self,
-        folder: Path | None,
-        encoder_key: str,
-        *,
-        keep_vectors: bool = True,
-        progress: Progress = SILENT,
+        self, folder: Path | None, encoder_key: str, *, keep_vectors: bool = True, progress: Progress = SILENT
     ) -> None:
         self._folder = None if folder is None else folder / digest_of(encoder_key)
         self._keep_vectors = keep_vectors

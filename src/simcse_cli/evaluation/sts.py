@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
-from simcse_cli.data.senteval import (
-    Split,
-    StsTask,
-    has_split,
-    read_sts_task,
-    resolve_senteval_dir,
-    sts_files,
-)
+from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation.bootstrap import resample_sts
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows

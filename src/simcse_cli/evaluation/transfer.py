@@ -128,11 +128,7 @@ class TransferSuite:
 
 
 def evaluate_transfer(
-    encode: Encode,
-    suite: TransferSuite,
-    *,
-    cache: EvaluationCache | None = None,
-    progress: Progress = SILENT,
+    encode: Encode, suite: TransferSuite, *, cache: EvaluationCache | None = None, progress: Progress = SILENT
 ) -> SuiteResult:
     """Score an encoder on transfer tasks; vectors that are the one-hot labels score 1.
 

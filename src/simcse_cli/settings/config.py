@@ -261,10 +261,7 @@ class TrainConfig:
             )
 
     def _check_companions(self) -> None:
-        companions = {
-            "lora": ("lora_alpha", "lora_save"),
-            "track": ("track_project", "track_name"),
-        }
+        companions = {"lora": ("lora_alpha", "lora_save"), "track": ("track_project", "track_name")}
         for main, others in companions.items():
             for name in others:
                 value = getattr(self, name)

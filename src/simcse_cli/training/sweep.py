@@ -196,8 +196,7 @@ def train_sweep(
         config = make_config(nest_options(plan.settings | swept, place=name))
         if not config.has_dev_score:
             raise ConfigError(
-                f"--sweep {name}: nothing to choose by",
-                hint="add --dev-file, an STS-B file, or --dev-suite",
+                f"--sweep {name}: nothing to choose by", hint="add --dev-file, an STS-B file, or --dev-suite"
             )
         return config
 

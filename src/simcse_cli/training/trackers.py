@@ -30,6 +30,8 @@ from simcse_cli.results.runs import TRACKING, RunRecord, flat, group_folder
 from simcse_cli.settings.choices import Tracker
 
 Value = bool | int | float | str
+Started = tuple[GeneralTracker, str]
+"""A tracker, and where or by which command its runs are shown."""
 
 PROJECT = "simcse"
 _REMOTE_TRACKIO = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
@@ -76,7 +78,7 @@ def loggable(values: Mapping[str, Any]) -> dict[str, Value]:
     }
 
 
-def _start_tensorboard(run: TrackedRun) -> GeneralTracker:
+def _start_tensorboard(run: TrackedRun) -> Started:
     purged = None if run.last_step is None else run.last_step + 1
     tracker = TensorBoardTracker(TRACKING, run.folder, purge_step=purged)
     tracker.start()
@@ -86,41 +88,28 @@ def _start_tensorboard(run: TrackedRun) -> GeneralTracker:
         # Accelerate would write the settings as a separate run, named by the clock.
         for summary in hparams(run.settings, {"dev_score": 0.0, "loss": 0.0}):  # type: ignore[no-untyped-call]
             tracker.writer.file_writer.add_summary(summary)
-    return tracker
+    return tracker, f"tensorboard --logdir {group_folder(run.folder) or run.folder}"
 
 
-def _start_wandb(run: TrackedRun) -> GeneralTracker:
+def _start_wandb(run: TrackedRun) -> Started:
     folder = run.folder / TRACKING
     folder.mkdir(exist_ok=True)
-    tracker = WandBTracker(
-        run.project,
-        name=run.name,
-        group=run.group,
-        id=run.key,
-        resume="allow",
-        dir=str(folder),
-        mode=os.environ.get("WANDB_MODE", "offline"),
-        settings={"console": "off", "silent": True},
-    )
+    mode, settings = os.environ.get("WANDB_MODE", "offline"), {"console": "off", "silent": True}
+    own = {"name": run.name, "group": run.group, "id": run.key, "resume": "allow"}
+    tracker = WandBTracker(run.project, **own, dir=str(folder), mode=mode, settings=settings)
     tracker.start()
     tracker.store_init_configuration(run.settings)
-    return tracker
+    return tracker, f"{folder}; upload with: wandb sync {folder}/wandb/offline-run-*"
 
 
-def _start_trackio(run: TrackedRun) -> GeneralTracker:
-    tracker = TrackioTracker(
-        run.project,
-        name=run.name,
-        group=run.group,
-        resume="never" if run.is_new else "allow",
-        config=dict(run.settings),
-        embed=False,
-    )
+def _start_trackio(run: TrackedRun) -> Started:
+    own = {"name": run.name, "group": run.group, "resume": "never" if run.is_new else "allow"}
+    tracker = TrackioTracker(run.project, **own, config=dict(run.settings), embed=False)
     tracker.start()
-    return tracker
+    return tracker, f"trackio show --project {run.project}"
 
 
-def _start_mlflow(run: TrackedRun) -> GeneralTracker:
+def _start_mlflow(run: TrackedRun) -> Started:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # else it reports each table of a new store
     tags = {"simcse.run": run.key} | ({"group": run.group} if run.group else {})
@@ -128,40 +117,24 @@ def _start_mlflow(run: TrackedRun) -> GeneralTracker:
     if not run.is_new:
         import mlflow
 
-        found = mlflow.search_runs(
-            experiment_names=[run.project],
-            filter_string=f"tags.`simcse.run` = '{run.key}'",
-            output_format="list",
-        )
+        wanted = {"experiment_names": [run.project], "filter_string": f"tags.`simcse.run` = '{run.key}'"}
+        found = mlflow.search_runs(**wanted, output_format="list")
         known = found[0].info.run_id if found else None
     tracker = MLflowTracker(run.project, run_name=run.name, run_id=known, tags=tags)
     tracker.start()
     if tracker.run_id is None:
         tracker.store_init_configuration(run.settings)
-    return tracker
+    store = os.environ.get("MLFLOW_TRACKING_URI", "")
+    shown = f"mlflow ui --backend-store-uri {store}" if store else "mlflow ui"
+    return tracker, store if store.startswith("http") else shown
 
 
-_START: dict[Tracker, Callable[[TrackedRun], GeneralTracker]] = {
+_START: dict[Tracker, Callable[[TrackedRun], Started]] = {
     Tracker.TENSORBOARD: _start_tensorboard,
     Tracker.WANDB: _start_wandb,
     Tracker.TRACKIO: _start_trackio,
     Tracker.MLFLOW: _start_mlflow,
 }
-
-
-def _where(tracker: Tracker, run: TrackedRun) -> str:
-    """Return the command that shows the logged runs."""
-    folder = run.folder / TRACKING
-    if tracker is Tracker.TENSORBOARD:
-        return f"tensorboard --logdir {group_folder(run.folder) or run.folder}"
-    if tracker is Tracker.WANDB:
-        return f"{folder}; upload with: wandb sync {folder}/wandb/offline-run-*"
-    if tracker is Tracker.TRACKIO:
-        return f"trackio show --project {run.project}"
-    store = os.environ.get("MLFLOW_TRACKING_URI", "")
-    if store.startswith("http"):
-        return store
-    return f"mlflow ui --backend-store-uri {store}" if store else "mlflow ui"
 
 
 @contextmanager
@@ -227,11 +200,11 @@ def start_tracker(record: RunRecord, run_dir: Path, progress: Progress, *, last_
     run = tracked_run(record, run_dir, last_step=last_step)
     try:
         with _quiet():
-            started = _START[tracker](run)
+            started, shown_by = _START[tracker](run)
     except Exception as error:
         raise ConfigError(
             f"--track {tracker} does not start: {reason_of(error)}",
             hint="correct the tracker's own settings, or leave --track out",
         ) from error
-    progress.info(f"logging to {tracker}: {_where(tracker, run)}")
+    progress.info(f"logging to {tracker}: {shown_by}")
     return started
