@@ -225,7 +225,13 @@ def join(
     levelled, warnings = _level_averages(entries)
     warnings += [remark for entry in levelled for remark in entry.remarks]
     reference = None if position is None else levelled[position]
-    columns = tuple(measures) or tuple(in_order(_default_measures(levelled, reference)))
+    if reference is not None and reference.kind is EntryKind.PUBLISHED:
+        others = {name for entry in levelled if entry is not reference for name in entry.scores}
+        usual = others & reference.scores.keys()
+    else:
+        minor = {*(task + DEV_SUFFIX for task in (*TRANSFER_TASKS, AVERAGE)), *TIMES}
+        usual = {name for entry in levelled for name in entry.scores} - minor
+    columns = tuple(measures) or tuple(in_order(usual))
     _require_common(levelled, reference, columns)
     judged = [entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference]
     unlike_data = data_mismatches(levelled, columns)
@@ -362,11 +368,3 @@ def _require_common(entries: Sequence[Entry], reference: Entry | None, columns: 
 
 def _names(entry: Entry) -> str:
     return ", ".join(label(name) for name in in_order(set(entry.scores))) or "no scores"
-
-
-def _default_measures(entries: Sequence[Entry], reference: Entry | None) -> set[str]:
-    if reference is not None and reference.kind is EntryKind.PUBLISHED:
-        others = {name for entry in entries if entry is not reference for name in entry.scores}
-        return others & reference.scores.keys()
-    minor = {task + DEV_SUFFIX for task in (*TRANSFER_TASKS, AVERAGE)}
-    return {name for entry in entries for name in entry.scores} - minor - set(TIMES)

@@ -163,7 +163,14 @@ class _Runner:
             "cached": stored is not None and not stored.get_missing_evaluations(task),
             "seconds": time.perf_counter() - started,
         }
-        return TaskResult(_main_score(task, outcome), extra=facts)
+        scores = [  # of the splits and subsets of the task
+            float(entry["main_score"])
+            for split in task.eval_splits
+            for entry in outcome.scores[split]
+            if entry["hf_subset"] in task.hf_subsets
+        ]
+        mean = mean_and_deviation(scores)[0]
+        return TaskResult(mean if mean is not None and math.isfinite(mean) else None, extra=facts)
 
     def _evaluate(self, task: Any, stored: Any) -> Any:
         """Return the result as it is stored, where mteb rounds to six decimals."""
@@ -293,17 +300,6 @@ def _load(task: Any, repository: str) -> None:
             hint=f"where there is a network: hf download {repository} --repo-type dataset --local-dir DIR/{name}; "
             "then give --data-dir DIR",
         ) from error
-
-
-def _main_score(task: Any, outcome: Any) -> float | None:
-    scores = [
-        float(entry["main_score"])
-        for split in task.eval_splits
-        for entry in outcome.scores[split]
-        if entry["hf_subset"] in task.hf_subsets
-    ]
-    mean = mean_and_deviation(scores)[0]
-    return mean if mean is not None and math.isfinite(mean) else None
 
 
 def _import_mteb() -> Any:

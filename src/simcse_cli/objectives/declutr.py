@@ -68,23 +68,21 @@ class SpanSampler:
                 chosen = int(generator.choice([0, len(blocks) - 1]))
             else:
                 chosen = int(generator.integers(len(blocks)))
-            anchor = self._anchor(blocks[chosen], generator)
+            length = self._length(4, 2, generator)
+            anchor = _place(length, blocks[chosen], blocks[chosen] + self.max_length - length, generator)
             del blocks[max(0, chosen - 1) : chosen + 2]
-            positives = [self._positive(anchor, n_tokens, generator) for _ in range(self.n_positives)]
+            positives = []
+            for _ in range(self.n_positives):
+                length = self._length(2, 4, generator)
+                first, last = max(0, anchor.start - length), min(anchor.stop, n_tokens - length)
+                positives.append(_place(length, first, last, generator))
             groups.append((anchor, positives))
         return groups
 
-    def _anchor(self, block_start: int, generator: np.random.Generator) -> Span:
-        length = self._length(4, 2, generator)
-        last = block_start + self.max_length - length
-        start = int(generator.integers(block_start, last, endpoint=True))
-        return Span(start, start + length)
 
-    def _positive(self, anchor: Span, n_tokens: int, generator: np.random.Generator) -> Span:
-        length = self._length(2, 4, generator)
-        first, last = max(0, anchor.start - length), min(anchor.stop, n_tokens - length)
-        start = int(generator.integers(first, last, endpoint=True))
-        return Span(start, start + length)
+def _place(length: int, first: int, last: int, generator: np.random.Generator) -> Span:
+    start = int(generator.integers(first, last, endpoint=True))
+    return Span(start, start + length)
 
 
 class Declutr(Objective):
@@ -133,7 +131,9 @@ class Declutr(Objective):
         """Return the sub-words of each document that is long enough; they are counted once."""
         if self._documents is None:
             limit = self.sampler.min_document
-            tokens = self._tokenize(data.documents)
+            # Texts start with a space, so that byte-level BPE treats their first word as any other.
+            texts = ["".join(f" {sentence}" for sentence in document) for document in data.documents]
+            tokens = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
             self._documents = [ids for ids in tokens if len(ids) >= limit]
             if not self._documents:
                 longest, per_span = max(map(len, tokens)), 2 * self.sampler.n_anchors
@@ -147,15 +147,6 @@ class Declutr(Objective):
                     f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words"
                 )
         return self._documents
-
-    def _tokenize(self, documents: Sequence[Sequence[str]]) -> list[TokenIds]:
-        """Return the sub-words of each document as one running text, without special tokens.
-
-        The text starts with a space, so that byte-level BPE treats its first word as any other.
-        """
-        texts = ["".join(f" {sentence}" for sentence in document) for document in documents]
-        encoded = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)
-        return encoded["input_ids"]  # type: ignore[no-any-return]
 
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:
         """Draw the spans of each document; rows are all anchors, all first positives, second ones, ..."""

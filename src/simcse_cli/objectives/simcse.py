@@ -41,7 +41,13 @@ class SimcseUnsup(TextViews):
 
     def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
         super().__init__(encoder, **options)
-        self.widths = matryoshka_widths(self.matryoshka_dims, training_width(encoder))
+        width = training_width(encoder)
+        for dim in self.matryoshka_dims:
+            if not isinstance(dim, int) or not 1 <= dim <= width:
+                raise ConfigError(
+                    f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}"
+                )
+        self.widths = sorted({*self.matryoshka_dims, width})
         if self.mlm_weight < 0:
             raise ConfigError(f"--mlm-weight {self.mlm_weight}: need 0 or more")
         term = self.mlm_weight, self.mlm_probability
@@ -134,13 +140,3 @@ class SimcseSup(SimcseUnsup):
 def training_width(encoder: SentenceEncoder) -> int:
     head = None if encoder.record.head_use is HeadUse.NONE else encoder.head
     return encoder.hidden_size if head is None else head.dense.out_features
-
-
-def matryoshka_widths(dims: Sequence[int], width: int) -> list[int]:
-    """Return the distinct widths to train, the whole vector last."""
-    for dim in dims:
-        if not isinstance(dim, int) or not 1 <= dim <= width:
-            raise ConfigError(
-                f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}"
-            )
-    return sorted({*dims, width})

@@ -76,17 +76,14 @@ class TextViews(TwoEncoders):
                 views[side] = tuple(self.augment.many(views[side], own_keys))
         rows = self.encoder.tokenize(list(itertools.chain.from_iterable(views)), max_length=self.max_length)
         if isinstance(self.augment, TokenShuffle):
-            frame_ids = self._frame_ids()
+            # What the tokenizer puts around a text keeps its place.
+            names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+            found = (getattr(self.encoder.tokenizer, name, None) for name in names)
+            frame_ids = frozenset(token for token in found if token is not None)
             for side, own_keys in keys.items():
                 own = slice(side * len(examples), (side + 1) * len(examples))
                 rows[own] = map(self.augment, rows[own], itertools.repeat(frame_ids), own_keys)
         return Batch(rows, len(examples), texts=list(zip(*views, strict=True)))
-
-    def _frame_ids(self) -> frozenset[int]:
-        """Return the ids that the tokenizer puts around a text, which keep their places in a shuffle."""
-        tokenizer = self.encoder.tokenizer
-        names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
-        return frozenset(token for name in names if (token := getattr(tokenizer, name, None)) is not None)
 
     def local_views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return the views of this process, each ``(B, D)``; a single view is returned twice."""

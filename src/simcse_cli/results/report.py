@@ -208,11 +208,14 @@ def to_latex(report: Report) -> str:
     """Return the report as a LaTeX table with booktabs rules, caption and label, ready to paste."""
     spec = "".join("l" if column.kind == "text" else "r" for column in report.columns)
     heading = " & ".join(_latex(column.heading) for column in report.columns)
-    body = [
-        " & ".join(_latex_cell(cell, column) for cell, column in zip(row, report.columns, strict=True))
-        + r" \\"
-        for row in report.cells()
-    ]
+    body = []
+    for row in report.cells():
+        cells = [
+            # The sign of a number is in math mode, so that a minus is set as one.
+            f"${cell[0]}${cell[1:]}" if column.kind != "text" and cell[0] in "+-" else _latex(cell)
+            for cell, column in zip(row, report.columns, strict=True)
+        ]
+        body.append(" & ".join(cells) + r" \\")
     slug = re.sub(r"\W+", "-", report.title.lower()).strip("-") or "results"
     caption = _latex(". ".join([report.title or "Results", *report.notes]))
     head = [
@@ -227,13 +230,6 @@ def to_latex(report: Report) -> str:
         r"\midrule",
     ]
     return "\n".join([*head, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
-
-
-def _latex_cell(cell: str, column: Column) -> str:
-    """Return a cell, with the sign of a number in math mode so that a minus is set as one."""
-    if column.kind != "text" and cell[0] in "+-":
-        return f"${cell[0]}${cell[1:]}"
-    return _latex(cell)
 
 
 def to_text(report: Report) -> str:

@@ -342,10 +342,12 @@ def _build_sts(
         ]
         raise DataError(f"--dev-suite sts: {error.message}", hint=_other_tasks(there, splits)) from error
     paths = [path for name, split in splits.items() for path in sts_files(data_dir, name, split=split)]
-    chosen = pairs or geometry_pairs(tasks)
+    if pairs is None:  # alignment and uniformity are those of STS-B if it is among the tasks, else of all
+        chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
+        pairs = StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
     facts = Facts(dev_tasks=[measure_of(task) for task in tasks], dev_files=_digests(data_dir, paths))
     facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
-    return DevSts(tasks, config.dev_metric, chosen), facts
+    return DevSts(tasks, config.dev_metric, pairs), facts
 
 
 def _build_transfer(
@@ -366,12 +368,6 @@ def _build_transfer(
     paths = [path for name in names for path in transfer_files(data_dir, name).values()]
     facts = {"dev_tasks": [name + DEV_SUFFIX for name in names], "dev_files": _digests(data_dir, paths)}
     return DevTransfer(tasks, pairs, progress), facts
-
-
-def geometry_pairs(tasks: Sequence[StsTask]) -> StsSubset:
-    """Return the pairs for alignment and uniformity: those of STS-B if it is among the tasks, else all."""
-    chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
-    return StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
 
 
 def _tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:

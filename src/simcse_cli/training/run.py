@@ -90,7 +90,10 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     if is_many:
         return train_many(make_config, run_one, options, progress)
     config = make_config({})
-    run_dir = options.output or processes.exchange(default_run_dir(config))[0]
+    stem = f"{config.objective}-{Path(config.model).name}-{config.seed}"
+    candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
+    unused = next(path for path in candidates if not path.exists())
+    run_dir = options.output or processes.exchange(unused)[0]
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
         return f"settings\n{recipes.dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
@@ -283,9 +286,3 @@ def ready_settings(
     elif config.dev_suite is DevSuite.STS:
         dev["data_dir"] = config.data_dir or str(folder)
     return replace(config, train_file=[str(train_file)], **dev)
-
-
-def default_run_dir(config: TrainConfig) -> Path:
-    stem = f"{config.objective}-{Path(config.model).name}-{config.seed}"
-    candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
-    return next(path for path in candidates if not path.exists())
