@@ -211,7 +211,16 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
         scored = (line for line in lines if line.step == step and line.dev_score is not None)
         line = next(scored, runs.Measured(0))
         scores = _dev_scores(record, record.best_score, line)
-        settings |= _dev_settings(record, scores)
+        settings["chosen by"] = record.chosen_by
+        dev_suite = record.data.get("dev_suite")
+        if dev_suite == DevSuite.TRANSFER:
+            settings["transfer protocol"] = "fast, probe senteval"
+        elif dev_suite not in (DevSuite.RETRIEVAL, MLM_MEASURE):
+            settings["metric"] = str(record.config.get("dev_metric", "spearman"))
+        if dev_suite == DevSuite.STS:
+            settings["aggregation"] = Aggregation.ALL.value
+        if STSB_DEV in scores or "dev_suite" not in record.data:
+            settings["dev data"] = _dev_data(record.data)
         geometry = {"alignment": line.alignment, "uniformity": line.uniformity}
         scores |= {name: value for name, value in geometry.items() if value is not None}
     return Entry(
@@ -243,19 +252,6 @@ def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dic
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
     suffixes = {DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]}
     return tasks | ({average + suffixes.pop(): best} if len(suffixes) == 1 else {})
-
-
-def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
-    settings = {"chosen by": record.chosen_by}
-    if record.data.get("dev_suite") == DevSuite.TRANSFER:
-        settings["transfer protocol"] = "fast, probe senteval"
-    elif record.data.get("dev_suite") not in (DevSuite.RETRIEVAL, MLM_MEASURE):
-        settings["metric"] = str(record.config.get("dev_metric", "spearman"))
-    if record.data.get("dev_suite") == DevSuite.STS:
-        settings["aggregation"] = Aggregation.ALL.value
-    if STSB_DEV in scores or "dev_suite" not in record.data:
-        settings["dev data"] = _dev_data(record.data)
-    return settings
 
 
 def _dev_data(data: Mapping[str, Any]) -> str:

@@ -1,12 +1,13 @@
 """`simcse eval sts`: open the encoder, score it on the STS tasks, and show the result."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast, get_args
 
 from simcse_cli.data.senteval import Split
 from simcse_cli.errors import UsageError, kept_on_interrupt
 from simcse_cli.evaluation import fit_postprocess, sts
-from simcse_cli.evaluation.bootstrap import with_intervals
+from simcse_cli.evaluation.bootstrap import resample_sts, with_intervals
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, cache_folder
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions, StsOptions
@@ -86,7 +87,10 @@ def eval_sts(
 
     # Add intervals, save the result, and make its tables.
     if options.ci:
-        result = with_intervals(result, sts.resample_sts_suite(result))
+        resample = partial(resample_sts, metric=setting.metric, aggregation=setting.aggregation)
+        scored = {name: sts.cosine_and_gold(subsets) for name, subsets in result.examples.items()}
+        resampled = {name: resample(name, pairs) for name, pairs in scored.items()}
+        result = with_intervals(result, resampled)
     payload = result.to_json()
     if options.save_scores is not None:
         write_pair_scores(options.save_scores, dict(result.examples), force=force)

@@ -18,7 +18,6 @@ from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.evaluation.bootstrap import resample_sts
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
 from simcse_cli.evaluation.options import StsOptions
@@ -269,13 +268,3 @@ def evaluate_per_task(
         figures=_cost(n_sentences, seconds),
         examples={name: pairs for result in results for name, pairs in result.examples.items()},
     )
-
-
-def resample_sts_suite(result: SuiteResult) -> dict[str, Floats]:
-    """Return the resampled scores ``(R,)`` of each task, under the metric and aggregation of the result."""
-    metric = Metric(result.settings["metric"])
-    aggregation = Aggregation(result.settings["aggregation"])
-    return {
-        name: resample_sts(name, cosine_and_gold(subsets), metric=metric, aggregation=aggregation)
-        for name, subsets in result.examples.items()
-    }

@@ -283,7 +283,16 @@ class Trainer:
         averaged = average_tensor(numbers[:, :-1], self.n_processes).tolist()
         norms = numbers[:, -1].tolist()
         for step, values, norm in zip(steps, averaged, norms, strict=True):
-            self.require_finite_step(step, dict(zip(step.terms, values, strict=False)), norm)
+            parts = dict(zip(step.terms, values, strict=False))
+            loss, about = sum(parts.values()), f"lr {step.lr:.2g}, precision {self.config.precision}"
+            if not math.isfinite(loss):
+                found = f"the loss of step {step.step + 1} is {loss} (parts: {parts}, {about})"
+            elif self.scaler is None and not math.isfinite(norm):  # the scaler of fp16 skips such steps
+                found = f"the gradient of step {step.step + 1} is not finite (loss {loss:.4g}, {about})"
+            else:
+                continue
+            how = "lower --lr, raise --temperature, or use --precision fp32"
+            raise TrainingError(found, hint=f"{how}; the last state is kept for --resume")
         last = steps[-1]
         losses = dict(zip(last.terms, averaged[-1], strict=False))
         return StepResult(
@@ -295,19 +304,6 @@ class Trainer:
             sum(each.n_sentences for each in steps),
             sum(each.n_tokens for each in steps),
             time.perf_counter() - self.running_since,
-        )
-
-    def require_finite_step(self, done: RunningStep, losses: dict[str, float], norm: float) -> None:
-        loss, about = sum(losses.values()), f"lr {done.lr:.2g}, precision {self.config.precision}"
-        if not math.isfinite(loss):
-            found = f"the loss of step {done.step + 1} is {loss} (parts: {losses}, {about})"
-        elif self.scaler is None and not math.isfinite(norm):  # the scaler of fp16 skips such steps
-            found = f"the gradient of step {done.step + 1} is not finite (loss {loss:.4g}, {about})"
-        else:
-            return
-        raise TrainingError(
-            found,
-            hint="lower --lr, raise --temperature, or use --precision fp32; the last state is kept for --resume",
         )
 
     def backward(self, batch: Batch) -> Losses:

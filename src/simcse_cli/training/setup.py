@@ -259,7 +259,14 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
         elif objective.reads is DataKind.SCORED:
             part = training_file.read_scored_rows(source, of_pairs)
         else:
-            limit = _stream_limit(config, source, progress)
+            limit = None
+            is_stream = guess_format(source) is FileFormat.HUB and issubclass(objective, TextViews)
+            if is_stream and config.max_steps is not None:
+                limit = config.max_steps * config.batch_size * process_count()
+                enough = (
+                    f"reading only the first {limit:,} rows, which is enough for {config.max_steps:,} steps"
+                )
+                progress.info(f"{source}: {enough}")
             part = training_file.read_training_rows(
                 source, columns, limit=limit, n_columns=objective.n_columns[0]
             )
@@ -301,18 +308,6 @@ def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[training_fi
     if not all(n_rows for n_rows, _ in files) or not len(kept):
         raise DataError(f"{data.name}: --dev-split {share:g} would hold out every row of a file")
     return replace(data, rows=kept, files=tuple(files)), held_out
-
-
-def _stream_limit(config: TrainConfig, source: str, progress: Progress) -> int | None:
-    """Return the number of rows of a Hub dataset that the steps of a run can use, None for the whole source."""
-    is_stream = guess_format(source) is FileFormat.HUB and issubclass(OBJECTIVES[config.objective], TextViews)
-    if not is_stream or config.max_steps is None:
-        return None
-    limit = config.max_steps * config.batch_size * process_count()
-    progress.info(
-        f"{source}: reading only the first {limit:,} rows, which is enough for {config.max_steps:,} steps"
-    )
-    return limit
 
 
 def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:

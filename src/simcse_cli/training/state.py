@@ -91,7 +91,14 @@ class States:
                 fsync_tree(temporary)
                 os.replace(temporary, target)
                 sync(self.folder)
-            _thin_out(self.folder, target, self.keep)
+            older = [state for state in kept_states(self.folder) if state != target]
+            dropped = older[: max(0, len(older) - self.keep + 1)] if self.keep else []
+            for state in dropped:
+                retired = temporary_beside(state)
+                os.replace(state, retired)  # a state exists as a whole or not at all
+                shutil.rmtree(retired)
+            for state in older[len(dropped) :]:
+                (state / OPTIMIZER_FILE).unlink(missing_ok=True)
         except OSError as error:
             raise output_error(target, error) from error
         finally:
@@ -172,14 +179,3 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
         save_file(tensors, path)
     except SafetensorError as error:
         raise OSError(28 if "No space" in str(error) else 5, str(error)) from error
-
-
-def _thin_out(folder: Path, newest: Path, keep: int) -> None:
-    older = [state for state in kept_states(folder) if state != newest]
-    dropped = older[: max(0, len(older) - keep + 1)] if keep else []
-    for state in dropped:
-        retired = temporary_beside(state)
-        os.replace(state, retired)  # a state exists as a whole or not at all
-        shutil.rmtree(retired)
-    for state in older[len(dropped) :]:
-        (state / OPTIMIZER_FILE).unlink(missing_ok=True)

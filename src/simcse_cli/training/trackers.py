@@ -53,10 +53,6 @@ class TrackedRun:
     settings: dict[str, Value]
     last_step: int | None
 
-    @property
-    def is_new(self) -> bool:
-        return self.last_step is None
-
 
 def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> TrackedRun:
     """Return the facts about a run; seeds and trials of a sweep form a group named after their folder."""
@@ -82,7 +78,7 @@ def _start_tensorboard(run: TrackedRun) -> Started:
     purged = None if run.last_step is None else run.last_step + 1
     tracker = TensorBoardTracker(TRACKING, run.folder, purge_step=purged)
     tracker.start()
-    if run.is_new:
+    if run.last_step is None:
         from torch.utils.tensorboard.summary import hparams
 
         # Accelerate would write the settings as a separate run, named by the clock.
@@ -103,7 +99,7 @@ def _start_wandb(run: TrackedRun) -> Started:
 
 
 def _start_trackio(run: TrackedRun) -> Started:
-    own = {"name": run.name, "group": run.group, "resume": "never" if run.is_new else "allow"}
+    own = {"name": run.name, "group": run.group, "resume": "never" if run.last_step is None else "allow"}
     tracker = TrackioTracker(run.project, **own, config=dict(run.settings), embed=False)
     tracker.start()
     return tracker, f"trackio show --project {run.project}"
@@ -114,7 +110,7 @@ def _start_mlflow(run: TrackedRun) -> Started:
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # else it reports each table of a new store
     tags = {"simcse.run": run.key} | ({"group": run.group} if run.group else {})
     known = None
-    if not run.is_new:
+    if run.last_step is not None:
         import mlflow
 
         wanted = {"experiment_names": [run.project], "filter_string": f"tags.`simcse.run` = '{run.key}'"}
