@@ -83,24 +83,18 @@ def select_tasks(
 
 
 def run_mteb(
-    opened: EvalEncoder,
-    tasks: Sequence[Any],
-    *,
-    results_dir: Path,
-    data_dir: Path | None = None,
-    rerun: bool = False,
-    progress: Progress = SILENT,
+    opened: EvalEncoder, tasks: Sequence[Any], options: MtebOptions, progress: Progress = SILENT
 ) -> SuiteResult:
-    """Score an encoder on mteb tasks; finished tasks are read from ``results_dir``.
+    """Score an encoder on mteb tasks; finished tasks are read from the folder of results.
 
     A stored score is used only if it was measured on the same data: a local folder counts by its contents.
 
-    ``data_dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out as on the Hub;
-    SentEval files serve the seven STS tasks of the papers. Scores are fractions: STS12 to STS16, STSBenchmark and
+    ``--data-dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out as on the
+    Hub; SentEval files serve the seven STS tasks of the papers. Scores are fractions: STS12 to STS16, STSBenchmark and
     SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060, 0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
     """
     mteb = _import_mteb()
-    runner = _Runner(opened, results_dir, rerun=rerun)
+    runner = _Runner(opened, results_folder(options), rerun=options.rerun)
     outcomes: dict[str, TaskResult | None] = {}
     failures: dict[str, DataError] = {}
     with _quiet(), mteb_files.hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
@@ -108,7 +102,7 @@ def run_mteb(
             name = task.metadata.name
             bar.update(task=name)
             try:
-                used = task if data_dir is None else _with_local_data(task, data_dir)
+                used = task if options.data_dir is None else _with_local_data(task, options.data_dir)
                 outcomes[name] = runner.run(used, task.metadata.dataset["path"])
             except DataError as error:
                 outcomes[name] = None
@@ -124,6 +118,10 @@ def run_mteb(
     scores = {name: None if task is None else task.score for name, task in outcomes.items()}
     figures = category_means(categories, scores)
     return SuiteResult("mteb", {"mteb_version": mteb.__version__}, outcomes, missing, figures)
+
+
+def results_folder(options: MtebOptions) -> Path:
+    return options.results_dir or default_cache_dir() / "mteb"
 
 
 def category_means(categories: Mapping[str, str], scores: Mapping[str, float | None]) -> dict[str, Any]:
@@ -325,19 +323,12 @@ def eval_mteb(
     tasks = select_tasks(
         benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category)
     )
-    folder = options.results_dir or default_cache_dir() / "mteb"
+    folder = results_folder(options)
     again = "the same command without --rerun" if options.rerun else "the same command"
 
     @kept_on_interrupt(lambda: f"finished tasks are kept in {folder}; {again} continues")
     def run(opened: EvalEncoder) -> SuiteResult:
-        result = run_mteb(
-            opened,
-            tasks,
-            results_dir=folder,
-            data_dir=options.data_dir,
-            rerun=options.rerun,
-            progress=progress,
-        )
+        result = run_mteb(opened, tasks, options, progress)
         return result.with_settings(**opened.facts(), benchmark=benchmark, results_dir=str(folder))
 
     if options.checkpoints:

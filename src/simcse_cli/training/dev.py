@@ -54,8 +54,7 @@ from simcse_cli.settings.choices import (
 )
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 
-Facts = dict[str, Any]
-"""Names and digests of the dev data, for the record of a run."""
+Facts = dict[str, Any]  # names and digests of the dev data, for the record of a run
 
 _ROWS_PER_PASS = 64
 TRANSFER_PROTOCOL = TransferProtocol.FAST  # the paper's dev mode

@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
-from simcse_cli.errors import ConfigError, TrainingError
+from simcse_cli.errors import TrainingError
 from simcse_cli.machine import devices
 from simcse_cli.machine.processes import average_gradients, average_tensor
 from simcse_cli.models.encode import ReadyEncoder
@@ -27,7 +27,7 @@ from simcse_cli.models.export import probe_vectors, save_encoder
 from simcse_cli.models.packed.backbone import KERNELS_COMPILE
 from simcse_cli.objectives.base import Batch, Losses, Objective
 from simcse_cli.progress import Progress
-from simcse_cli.results.runs import RunRecord, kept_states, step_of
+from simcse_cli.results.runs import RunRecord
 from simcse_cli.settings.choices import LoraSave, Precision
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.batches import BatchMaker, prefetch
@@ -217,14 +217,6 @@ class Trainer:
                 log.append({"step": 0} | score_line(score))
             self.save_state()
         return log
-
-    def require_length(self) -> None:
-        done = max(map(step_of, kept_states(self.states.folder)), default=0)
-        if done > self.total_steps:
-            raise ConfigError(
-                f"{self.total_steps:,} steps: the run in {self.run_dir} has done {done:,} already",
-                hint="ask for more with --max-steps or --epochs",
-            )
 
     def compile_kernels(self, steps: range) -> None:
         """Run the encoder once if that compiles kernels, so that no step includes it; the weights stay the same."""

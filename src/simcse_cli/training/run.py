@@ -199,8 +199,12 @@ def train_run(
                     on_step=on_step if is_first else None,
                     on_eval=on_eval if is_first else None,
                 )
-                if resume:
-                    trainer.require_length()
+                done = max(map(runs.step_of, runs.kept_states(trainer.states.folder)), default=0)
+                if resume and done > trainer.total_steps:
+                    raise ConfigError(
+                        f"{trainer.total_steps:,} steps: the run in {run_dir} has done {done:,} already",
+                        hint="ask for more with --max-steps or --epochs",
+                    )
                 if is_first:
                     if not (resume and (run_dir / "config.yaml").exists()):
                         runs.open_run_dir(run_dir, force=force)
