@@ -138,7 +138,6 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
 
 
 def comparison_tables(comparison: Comparison) -> list[Report]:
-    """Return the table of scores, and that of differences where a line shares a score with the reference."""
     scores, reference = _scores_table(comparison), comparison.reference
     if reference is None:
         return [scores]
@@ -152,7 +151,6 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
 
 
 def _scores_table(comparison: Comparison) -> Report:
-    """Return one row an entry, followed by its interval or its deviation where it has one."""
     shown = [*columns("system"), *(_column(name, "score") for name in comparison.measures)]
     notes = []
     if comparison.pareto_measures:

@@ -105,7 +105,6 @@ class Comparison:
         return [entry for entry in without_members(own) if entry is not self.reference]
 
     def check(self, tolerance: float) -> ToleranceCheck:
-        """Check the scores against the reference; ``tolerance`` is a fraction."""
         if self.reference is None:
             raise ConfigError(
                 "--check needs one reference to hold the scores against",
@@ -253,7 +252,6 @@ def without_members(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
-    """Return a remark on each setting that differs between entries and can move one of these measures."""
     remarks = []
     single = [entry for entry in entries if entry.kind is not EntryKind.MEAN]
     for key in dict.fromkeys(key for entry in entries for key in entry.settings if key != "model"):

@@ -51,7 +51,6 @@ class TaskTest:
 
 
 def run_tests(comparison: Comparison, options: CompareOptions, progress: Progress) -> list[TaskTest]:
-    """Return the tests of every entry with saved scores against the first, STS before transfer."""
     pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
     sts = _run_suite("sts", pairs, examples.read_pair_scores, _test_sts, options, progress)
     transfer = _run_suite(

@@ -109,7 +109,6 @@ def eval_sts(
 
 
 def sts_report(result: SuiteResult) -> Report:
-    """Return the one-row table of the papers: seven tasks and their average, with intervals below it."""
     own = result.settings
     return Report(
         f"STS, {result.split} sets: {own['metric']} x100, aggregation {own['aggregation']}, pooler {own['pooler']}",

@@ -60,9 +60,7 @@ def target_examples(suite: StsSuite, task: str) -> list[Example]:
 def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     """Return the pairs of the NLI files below a folder; warns about the corpora that are not there.
 
-    Looked for are ``SNLI/s1.train`` with ``s2.train`` and so on in the SentEval folder, and the JSON Lines
-    files of the two corpora (``snli_1.0_train.jsonl``, ``multinli_1.0_train.jsonl``) in ``data_dir``, its
-    ``nli`` folder or the SentEval folder.
+    They are in the folder itself, in its ``nli`` folder or in the SentEval folder.
     """
     folders = [Path(data_dir), Path(data_dir) / "nli"]
     with suppress(DataError):

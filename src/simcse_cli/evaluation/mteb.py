@@ -353,7 +353,6 @@ def mteb_task_report(result: SuiteResult, categories: Mapping[str, str]) -> Repo
 
 
 def mteb_category_report(result: SuiteResult) -> Report:
-    """Return the row of the papers: the mean of each category and the mean over all datasets."""
     categories = result.figures["categories"]
     counts = ", ".join(f"{name} {each['n_scored']}/{each['n_tasks']}" for name, each in categories.items())
     n_scored = result.figures["n_scored"]

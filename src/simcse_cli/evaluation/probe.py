@@ -34,8 +34,6 @@ _SKLEARN_SEED = 1111
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """A configuration of the protocol: number of folds (outer and inner) and how one model is trained."""
-
     n_folds: int
     fit: FitSettings
     penalties: tuple[float, ...] = PENALTIES
@@ -192,7 +190,6 @@ def _fit(
     dev_rows: RowIndices | None,
     max_iterations: int,
 ) -> Any:
-    """Return the fitted pipeline; its last step is the classifier."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegressionCV
     from sklearn.model_selection import PredefinedSplit, StratifiedKFold

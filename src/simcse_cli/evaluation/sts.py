@@ -70,7 +70,6 @@ STS_SETTINGS: dict[StsProtocol, StsSetting] = {
 
 
 def resolve_setting(options: StsOptions) -> StsSetting:
-    """Return the setting of the protocol, with what single options change of it."""
     metrics = None if options.metric is None else (options.metric,)
     given = {"metrics": metrics, "aggregation": options.aggregation, "regressor": options.regressor}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

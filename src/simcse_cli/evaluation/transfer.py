@@ -241,7 +241,6 @@ def eval_transfer(
 
 
 def transfer_report(result: SuiteResult) -> Report:
-    """Return the table of the papers: test accuracies and their average, with the dev accuracies above."""
     own, mrpc = result.settings, result.tasks.get("MRPC")
     dev = {name: task and task.extra["dev_accuracy"] for name, task in result.tasks.items()}
     notes = [f"MRPC F1 {100 * mrpc.extra['f1']:.2f}"] if mrpc and "f1" in mrpc.extra else []

@@ -150,7 +150,6 @@ class Objective(nn.Module, ABC):
         return self.losses(self.encode(batch), batch)
 
     def eval_encoder(self) -> SentenceEncoder:
-        """Return the encoder that is evaluated and saved."""
         return self.encoder
 
     def mlm_head(self) -> MlmHead | None:

@@ -157,7 +157,6 @@ class MaskedLm(Objective):
         return Batch(masked, len(examples), texts=texts, extra={"mlm_labels": labels})
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the summed loss of each row, ``(R,)``."""
         states, starts = self.encoder.token_states(batch.rows)
         labels = batch.extra["mlm_labels"][batch.offset : batch.offset + len(batch.rows)]
         return (self.mlm.row_losses(states, labels, starts),)

@@ -11,10 +11,9 @@ from simcse_cli.objectives.declutr import Declutr
 from simcse_cli.objectives.isbert import IsBert
 from simcse_cli.objectives.labelled_pairs import Cosent, Sbert
 from simcse_cli.objectives.mlm import MaskedLm
-from simcse_cli.objectives.next_sentence import NextSentence
-from simcse_cli.objectives.projected_views import BarlowTwins, Vicreg
-from simcse_cli.objectives.quick_thoughts import QuickThoughts
+from simcse_cli.objectives.neighbours import NextSentence, QuickThoughts
 from simcse_cli.objectives.simcse import SimcseSup, SimcseUnsup
+from simcse_cli.objectives.views import BarlowTwins, Vicreg
 from simcse_cli.settings.choices import ObjectiveName
 
 # Adding an objective is one line here.

@@ -173,7 +173,6 @@ class DiffRow:
 
 
 def to_csv(report: Report) -> str:
-    """Return the report as CSV with full-precision values; a missing value is an empty cell."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([column.heading for column in report.columns])
@@ -205,7 +204,6 @@ def _latex(text: str) -> str:
 
 
 def to_latex(report: Report) -> str:
-    """Return the report as a LaTeX table with booktabs rules, caption and label, ready to paste."""
     spec = "".join("l" if column.kind == "text" else "r" for column in report.columns)
     heading = " & ".join(_latex(column.heading) for column in report.columns)
     body = []
@@ -233,7 +231,6 @@ def to_latex(report: Report) -> str:
 
 
 def to_text(report: Report) -> str:
-    """Return the report as plain lines with aligned columns, for outputs other than a terminal."""
     rows = [[column.heading for column in report.columns], *report.cells()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(report.columns))]
     lines = [report.title] if report.title else []

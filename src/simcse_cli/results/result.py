@@ -84,12 +84,10 @@ class SuiteResult:
         return [f"{task} missing: {reason}" for task, reason in self.missing.items()]
 
     def intervals(self) -> dict[str, Mapping[str, float]]:
-        """Return the confidence intervals of scores and average, ``low`` and ``high``, if there are any."""
         found = {name: task.extra["ci"] for name, task in self.tasks.items() if task and "ci" in task.extra}
         return found | ({AVERAGE: self.figures["average_ci"]} if "average_ci" in self.figures else {})
 
     def interval_rows(self) -> list[dict[str, Any]]:
-        """Return two table rows, the low and the high ends of the intervals; none without intervals."""
         found = self.intervals()
         return [
             {"model": f"95% {end}"} | {name: ends[end] for name, ends in found.items()}
@@ -118,7 +116,6 @@ class SuiteResult:
         return replace(self, settings={**self.settings, **asked}, tasks=tasks, figures=figures)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as one JSON object (``docs/evaluation.md``, result files)."""
         keys = _KEYS[self.suite]
         digests = {name: task.data_sha256 for name, task in self.tasks.items() if task and keys.n}
         tasks: dict[str, dict[str, Any] | None] = dict.fromkeys(self.tasks)

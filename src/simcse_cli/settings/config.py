@@ -41,7 +41,6 @@ _optimisation = partial(setting, group="Optimisation")
 
 
 def pinned(model: str, revision: str | None) -> str:
-    """Return ``MODEL@REVISION``, the name under which a model is opened and recorded."""
     return model if revision is None else f"{model}@{revision}"
 
 
@@ -294,7 +293,6 @@ class TrainConfig:
         return 0.05 if self.similarity is Similarity.COSINE else 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values for YAML and JSON."""
         values = {k: v.value if isinstance(v, StrEnum) else v for k, v in asdict(self).items()}
         if self.train_file is not None and len(self.train_file) == 1:
             values["train_file"] = self.train_file[0]

@@ -136,7 +136,6 @@ def check_rules(declared: Declared, values: Mapping[str, Any]) -> None:
 
 
 def rules_of(name: str, declared: Declared) -> list[str]:
-    """Return the rules of a setting as sentences for the reference."""
     own = declared[name][1]
     found = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(own)]
     found += [
@@ -244,7 +243,6 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
 
 
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Check settings and convert them to the types of a dataclass."""
     hints = get_type_hints(group)
     valid = {name: flag(group, name) for name in settings_of(group)}
     checked = check_keys(values, valid, place=place)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,11 +74,6 @@ class DevScore:
 
 
 NO_SCORE = DevScore(None, None, None)
-
-
-class DevSet(Protocol):
-    def score(self, encode: Encode) -> DevScore:
-        """Return the scores of an encoder without dropout."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +228,9 @@ class DevMasked:
                 f"--dev-split: no token of {len(texts)} held-out texts is masked", hint="hold out more"
             )
         return cls(objective, batch.chunks(_ROWS_PER_PASS), n_masked)
+
+
+DevSet = DevPairs | DevSts | DevTransfer | DevRetrieval | DevMasked
 
 
 def measure_of(task: StsTask) -> str:

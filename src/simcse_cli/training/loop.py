@@ -269,7 +269,6 @@ class Trainer:
         )
 
     def finish_steps(self) -> StepResult:
-        """Wait for the steps since the last call; return the numbers of the last one."""
         steps, self.running = self.running, []
         numbers = torch.stack([each.numbers for each in steps])
         averaged = average_tensor(numbers[:, :-1], self.n_processes).tolist()

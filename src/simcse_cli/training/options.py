@@ -12,8 +12,6 @@ _method, _run = partial(setting, group="Method"), partial(setting, group="Run")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The runs to do, their folder, and short forms of settings."""
-
     mode: str | None = _method(None, "The two modes of the paper: unsup or sup.", main=True)
     mlm_weight: float | None = _method(None, "Weight of the auxiliary masked-LM term [0].")
     dual_encoder: bool = _method(False, "Use a second encoder for the positives.")

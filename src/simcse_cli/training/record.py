@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.errors import DataError
 from simcse_cli.models.card import base_facts, write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder
@@ -48,8 +48,6 @@ def _now() -> str:
 
 @dataclass
 class Session:
-    """Cost of a run over all its sessions: start time, peak memory and seconds so far."""
-
     started: str = field(default_factory=_now)
     peak_memory_bytes: int = 0
     earlier_seconds: float = 0.0
@@ -122,17 +120,6 @@ def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> Non
     record.base = base_facts(record.model, start)
     record.finished = _now()
     write_cards(run_dir, record, best)
-
-
-def require_same_processes(run_dir: Path, n_processes: int) -> None:
-    if not is_run(run_dir):
-        return
-    before = read_run_record(run_dir).n_processes
-    if before != n_processes:
-        raise ConfigError(
-            f"the run in {run_dir} has {before} processes, this is {n_processes}",
-            hint=f"resume with --num-processes {before}, or start another run with a new -o",
-        )
 
 
 def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from simcse_cli.training import launch
 from simcse_cli.training.dry_run import effective_settings, forecast
 from simcse_cli.training.loop import OnEval, OnStep, Trainer
 from simcse_cli.training.options import RunOptions
-from simcse_cli.training.record import require_same_processes, run_report
+from simcse_cli.training.record import run_report
 from simcse_cli.training.seeds import ManyRuns, RunOne, parse_seeds, train_seeds
 from simcse_cli.training.setup import build_parts, with_model_defaults
 from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
@@ -174,16 +174,21 @@ def train_run(
 
     with sole_training(run_dir):
         processes.require_shared(run_dir)
-        if resume:
-            require_same_processes(run_dir, processes.process_count())
-            if runs.is_run(run_dir) and (earlier := runs.read_run_record(run_dir)).status in runs.DONE:
-                if all(earlier.config.get(name) == getattr(config, name) for name in ("max_steps", "epochs")):
-                    return earlier if is_first else None
-                if not runs.kept_states(run_dir / "checkpoint"):
-                    raise ConfigError(
-                        f"{run_dir} is complete and keeps no state to go further from",
-                        hint="start another run with a new -o",
-                    )
+        if resume and runs.is_run(run_dir):
+            earlier, n_processes = runs.read_run_record(run_dir), processes.process_count()
+            if earlier.n_processes != n_processes:
+                raise ConfigError(
+                    f"the run in {run_dir} has {earlier.n_processes} processes, this is {n_processes}",
+                    hint=f"resume with --num-processes {earlier.n_processes}, or start another run with a new -o",
+                )
+            is_as_long = all(earlier.config.get(n) == getattr(config, n) for n in ("max_steps", "epochs"))
+            if earlier.status in runs.DONE and is_as_long:
+                return earlier if is_first else None
+            if earlier.status in runs.DONE and not runs.kept_states(run_dir / "checkpoint"):
+                raise ConfigError(
+                    f"{run_dir} is complete and keeps no state to go further from",
+                    hint="start another run with a new -o",
+                )
         parts = build_parts(config, shown)
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}

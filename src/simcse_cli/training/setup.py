@@ -177,7 +177,6 @@ REFUSALS = {
 
 
 def check_settings(config: TrainConfig) -> None:
-    """Raise ConfigError for a setting that the objective would ignore; it names the flag and the reason."""
     accepted = OBJECTIVES[config.objective].option_types()
     for name, reason in REFUSALS.items():
         value = getattr(config, name)

@@ -33,7 +33,6 @@ Value = bool | int | float | str
 Started = tuple[GeneralTracker, str]
 """A tracker, and where or by which command its runs are shown."""
 
-PROJECT = "simcse"
 _REMOTE_TRACKIO = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 
 
@@ -61,7 +60,7 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
     group = None if above is None else given or above.name
     name = given or folder.name if above is None else f"{group}/{folder.relative_to(above).as_posix()}"
     key = hashlib.sha256(f"{folder} {record.started}".encode()).hexdigest()[:16]
-    project = settings["track_project"] or PROJECT
+    project = settings["track_project"] or "simcse"
     return TrackedRun(run_dir, project, name, group, key, loggable(settings), last_step)
 
 
