@@ -119,6 +119,6 @@ def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
     summary = {name: {"start": start[i], "best": best[i]} for i, name in enumerate(("mean", "deviation"))}
     payload = {"runs": str(runs.folder), "seeds": rows, **summary}
     write_json(runs.folder / "seeds.json", {"format": 1} | payload)
-    rows += [{"seed": name, **values} for name, values in summary.items()]
+    below = [{"seed": name, **values} for name, values in summary.items()]
     shown = columns("seed", "start", "best", "best_step")
-    return Outcome([Report(f"{config.objective}, {len(runs.seeds)} seeds", shown, rows)], payload)
+    return Outcome([Report(f"{config.objective}, {len(runs.seeds)} seeds", shown, rows + below)], payload)
