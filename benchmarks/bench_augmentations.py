@@ -24,7 +24,7 @@ from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import DropoutMode, Pooler, Precision
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.training.dev import evaluate_dev
+from simcse_cli.training.dev import DevPairs
 from simcse_cli.training.run import train_run
 
 # Row of the published tables, or the report's way to do it -> settings.
@@ -64,7 +64,7 @@ def write_corpus(path: Path) -> Path:
 def dev_score(model: Path | str, dev_file: Path) -> float | None:
     """Return the Spearman correlation on STS-B dev with the vector the run trained: [CLS] without the head."""
     encoder = load_encoder(str(model), pooler="cls_before_pooler", force_pooler=True, device="cpu")
-    return evaluate_dev(ReadyEncoder(encoder).encode, read_stsb_file(dev_file)).score
+    return DevPairs(read_stsb_file(dev_file)).score(ReadyEncoder(encoder).encode).score
 
 
 def score_of(row: str, seed: int, options: argparse.Namespace, dev_file: Path) -> float | None:

@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoTokenizer
 from measure import alternate, arguments, data_dir, machine, report
 from simcse_cli.data.senteval import StsSubset, has_split, read_sts_task
 from simcse_cli.evaluation.correlation import correlate
-from simcse_cli.evaluation.sts import evaluate_sts
+from simcse_cli.evaluation.sts import StsSuite, evaluate_sts
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.resolve import resolve_model
@@ -76,7 +76,8 @@ def ours(model: str, tasks: Sequence[str], precision: str) -> Callable[[], float
     encoder = load_encoder(model, device="cpu", precision=precision)
 
     def run() -> float:
-        average = evaluate_sts(ReadyEncoder(encoder).encode, data_dir() / "senteval", tasks=tasks).average
+        suite = StsSuite(data_dir() / "senteval", tasks)
+        average = evaluate_sts(ReadyEncoder(encoder).encode, suite).average
         return average if average is not None else 0.0
 
     return run

@@ -300,12 +300,12 @@ def evaluate(
         force: overwrite the files that settings name.
         settings: by the names of the options, such as ``data_dir="senteval"`` or ``pair_file="dev.csv"``.
     """
-    from simcse_cli.evaluation import eval_sts, eval_transfer, mteb, options  # takes seconds
+    from simcse_cli.evaluation import eval_sts, mteb, options, transfer  # takes seconds
     from simcse_cli.evaluation.several import evaluate_each_seed
 
     suites: dict[str, tuple[Callable[..., Any], type]] = {
         "sts": (eval_sts.eval_sts, options.StsOptions),
-        "transfer": (eval_transfer.eval_transfer, options.TransferOptions),
+        "transfer": (transfer.eval_transfer, options.TransferOptions),
         "mteb": (mteb.eval_mteb, options.MtebOptions),
     }
     if suite not in suites:

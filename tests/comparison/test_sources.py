@@ -12,7 +12,6 @@ from comparison.cases import entry, write_run, write_sts_result, write_transfer_
 from simcse_cli.comparison.entries import (
     Entry,
     EntryKind,
-    StsView,
     add_missing,
     from_published,
     join_parts,
@@ -20,6 +19,7 @@ from simcse_cli.comparison.entries import (
     read_results,
 )
 from simcse_cli.comparison.join import merge_parts
+from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import PublishedSystem
 from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
@@ -42,7 +42,7 @@ def test_sts_result_keeps_scores_and_leaves_missing_tasks_out(tmp_path: Path) ->
 
 def test_sts_result_is_read_under_another_aggregation(tmp_path: Path) -> None:
     path = write_sts_result(tmp_path / "a.json", {"STS12": 0.7})
-    view = StsView(aggregation=Aggregation.WMEAN, metric=Metric.PEARSON)
+    view = CompareOptions(aggregation=Aggregation.WMEAN, metric=Metric.PEARSON)
     (found,) = load_entries(str(path), view=view)
     assert found.scores["STS12"] == pytest.approx(0.7 - 0.03)
     assert (found.settings["aggregation"], found.settings["metric"]) == ("wmean", "pearson")
@@ -439,7 +439,7 @@ def test_a_result_without_the_aggregation_that_is_asked_for_is_named(tmp_path: P
     tasks = {"STS12": {"score": 0.7, "spearman": {"all": 0.7}}}
     change(path, tasks=tasks)
     with pytest.raises(DataError) as raised:
-        load_entries(str(path), view=StsView(Aggregation.MEAN, None))
+        load_entries(str(path), view=CompareOptions(aggregation=Aggregation.MEAN))
     assert raised.value.message == f"{path}: STS12 has no spearman for aggregation mean"
 
 

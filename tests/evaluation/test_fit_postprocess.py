@@ -22,6 +22,7 @@ from simcse_cli.evaluation.fit_postprocess import (
     with_postprocess,
 )
 from simcse_cli.evaluation.options import EncoderOptions
+from simcse_cli.evaluation.sts import StsSuite
 from simcse_cli.postprocess.whitening import Whitening
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Postprocess, Precision
@@ -42,19 +43,20 @@ def encode(sentences: Sequence[str]) -> np.ndarray:
 
 
 def test_target_is_every_subset_of_a_year(sts_folder):
-    assert len(target_examples(sts_folder, "STS12")) == 5 * 6
+    assert len(target_examples(StsSuite(sts_folder), "STS12")) == 5 * 6
 
 
 @pytest.mark.parametrize(("task", "n_pairs"), [("STSBenchmark", 3 * 8), ("SICKRelatedness", 3 * 6)])
 def test_target_is_train_dev_and_test_where_they_exist(task, n_pairs, sts_folder):
-    examples = target_examples(sts_folder, task)
+    examples = target_examples(StsSuite(sts_folder), task)
     assert len(examples) == n_pairs
     assert all(len(pair) == 2 and set(pair) <= set(SENTENCES) for pair in examples)
 
 
 def test_target_of_the_real_tasks_has_the_published_sizes(shared_data):
     sizes = {
-        name: len(target_examples(shared_data, name)) for name in ("STS12", "STSBenchmark", "SICKRelatedness")
+        name: len(target_examples(StsSuite(shared_data), name))
+        for name in ("STS12", "STSBenchmark", "SICKRelatedness")
     }
     assert sizes == {"STS12": 3108, "STSBenchmark": 8628, "SICKRelatedness": 9927}
 
@@ -290,14 +292,14 @@ def test_each_task_is_fitted_on_its_own_pairs_and_each_sentence_encoded_once(sts
         return encode(sentences)
 
     chosen, progress = replace(WHITENING, source="target"), SilentProgress()
-    for_task = per_task_postprocess(replace(ENCODER, encode=counted), chosen, sts_folder, progress, {})
+    for_task = per_task_postprocess(replace(ENCODER, encode=counted), chosen, StsSuite(sts_folder), progress)
     for task in ("STS12", "STSBenchmark"):
-        sentences = [side for pair in target_examples(sts_folder, task) for side in pair]
+        sentences = [side for pair in target_examples(StsSuite(sts_folder), task) for side in pair]
         expected = Whitening(2).fit(encode(sentences)).transform(encode(["z"]))
         np.testing.assert_allclose(for_task(task)(["z"]), expected)
     assert len(set(asked)) == len(asked)
     with pytest.raises(UsageError, match="none to save") as caught:
-        per_task_postprocess(ENCODER, replace(chosen, save_to=tmp_path / "w"), sts_folder, progress, {})
+        per_task_postprocess(ENCODER, replace(chosen, save_to=tmp_path / "w"), StsSuite(sts_folder), progress)
     assert caught.value.option == "--save-postprocess"
 
 

@@ -16,6 +16,7 @@ mteb = pytest.importorskip("mteb", reason="needs the extra mteb")
 
 from simcse_cli.evaluation.eval_encoder import EvalEncoder  # noqa: E402
 from simcse_cli.evaluation.mteb import category_means, run_mteb, select_tasks  # noqa: E402
+from simcse_cli.evaluation.options import MtebOptions  # noqa: E402
 
 WORDS = [
     "again",
@@ -92,7 +93,9 @@ def run(
     tasks: list[str], data_dir: Path, tmp_path: Path, which: EvalEncoder, **options: object
 ) -> SuiteResult:
     chosen = select_tasks(tasks=tasks)
-    return run_mteb(which, chosen, results_dir=tmp_path / "results", data_dir=data_dir, **options)
+    progress = options.pop("progress", SilentProgress())
+    chosen_options = MtebOptions(results_dir=tmp_path / "results", data_dir=data_dir, **options)
+    return run_mteb(which, chosen, chosen_options, progress)
 
 
 def oracle(encode: WordBags, pairs: list[tuple[str, str, float]]) -> float:
@@ -340,7 +343,7 @@ def test_tasks_choose_their_prompt_by_name_type_and_role(hub_layout, tmp_path):
         asked.clear()
         results = tmp_path / f"results{len(list(tmp_path.iterdir()))}"
         which = EvalEncoder("m", "–", "d", 8, Precision.FP32, encode, prompts=prompts)
-        run_mteb(which, select_tasks(tasks=[task]), results_dir=results, data_dir=data_dir)
+        run_mteb(which, select_tasks(tasks=[task]), MtebOptions(results_dir=results, data_dir=data_dir))
         return list(dict.fromkeys(asked))
 
     assert prompts_used({}, "STSBenchmark", hub_layout) == ["none"]

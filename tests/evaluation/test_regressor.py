@@ -8,15 +8,18 @@ from scipy.stats import pearsonr
 
 from helpers import CountingProgress
 from simcse_cli.data.senteval import read_sts_task
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation import regressor
+from simcse_cli.evaluation.eval_sts import eval_sts
+from simcse_cli.evaluation.options import EncoderOptions, StsOptions
 from simcse_cli.evaluation.regressor import (
     PairVectors,
     fit_regressor,
     grade_distribution,
     regress_task,
 )
-from simcse_cli.evaluation.sts import evaluate_sts
+from simcse_cli.evaluation.sts import StsSuite, evaluate_sts, resolve_setting
+from simcse_cli.progress import SilentProgress
 
 
 def rated(n, dim, seed):
@@ -172,15 +175,16 @@ def test_regress_task_returns_predictions_in_file_order(tmp_path):
 def test_the_regressor_replaces_only_the_tasks_with_a_training_set(tmp_path):
     write_sick(tmp_path, (80, 30, 40))
     tasks = ("STS13", "STSBenchmark", "SICKRelatedness")
-    result = evaluate_sts(letter_counts, tmp_path, tasks=tasks)
-    regressed = evaluate_sts(letter_counts, tmp_path, tasks=tasks, regressor=True)
+    result = evaluate_sts(letter_counts, StsSuite(tmp_path, tasks))
+    regressed = evaluate_sts(
+        letter_counts, StsSuite(tmp_path, tasks), resolve_setting(StsOptions(regressor=True))
+    )
     assert [name for name, score in regressed.tasks.items() if score is None] == ["STS13", "STSBenchmark"]
     cosine = result.examples["SICKRelatedness"]["test"].cosine
     grades = regressed.examples["SICKRelatedness"]["test"].cosine
     assert cosine.max() <= 1 < grades.max()
 
 
-def test_the_regressor_needs_the_test_split(tmp_path):
-    write_sick(tmp_path, (80, 30, 40))
-    with pytest.raises(ValueError, match="predicts test, not 'dev'"):
-        evaluate_sts(letter_counts, tmp_path, tasks=("SICKRelatedness",), split="dev", regressor=True)
+def test_the_regressor_needs_the_test_split():
+    with pytest.raises(UsageError, match="predicts the test split, not dev"):
+        eval_sts(EncoderOptions(), StsOptions(split="dev", regressor=True), SilentProgress())

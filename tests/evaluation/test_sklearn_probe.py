@@ -6,7 +6,7 @@ from sklearn.preprocessing import StandardScaler
 
 from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.folds import Fold, stratified_folds
-from simcse_cli.evaluation.sklearn_probe import INVERSE_PENALTIES, MAX_ITERATIONS, run_sklearn_probe
+from simcse_cli.evaluation.probe import INVERSE_PENALTIES, MAX_ITERATIONS, run_sklearn_probe
 from simcse_cli.progress import SilentProgress
 
 

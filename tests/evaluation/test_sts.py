@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,17 +10,16 @@ from helpers import plain_vectors
 from simcse_cli.data.senteval import STS_SUBSETS, read_sts_task
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation import sts
+from simcse_cli.evaluation.options import StsOptions
 from simcse_cli.evaluation.sts import (
     STS_SETTINGS,
+    StsSuite,
     evaluate_per_task,
     evaluate_sts,
-    read_pair_tasks,
     resolve_setting,
-    sts_key,
 )
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.progress import SilentProgress
-from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 
 
@@ -28,6 +28,10 @@ def letters(sentences):
     return np.array(
         [[s.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for s in sentences], np.float32
     )
+
+
+def own_pairs(path):
+    return StsSuite.of_options(StsOptions(pair_file=[path]), "test", SilentProgress()).own
 
 
 def plain_score(data_dir, task, encode):
@@ -42,7 +46,7 @@ def plain_score(data_dir, task, encode):
 
 
 def test_scores_agree_with_a_plain_loop(sts_folder):
-    result = evaluate_sts(letters, sts_folder)
+    result = evaluate_sts(letters, StsSuite(sts_folder))
     for task, score in result.scores.items():
         assert score == pytest.approx(plain_score(sts_folder, task, letters), abs=1e-9)
     assert result.average == pytest.approx(np.mean(list(result.scores.values())))
@@ -55,7 +59,7 @@ def test_every_distinct_sentence_is_encoded_once(sts_folder):
         calls.append(list(sentences))
         return letters(sentences)
 
-    evaluate_sts(encode, sts_folder)
+    evaluate_sts(encode, StsSuite(sts_folder))
     assert len(calls) == 1
     assert len(calls[0]) == len(set(calls[0]))
 
@@ -63,7 +67,7 @@ def test_every_distinct_sentence_is_encoded_once(sts_folder):
 def test_missing_task_is_named_null_and_not_averaged(sts_folder):
     (sts_folder / "downstream" / "STS" / "STS13-en-test" / "STS.gs.OnWN.txt").unlink()
     progress = SilentProgress()
-    result = evaluate_sts(letters, sts_folder, progress=progress)
+    result = evaluate_sts(letters, StsSuite(sts_folder), progress=progress)
     assert result.scores["STS13"] is None
     assert "STS.gs.OnWN.txt" in result.missing["STS13"]
     assert len(progress.warnings) == 1
@@ -75,11 +79,12 @@ def test_missing_task_is_named_null_and_not_averaged(sts_folder):
 def test_nothing_to_score_is_an_error(tmp_path):
     (tmp_path / "downstream" / "STS").mkdir(parents=True)
     with pytest.raises(DataError, match="none of STS12"):
-        evaluate_sts(letters, tmp_path, tasks=["STS12"])
+        evaluate_sts(letters, StsSuite(tmp_path, ["STS12"]))
 
 
 def test_json_has_the_agreed_shape(sts_folder):
-    result = evaluate_sts(letters, sts_folder, aggregation=Aggregation.WMEAN, metric=Metric.PEARSON)
+    setting = resolve_setting(StsOptions(aggregation=Aggregation.WMEAN, metric=Metric.PEARSON))
+    result = evaluate_sts(letters, StsSuite(sts_folder), setting)
     payload = json.loads(json.dumps(result.with_settings(model="m", pooler="avg").to_json(), allow_nan=False))
     assert list(payload["tasks"]) == list(STS_TASKS)
     task = payload["tasks"]["STS12"]
@@ -92,29 +97,29 @@ def test_json_has_the_agreed_shape(sts_folder):
 def test_seconds_are_those_of_encoding_and_scoring(sts_folder, monkeypatch):
     clock = iter([10.0, 12.5])
     monkeypatch.setattr(sts, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    assert evaluate_sts(letters, sts_folder, tasks=["STS12"]).figures["seconds"] == 2.5
+    assert evaluate_sts(letters, StsSuite(sts_folder, ["STS12"])).figures["seconds"] == 2.5
 
 
 def test_a_pair_file_is_scored_whatever_the_folder(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("left,right,score\nabc,abd,2\naab,aac,3\nxyz,abc,1\n")
-    own = read_pair_tasks([path], None)
-    result = evaluate_sts(letters, tmp_path / "nothing", tasks=["own"], pair_tasks=own)
-    assert result.scores["own"] == evaluate_sts(letters, None, tasks=["own"], pair_tasks=own).average
+    own = own_pairs(path)
+    result = evaluate_sts(letters, StsSuite(tmp_path / "nothing", ["own"], own=own))
+    assert result.scores["own"] == evaluate_sts(letters, StsSuite(None, ["own"], own=own)).average
     assert result.average == pytest.approx(stats.spearmanr([2 / 3, 0.8, 0.0], [2, 3, 1]).statistic)
     with pytest.raises(DataError, match="need a SentEval data folder"):
-        evaluate_sts(letters, tmp_path / "nothing", tasks=["STS12", "own"], pair_tasks=own)
+        evaluate_sts(letters, StsSuite(tmp_path / "nothing", ["STS12", "own"], own=own))
 
 
 def test_a_task_without_the_split_is_left_out(sts_folder):
-    result = evaluate_sts(letters, sts_folder, tasks=["STS12", "STSBenchmark"], split="dev")
+    result = evaluate_sts(letters, StsSuite(sts_folder, ["STS12", "STSBenchmark"], "dev"))
     assert result.missing == {"STS12": "STS12 has no dev split"}
     assert result.average == result.scores["STSBenchmark"]
 
 
 def test_pair_scores_hold_gold_cosine_and_sentences(sts_folder):
     (sts_folder / "downstream" / "STS" / "STS13-en-test" / "STS.gs.OnWN.txt").unlink()
-    result = evaluate_sts(letters, sts_folder, tasks=["STS13", "STSBenchmark"])
+    result = evaluate_sts(letters, StsSuite(sts_folder, ["STS13", "STSBenchmark"]))
     found = result.examples
     assert {task: list(subsets) for task, subsets in found.items()} == {"STSBenchmark": ["test"]}
     pairs = found["STSBenchmark"]["test"]
@@ -127,9 +132,9 @@ def test_pair_scores_hold_gold_cosine_and_sentences(sts_folder):
 def test_key_changes_with_everything_a_result_depends_on(sts_folder, tmp_path):
     pairs = tmp_path / "own.csv"
     pairs.write_text("left,right,score\na,b,1\nc,d,2\n")
-    own = read_pair_tasks([pairs], None)
-    setting = resolve_setting()
-    key = sts_key(sts_folder, ["STS12", "own"], "test", setting, own)
+    own = own_pairs(pairs)
+    setting = STS_SETTINGS[StsProtocol.SIMCSE]
+    key = StsSuite(sts_folder, ["STS12", "own"], own=own).key(setting)
     assert len(key.pop("files")) == 2 * len(STS_SUBSETS["STS12"])
     assert key == {
         "version": sts._RESULT_VERSION,
@@ -142,13 +147,13 @@ def test_key_changes_with_everything_a_result_depends_on(sts_folder, tmp_path):
     }
     sick = ["SICKRelatedness", "STS13"]
     plain, trained = (
-        sts_key(sts_folder, sick, "test", resolve_setting(regressor=regressor), {})["files"]
+        StsSuite(sts_folder, sick).key(replace(setting, regressor=regressor))["files"]
         for regressor in (False, True)
     )
     assert set(trained) - set(plain) == {"SICK_train.txt", "SICK_trial.txt"}
     (sts_folder / "downstream" / "SICK" / "SICK_trial.txt").unlink()
-    assert "SICK_trial.txt" not in sts_key(sts_folder, sick, "all", setting, {})["files"]
-    assert sts_key(None, ["own"], "test", setting, own)["files"] == {}
+    assert "SICK_trial.txt" not in StsSuite(sts_folder, sick, "all").key(setting)["files"]
+    assert StsSuite(None, ["own"], own=own).key(setting)["files"] == {}
 
 
 PUBLISHED = {"STS12": 72.37, "STS13": 80.60, "STS16": 78.99, "STSBenchmark": 82.03}
@@ -160,7 +165,7 @@ def test_minilm_scores_what_its_authors_published(shared_data):
     from simcse_cli.models.checkpoint import load_encoder
 
     encoder = load_encoder("minilm", device="cpu")
-    result = evaluate_sts(ReadyEncoder(encoder).encode, shared_data, tasks=["STS13", "STSBenchmark"])
+    result = evaluate_sts(ReadyEncoder(encoder).encode, StsSuite(shared_data, ["STS13", "STSBenchmark"]))
     for task, score in result.scores.items():
         assert 100 * score == pytest.approx(PUBLISHED[task], abs=0.005)
 
@@ -185,31 +190,30 @@ def encode(sentences):
     return np.array([[len(s), s.count("a"), s.count("e") + 1] for s in sentences], dtype=np.float32)
 
 
+def per_task(folder, tasks, lacking=(), progress=None):
+    def encode_for(task):
+        if task in lacking:
+            raise DataError(f"{task} is not there")
+        return encode
+
+    setting = STS_SETTINGS[StsProtocol.SIMCSE]
+    return evaluate_per_task(
+        encode_for, StsSuite(folder, tasks), setting, progress=progress or SilentProgress()
+    )
+
+
 def test_one_by_one_gives_the_result_of_all_at_once(sts_folder):
     tasks = ("STS12", "STSBenchmark", "SICKRelatedness")
-
-    def one(task: str) -> SuiteResult:
-        return evaluate_sts(encode, sts_folder, tasks=(task,))
-
-    joined = evaluate_per_task(one, tasks, progress=SilentProgress())
-    whole = evaluate_sts(encode, sts_folder, tasks=tasks)
+    joined = per_task(sts_folder, tasks)
+    whole = evaluate_sts(encode, StsSuite(sts_folder, tasks))
     assert joined.scores == whole.scores
     assert joined.average == whole.average
     assert joined.figures["n_sentences"] == whole.figures["n_sentences"]
 
 
-def failing_on(names: set[str], folder):
-    def one(task: str) -> SuiteResult:
-        if task in names:
-            raise DataError(f"{task} is not there")
-        return evaluate_sts(encode, folder, tasks=(task,))
-
-    return one
-
-
 def test_a_missing_task_is_left_out_with_the_reason(sts_folder):
     progress = SilentProgress()
-    joined = evaluate_per_task(failing_on({"STS12"}, sts_folder), ("STS12", "STS13"), progress=progress)
+    joined = per_task(sts_folder, ("STS12", "STS13"), {"STS12"}, progress)
     assert joined.scores["STS12"] is None
     assert joined.average == joined.scores["STS13"]
     assert joined.missing == {"STS12": "STS12 is not there"}
@@ -218,16 +222,14 @@ def test_a_missing_task_is_left_out_with_the_reason(sts_folder):
 
 def test_the_last_of_three_tasks_may_be_the_only_one(sts_folder):
     tasks = ("STS12", "STS13", "STSBenchmark")
-    joined = evaluate_per_task(failing_on(set(tasks[:2]), sts_folder), tasks, progress=SilentProgress())
+    joined = per_task(sts_folder, tasks, tasks[:2])
     assert joined.average == joined.scores["STSBenchmark"]
     assert list(joined.missing) == ["STS12", "STS13"]
 
 
 def test_nothing_at_all_is_an_error(sts_folder):
     with pytest.raises(DataError, match="STS13 is not there"):
-        evaluate_per_task(
-            failing_on({"STS12", "STS13"}, sts_folder), ("STS12", "STS13"), progress=SilentProgress()
-        )
+        per_task(sts_folder, ("STS12", "STS13"), {"STS12", "STS13"})
 
 
 @pytest.mark.parametrize(
@@ -259,11 +261,13 @@ def test_every_protocol_name_has_a_setting_with_its_paper():
 
 
 def test_single_choices_override_the_protocol():
-    setting = resolve_setting(StsProtocol.SENTEVAL, metric=Metric.SPEARMAN, regressor=False)
+    setting = resolve_setting(
+        StsOptions(protocol=StsProtocol.SENTEVAL, metric=Metric.SPEARMAN, regressor=False)
+    )
     assert (setting.metrics, setting.aggregation, setting.regressor) == (
         (Metric.SPEARMAN,),
         Aggregation.MEAN,
         False,
     )
-    assert resolve_setting(StsProtocol.HILL) == STS_SETTINGS[StsProtocol.HILL]
-    assert resolve_setting(aggregation=Aggregation.WMEAN).aggregation is Aggregation.WMEAN
+    assert resolve_setting(StsOptions(protocol=StsProtocol.HILL)) == STS_SETTINGS[StsProtocol.HILL]
+    assert resolve_setting(StsOptions(aggregation=Aggregation.WMEAN)).aggregation is Aggregation.WMEAN

@@ -14,11 +14,12 @@ from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of
 from simcse_cli.evaluation.folds import stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
 from simcse_cli.evaluation.transfer import (
+    TransferSuite,
     evaluate_transfer,
     f1_score,
     outer_splits,
 )
-from simcse_cli.progress import SilentProgress
+from simcse_cli.progress import SILENT, SilentProgress
 from simcse_cli.results.examples import same_examples
 from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
@@ -43,8 +44,9 @@ def senteval(tmp_path):
     return write_transfer_folder(tmp_path / "senteval")
 
 
-def evaluate(encode, root, **options):
-    return evaluate_transfer(encode, root, **{"protocol": FAST} | options)
+def evaluate(encode, root, *, cache=None, progress=SILENT, **options):
+    suite = TransferSuite(root, **{"protocol": FAST} | options)
+    return evaluate_transfer(encode, suite, cache=cache, progress=progress)
 
 
 def test_all_seven_tasks_are_scored_in_the_documented_form(senteval):
@@ -88,7 +90,7 @@ def test_second_call_computes_nothing(senteval, tmp_path, monkeypatch):
 
 def test_task_files_stand_beside_the_tasks_of_a_folder(senteval):
     own = dataclasses.replace(read_transfer_task(senteval, "MR"), name="own")
-    scores = evaluate(HashingEncoder(), senteval, tasks=("own", "CR"), file_tasks={"own": own}).tasks
+    scores = evaluate(HashingEncoder(), senteval, tasks=("own", "CR"), own={"own": own}).tasks
     assert [score.n for score in scores.values()] == [len(own.left), 110]
 
 

@@ -1,6 +1,5 @@
 """Options of objectives: their types, what they change, and which combinations are refused and why."""
 
-import inspect
 import itertools
 
 import numpy as np
@@ -19,7 +18,7 @@ from simcse_cli.models.encode import encode
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.padding import pad
 from simcse_cli.objectives.base import Batch
-from simcse_cli.objectives.quick_thoughts import QuickThoughts
+from simcse_cli.objectives.neighbours import QuickThoughts
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective, coerce_option, objective_defaults
 from simcse_cli.settings.choices import DropoutMode, HeadUse, Pooler, Similarity
 from simcse_cli.settings.choices import ObjectiveName as Name
@@ -463,8 +462,8 @@ def test_defaults_are_those_of_the_original(name):
     found = {setting: config.to_dict()[setting] for setting in COMMON}
     assert found == COMMON | DEFAULTS[name]
     assert config.effective_temperature == 0.05
-    signatures = [inspect.signature(cls.__init__).parameters for cls in OBJECTIVES[name].__mro__[:-1]]
-    options = {n: p.default for s in reversed(signatures) for n, p in s.items() if p.kind is p.KEYWORD_ONLY}
+    cls = OBJECTIVES[name]
+    options = {option: getattr(cls, option) for option in cls.option_types()}
     assert options == options | OPTIONS[name]
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from simcse_cli.postprocess.flow import BertFlow
-from simcse_cli.postprocess.flow_layers import ActNorm, CouplingNet, FlowStep, MultiLevelFlow
+from simcse_cli.postprocess.flow import ActNorm, BertFlow, CouplingNet, FlowStep, MultiLevelFlow
 from simcse_cli.progress import SilentProgress
 
 

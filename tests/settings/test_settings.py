@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import pytest
 
 from simcse_cli.errors import ConfigError, UsageError
-from simcse_cli.settings.declare import ALL, check_ranges, check_rules, flag, rules_of, setting, settings_of
+from simcse_cli.settings.declare import ALL, check_rules, check_values, flag, rules_of, setting, settings_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,10 @@ def test_flag_is_the_name_with_dashes_or_as_given():
         ({"above_zero": 0.0}, "--above-zero 0.0: need a number above 0"),
     ],
 )
-def test_check_ranges_names_the_flag(values, message):
+def test_a_value_out_of_range_names_the_flag(values, message):
     with pytest.raises(ConfigError, match=message):
-        check_ranges(Own(output="a", **values))
-    check_ranges(Own(output="a"))
+        check_values(settings_of(Own), vars(Own(output="a", **values)))
+    check_values(settings_of(Own), vars(Own(output="a")))
 
 
 @dataclass(frozen=True, kw_only=True)

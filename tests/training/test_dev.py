@@ -9,8 +9,8 @@ from scipy.stats import pearsonr, spearmanr
 from helpers import write_transfer_folder
 from simcse_cli.data.senteval import read_sts_task, sts_files
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.evaluation.sts import evaluate_sts
-from simcse_cli.evaluation.transfer import evaluate_transfer
+from simcse_cli.evaluation.sts import StsSuite, evaluate_sts
+from simcse_cli.evaluation.transfer import TransferSuite, evaluate_transfer
 from simcse_cli.files.streams import sha256_file
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import STS_TASKS, DevSuite, Metric, TransferProtocol
@@ -81,7 +81,7 @@ def test_sts_suite_takes_the_geometry_of_stsb(sts_folder):
 def test_sts_suite_with_test_sets_agrees_with_the_evaluation_and_warns(sts_folder):
     progress = SilentProgress()
     dev_set, facts = build_dev_set(sts_config(sts_folder, dev_tasks="sts12, STS16"), progress)
-    expected = evaluate_sts(encode, sts_folder, tasks=("STS12", "STS16"), metric=Metric.SPEARMAN)
+    expected = evaluate_sts(encode, StsSuite(sts_folder, ("STS12", "STS16")))
     found = dev_set.score(encode)
     assert found.tasks == pytest.approx(expected.scores)
     assert found.score == pytest.approx(expected.average)
@@ -107,9 +107,8 @@ def test_transfer_suite_is_the_mean_dev_accuracy_of_the_fast_protocol(transfer_f
         dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR,trec,SST-2"
     )
     dev_set, facts = build_dev_set(config, SilentProgress())
-    expected = evaluate_transfer(
-        encode, transfer_folder, tasks=("CR", "TREC", "SST2"), protocol=TransferProtocol.FAST
-    )
+    suite = TransferSuite(transfer_folder, ("CR", "TREC", "SST2"), protocol=TransferProtocol.FAST)
+    expected = evaluate_transfer(encode, suite)
     found = dev_set.score(encode)
     assert found.score == pytest.approx(expected.figures["average_dev"])
     assert found.tasks["CR-dev"] == expected.tasks["CR"].extra["dev_accuracy"]

@@ -72,7 +72,12 @@ def test_an_error_of_all_processes_is_shown_once_and_no_module_is_taken_from_her
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(launching, "GRACE_S", LIMIT_S)
     with pytest.raises(Stopped) as caught:
-        launch(2, ["train", "--num-processes", "2", "--objective", "nonsense"], SilentProgress())
+        launch(
+            2,
+            ["train", "--num-processes", "2", "--objective", "nonsense"],
+            SilentProgress(),
+            environment=os.environ,
+        )
     assert caught.value.exit_code == 2
     assert capfd.readouterr().err.count("nonsense") == 1
     assert not (tmp_path / "executed").exists()
@@ -147,7 +152,7 @@ def launches(invoke, monkeypatch) -> list[tuple[int, int]]:
         with monkeypatch.context() as patch:
             patch.delenv("SIMCSE_LR")
             patch.setenv(LAUNCHED, "1")
-            patch.setattr(runs_of_training, "end_with_launcher", lambda: None)
+            patch.setattr(runs_of_training.processes, "end_with_launcher", lambda: None)
             done.append((n_processes, invoke(*arguments).exit_code))
 
     monkeypatch.setattr(launching, "launch", run_here)

@@ -10,12 +10,12 @@ from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import RunRecord
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
-from simcse_cli.training.seeds import run_or_reuse, run_seeds
+from simcse_cli.training.seeds import ManyRuns, run_or_reuse
 from simcse_cli.training.sweep import (
     Trial,
-    best_trial,
     grid_trials,
     nest_options,
+    ranked,
     read_plan,
     run_sweep,
     score_quantiles,
@@ -56,10 +56,8 @@ def sweep(folder: Path, training: FakeTraining, proposed=None, seeds=(1, 2)) -> 
     return run_sweep(
         proposed or grid_trials({"lr": [1e-5, 3e-5, 1e-4], "batch_size": [8, 16]}),
         lambda settings: TrainConfig(**settings),
-        folder,
-        training,
-        seeds=seeds,
-        progress=SilentProgress(),
+        ManyRuns(folder, training, seeds),
+        SilentProgress(),
     )
 
 
@@ -73,7 +71,7 @@ def test_run_sweep_trains_every_combination_for_every_seed(tmp_path):
     assert (tmp_path / "lr=3e-05,batch_size=8" / "seed-2" / "run.json").is_file()
     assert not list(tmp_path.rglob("checkpoint"))
     record = read_json(tmp_path / "sweep.json")
-    assert record["best"] == best_trial(trials).name == "lr=3e-05,batch_size=8"
+    assert record["best"] == ranked(trials)[0].name == "lr=3e-05,batch_size=8"
     assert record["trials"][0]["score"] == pytest.approx(sum(trials[0].scores) / 2)
     assert record["trials"][0]["deviation"] == pytest.approx(math.sqrt(2) / 2 / 1000)
 
@@ -97,7 +95,7 @@ def test_search_repeats_itself_after_a_stop(tmp_path):
     whole = sweep(tmp_path / "b", FakeTraining(), search_trials(ranges, 14, seed=3), seeds=())
     assert [trial.settings for trial in trials] == [trial.settings for trial in whole]
     assert len(resumed.trained) == 6
-    assert best_trial(whole).score > 0.97
+    assert ranked(whole)[0].score > 0.97
 
 
 def test_run_or_reuse_refuses_a_run_with_other_settings(tmp_path):
@@ -107,16 +105,15 @@ def test_run_or_reuse_refuses_a_run_with_other_settings(tmp_path):
         run_or_reuse(TrainConfig(lr=3e-5), tmp_path / "run", training)
 
 
-def test_run_seeds_with_one_seed_trains_in_the_folder_itself(tmp_path):
-    (record,) = run_seeds(TrainConfig(), [7], tmp_path / "run", FakeTraining())
+def test_one_seed_trains_in_the_folder_itself(tmp_path):
+    (record,) = ManyRuns(tmp_path / "run", FakeTraining(), [7]).train(TrainConfig())
     assert record.seed == 7
     assert (tmp_path / "run" / "run.json").is_file()
 
 
-def test_best_trial_ignores_missing_scores():
+def test_trials_without_scores_come_last():
     trials = [Trial("a", {}, [None]), Trial("b", {}, [0.2]), Trial("c", {}, [0.3])]
-    assert best_trial(trials).name == "c"
-    assert best_trial(trials[:1]) is None
+    assert [trial.name for trial in ranked(trials)] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from simcse_cli.training.loop import Trainer
 from simcse_cli.training.record import open_log
 from simcse_cli.training.run import train_run
 from simcse_cli.training.setup import build_parts
-from simcse_cli.training.trackers import flat, tracked_run
+from simcse_cli.training.trackers import loggable, tracked_run
 
 # A stand-in for the packages of the trackers: it writes down how it is called.
 STAND_IN = """
@@ -132,7 +132,7 @@ def test_tensorboard_reads_back_the_metrics_and_settings_of_a_run(settings, tmp_
     assert [line["step"] for line in lines] == list(range(21))
     expected = {}
     for line in lines:
-        for name, value in flat(line).items():
+        for name, value in loggable(line).items():
             expected.setdefault(name, []).append((line["step"], value))
     del expected["step"]
     assert scalars.keys() == expected.keys()
@@ -141,7 +141,7 @@ def test_tensorboard_reads_back_the_metrics_and_settings_of_a_run(settings, tmp_
         assert [step for step, _ in scalars[name]] == [step for step, _ in points]
         for (_, found), (_, value) in zip(scalars[name], points, strict=True):
             assert math.isclose(found, value, rel_tol=1e-6), name
-    assert stored == flat(json.loads((run / "run.json").read_text())["config"])
+    assert stored == loggable(json.loads((run / "run.json").read_text())["config"])
     assert stored["batch_size"] == 8
     assert stored["track"] == "tensorboard"
 
@@ -176,9 +176,9 @@ def test_wandb_is_offline_and_told_everything(settings, stand_in, tmp_path, monk
     assert (started["project"], started["name"], started["group"]) == ("p", "n", None)
     assert started["dir"] == str(run / TRACKING)
     assert started["resume"] == "allow"
-    assert stored == flat(config.to_dict())
+    assert stored == loggable(config.to_dict())
     assert [(step, values) for _, values, step in logged] == [
-        (line.pop("step"), flat(line)) for line in logged_lines(run)
+        (line.pop("step"), loggable(line)) for line in logged_lines(run)
     ]
     assert last == "finish"
 
@@ -280,7 +280,7 @@ def log_twice(record, tracker, run):
             with open_log(run, started, SilentProgress(), resumed=last_step > 0) as log:
                 for step in steps:
                     log.append({"step": step, "loss": 1.0 / (1 + step), "losses": {"contrastive": 0.5}})
-    return flat(started.config)
+    return loggable(started.config)
 
 
 def wandb_records(path):
@@ -387,7 +387,7 @@ def test_names_that_nothing_reads_are_refused(invoke, tmp_path, flags, message):
 
 def test_flat_keeps_numbers_and_texts():
     values = {"a": 1, "b": {"c": 2.5, "d": {"e": True}}, "f": None, "g": ["x", 1], "h": "text"}
-    assert flat(values) == {"a": 1, "b/c": 2.5, "b/d/e": True, "g": "x, 1", "h": "text"}
+    assert loggable(values) == {"a": 1, "b/c": 2.5, "b/d/e": True, "g": "x, 1", "h": "text"}
 
 
 def test_trackio_keeps_what_it_is_told(record, tmp_path, monkeypatch):

@@ -53,7 +53,7 @@ def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: Out
     simcse eval transfer --model minilm --data-dir senteval
     simcse eval transfer --model runs/first --protocol fast --tasks MR,CR
     """
-    from simcse_cli.evaluation.eval_transfer import eval_transfer
+    from simcse_cli.evaluation.transfer import eval_transfer
 
     _show(out, partial(eval_transfer, force=out.force), encoder, options)
 

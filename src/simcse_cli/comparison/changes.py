@@ -144,7 +144,6 @@ def example_changes(
 
 
 def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
-    """Return the pairs whose rank error moved most, with their sentences."""
     keys = ("cosine_before", "cosine_after", "error_before", "error_after", "left", "right")
     rows = [
         change | {"task": label(change["task"]), "pair": f"{change['subset']} {change['index']}"}
@@ -158,7 +157,6 @@ def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
 
 
 def predictions_table(changes: Sequence[Change], before: str, after: str) -> Report:
-    """Return examples that only one of two models classifies correctly, with their sentences."""
     predicted = columns("predicted_before", "predicted_after", "text", text="sentence")
     shown = [*columns("task", "index"), *columns("gold", kind="count"), *predicted]
     rows = [

@@ -1,6 +1,6 @@
 """`simcse compare`: gather the entries, join them, test the differences, and show what changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from simcse_cli.comparison.changes import (
     predictions_table,
     setting_changes,
 )
-from simcse_cli.comparison.entries import Entry, StsView, from_published, load_entries
+from simcse_cli.comparison.entries import Entry, from_published, load_entries
 from simcse_cli.comparison.join import (
     Comparison,
     ToleranceCheck,
@@ -40,7 +40,6 @@ class Compared(Outcome):
 
 
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
-    """Compare the named runs and results: scores, differences, tests, and the settings and examples that changed."""
     comparison = gather(items, options)
     for warning in comparison.warnings:
         progress.warn(warning)
@@ -57,15 +56,12 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     if options.cost:
         reports.append(cost_table(comparison.entries))
         payload["cost"] = {entry.label: entry.cost for entry in comparison.entries if entry.cost}
-    pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
+    of_pairs = comparison.saved("pair_scores"), read_pair_scores, changed_pairs, pairs_table
+    of_classes = comparison.saved("predictions"), read_predictions, changed_predictions, predictions_table
     for name, (changes, table) in {
         "changed_settings": setting_changes(comparison.entries),
-        "changed_pairs": example_changes(
-            pairs, read_pair_scores, changed_pairs, pairs_table, options.examples
-        ),
-        "changed_predictions": example_changes(
-            predictions, read_predictions, changed_predictions, predictions_table, options.examples
-        ),
+        "changed_pairs": example_changes(*of_pairs, options.examples),
+        "changed_predictions": example_changes(*of_classes, options.examples),
     }.items():
         payload[name] = changes
         if changes and table is not None:
@@ -86,8 +82,7 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
         items = [baseline, *items]
-    view = StsView(options.aggregation, options.metric)
-    own = add_means(merge_parts([entry for item in items for entry in load_entries(item, view=view)]))
+    own = add_means(merge_parts([entry for item in items for entry in load_entries(item, view=options)]))
     if not own:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
     entries = [*published, *own]
@@ -143,7 +138,6 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
 
 
 def comparison_tables(comparison: Comparison) -> list[Report]:
-    """Return the table of scores, and that of differences where a line shares a score with the reference."""
     scores, reference = _scores_table(comparison), comparison.reference
     if reference is None:
         return [scores]
@@ -157,7 +151,6 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
 
 
 def _scores_table(comparison: Comparison) -> Report:
-    """Return one row an entry, followed by its interval or its deviation where it has one."""
     shown = [*columns("system"), *(_column(name, "score") for name in comparison.measures)]
     notes = []
     if comparison.pareto_measures:
@@ -168,25 +161,16 @@ def _scores_table(comparison: Comparison) -> Report:
     for entry in comparison.entries:
         mark = FRONT_MARK if entry.label in comparison.front else ""
         rows.append({"system": entry.label, **entry.scores, "front": mark})
-        rows += _extra_rows(entry, comparison.measures)
+        low, high = ({name: ends[i] for name, ends in entry.intervals.items()} for i in (0, 1))
+        rows += [
+            {"system": f"  {name}", **values, "front": ""}
+            for name, values in (("deviation", entry.deviations), ("95% low", low), ("95% high", high))
+            if any(measure in values for measure in comparison.measures)
+        ]
     notes += comparison.unlike_data
     if any(entry.members for entry in comparison.entries):
         notes.append("deviation: sample standard deviation over the members (n - 1)")
     return Report("Scores", shown, rows, notes)
-
-
-def _extra_rows(entry: Entry, measures: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of deviations and intervals that have a value for one of these measures."""
-    parts: list[tuple[str, Mapping[str, float]]] = [
-        ("deviation", entry.deviations),
-        ("95% low", {name: low for name, (low, _) in entry.intervals.items()}),
-        ("95% high", {name: high for name, (_, high) in entry.intervals.items()}),
-    ]
-    return [
-        {"system": f"  {name}", **values, "front": ""}
-        for name, values in parts
-        if any(measure in values for measure in measures)
-    ]
 
 
 def _column(measure: str, kind: Any) -> Column:
@@ -200,19 +184,13 @@ def cost_table(entries: Sequence[Entry]) -> Report:
     rows = []
     for entry in entries:
         if entry.cost:
-            peak = entry.cost["peak_memory_bytes"]
-            facts = {"hardware": _hardware(entry.cost), "memory_gib": None if peak is None else peak / 2**30}
+            peak, found = entry.cost["peak_memory_bytes"], entry.cost["hardware"]
+            processor = f"{found['processor']}, {found.get('cores')} cores" if "processor" in found else None
+            facts = {"memory_gib": None if peak is None else peak / 2**30}
+            facts["hardware"] = found.get("gpu", processor)
             rows.append({"system": entry.label, **entry.cost, **facts})
     notes = ["hours: of all calls that worked on a run, dev evaluations included; peak: of the first process"]
     return Report("Cost", shown, rows, notes)
-
-
-def _hardware(cost: Mapping[str, Any]) -> str | None:
-    """Return the GPU that a run used, else the processor with its cores."""
-    found = cost["hardware"]
-    if "gpu" in found:
-        return str(found["gpu"])
-    return f"{found['processor']}, {found.get('cores')} cores" if "processor" in found else None
 
 
 def _entry_json(entry: Entry, comparison: Comparison) -> dict[str, Any]:

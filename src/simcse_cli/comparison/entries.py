@@ -7,11 +7,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import PublishedSystem
 from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import checked, parse_json
 from simcse_cli.files.streams import STDIO, iter_lines, read_json
+from simcse_cli.results import runs
 from simcse_cli.results.columns import (
     AVERAGE,
     DEV_SUFFIX,
@@ -25,20 +27,11 @@ from simcse_cli.results.columns import (
 )
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import HOW_TO_WRITE, PUBLISHED, SuiteResult
-from simcse_cli.results.runs import (
-    DONE,
-    RESULTS,
-    RUN_FILE,
-    SEED_PREFIX,
-    Measured,
-    RunRecord,
-    is_run,
-    read_metrics,
-    read_run_record,
-)
-from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite, Metric
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite
 
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
+_COSTS = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
+_PLAIN = CompareOptions()  # reads STS results under their own metric and aggregation
 _SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
 
 
@@ -51,21 +44,11 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a comparison.
+    """One line of a comparison; its mappings are by measure.
 
-    Attributes:
-        source: path or table id.
-        scores: measure -> score as a fraction; other numbers are unchanged.
-        settings: how the scores were measured: metric, aggregation, split, pooler, protocol, ...
-        config: resolved settings of a run by dotted key; empty for others.
-        intervals: measure -> low and high end of its confidence interval, where the result has one.
-        deviations: measure -> sample deviation over members, for a mean.
-        members: labels behind a mean.
-        pair_scores: the file with the score of each STS pair, where it was saved.
-        predictions: the file with the predicted class of each transfer example, where it was saved.
-        data: measure -> the data that it was scored on, if there are published scores for it.
-        cost: hardware and cost of a run; empty for others.
-        remarks: warnings about this entry.
+    ``scores`` are fractions, other numbers are unchanged. ``settings`` say how they were measured, and ``data`` on
+    what, where there are published scores; ``config`` are the settings of a run by dotted key. ``members`` are the
+    labels behind a mean, ``deviations`` those over them. ``pair_scores`` and ``predictions`` are files of examples.
     """
 
     label: str
@@ -83,17 +66,6 @@ class Entry:
     data: Mapping[str, str] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class StsView:
-    """The aggregation and the metric under which STS results are read; None keeps those of the result."""
-
-    aggregation: Aggregation | None = None
-    metric: Metric | None = None
-
-
-AS_ASKED = StsView()
 
 
 def from_published(system: PublishedSystem) -> Entry:
@@ -136,7 +108,7 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
     return join_parts(run, replace(result, scores=new))
 
 
-def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
+def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     """Return the entries of one argument: ``PATH`` or ``LABEL=PATH``.
 
     A folder without a record gives the runs in it (the seeds of one setting). Result files in a run folder are read
@@ -155,84 +127,100 @@ def load_entries(item: str, *, view: StsView = AS_ASKED) -> list[Entry]:
             read_json(path, hint=HOW_TO_WRITE), label=label or folder.stem, source=path, view=view
         )
     name = folder.resolve().name
-    if is_run(folder):
+    if runs.is_run(folder):
         return _read_run(folder, label or name, view)
-    runs = sorted(record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{RUN_FILE}"))
-    if not runs:
+    folders = sorted(
+        record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{runs.RUN_FILE}")
+    )
+    if not folders:
         raise DataError(
-            f"{folder} holds no {RUN_FILE}, nor does a folder in it",
+            f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it",
             hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
         )
     entries = []
-    for run in runs:
+    for run in folders:
         entry, *variants = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
-        is_seed = run.name.startswith(SEED_PREFIX)
+        is_seed = run.name.startswith(runs.SEED_PREFIX)
         entries += [_with_results(entry, run.parent, view) if is_seed else entry, *variants]
     return entries
 
 
-def _read_run(folder: Path, label: str, view: StsView) -> list[Entry]:
-    """Return a run with the results in its folder, and those of other settings as entries of their own."""
-    run = _with_results(_from_record(read_run_record(folder), folder, label), folder, view)
+def _results_in(
+    folder: Path, label: str, view: CompareOptions
+) -> Iterator[tuple[Path, Mapping[str, Any], Entry]]:
+    """Yield the entries in the result files of a folder, each with its file and its content."""
+    for path in sorted(folder.glob("*.json")):
+        if is_result(content := read_json(path)):
+            for entry in read_results(content, label=label, source=str(path), view=view):
+                yield path, content, entry
+
+
+def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
+    """Return a run with the results in its folder, and those of other settings as entries of their own.
+
+    Results that ``eval`` saved are joined with it, most scores first; those of an earlier model have a remark.
+    """
+    record = runs.read_run_record(folder)
+    run = _with_results(_from_record(record, folder, label), folder, view)
+    kept: list[tuple[Path, Entry]] = []
+    for path, content, entry in _results_in(folder / runs.RESULTS, label, view):
+        is_own = content.get("postprocess") is None and content.get("pooler") == record.pooler
+        if is_own and record.model_digest not in (None, content.get("model_digest")):
+            outdated = f"{path} is of an earlier model of the run; evaluate it again"
+            entry = replace(entry, remarks=(outdated,))
+        kept.append((path, entry))
     variants = []
-    for path, result in _kept_results(folder, label, view):
-        whole = add_missing(run, result)
+    for path, entry in sorted(kept, key=lambda item: -len(item[1].scores)):
+        whole = add_missing(run, entry)
         if whole is None:
-            variants.append(replace(result, label=f"{label} [{path.stem}]"))
+            variants.append(replace(entry, label=f"{label} [{path.stem}]"))
         else:
             run = replace(whole, source=str(folder))
     return [run, *variants]
 
 
-def _kept_results(folder: Path, label: str, view: StsView) -> Iterator[tuple[Path, Entry]]:
-    """Yield the results that ``eval`` saved in a run, most scores first, with a remark on those of an earlier model."""
-    record = read_run_record(folder)
-    found: list[tuple[Path, Entry]] = []
-    for path in sorted((folder / RESULTS).glob("*.json")):
-        if not is_result(content := read_json(path)):
-            continue
-        is_own = content.get("postprocess") is None and content.get("pooler") == record.pooler
-        is_outdated = is_own and record.model_digest not in (None, content.get("model_digest"))
-        outdated = f"{path} is of an earlier model of the run; evaluate it again"
-        for result in read_results(content, label=label, source=str(path), view=view):
-            found.append((path, replace(result, remarks=(outdated,)) if is_outdated else result))
-    yield from sorted(found, key=lambda item: -len(item[1].scores))
-
-
-def _with_results(run: Entry, folder: Path, view: StsView) -> Entry:
+def _with_results(run: Entry, folder: Path, view: CompareOptions) -> Entry:
     """Return a run joined with the results in a folder that are its own, or those of its seed."""
-    joined: Entry | None = run
-    for path in sorted(folder.glob("*.json")):
-        if not is_result(content := read_json(path)):
+    joined = run
+    for path, _, found in _results_in(folder, run.label, view):
+        if found.seed not in (None, run.seed):
             continue
-        for found in read_results(content, label=run.label, source=str(path), view=view):
-            if joined is not None and found.seed in (None, run.seed):
-                joined = add_missing(joined, found)
-        if joined is None:
+        whole = add_missing(joined, found)
+        if whole is None:
             raise DataError(
                 f"{path} and another result in {folder} hold the same scores",
                 hint="keep one of them in the run folder, and name the other as an argument of its own",
             )
-    return replace(joined or run, source=run.source)
+        joined = whole
+    return replace(joined, source=run.source)
 
 
-def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
+def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
     facts = {"data": record.data, "processes": record.n_processes, "versions": record.versions}
     settings = {} if record.pooler is None else {"pooler": record.pooler}
     scores: dict[str, float] = {}
     remarks = []
-    if record.status not in DONE:
+    if record.status not in runs.DONE:
         remarks.append(f"{label} is {record.status}, step {record.step} of {record.total_steps}")
     if record.best_score is not None:
         if record.chosen_on_test:
             remarks.append(f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}")
         # The dev evaluation at the step whose model was kept; it is empty where it was not logged.
         metrics, step = folder / "metrics.jsonl", record.best_step
-        lines = read_metrics(metrics) if metrics.is_file() else []
+        lines = runs.read_metrics(metrics) if metrics.is_file() else []
         scored = (line for line in lines if line.step == step and line.dev_score is not None)
-        line = next(scored, Measured(0))
+        line = next(scored, runs.Measured(0))
         scores = _dev_scores(record, record.best_score, line)
-        settings |= _dev_settings(record, scores)
+        settings["chosen by"] = record.chosen_by
+        dev_suite = record.data.get("dev_suite")
+        if dev_suite == DevSuite.TRANSFER:
+            settings["transfer protocol"] = "fast, probe senteval"
+        elif dev_suite not in (DevSuite.RETRIEVAL, MLM_MEASURE):
+            settings["metric"] = str(record.config.get("dev_metric", "spearman"))
+        if dev_suite == DevSuite.STS:
+            settings["aggregation"] = Aggregation.ALL.value
+        if STSB_DEV in scores or "dev_suite" not in record.data:
+            settings["dev data"] = _dev_data(record.data)
         geometry = {"alignment": line.alignment, "uniformity": line.uniformity}
         scores |= {name: value for name, value in geometry.items() if value is not None}
     return Entry(
@@ -241,58 +229,29 @@ def _from_record(record: RunRecord, folder: Path, label: str) -> Entry:
         str(folder),
         scores,
         settings,
-        config=dict(_flatten({**record.config, **facts})),
+        config=dict(runs.flat({**record.config, **facts}, ".")),
         seed=record.seed,
-        cost=_cost(record),
+        cost={name: getattr(record, name) for name in _COSTS}
+        | {key: record.timings.get(key) for key in ("train_s", "hours", "sentences_per_second")},
         remarks=tuple(remarks),
     )
 
 
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dict[str, float]:
+    """Return the scores of the kept step; an average of dev and test sets together has no name and is left out.
 
-
-def _cost(record: RunRecord) -> dict[str, Any]:
-    names = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
-    timings = ("train_s", "hours", "sentences_per_second")
-    return {name: getattr(record, name) for name in names} | {key: record.timings.get(key) for key in timings}
-
-
-def _dev_scores(record: RunRecord, best: float, line: Measured) -> dict[str, float]:
-    """Return the scores of the kept step; an average of dev and test sets together has no name and is left out."""
+    The score on a dev file is that of STS-B, or has the name of the user's file.
+    """
     if "dev_suite" not in record.data:
-        return {_dev_measure(record.data): best}
+        file = Path(str(record.data.get("dev_file")))
+        is_stsb = file.name == Path(_STSB_DEV_FILE).name or _dev_data(record.data) == STSB_DEV_DATA
+        return {STSB_DEV if is_stsb else file.stem.removesuffix("-dev") + DEV_SUFFIX: best}
     tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
     if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
         return tasks
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
     suffixes = {DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]}
     return tasks | ({average + suffixes.pop(): best} if len(suffixes) == 1 else {})
-
-
-def _dev_settings(record: RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
-    settings = {"chosen by": record.chosen_by}
-    if record.data.get("dev_suite") == DevSuite.TRANSFER:
-        settings["transfer protocol"] = "fast, probe senteval"
-    elif record.data.get("dev_suite") not in (DevSuite.RETRIEVAL, MLM_MEASURE):
-        settings["metric"] = str(record.config.get("dev_metric", "spearman"))
-    if record.data.get("dev_suite") == DevSuite.STS:
-        settings["aggregation"] = Aggregation.ALL.value
-    if STSB_DEV in scores or "dev_suite" not in record.data:
-        settings["dev data"] = _dev_data(record.data)
-    return settings
-
-
-def _dev_measure(data: Mapping[str, Any]) -> str:
-    """Return the measure of the score on a dev file: that of STS-B, or one named after the user's file."""
-    name = Path(str(data.get("dev_file")))
-    if name.name == Path(_STSB_DEV_FILE).name or _dev_data(data) == STSB_DEV_DATA:
-        return STSB_DEV
-    return name.stem.removesuffix("-dev") + DEV_SUFFIX
 
 
 def _dev_data(data: Mapping[str, Any]) -> str:
@@ -308,19 +267,19 @@ def is_result(content: Any) -> bool:
     return isinstance(content, Mapping) and bool({"suite", "analysis"} & content.keys())
 
 
-def read_results(content: Any, *, label: str, source: str, view: StsView = AS_ASKED) -> list[Entry]:
+def read_results(content: Any, *, label: str, source: str, view: CompareOptions = _PLAIN) -> list[Entry]:
     """Return the content of a result file as entries: one, or one per seed, model or quantile of a sweep."""
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=HOW_TO_WRITE)
 
-    def take(key: str, kind: Any) -> Any:
-        return checked(content.get(key), kind, f"{source}: {key}", hint=HOW_TO_WRITE)
+    def take(key: str, kind: Any, within: Mapping[str, Any] = content) -> Any:
+        return checked(within.get(key), kind, f"{source}: {key}", hint=HOW_TO_WRITE)
 
     if "suite" in content and "runs" in content:
-        runs = take("runs", list[dict[str, Any]])
-        seeds = [checked(run.get("seed"), int | None, f"{source}: seed") for run in runs]
-        entries = (_read_suite(run, label, source, view) for run in runs)
-        return [replace(entry, seed=seed) for entry, seed in zip(entries, seeds, strict=True)]
+        return [
+            replace(_read_suite(run, label, source, view), seed=take("seed", int | None, run))
+            for run in take("runs", list[dict[str, Any]])
+        ]
     if content.get("suite") == "sweep":
         by_suite = {DevSuite.FILE: STSB_DEV, DevSuite.RETRIEVAL: RETRIEVAL_MEASURES[0] + DEV_SUFFIX}
         measure = by_suite.get(content.get("dev_suite"), AVERAGE + DEV_SUFFIX)
@@ -333,10 +292,7 @@ def read_results(content: Any, *, label: str, source: str, view: StsView = AS_AS
         found = []
         for row in rows:
             system = label if len(rows) == 1 else f"{label}: {row.get('group') or row.get('model')}"
-            scores = {
-                name: checked(row.get(name), float, f"{source}: {name}", hint=HOW_TO_WRITE)
-                for name in ("alignment", "uniformity")
-            }
+            scores = {name: take(name, float, row) for name in ("alignment", "uniformity")}
             settings = _settings({"geometry data": content.get("data")} | row)
             found.append(Entry(system, EntryKind.RESULT, source, scores, settings))
         return found
@@ -348,7 +304,7 @@ def read_results(content: Any, *, label: str, source: str, view: StsView = AS_AS
     return [_read_suite(content, label, source, view)]
 
 
-def _read_suite(content: Mapping[str, Any], label: str, source: str, view: StsView) -> Entry:
+def _read_suite(content: Mapping[str, Any], label: str, source: str, view: CompareOptions) -> Entry:
     result = SuiteResult.from_json(content, source)
     if result.suite == "sts":
         try:

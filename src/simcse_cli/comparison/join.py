@@ -59,7 +59,6 @@ class ToleranceCheck:
         return {"tolerance": self.tolerance, "n_checked": self.n_checked, "outside": self.outside}
 
     def verdict(self) -> str:
-        """Return the message of a passed check."""
         points = f"{100 * self.tolerance:g} points"
         if not self.outside:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
@@ -94,7 +93,6 @@ class Comparison:
     unlike_data: tuple[str, ...] = ()
 
     def differences(self, entry: Entry) -> dict[str, float]:
-        """Return score minus reference for the measures that both have."""
         if self.reference is None:
             return {}
         expected = self.reference.scores
@@ -107,7 +105,6 @@ class Comparison:
         return [entry for entry in without_members(own) if entry is not self.reference]
 
     def check(self, tolerance: float) -> ToleranceCheck:
-        """Check the scores against the reference; ``tolerance`` is a fraction."""
         if self.reference is None:
             raise ConfigError(
                 "--check needs one reference to hold the scores against",
@@ -120,12 +117,8 @@ class Comparison:
             if is_score(name)
         ]
         outside = [
-            {
-                "label": entry.label,
-                "measure": name,
-                "score": entry.scores[name],
-                "expected": entry.scores[name] - gap,
-            }
+            {"label": entry.label, "measure": name}
+            | {"score": entry.scores[name], "expected": entry.scores[name] - gap}
             for entry, name, gap in gaps
             if abs(gap) > tolerance + 1e-12
         ]
@@ -166,7 +159,11 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
     """
     groups: dict[Any, list[Entry]] = {}
     for entry in entries:
-        groups.setdefault(_group_key(entry), []).append(entry)
+        key: Any = entry.label
+        if entry.kind is EntryKind.RUN and entry.config:
+            kept = (name for name in entry.config if name.rpartition(".")[2] not in _REPLICATE_KEYS)
+            key = tuple((name, repr(entry.config[name])) for name in sorted(kept))
+        groups.setdefault(key, []).append(entry)
     lines: list[Entry] = []
     for members in groups.values():
         labels = [member.label for member in members]
@@ -182,13 +179,6 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
             name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or labels[0]
             lines.append(_mean(name, members))
     return lines
-
-
-def _group_key(entry: Entry) -> Any:
-    if entry.kind is not EntryKind.RUN or not entry.config:
-        return entry.label
-    kept = (item for item in entry.config.items() if item[0].rpartition(".")[2] not in _REPLICATE_KEYS)
-    return tuple(sorted((key, repr(value)) for key, value in kept))
 
 
 def _mean(name: str, members: Sequence[Entry]) -> Entry:
@@ -221,25 +211,26 @@ def join(
     measures: Sequence[str] = (),
     pareto_measures: Sequence[str] = (),
 ) -> Comparison:
-    """Return the entries as one comparison.
+    """Return the entries as one comparison, with differences to ``reference``, which is one of them.
 
-    Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages are
-    recomputed over the tasks that every entry with tasks has, and a warning names them; fewer than two shared
-    tasks have no average.
+    Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages are recomputed over
+    the tasks that every entry with tasks has, and a warning names them; fewer than two shared tasks have no average.
 
-    Args:
-        entries: in the order of the table; ``reference`` is one of them.
-        reference: what differences are taken to.
-        measures: columns; by default those of a published reference that another entry has, else all but
-            times, the single dev accuracies of the transfer tasks and the average of the dev sets.
-        pareto_measures: what the front is drawn over; by default the averages and geometry among the columns,
-            if they are two or more.
+    Without ``measures`` the columns are those of a published reference that another entry has, else all but times, the
+    single dev accuracies of the transfer tasks and the average of the dev sets. The front is drawn over
+    ``pareto_measures``, by default the averages and geometry among the columns, if they are two or more.
     """
     position = next((i for i, entry in enumerate(entries) if entry is reference), None)
     levelled, warnings = _level_averages(entries)
     warnings += [remark for entry in levelled for remark in entry.remarks]
     reference = None if position is None else levelled[position]
-    columns = tuple(measures) or tuple(in_order(_default_measures(levelled, reference)))
+    if reference is not None and reference.kind is EntryKind.PUBLISHED:
+        others = {name for entry in levelled if entry is not reference for name in entry.scores}
+        usual = others & reference.scores.keys()
+    else:
+        minor = {*(task + DEV_SUFFIX for task in (*TRANSFER_TASKS, AVERAGE)), *TIMES}
+        usual = {name for entry in levelled for name in entry.scores} - minor
+    columns = tuple(measures) or tuple(in_order(usual))
     _require_common(levelled, reference, columns)
     judged = [entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference]
     unlike_data = data_mismatches(levelled, columns)
@@ -256,13 +247,11 @@ def join(
 
 
 def without_members(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries without the members of means."""
     members = {name for entry in entries for name in entry.members}
     return [entry for entry in entries if entry.label not in members]
 
 
 def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
-    """Return a remark on each setting that differs between entries and can move one of these measures."""
     remarks = []
     single = [entry for entry in entries if entry.kind is not EntryKind.MEAN]
     for key in dict.fromkeys(key for entry in entries for key in entry.settings if key != "model"):
@@ -338,10 +327,9 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
             continue
         over = [task for task in tasks if task in common]
         levelled = [_with_average(entry, average, over) for entry in levelled]
+        result = "is left out, as they share fewer than two"
         if len(over) > 1:
-            result = f"is over {', '.join(label(task) for task in over)}"
-        else:
-            result = "is left out, as they share fewer than two"
+            result = f"is over {', '.join(map(label, over))}"
         warnings.append(f"the entries hold different tasks: {label(average)} {result}")
     return levelled, warnings
 
@@ -378,11 +366,3 @@ def _require_common(entries: Sequence[Entry], reference: Entry | None, columns: 
 
 def _names(entry: Entry) -> str:
     return ", ".join(label(name) for name in in_order(set(entry.scores))) or "no scores"
-
-
-def _default_measures(entries: Sequence[Entry], reference: Entry | None) -> set[str]:
-    if reference is not None and reference.kind is EntryKind.PUBLISHED:
-        others = {name for entry in entries if entry is not reference for name in entry.scores}
-        return others & reference.scores.keys()
-    minor = {task + DEV_SUFFIX for task in (*TRANSFER_TASKS, AVERAGE)}
-    return {name for entry in entries for name in entry.scores} - minor - set(TIMES)

@@ -18,7 +18,7 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.schema import checked, parse_yaml
 from simcse_cli.files.streams import read_text, resource
 from simcse_cli.results.columns import MTEB_PREFIX, columns, is_score
-from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.report import Column, ColumnKind, Outcome, Report
 
 _FOLDER = files("simcse_cli") / "resources" / "published"
 _PREFIXES = ("simcse", "v1", "repro", "nc", "repo")
@@ -235,7 +235,6 @@ def _plain(text: str) -> str:
 
 
 def published_tables(show: str | None) -> Outcome:
-    """Return the list of the published tables, or one of them as printed."""
     if show is not None:
         return _show_table(load_table(show))
     shown = columns(
@@ -251,11 +250,15 @@ def published_tables(show: str | None) -> Outcome:
 
 
 def _show_table(table: PublishedTable) -> Outcome:
-    """Return a table as printed, with corrections, exceptions and notes under it."""
     settings = dict.fromkeys(key for row in table.rows for key in row.settings)
+    measures = table.measures if table.systems != "columns" else ()
+    kinds: list[ColumnKind] = [
+        "score" if table.unit == "points" and (measure is None or is_score(measure)) else "number"
+        for measure in measures or (None,) * len(table.columns)
+    ]
     shown = [
         *columns("row", *["group"] * any(row.group for row in table.rows)),
-        *(Column(f"={name}", name, _cell_kind(table, i)) for i, name in enumerate(table.columns)),
+        *(Column(f"={name}", name, kind) for name, kind in zip(table.columns, kinds, strict=True)),
         *(Column(f":{key}", key) for key in settings),
         *columns(*["origin"] * any(row.origin for row in table.rows)),
     ]
@@ -267,13 +270,6 @@ def _show_table(table: PublishedTable) -> Outcome:
     ]
     title = f"{table.id}: {table.title} ({table.source.short}, {table.label})"
     return Outcome([Report(title, shown, rows, _notes(table))], _table_json(table))
-
-
-def _cell_kind(table: PublishedTable, index: int) -> Any:
-    if table.unit != "points":
-        return "number"
-    measure = table.measures[index] if table.systems != "columns" and table.measures else None
-    return "score" if measure is None or is_score(measure) else "number"
 
 
 def _notes(table: PublishedTable) -> list[str]:

@@ -51,7 +51,6 @@ class TaskTest:
 
 
 def run_tests(comparison: Comparison, options: CompareOptions, progress: Progress) -> list[TaskTest]:
-    """Return the tests of every entry with saved scores against the first, STS before transfer."""
     pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
     sts = _run_suite("sts", pairs, examples.read_pair_scores, _test_sts, options, progress)
     transfer = _run_suite(
@@ -89,7 +88,6 @@ def _run_suite(
 def _test_sts(
     candidate: examples.PairScores, baseline: examples.PairScores, entry: Entry, options: CompareOptions
 ) -> TaskTests:
-    """Return the test of each task that both hold, and of their mean where there are several."""
     samples = {
         task: [
             bootstrap.PairedSample(pairs.gold, candidate[task][subset].cosine, pairs.cosine)

@@ -65,14 +65,9 @@ def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) 
     one, so memory beside the vectors is ``O(block_rows^2)``; the sum is kept relative to the largest term, so
     a large ``t`` does not underflow. Equal rows in the data count as pairs at distance 0.
 
-    Args:
-        vectors: ``(N, D)``, any norm, N at least 2.
-        t: above 0; 2 in every table and figure of the papers.
-        block_rows: edge of a tile.
-
-    Returns:
-        A value in ``[-4t, 0]``: 0 when all rows point the same way, -8 for two antipodal rows at t = 2,
-        ``-2t`` for orthogonal rows.
+    ``vectors`` are ``(N, D)``, any norm, N at least 2; ``t`` is above 0, and 2 in every table and figure of the papers.
+    The value is in ``[-4t, 0]``: 0 when all rows point the same way, -8 for two antipodal rows at t = 2, ``-2t`` for
+    orthogonal rows.
     """
     n_rows = len(vectors)
     if vectors.ndim != 2 or n_rows < 2:

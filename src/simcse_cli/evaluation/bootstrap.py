@@ -4,8 +4,9 @@ Source: Efron and Tibshirani 1993, chapters 13 and 16; McNemar 1947; Holm 1979; 
 Evaluation examples are resampled: the results account for the choice of examples, not for that of training seeds.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from simcse_cli.evaluation.correlation import Floats, strata
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
+Centred = Callable[[Floats], Floats]
+"""Maps counts ``(n, R)`` to the centred values of a variable in each resample, ``(n, R)``."""
 N_RESAMPLES = 1000
 LEVEL = 0.95
 _BLOCK_CELLS = 400_000  # 3 MB as float64: a block stays in the processor's cache
@@ -44,29 +47,27 @@ def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Itera
 class ResampledCorrelation:
     """Correlations of the scores of several models with one gold vector, under any counts.
 
-    Args:
-        scores: one vector ``(n,)`` per model, any scale.
-        gold: ``(n,)``, n at least 2.
-        metric: Spearman ranks are taken inside each resample, ties at their mean rank.
+    All are vectors ``(n,)`` of any scale, n at least 2. Spearman ranks are taken inside each resample, ties at their
+    mean.
     """
 
     def __init__(self, *scores: Floats, gold: Floats, metric: Metric = Metric.SPEARMAN) -> None:
         if gold.size < 2 or any(vector.shape != gold.shape for vector in scores):
             shapes = ", ".join(str(vector.shape) for vector in (*scores, gold))
             raise ValueError(f"need vectors of one length, at least 2, got shapes {shapes}")
-        variable = _Ranks if metric is Metric.SPEARMAN else _Values
+        variable = _ranks if metric is Metric.SPEARMAN else _values
         self._scores = [variable(vector) for vector in scores]
         self._gold = variable(gold)
         self._n = gold.size
 
     def __call__(self, counts: Floats) -> Floats:
         """Return ``(models, R)`` correlations for counts ``(n, R)``; 0 where a side is constant."""
-        gold = self._gold.centred(counts)
+        gold = self._gold(counts)
         weighted_gold = counts * gold
         gold_variance = (weighted_gold * gold).sum(axis=0)
         correlations = np.zeros((len(self._scores), counts.shape[1]))
         for row, variable in zip(correlations, self._scores, strict=True):
-            scores = variable.centred(counts)
+            scores = variable(counts)
             scale = np.sqrt((counts * scores * scores).sum(axis=0) * gold_variance)
             np.divide((weighted_gold * scores).sum(axis=0), scale, out=row, where=scale > 0)
         return correlations
@@ -79,32 +80,28 @@ class ResampledCorrelation:
         return np.hstack([self(counts) for counts in resample_counts(self._n, n_resamples, rng)])
 
 
-class _Values:
+def _values(values: Floats) -> Centred:
     """Values centred at the mean of each resample."""
+    column: Floats = values.astype(np.float64)[:, None]
 
-    def __init__(self, values: Floats) -> None:
-        self._values: Floats = values.astype(np.float64)[:, None]
+    def centred(counts: Floats) -> Floats:
+        return np.asarray(column - (counts * column).sum(axis=0) / counts.sum(axis=0))
 
-    def centred(self, counts: Floats) -> Floats:
-        means = (counts * self._values).sum(axis=0) / counts.sum(axis=0)
-        centred: Floats = self._values - means
-        return centred
+    return centred
 
 
-class _Ranks:
+def _ranks(values: Floats) -> Centred:
     """Mean ranks within each resample, centred at their mean ``(n + 1) / 2``."""
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    order, starts = np.argsort(group, kind="stable"), np.cumsum(sizes) - sizes
 
-    def __init__(self, values: Floats) -> None:
-        _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-        self._group: NDArray[np.int64] = group
-        self._order = np.argsort(group, kind="stable")
-        self._starts = np.cumsum(sizes) - sizes
-
-    def centred(self, counts: Floats) -> Floats:
-        drawn = np.add.reduceat(counts[self._order], self._starts, axis=0)  # (groups of equal values, R)
+    def centred(counts: Floats) -> Floats:
+        drawn = np.add.reduceat(counts[order], starts, axis=0)  # (groups of equal values, R)
         drawn_up_to = np.cumsum(drawn, axis=0)
         centred_ranks = drawn_up_to - (drawn + drawn_up_to[-1]) / 2
-        return np.take(centred_ranks, self._group, axis=0)
+        return np.take(centred_ranks, group, axis=0)
+
+    return centred
 
 
 # Intervals of one model's scores
@@ -163,8 +160,7 @@ def resample_accuracy(
 # Two models on the same examples
 
 
-@dataclass(frozen=True)
-class PairedSample:
+class PairedSample(NamedTuple):
     """The same pairs scored by two models: three vectors ``(n,)``."""
 
     gold: Floats
@@ -227,9 +223,9 @@ def paired_bootstrap(
 
     def differences(task: str, subsets: Sequence[PairedSample]) -> _Differences:
         rng = task_generator(task, seed)
-        parts, weights = strata(aggregation, [(each.candidate, each.baseline, each.gold) for each in subsets])
+        parts, weights = strata(aggregation, subsets)
         rows = []
-        for candidate, baseline, gold in parts:
+        for gold, candidate, baseline in parts:
             correlation = ResampledCorrelation(candidate, baseline, gold=gold, metric=metric)
             both = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
             rows.append(both[0] - both[1])
@@ -274,11 +270,8 @@ def _tests(tasks: Mapping[str, _Differences]) -> tuple[dict[str, PairedTest], Pa
 
 
 def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Discordance:
-    return Discordance(
-        int(np.count_nonzero(candidate & ~baseline)),
-        int(np.count_nonzero(baseline & ~candidate)),
-        int(candidate.size),
-    )
+    n_candidate, n_baseline = int((candidate & ~baseline).sum()), int((baseline & ~candidate).sum())
+    return Discordance(n_candidate, n_baseline, candidate.size)
 
 
 def mcnemar_exact(found: Discordance) -> float:

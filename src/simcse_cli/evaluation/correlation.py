@@ -57,12 +57,9 @@ def strata(
 ) -> tuple[list[tuple[Floats, ...]], NDArray[np.float64]]:
     """Return the parts of an STS task that are correlated on their own, and the weight of each in its score.
 
-    Scores, bootstrap intervals and paired tests all follow from these.
-
-    Args:
-        aggregation: ``all`` makes one part of all pairs; ``mean`` and ``wmean`` make each subset one, with
-            weight 1 or its number of pairs.
-        subsets: vectors ``(n,)`` over the same pairs, for example predicted and gold values; at least one subset.
+    Scores, bootstrap intervals and paired tests all follow from these. ``all`` makes one part of all pairs; ``mean``
+    and ``wmean`` make each subset one, with weight 1 or its number of pairs. ``subsets`` are vectors ``(n,)`` over the
+    same pairs, for example predicted and gold values; at least one subset.
     """
     if aggregation is Aggregation.ALL:
         return [tuple(np.concatenate(side) for side in zip(*subsets, strict=True))], np.ones(1)

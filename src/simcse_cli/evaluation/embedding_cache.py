@@ -45,7 +45,6 @@ def memoize(encode: Encode) -> Encode:
 
 
 def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Path | None:
-    """Return the folder for vectors and finished tasks, or None if nothing is to be kept."""
     folder = (cache_dir or default_cache_dir()) if is_on else None
     if folder is not None:
         progress.detail(f"vectors and finished tasks are kept below {folder}")
@@ -76,12 +75,7 @@ class EvaluationCache:
     """
 
     def __init__(
-        self,
-        folder: Path | None,
-        encoder_key: str,
-        *,
-        keep_vectors: bool = True,
-        progress: Progress = SILENT,
+        self, folder: Path | None, encoder_key: str, *, keep_vectors: bool = True, progress: Progress = SILENT
     ) -> None:
         self._folder = None if folder is None else folder / digest_of(encoder_key)
         self._keep_vectors = keep_vectors

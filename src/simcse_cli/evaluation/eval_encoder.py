@@ -28,17 +28,12 @@ from simcse_cli.settings.choices import LongTexts, Precision
 
 @dataclass(frozen=True)
 class EvalEncoder:
-    """An encoder ready for evaluation.
+    """An encoder ready for evaluation, under the name of its row in tables.
 
-    Attributes:
-        name: the name of its row in tables.
-        pooler: that of a transformer; a dash for anything else.
-        digest: digest of everything that determines the vectors, except the precision.
-        encode: maps sentences to vectors; takes a ``prompt`` for them where there are ``prompts``.
-        postprocess: description of the post-processor, for result files.
-        variations: how vectors differ from those of the plain model (prompt, dimensions, long texts).
-        prompts: those of the model, by name, for tasks that choose one; empty where the user chose.
-        commit: the commit of an unchanged Hub model in fp32; None for anything else.
+    ``digest`` covers everything that determines the vectors, except the precision. ``encode`` maps sentences to vectors
+    and takes a ``prompt`` for them where there are ``prompts``: those of the model by name, empty where the user chose.
+    ``variations`` say how vectors differ from those of the plain model (prompt, dimensions, long texts); ``commit`` is
+    that of an unchanged Hub model in fp32.
     """
 
     name: str
@@ -68,7 +63,6 @@ class EvalEncoder:
         }
 
     def then(self, fitted: FittedPostProcessor, label: str) -> "EvalEncoder":
-        """Return the encoder followed by a post-processor that was fitted on its vectors."""
         check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
 
         def encode(sentences: Sequence[str], **how: Any) -> NDArray[np.float32]:
@@ -108,7 +102,6 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
 
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
-    """Return the encoder that the options name, without post-processing."""
     fixed: PrecomputedVectors | BiLstmMax | WordAverage
     if options.embeddings is not None and options.sentences is not None:
         fixed = PrecomputedVectors(options.embeddings, options.sentences)

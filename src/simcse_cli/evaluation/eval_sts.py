@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import cast, get_args
 
-from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
 from simcse_cli.data.senteval import Split
 from simcse_cli.errors import UsageError, kept_on_interrupt
 from simcse_cli.evaluation import fit_postprocess, sts
-from simcse_cli.evaluation.bootstrap import with_intervals
+from simcse_cli.evaluation.bootstrap import resample_sts, with_intervals
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, cache_folder
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions, StsOptions
 from simcse_cli.evaluation.several import evaluate_checkpoints
-from simcse_cli.files.output import require_writable
+from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns, label
 from simcse_cli.results.examples import write_pair_scores
@@ -41,68 +40,57 @@ def eval_sts(
     for path in (options.save_scores, options.write_sentences):
         if path is not None:
             require_writable(path, force=force)
-    setting = sts.resolve_setting(
-        options.protocol, metric=options.metric, aggregation=options.aggregation, regressor=options.regressor
-    )
+    setting = sts.resolve_setting(options)
     if setting.regressor and split != "test":
         raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
-    named, pair_tasks = sts.choose_sts_tasks(options.tasks, options.pair_file or (), options.columns, split)
-    if pair_tasks and (split != "test" or setting.regressor):
+    if options.pair_file and (split != "test" or setting.regressor):
         flag = "--split" if split != "test" else "--regressor"
         raise UsageError("has a test set only, without a training set", option=f"--pair-file with {flag}")
-    data_dir = data_dir_or_demo(options.data_dir, progress) if named else options.data_dir
-    if named and options.tasks is None and data_dir is not None and is_demo_corpus(data_dir):
-        named = ("STSBenchmark",)
-    tasks = (*named, *pair_tasks)
-    score = partial(
-        sts.evaluate_sts,
-        data_dir=data_dir,
-        tasks=tasks,
-        metric=setting.metric,
-        aggregation=setting.aggregation,
-        regressor=setting.regressor,
-        split=split,
-        pair_tasks=pair_tasks,
-        progress=progress,
-    )
+    suite = sts.StsSuite.of_options(options, split, progress)
     recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
 
     # Score each checkpoint of a run, or only write the sentences.
     if options.checkpoints:
-        key = sts.sts_key(data_dir, tasks, split, setting, pair_tasks)
+        key = suite.key(setting)
         folder = cache_folder(options.cache_dir, options.cache, progress)
         message = "finished checkpoints are kept; the same command continues" if folder else "nothing is kept"
-        score_once = kept_on_interrupt(lambda: message)(score)
 
+        @kept_on_interrupt(lambda: message)
         def kept_score(opened: EvalEncoder) -> SuiteResult:
             cache = EvaluationCache(folder, opened.cache_key, progress=progress)
             kept = cache.load_result("sts", key)
             if kept is None:
-                kept = score_once(opened.encode).to_json()
+                kept = sts.evaluate_sts(opened.encode, suite, setting, progress=progress).to_json()
                 cache.save_result("sts", key, kept)
             return SuiteResult.from_json(kept, str(folder)).with_settings(**opened.facts(), **recorded)
 
         return evaluate_checkpoints(encoder, kept_score, sts_checkpoints, progress)
-    if (target := options.write_sentences) is not None:
-        sts.write_sts_sentences(target, data_dir, tasks, split, progress, pair_tasks, force=force)
+    if options.write_sentences is not None:
+        found, _ = suite.read(progress)
+        distinct = dict.fromkeys(sentence for task in found.values() for sentence in task.sentences)
+        with output_text(options.write_sentences, force=force) as stream:
+            stream.writelines(f"{sentence}\n" for sentence in distinct)
+        progress.info(f"wrote {options.write_sentences}: {len(distinct):,} sentences")
         return None
 
     # Score one encoder, with its post-processing fitted once or for each task.
     plan = fit_postprocess.plan_postprocess(encoder, force=force)
     opened = open_encoder(encoder, progress)
     if plan is not None and plan.is_per_task:
-        for_task = fit_postprocess.per_task_postprocess(opened, plan, data_dir, progress, pair_tasks)
-        score_each = partial(sts.evaluate_per_task, tasks=tasks, progress=progress)
-        result = score_each(lambda task: score(for_task(task), tasks=(task,)))
+        for_task = fit_postprocess.per_task_postprocess(opened, plan, suite, progress)
+        result = sts.evaluate_per_task(for_task, suite, setting, progress=progress)
         opened = fit_postprocess.per_task_name(opened, plan)
     else:
-        opened = fit_postprocess.with_postprocess(opened, plan, data_dir, progress, force=force)
-        result = score(opened.encode)
+        opened = fit_postprocess.with_postprocess(opened, plan, suite.data_dir, progress, force=force)
+        result = sts.evaluate_sts(opened.encode, suite, setting, progress=progress)
     result = result.with_settings(**opened.facts(), **recorded)
 
     # Add intervals, save the result, and make its tables.
     if options.ci:
-        result = with_intervals(result, sts.resample_sts_suite(result))
+        resample = partial(resample_sts, metric=setting.metric, aggregation=setting.aggregation)
+        scored = {name: sts.cosine_and_gold(subsets) for name, subsets in result.examples.items()}
+        resampled = {name: resample(name, pairs) for name, pairs in scored.items()}
+        result = with_intervals(result, resampled)
     payload = result.to_json()
     if options.save_scores is not None:
         write_pair_scores(options.save_scores, dict(result.examples), force=force)
@@ -121,25 +109,23 @@ def eval_sts(
 
 
 def sts_report(result: SuiteResult) -> Report:
-    """Return the one-row table of the papers: seven tasks and their average, with intervals below it."""
     own = result.settings
     return Report(
         f"STS, {result.split} sets: {own['metric']} x100, aggregation {own['aggregation']}, pooler {own['pooler']}",
         [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
-        [{"model": own["model"], **result.scores, AVERAGE: result.average}, *result.interval_rows()],
+        [{"model": own["model"], **result.row}, *result.interval_rows()],
         result.notes(),
     )
 
 
 def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
     first, own = results[0], results[0].settings
-    notes = [f"{task} missing: {reason}" for task, reason in first.missing.items()]
-    notes.append("best: highest average")
+    notes = [*first.missing_notes(), "best: highest average"]
     if first.split == "test":
         notes.append("these are test sets: look, but choose a checkpoint by --split dev")
     return Report(
         f"STS along {run}, {first.split} sets: {own['metric']} x100, aggregation {own['aggregation']}",
         columns(*first.tasks, AVERAGE, kind="score"),
-        [{**result.scores, AVERAGE: result.average} for result in results],
+        [result.row for result in results],
         notes,
     )

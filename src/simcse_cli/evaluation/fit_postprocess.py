@@ -5,7 +5,7 @@ and test with MNLI train; ``target`` is all pairs of the evaluated task: every s
 dev and test of STS-B and SICK-R.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.data.columns import find_column
-from simcse_cli.data.senteval import StsTask, has_split, read_sts_task, resolve_senteval_dir
+from simcse_cli.data.senteval import has_split, resolve_senteval_dir
 from simcse_cli.data.table import Table, take_out_hint
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions
+from simcse_cli.evaluation.sts import StsSuite
 from simcse_cli.files.output import require_writable
 from simcse_cli.files.streams import iter_lines, require_file
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
@@ -51,23 +52,15 @@ _NLI_FILES = {
 """The possible files of each part; ``{}`` is 1 and 2, one file a side, aligned line by line."""
 
 
-def target_examples(
-    data_dir: Path | str | None, task: str, pair_tasks: Mapping[str, StsTask] | None = None
-) -> list[Example]:
-    own = pair_tasks or {}
-    if data_dir is None or task in own:
-        chosen = own[task]
-    else:
-        chosen = read_sts_task(data_dir, task, split="all" if has_split(task, "all") else "test")
+def target_examples(suite: StsSuite, task: str) -> list[Example]:
+    chosen = suite.read_task(task, "all" if has_split(task, "all") else "test")
     return [pair for subset in chosen.subsets.values() for pair in subset.pairs]
 
 
 def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     """Return the pairs of the NLI files below a folder; warns about the corpora that are not there.
 
-    Looked for are ``SNLI/s1.train`` with ``s2.train`` and so on in the SentEval folder, and the JSON Lines
-    files of the two corpora (``snli_1.0_train.jsonl``, ``multinli_1.0_train.jsonl``) in ``data_dir``, its
-    ``nli`` folder or the SentEval folder.
+    They are in the folder itself, in its ``nli`` folder or in the SentEval folder.
     """
     folders = [Path(data_dir), Path(data_dir) / "nli"]
     with suppress(DataError):
@@ -109,7 +102,6 @@ def sample_examples(examples: Sequence[Example], n_examples: int | None, seed: i
 
 
 def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]:
-    """Return the pairs of the first file found, or none."""
     for folder in folders:
         for pattern in patterns:
             left, right = folder / pattern.format(1), folder / pattern.format(2)
@@ -148,7 +140,6 @@ class PostprocessPlan:
 
 
 def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan | None:
-    """Return the plan of post-processing, or None; everything is checked before anything slow starts."""
     if options.postprocess is None:
         return None
     name, _, number = options.postprocess.partition(":")
@@ -174,15 +165,21 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
                 f"{options.postprocess}: {number!r} is not a whole number", option="--postprocess"
             )
         settings[_NUMBER_SETS[Postprocess(name)]] = int(number)
-    chosen = (Postprocess(name), settings, options.fit, options.fit_sample, options.fit_seed)
-    label = f"{options.postprocess} ({Path(options.fit).name})"
-    return PostprocessPlan(label, None, *chosen, save_to=options.save_postprocess)
+    return PostprocessPlan(
+        f"{options.postprocess} ({Path(options.fit).name})",
+        name=Postprocess(name),
+        settings=settings,
+        source=options.fit,
+        sample=options.fit_sample,
+        seed=options.fit_seed,
+        save_to=options.save_postprocess,
+    )
 
 
 def with_postprocess(
     encoder: EvalEncoder,
     plan: PostprocessPlan | None,
-    data_dir: Path | None,
+    data_dir: Path | str | None,
     progress: Progress,
     *,
     target: Sequence[Example] | None = None,
@@ -194,15 +191,17 @@ def with_postprocess(
     """
     if plan is None:
         return encoder
-    if plan.is_per_task and target is None:
-        raise UsageError("target is for `simcse eval sts`; use --fit nli or --fit FILE here", option="--fit")
     if plan.saved is not None:
         return encoder.then(load(plan.saved), plan.label)
-    if plan.source == NLI and data_dir is None:
-        raise UsageError(f"nli needs --data-dir (or {DATA_VARIABLE})", option="--fit")
-    if target is not None and plan.is_per_task:
-        examples = list(target)
-    elif data_dir is not None and plan.source == NLI:
+    if plan.is_per_task:
+        if target is None:
+            raise UsageError(
+                "target is for `simcse eval sts`; use --fit nli or --fit FILE here", option="--fit"
+            )
+        examples = target
+    elif plan.source == NLI:
+        if data_dir is None:
+            raise UsageError(f"nli needs --data-dir (or {DATA_VARIABLE})", option="--fit")
         examples = nli_examples(data_dir, progress)
     else:
         examples = file_examples(plan.source)
@@ -216,17 +215,12 @@ def with_postprocess(
 def open_with_postprocess(
     options: EncoderOptions, data_dir: Path | None, progress: Progress, *, force: bool = False
 ) -> EvalEncoder:
-    """Open the encoder that the options name, followed by one post-processor for all tasks."""
     plan = plan_postprocess(options, force=force)
     return with_postprocess(open_encoder(options, progress), plan, data_dir, progress, force=force)
 
 
 def per_task_postprocess(
-    encoder: EvalEncoder,
-    plan: PostprocessPlan,
-    data_dir: Path | None,
-    progress: Progress,
-    pair_tasks: Mapping[str, StsTask],
+    encoder: EvalEncoder, plan: PostprocessPlan, suite: StsSuite, progress: Progress
 ) -> Callable[[str], Encode]:
     """Return a function from an STS task to an encode function fitted on its pairs.
 
@@ -240,7 +234,7 @@ def per_task_postprocess(
     shared = replace(encoder, encode=memoize(encoder.encode))
 
     def for_task(task: str) -> Encode:
-        fitted = fit_postprocessor(shared, plan, target_examples(data_dir, task, pair_tasks), progress)
+        fitted = fit_postprocessor(shared, plan, target_examples(suite, task), progress)
         return shared.then(fitted, plan.label).encode
 
     return for_task

@@ -125,7 +125,6 @@ def initial_weights(n_features: int, n_classes: int, *, seed: int) -> Tensor:
 
 
 def require_finite_weights(weights: Tensor, name: str) -> None:
-    """Raise TrainingError if the training of ``name`` diverged."""
     if not weights.isfinite().all():
         raise TrainingError(
             f"{name} diverged: its weights are not finite",

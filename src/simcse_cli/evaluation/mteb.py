@@ -35,16 +35,16 @@ from simcse_cli.results.report import Column, Outcome, Report, mean_and_deviatio
 from simcse_cli.results.result import SuiteResult, TaskResult
 
 DEFAULT_BENCHMARK = "MTEB(eng, v1)"
-CATEGORIES = (
-    "Classification",
-    "Clustering",
-    "PairClassification",
-    "Reranking",
-    "Retrieval",
-    "STS",
-    "Summarization",
-)
-"""The seven categories of the English benchmark, in the order of the papers' tables."""
+CATEGORIES = {
+    "Classification": "Class.",
+    "Clustering": "Clust.",
+    "PairClassification": "PairClass.",
+    "Reranking": "Rerank.",
+    "Retrieval": "Retr.",
+    "STS": "STS",
+    "Summarization": "Summ.",
+}
+"""The seven categories of the English benchmark in the order of the papers' tables, with their headings there."""
 LOCAL_REVISION = "local-"
 """The prefix of the revision of a dataset in a local folder; the digest of its contents follows."""
 _PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
@@ -83,25 +83,18 @@ def select_tasks(
 
 
 def run_mteb(
-    opened: EvalEncoder,
-    tasks: Sequence[Any],
-    *,
-    results_dir: Path,
-    data_dir: Path | None = None,
-    rerun: bool = False,
-    progress: Progress = SILENT,
+    opened: EvalEncoder, tasks: Sequence[Any], options: MtebOptions, progress: Progress = SILENT
 ) -> SuiteResult:
-    """Score an encoder on mteb tasks; finished tasks are read from ``results_dir``.
+    """Score an encoder on mteb tasks; finished tasks are read from the folder of results.
 
     A stored score is used only if it was measured on the same data: a local folder counts by its contents.
 
-    ``data_dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out
-    as on the Hub; SentEval files serve the seven STS tasks of the papers. Scores are fractions: STS12 to
-    STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060, 0.7559, 0.8539, 0.7899, 0.8203,
-    0.7758.
+    ``--data-dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out as on the
+    Hub; SentEval files serve the seven STS tasks of the papers. Scores are fractions: STS12 to STS16, STSBenchmark and
+    SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060, 0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
     """
     mteb = _import_mteb()
-    runner = _Runner(opened, results_dir, rerun=rerun)
+    runner = _Runner(opened, results_folder(options), rerun=options.rerun)
     outcomes: dict[str, TaskResult | None] = {}
     failures: dict[str, DataError] = {}
     with _quiet(), mteb_files.hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
@@ -109,7 +102,7 @@ def run_mteb(
             name = task.metadata.name
             bar.update(task=name)
             try:
-                used = task if data_dir is None else _with_local_data(task, data_dir)
+                used = task if options.data_dir is None else _with_local_data(task, options.data_dir)
                 outcomes[name] = runner.run(used, task.metadata.dataset["path"])
             except DataError as error:
                 outcomes[name] = None
@@ -127,17 +120,17 @@ def run_mteb(
     return SuiteResult("mteb", {"mteb_version": mteb.__version__}, outcomes, missing, figures)
 
 
+def results_folder(options: MtebOptions) -> Path:
+    return options.results_dir or default_cache_dir() / "mteb"
+
+
 def category_means(categories: Mapping[str, str], scores: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return the mean and the number of the scores in each category, in the papers' order, and over all."""
-
-    def place(category: str) -> tuple[int, str]:
-        return CATEGORIES.index(category) if category in CATEGORIES else len(CATEGORIES), category
-
+    present = set(categories.values())
     found: dict[str, Any] = {}
-    for category in sorted(set(categories.values()), key=place):
+    for category in (*filter(present.__contains__, CATEGORIES), *sorted(present.difference(CATEGORIES))):
         members = [scores[task] for task in scores if categories[task] == category]
         known = [score for score in members if score is not None]
-        mean, _ = mean_and_deviation(known)
+        mean = mean_and_deviation(known)[0]
         found[category] = {"n_tasks": len(members), "n_scored": len(known), "score": mean}
     n_scored = sum(score is not None for score in scores.values())
     return {"categories": found, "n_tasks": len(scores), "n_scored": n_scored}
@@ -154,11 +147,7 @@ class _Runner:
         self._rerun = rerun
 
     def run(self, task: Any, dataset: str) -> TaskResult:
-        """Return the stored or the new score of a task; ``dataset`` is the name of its data on the Hub.
-
-        Raises:
-            DataError: its data cannot be loaded or are not as the task needs them.
-        """
+        """Return the stored or the new score of a task; ``dataset`` is the name of its data on the Hub."""
         started = time.perf_counter()
         metadata = task.metadata  # a local one is forgotten when mteb unloads the data
         stored = self._stored(task)
@@ -172,7 +161,14 @@ class _Runner:
             "cached": stored is not None and not stored.get_missing_evaluations(task),
             "seconds": time.perf_counter() - started,
         }
-        return TaskResult(_main_score(task, outcome), extra=facts)
+        scores = [  # of the splits and subsets of the task
+            float(entry["main_score"])
+            for split in task.eval_splits
+            for entry in outcome.scores[split]
+            if entry["hf_subset"] in task.hf_subsets
+        ]
+        mean = mean_and_deviation(scores)[0]
+        return TaskResult(mean if mean is not None and math.isfinite(mean) else None, extra=facts)
 
     def _evaluate(self, task: Any, stored: Any) -> Any:
         """Return the result as it is stored, where mteb rounds to six decimals."""
@@ -189,7 +185,7 @@ class _Runner:
         is_local = revision.startswith(LOCAL_REVISION)
         with mteb_files.cache_of(revision) if is_local else nullcontext():
             try:
-                _load(task)
+                _load(task, repository)
                 self._mteb.evaluate(
                     self._encoder,
                     task,
@@ -292,8 +288,7 @@ def _with_local_data(task: Any, data_dir: Path) -> Any:
     return local
 
 
-def _load(task: Any) -> None:
-    repository = task.metadata.dataset["path"]
+def _load(task: Any, repository: str) -> None:
     try:
         task.load_data()
     except mteb_files.LOAD_ERRORS as error:
@@ -303,18 +298,6 @@ def _load(task: Any) -> None:
             hint=f"where there is a network: hf download {repository} --repo-type dataset --local-dir DIR/{name}; "
             "then give --data-dir DIR",
         ) from error
-
-
-def _main_score(task: Any, outcome: Any) -> float | None:
-    """Return the mean main score over the splits and subsets of the task."""
-    scores = [
-        float(entry["main_score"])
-        for split in task.eval_splits
-        for entry in outcome.scores[split]
-        if entry["hf_subset"] in task.hf_subsets
-    ]
-    mean, _ = mean_and_deviation(scores)
-    return mean if mean is not None and math.isfinite(mean) else None
 
 
 def _import_mteb() -> Any:
@@ -332,16 +315,6 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-_SHORT_CATEGORIES = {
-    "Classification": "Class.",
-    "Clustering": "Clust.",
-    "PairClassification": "PairClass.",
-    "Reranking": "Rerank.",
-    "Retrieval": "Retr.",
-    "Summarization": "Summ.",
-}
-
-
 def eval_mteb(
     encoder: EncoderOptions, options: MtebOptions, progress: Progress, *, force: bool = False
 ) -> Outcome:
@@ -350,19 +323,12 @@ def eval_mteb(
     tasks = select_tasks(
         benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category)
     )
-    folder = options.results_dir or default_cache_dir() / "mteb"
+    folder = results_folder(options)
     again = "the same command without --rerun" if options.rerun else "the same command"
 
     @kept_on_interrupt(lambda: f"finished tasks are kept in {folder}; {again} continues")
     def run(opened: EvalEncoder) -> SuiteResult:
-        result = run_mteb(
-            opened,
-            tasks,
-            results_dir=folder,
-            data_dir=options.data_dir,
-            rerun=options.rerun,
-            progress=progress,
-        )
+        result = run_mteb(opened, tasks, options, progress)
         return result.with_settings(**opened.facts(), benchmark=benchmark, results_dir=str(folder))
 
     if options.checkpoints:
@@ -377,7 +343,6 @@ def eval_mteb(
 
 
 def mteb_task_report(result: SuiteResult, categories: Mapping[str, str]) -> Report:
-    """Return one row per task; ``categories`` are those of all tasks, missing ones too."""
     rows = [
         {"task": name, "category": categories[name]} | ({"score": task.score, **task.extra} if task else {})
         for name, task in result.tasks.items()
@@ -388,7 +353,6 @@ def mteb_task_report(result: SuiteResult, categories: Mapping[str, str]) -> Repo
 
 
 def mteb_category_report(result: SuiteResult) -> Report:
-    """Return the row of the papers: the mean of each category and the mean over all datasets."""
     categories = result.figures["categories"]
     counts = ", ".join(f"{name} {each['n_scored']}/{each['n_tasks']}" for name, each in categories.items())
     n_scored = result.figures["n_scored"]
@@ -401,7 +365,6 @@ def mteb_category_report(result: SuiteResult) -> Report:
 
 
 def mteb_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
-    """Return one row per checkpoint: the means of categories and over all datasets."""
     first = results[0]
     n_scored, n_tasks = first.figures["n_scored"], first.figures["n_tasks"]
     return Report(
@@ -416,7 +379,7 @@ def mteb_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
 
 
 def _category_columns(result: SuiteResult) -> list[Column]:
-    return columns(*result.figures["categories"], AVERAGE, kind="score", **_SHORT_CATEGORIES)
+    return columns(*result.figures["categories"], AVERAGE, kind="score", **CATEGORIES)
 
 
 def _category_row(result: SuiteResult) -> dict[str, float | None]:

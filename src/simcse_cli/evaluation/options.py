@@ -1,14 +1,16 @@
 """The options of an evaluation; a light module, as ``--help`` imports it."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from simcse_cli.settings.choices import Aggregation, Metric, Probe, StsProtocol, TransferProtocol
 from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, LoadOptions, ModelOptions
 from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, settings_of
 
-_WORDS, _VECTORS = "Word vectors", "Vectors from elsewhere"
 POSTPROCESS_GROUP = "Post-processing"
+_postprocess = partial(setting, group=POSTPROCESS_GROUP)
+_words, _vectors = partial(setting, group="Word vectors"), partial(setting, group="Vectors from elsewhere")
 POSTPROCESS_HELP = (
     "whitening[:DIMENSIONS], flow[:EPOCHS], all-but-the-top[:DIRECTIONS] or sif[:DIRECTIONS], "
     "each with --fit; or a saved file."
@@ -25,73 +27,54 @@ _DATA_HELP = "SentEval folder (the one that holds `downstream/`)"
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The sentences that a new post-processor is fitted on."""
-
-    fit: str | None = setting(
+    fit: str | None = _postprocess(
         None,
         "Texts to fit on, without their labels: NLI pairs below --data-dir, the scored STS task, or "
         "the sentences or pairs of a file.",
-        group=POSTPROCESS_GROUP,
         metavar="nli|target|FILE",
         needs="postprocess",
     )
-    fit_sample: int | None = setting(
-        None,
-        "Fit on this many sentences or pairs, drawn at random.",
-        group=POSTPROCESS_GROUP,
-        min=2,
-        needs="postprocess",
+    fit_sample: int | None = _postprocess(
+        None, "Fit on this many sentences or pairs, drawn at random.", min=2, needs="postprocess"
     )
-    fit_seed: int = setting(
-        42, "Seed of the draw and of the flow.", group=POSTPROCESS_GROUP, needs="postprocess", **SEED_RANGE
-    )
+    fit_seed: int = _postprocess(42, "Seed of the draw and of the flow.", needs="postprocess", **SEED_RANGE)
 
 
 @dataclass(frozen=True)
 class EncoderOptions(ModelOptions, FitOptions):
-    vectors: Path | None = setting(
+    vectors: Path | None = _words(
         None,
         "GloVe, word2vec or fastText text file: average its vectors instead of --model.",
-        group=_WORDS,
         excludes=_OF_MODELS,
         because="which need no model",
     )
-    sif_counts: Path | None = setting(
+    sif_counts: Path | None = _words(
         None,
         "File of `word count` lines: weigh --vectors by SIF; see --postprocess sif.",
-        group=_WORDS,
         needs="vectors",
         excludes=("bilstm",),
     )
-    bilstm: Path | None = setting(
-        None, "InferSent checkpoint to run over --vectors.", group=_WORDS, needs="vectors"
-    )
-    embeddings: Path | None = setting(
+    bilstm: Path | None = _words(None, "InferSent checkpoint to run over --vectors.", needs="vectors")
+    embeddings: Path | None = _vectors(
         None,
         ".npy, .npz or .safetensors: row i is line i of --sentences.",
-        group=_VECTORS,
         needs="sentences",
         excludes=("vectors", *_OF_MODELS),
         because="which need no model",
     )
-    sentences: Path | None = setting(
-        None, "The sentences of --embeddings, one per line.", group=_VECTORS, needs="embeddings"
+    sentences: Path | None = _vectors(
+        None, "The sentences of --embeddings, one per line.", needs="embeddings"
     )
-    postprocess: str | None = setting(
-        None, POSTPROCESS_HELP, group=POSTPROCESS_GROUP, metavar="NAME[:N]|FILE"
-    )
-    save_postprocess: Path | None = setting(
+    postprocess: str | None = _postprocess(None, POSTPROCESS_HELP, metavar="NAME[:N]|FILE")
+    save_postprocess: Path | None = _postprocess(
         None,
         "Keep the fitted one (.safetensors) for `simcse encode --postprocess FILE`.",
-        group=POSTPROCESS_GROUP,
         needs="postprocess",
     )
 
 
 @dataclass(frozen=True)
 class SuiteOptions:
-    """Options that STS and transfer tasks share."""
-
     tasks: str | None = setting(
         None, "Comma-separated task names, for example STS12,STSBenchmark.", completes="tasks"
     )

@@ -1,4 +1,4 @@
-"""The classifier of the transfer protocol: softmax regression on frozen sentence vectors.
+"""The classifiers of transfer tasks: the protocol's softmax regression on frozen vectors, and scikit-learn's.
 
 Source: SentEval (Conneau and Kiela 2018), as run by Gao et al. 2021 (``docs/evaluation.md``, transfer).
 Every task is a set of *outer* splits into training and test rows: ten or five folds for MR, CR, SUBJ and
@@ -7,13 +7,16 @@ accuracy over *inner* folds of the training rows (SST2: on the given dev rows); 
 weight decay holds out 5% of the training rows for early stopping and is scored on the test rows.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.folds import FitRows, Fold, RowIndices, holdout_split, stratified_folds
 from simcse_cli.evaluation.linear import Fits, FitSettings, fit_linear, predict, with_constant
 from simcse_cli.progress import Progress
@@ -22,11 +25,15 @@ from simcse_cli.settings.choices import TransferProtocol
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
 HOLDOUT_SHARE = 0.05
 
+# Of the probe of scikit-learn.
+INVERSE_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+N_INNER_FOLDS = 5
+MAX_ITERATIONS = 1000
+_SKLEARN_SEED = 1111
+
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """A configuration of the protocol: number of folds (outer and inner) and how one model is trained."""
-
     n_folds: int
     fit: FitSettings
     penalties: tuple[float, ...] = PENALTIES
@@ -143,3 +150,73 @@ def choose_penalties(accuracies: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     choices: NDArray[np.int64] = np.argmax(np.round(100 * accuracies, 2), axis=1)
     return choices
+
+
+def run_sklearn_probe(
+    features: NDArray[np.floating],
+    labels: RowIndices,
+    outer: Sequence[Fold],
+    *,
+    dev_rows: RowIndices | None = None,
+    max_iterations: int = MAX_ITERATIONS,
+    progress: Progress,
+    description: str = "probe",
+) -> ProbeResult:
+    """Fit and score scikit-learn's LogisticRegressionCV on every outer split; arguments as in ``run_probe``.
+
+    A present-day probe for those who do not need the old protocol's numbers. Features are standardised on the training
+    rows; the strength of the L2 penalty is chosen by stratified five-fold accuracy and the model is fitted to
+    convergence, so there is no learning rate, no batch order and no early stopping to agree on.
+
+    ``dev_rows`` choose the penalty instead of inner folds; the last fit then uses them for training too. ``penalties``
+    are the inverse strengths C chosen for each outer split.
+    """
+    dev_scores, choices, predictions = [], [], []
+    with progress.task(description, total=len(outer)) as task:
+        for fold in outer:
+            pipeline = _fit(features, labels, fold.train, dev_rows, max_iterations)
+            classifier = pipeline[-1]
+            dev_scores.append(float(classifier.scores_.mean(axis=0).max()))
+            choices.append(float(classifier.C_))
+            predictions.append(np.asarray(pipeline.predict(features[fold.test]), dtype=np.int64))
+            task.advance()
+    return collect_result(labels, outer, predictions, dev_accuracies=dev_scores, penalties=choices)
+
+
+def _fit(
+    features: NDArray[np.floating],
+    labels: RowIndices,
+    train: RowIndices,
+    dev_rows: RowIndices | None,
+    max_iterations: int,
+) -> Any:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegressionCV
+    from sklearn.model_selection import PredefinedSplit, StratifiedKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if dev_rows is None:
+        inner: Any = StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=_SKLEARN_SEED)
+        rows = train
+    else:
+        inner = PredefinedSplit(np.repeat([-1, 0], [len(train), len(dev_rows)]))
+        rows = np.concatenate([train, dev_rows])
+    classifier = LogisticRegressionCV(
+        Cs=list(INVERSE_PENALTIES),
+        l1_ratios=(0.0,),
+        cv=inner,
+        scoring="accuracy",
+        max_iter=max_iterations,
+        use_legacy_attributes=False,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        try:
+            return make_pipeline(StandardScaler(), classifier).fit(features[rows], labels[rows])
+        except ConvergenceWarning as error:
+            raise TrainingError(
+                f"LogisticRegressionCV did not converge in {max_iterations} iterations",
+                hint="the vectors may be degenerate; look at them with `simcse analyze geometry`, "
+                "or use --probe senteval",
+            ) from error

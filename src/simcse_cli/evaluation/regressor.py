@@ -1,8 +1,7 @@
 """The similarity regressor that some papers train on STS-B and SICK-R before they correlate.
 
-Source: Tai et al. 2015, section 4.2 (score as a distribution over the integers 1 to 5), in the form
-SentEval gives it (Conneau and Kiela 2018): squared error instead of their divergence, early stopping on the
-dev Pearson correlation.
+Source: Tai et al. 2015, section 4.2 (score as a distribution over the integers 1 to 5), in the form SentEval gives it
+(Conneau and Kiela 2018): squared error instead of their divergence, early stopping on the dev Pearson correlation.
 """
 
 from dataclasses import dataclass

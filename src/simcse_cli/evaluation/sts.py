@@ -6,29 +6,22 @@ Spearman over the concatenated subsets of a year.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.data.columns import parse_columns
+from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
-from simcse_cli.data.senteval import (
-    Split,
-    StsTask,
-    has_split,
-    read_sts_task,
-    resolve_senteval_dir,
-    sts_files,
-)
+from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.evaluation.bootstrap import resample_sts
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
+from simcse_cli.evaluation.options import StsOptions
 from simcse_cli.evaluation.regressor import REGRESSED_TASKS, regress_task
-from simcse_cli.files.output import output_text
 from simcse_cli.files.streams import sha256_file
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.columns import parse_tasks
@@ -76,20 +69,11 @@ STS_SETTINGS: dict[StsProtocol, StsSetting] = {
 }
 
 
-def resolve_setting(
-    protocol: StsProtocol = StsProtocol.SIMCSE,
-    *,
-    metric: Metric | None = None,
-    aggregation: Aggregation | None = None,
-    regressor: bool | None = None,
-) -> StsSetting:
-    setting = STS_SETTINGS[protocol]
-    return replace(
-        setting,
-        metrics=setting.metrics if metric is None else (metric,),
-        aggregation=setting.aggregation if aggregation is None else aggregation,
-        regressor=setting.regressor if regressor is None else regressor,
-    )
+def resolve_setting(options: StsOptions) -> StsSetting:
+    metrics = None if options.metric is None else (options.metric,)
+    given = {"metrics": metrics, "aggregation": options.aggregation, "regressor": options.regressor}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return replace(STS_SETTINGS[options.protocol], **changes)
 
 
 def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
@@ -97,53 +81,82 @@ def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
         raise UsageError(f"there is a task called {name}; give the file another name", option=option)
 
 
-def read_pair_tasks(paths: Sequence[Path], columns: str | None) -> dict[str, StsTask]:
-    """Return each pair file as a task of one test set, called by the file's stem."""
-    for number, path in enumerate(paths):
-        check_task_name(path.stem, [*STS_TASKS, *(other.stem for other in paths[:number])], "--pair-file")
-    names = parse_columns(columns, SCORED_PAIR)
-    return {path.stem: StsTask(path.stem, "test", {"test": read_scored_pairs(path, names)}) for path in paths}
+@dataclass(frozen=True)
+class StsSuite:
+    """The tasks to score: those of a SentEval folder, and the user's own pairs by name."""
 
+    data_dir: Path | str | None
+    tasks: Sequence[str] = STS_TASKS
+    split: Split = "test"
+    own: Mapping[str, StsTask] = field(default_factory=dict)
 
-def choose_sts_tasks(
-    text: str | None, paths: Sequence[Path], columns: str | None, split: Split
-) -> tuple[tuple[str, ...], dict[str, StsTask]]:
-    """Return the names of the tasks to read, and the pair files as tasks.
+    @classmethod
+    def of_options(cls, options: StsOptions, split: Split, progress: Progress) -> Self:
+        """Choose the tasks and read the pair files.
 
-    The names are those in the list ``text``; without one none beside pair files, else all tasks that have the split.
-    """
-    own = read_pair_tasks(paths, columns)
-    if text is None and own:
-        return (), own
-    if text is None and split != "test":
-        return ("STSBenchmark",) if split == "dev" else ("STSBenchmark", "SICKRelatedness"), own
-    return parse_tasks(text, STS_TASKS), own
+        Without --tasks no other tasks are scored beside pair files, else all that have the split; of the demo corpus,
+        which is taken without a folder, STS-B alone.
+        """
+        columns, data_dir = parse_columns(options.columns, SCORED_PAIR), options.data_dir
+        own: dict[str, StsTask] = {}
+        named: tuple[str, ...] = ()
+        for path in options.pair_file or ():
+            check_task_name(path.stem, [*STS_TASKS, *own], "--pair-file")
+            own[path.stem] = StsTask(path.stem, "test", {"test": read_scored_pairs(path, columns)})
+        if options.tasks is not None:
+            named = parse_tasks(options.tasks, STS_TASKS)
+        elif split == "dev":
+            named = ("STSBenchmark",)
+        elif not own:
+            named = tuple(name for name in STS_TASKS if has_split(name, split))
+        if named:
+            data_dir = data_dir_or_demo(data_dir, progress)
+            if options.tasks is None and is_demo_corpus(data_dir):
+                named = ("STSBenchmark",)
+        return cls(data_dir, (*named, *own), split, own)
 
+    def read_task(self, name: str, split: Split) -> StsTask:
+        """Return the pairs of a task; a pair file is a test set, whatever the split."""
+        if self.data_dir is None or name in self.own:
+            return self.own[name]
+        return read_sts_task(self.data_dir, name, split=split)
 
-def read_available_tasks(
-    data_dir: Path | str | None,
-    tasks: Sequence[str],
-    split: Split,
-    progress: Progress,
-    pair_tasks: Mapping[str, StsTask],
-) -> tuple[dict[str, StsTask], dict[str, str]]:
-    if data_dir is not None and any(name not in pair_tasks for name in tasks):
-        resolve_senteval_dir(data_dir)
-    found: dict[str, StsTask] = {}
-    missing: dict[str, str] = {}
-    for name in tasks:
-        if name not in pair_tasks and not has_split(name, split):
-            missing[name] = f"{name} has no {split} split"
-            continue
-        try:
-            if data_dir is None or name in pair_tasks:
-                found[name] = pair_tasks[name]
-            else:
-                found[name] = read_sts_task(data_dir, name, split=split)
-        except DataError as error:
-            missing[name] = error.message
-    leave_out(missing, tasks, data_dir, progress)
-    return found, missing
+    def read(self, progress: Progress) -> tuple[dict[str, StsTask], dict[str, str]]:
+        if self.data_dir is not None and any(name not in self.own for name in self.tasks):
+            resolve_senteval_dir(self.data_dir)
+        found: dict[str, StsTask] = {}
+        missing: dict[str, str] = {}
+        for name in self.tasks:
+            if name not in self.own and not has_split(name, self.split):
+                missing[name] = f"{name} has no {self.split} split"
+                continue
+            try:
+                found[name] = self.read_task(name, self.split)
+            except DataError as error:
+                missing[name] = error.message
+        leave_out(missing, self.tasks, self.data_dir, progress)
+        return found, missing
+
+    def key(self, setting: StsSetting) -> dict[str, Any]:
+        """Return the cache key of a result: everything it depends on besides the encoder, data by digest."""
+        files = {
+            path
+            for task in self.tasks
+            if self.data_dir is not None and task not in self.own
+            for split in {self.split, "all" if setting.regressor and has_split(task, "all") else self.split}
+            if has_split(task, split)
+            for path in sts_files(self.data_dir, task, split=split)
+        }
+        return {
+            "version": _RESULT_VERSION,
+            "tasks": list(self.tasks),
+            "split": self.split,
+            "metric": setting.metric.value,
+            "aggregation": setting.aggregation.value,
+            "regressor": setting.regressor,
+            "files": {path.name: sha256_file(path) for path in sorted(files) if path.is_file()},
+            "pair_files": {name: task.digest for name, task in self.own.items()},
+        }
 
 
 def leave_out(
@@ -159,26 +172,7 @@ def leave_out(
         )
 
 
-def write_sts_sentences(
-    target: Path,
-    data_dir: Path | str | None,
-    tasks: Sequence[str],
-    split: Split,
-    progress: Progress,
-    pair_tasks: Mapping[str, StsTask],
-    *,
-    force: bool,
-) -> None:
-    """Write every distinct sentence of the tasks, one per line, for models that are run elsewhere."""
-    found, _ = read_available_tasks(data_dir, tasks, split, progress, pair_tasks)
-    distinct = dict.fromkeys(sentence for task in found.values() for sentence in task.sentences)
-    with output_text(target, force=force) as stream:
-        stream.writelines(f"{sentence}\n" for sentence in distinct)
-    progress.info(f"wrote {target}: {len(distinct):,} sentences")
-
-
 def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, SubsetPairs]:
-    """Return the pairs of each subset with their cosine, from the vector of each sentence."""
     scored = {}
     for name, subset in task.subsets.items():
         left, right = (np.stack([vectors[text] for text in side]) for side in (subset.left, subset.right))
@@ -208,43 +202,34 @@ def sts_task_result(
 
 def evaluate_sts(
     encode: Encode,
-    data_dir: Path | str | None,
+    suite: StsSuite,
+    setting: StsSetting = STS_SETTINGS[StsProtocol.SIMCSE],
     *,
-    tasks: Sequence[str] = STS_TASKS,
-    metric: Metric = Metric.SPEARMAN,
-    aggregation: Aggregation = Aggregation.ALL,
-    regressor: bool = False,
-    split: Split = "test",
-    pair_tasks: Mapping[str, StsTask] | None = None,
     progress: Progress = SILENT,
 ) -> SuiteResult:
-    """Score an encoder on the STS tasks.
+    """Score an encoder on STS tasks; one that returns gold-ordered similarities scores 1.
 
-    ``encode`` is called once with all distinct sentences of all tasks. ``data_dir`` may be None where all
-    tasks are pair files, which ``pair_tasks`` gives by name. An encoder that returns gold-ordered
-    similarities scores 1. With ``regressor``, the predictions of a trained regressor, in 1 .. 5, replace the
-    cosines of STS-B and SICK-R.
+    ``encode`` is called once with all distinct sentences of all tasks. With a regressor, its predictions, in 1 .. 5,
+    replace the cosines of STS-B and SICK-R.
     """
-    if regressor and split != "test":
-        raise ValueError(f"the regressor trains on train and dev and predicts test, not {split!r}")
-    found, missing = read_available_tasks(data_dir, tasks, split, progress, pair_tasks or {})
+    found, missing = suite.read(progress)
     sentences = [sentence for task in found.values() for sentence in task.sentences]
     started = time.perf_counter()
     vectors = encode_distinct(encode, sentences)
     scored = {name: score_sts_task(task, vectors) for name, task in found.items()}
     seconds = time.perf_counter() - started
     for name in REGRESSED_TASKS:
-        if regressor and name in found and data_dir is not None:
-            predicted = regress_task(name, encode, data_dir, progress=progress)
+        if setting.regressor and name in found and suite.data_dir is not None:
+            predicted = regress_task(name, encode, suite.data_dir, progress=progress)
             scored[name] = {"test": replace(scored[name]["test"], cosine=predicted)}
     results = {
-        name: sts_task_result(subsets, metric, aggregation, found[name].digest)
+        name: sts_task_result(subsets, setting.metric, setting.aggregation, found[name].digest)
         for name, subsets in scored.items()
     }
     return SuiteResult(
         "sts",
-        {"metric": metric.value, "aggregation": aggregation.value, "split": split},
-        {name: results.get(name) for name in tasks},
+        {"metric": setting.metric.value, "aggregation": setting.aggregation.value, "split": suite.split},
+        {name: results.get(name) for name in suite.tasks},
         missing,
         _cost(len(sentences), seconds),
         scored,
@@ -257,16 +242,17 @@ def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:
 
 
 def evaluate_per_task(
-    evaluate: Callable[[str], SuiteResult], tasks: Sequence[str], *, progress: Progress
+    encode_for: Callable[[str], Encode], suite: StsSuite, setting: StsSetting, *, progress: Progress
 ) -> SuiteResult:
-    """Score each task on its own, for post-processing that is fitted on the target, and join the results."""
+    """Score each task by an encode function of its own, as post-processing that is fitted on the target needs."""
     results: list[SuiteResult] = []
     missing: dict[str, str] = {}
-    for task in tasks:
+    for task in suite.tasks:
         try:
-            results.append(evaluate(task))
+            alone = replace(suite, tasks=(task,))
+            results.append(evaluate_sts(encode_for(task), alone, setting, progress=progress))
         except DataError as error:
-            if task == tasks[-1] and not results:
+            if task == suite.tasks[-1] and not results:
                 raise
             missing[task] = error.message
             progress.warn(f"{task} is left out of the average: {error.message}")
@@ -276,46 +262,8 @@ def evaluate_per_task(
     )
     return replace(
         results[0],
-        tasks={task: scores.get(task) for task in tasks},
+        tasks={task: scores.get(task) for task in suite.tasks},
         missing=missing,
         figures=_cost(n_sentences, seconds),
         examples={name: pairs for result in results for name, pairs in result.examples.items()},
     )
-
-
-def resample_sts_suite(result: SuiteResult) -> dict[str, Floats]:
-    """Return the resampled scores ``(R,)`` of each task, under the metric and aggregation of the result."""
-    metric = Metric(result.settings["metric"])
-    aggregation = Aggregation(result.settings["aggregation"])
-    return {
-        name: resample_sts(name, cosine_and_gold(subsets), metric=metric, aggregation=aggregation)
-        for name, subsets in result.examples.items()
-    }
-
-
-def sts_key(
-    data_dir: Path | str | None,
-    tasks: Sequence[str],
-    split: Split,
-    setting: StsSetting,
-    pair_tasks: Mapping[str, StsTask],
-) -> dict[str, Any]:
-    """Return the cache key of a result: everything it depends on besides the encoder, data by digest."""
-    files = {
-        path
-        for task in tasks
-        if data_dir is not None and task not in pair_tasks
-        for read in {split, "all" if setting.regressor and has_split(task, "all") else split}
-        if has_split(task, read)
-        for path in sts_files(data_dir, task, split=read)
-    }
-    return {
-        "version": _RESULT_VERSION,
-        "tasks": list(tasks),
-        "split": split,
-        "metric": setting.metric.value,
-        "aggregation": setting.aggregation.value,
-        "regressor": setting.regressor,
-        "files": {path.name: sha256_file(path) for path in sorted(files) if path.is_file()},
-        "pair_files": {name: task.digest for name, task in pair_tasks.items()},
-    }

@@ -1,14 +1,14 @@
-"""The seven transfer tasks: frozen sentence vectors, a linear classifier, test accuracy.
+"""`simcse eval transfer`: frozen sentence vectors, a linear classifier, test accuracy.
 
 Source: SentEval (Conneau and Kiela 2018), as used by Gao et al. 2021 (Table E.1 and appendix E).
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,136 +20,140 @@ from simcse_cli.data.transfer_files import (
     read_task_file,
     read_transfer_task,
 )
-from simcse_cli.errors import DataError, TrainingError
-from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, digest_of
+from simcse_cli.errors import DataError, TrainingError, UsageError, kept_on_interrupt, require_extra
+from simcse_cli.evaluation.bootstrap import resample_accuracy, with_intervals
+from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache_folder, digest_of
+from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run
+from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
-from simcse_cli.evaluation.probe import HOLDOUT_SHARE, PROBE_SETTINGS, ProbeResult, ProbeSettings, run_probe
-from simcse_cli.evaluation.sklearn_probe import run_sklearn_probe
+from simcse_cli.evaluation.options import EncoderOptions, TransferOptions
+from simcse_cli.evaluation.probe import (
+    HOLDOUT_SHARE,
+    PROBE_SETTINGS,
+    ProbeResult,
+    ProbeSettings,
+    run_probe,
+    run_sklearn_probe,
+)
+from simcse_cli.evaluation.several import evaluate_checkpoints
 from simcse_cli.evaluation.sts import check_task_name, leave_out
+from simcse_cli.files.output import require_writable
 from simcse_cli.progress import SILENT, Progress
-from simcse_cli.results.examples import TaskPredictions
-from simcse_cli.results.report import mean_and_deviation
+from simcse_cli.results.columns import AVERAGE, columns, parse_tasks
+from simcse_cli.results.examples import TaskPredictions, write_predictions
+from simcse_cli.results.report import Outcome, Report, mean_and_deviation
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
 _RESULT_VERSION = 1  # raise when a change of the probe moves its numbers: kept results are then not reused
 
 
+@dataclass(frozen=True)
+class TransferSuite:
+    """The tasks to score: those of a SentEval folder, and the user's own by name; and how."""
+
+    data_dir: Path | str | None
+    tasks: Sequence[str] = TRANSFER_TASKS
+    own: Mapping[str, TransferTask] = field(default_factory=dict)
+    protocol: TransferProtocol = TransferProtocol.DEFAULT
+    probe: Probe = Probe.SENTEVAL
+
+    @classmethod
+    def of_options(cls, options: TransferOptions) -> Self:
+        """Choose the tasks and read the task files, which have enough examples for the folds."""
+        columns = parse_columns(options.columns, ("text", "label", "left", "right"))
+        own: dict[str, TransferTask] = {}
+        for path in options.task_file or ():
+            check_task_name(path.stem, [*TRANSFER_TASKS, *own], "--task-file")
+            own[path.stem] = read_task_file(path, columns)
+            outer_splits(own[path.stem], PROBE_SETTINGS[options.protocol])
+        named = () if options.tasks is None and own else parse_tasks(options.tasks, TRANSFER_TASKS)
+        data_dir = options.data_dir if named else None
+        if data_dir is None and named:
+            raise UsageError(
+                "need a SentEval folder (or SIMCSE_DATA), or --task-file FILE", option="--data-dir"
+            )
+        return cls(data_dir, (*named, *own), own, options.protocol, options.probe)
+
+    def missing(self, progress: Progress = SILENT) -> dict[str, str]:
+        """Return the reason for each task that lacks files, with a warning; raise DataError if all do."""
+        named = [] if self.data_dir is None else [name for name in self.tasks if name not in self.own]
+        files = missing_transfer_files(self.data_dir or "", tuple(named))
+        missing = {name: f"no {', '.join(map(str, paths))}" for name, paths in files.items()}
+        leave_out(missing, self.tasks, self.data_dir, progress)
+        return missing
+
+    def read_task(self, name: str) -> TransferTask:
+        if self.data_dir is None or name in self.own:
+            return self.own[name]
+        return read_transfer_task(self.data_dir, name)
+
+    def score_task(
+        self, task: TransferTask, encode: Encode, cache: EvaluationCache, progress: Progress
+    ) -> tuple[TaskResult, TaskPredictions]:
+        settings = PROBE_SETTINGS[self.protocol]
+        key = {
+            "version": _RESULT_VERSION,
+            "probe": self.probe.value,
+            "settings": asdict(settings),
+            "data": digest_of(task.left, task.right, task.labels),
+        }
+        kept = cache.load_result(task.name, key)
+        if kept is not None:
+            progress.info(f"{task.name}: kept from an earlier call")
+            rows = {
+                name: np.array(kept[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")
+            }
+            penalties = tuple(kept["penalties"])
+            return _score(task, ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows))
+        outer, dev_rows = outer_splits(task, settings)
+        features: NDArray[np.floating] = cache.embed(task.name, task.sentences, encode)
+        if task.right:
+            n = len(task.left)
+            features = difference_and_product(features[:n], features[n:])
+        require_finite(features, task.name)
+        run: Callable[..., ProbeResult] = (
+            run_sklearn_probe if self.probe is Probe.SKLEARN else partial(run_probe, settings=settings)
+        )
+        how = {"dev_rows": dev_rows, "progress": progress, "description": f"{task.name} probe"}
+        try:
+            result = run(features, task.labels, outer, **how)
+        except TrainingError as error:
+            raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
+        rows = {name: getattr(result, name) for name in ("test_rows", "predictions")}
+        packed = {name: " ".join(map(str, values.tolist())) for name, values in rows.items()}
+        cache.save_result(task.name, key, vars(result) | {"penalties": list(result.penalties)} | packed)
+        return _score(task, result)
+
+
 def evaluate_transfer(
-    encode: Encode,
-    data_dir: Path | str | None,
-    *,
-    tasks: Sequence[str] = TRANSFER_TASKS,
-    protocol: TransferProtocol = TransferProtocol.DEFAULT,
-    probe: Probe = Probe.SENTEVAL,
-    file_tasks: Mapping[str, TransferTask] | None = None,
-    cache: EvaluationCache | None = None,
-    progress: Progress = SILENT,
+    encode: Encode, suite: TransferSuite, *, cache: EvaluationCache | None = None, progress: Progress = SILENT
 ) -> SuiteResult:
     """Score an encoder on transfer tasks; vectors that are the one-hot labels score 1.
 
-    ``encode`` is called once per task with its distinct sentences. ``data_dir`` may be None where all tasks are task
-    files, which ``file_tasks`` gives by name. With the probe ``sklearn``, only the number of outer folds of the
-    ``protocol`` counts. A second call with the same ``cache`` only does what is missing.
-
-    Raises:
-        DataError: no task has all its files, or vectors are not finite.
-        TrainingError: a probe diverged or did not converge; tasks finished before it are kept in the cache.
+    ``encode`` is called once per task with its distinct sentences. With the probe ``sklearn``, only the number of outer
+    folds of the ``protocol`` counts. A second call with the same ``cache`` only does what is missing.
     """
     cache = cache or EvaluationCache(None, "")
-    own = file_tasks or {}
-    missing = missing_tasks(data_dir, tasks, own, progress)
+    missing = suite.missing(progress)
     started = time.perf_counter()
-    results: dict[str, TaskResult | None] = dict.fromkeys(tasks)
+    results: dict[str, TaskResult | None] = dict.fromkeys(suite.tasks)
     predictions: dict[str, TaskPredictions] = {}
-    for name in tasks:
+    for name in suite.tasks:
         if name in missing:
             continue
-        task = own[name] if name in own or data_dir is None else read_transfer_task(data_dir, name)
+        task = suite.read_task(name)
         for remark in task.size_remarks():
             progress.warn(remark)
-        results[name], predictions[name] = score_transfer_task(
-            task, encode, protocol=protocol, probe=probe, cache=cache, progress=progress
-        )
-    result = SuiteResult("transfer", {"protocol": protocol.value, "probe": probe.value}, results, missing)
+        results[name], predictions[name] = suite.score_task(task, encode, cache, progress)
+    settings = {"protocol": suite.protocol.value, "probe": suite.probe.value}
     dev = [task.extra["dev_accuracy"] for task in results.values() if task]
     figures = {"average_dev": mean_and_deviation(dev)[0], "seconds": time.perf_counter() - started}
-    return replace(result, figures=figures, examples=predictions)
-
-
-def read_file_tasks(
-    paths: Sequence[Path], columns: str | None, protocol: TransferProtocol
-) -> dict[str, TransferTask]:
-    """Read task files; each task is named after its file and has enough examples for the folds."""
-    names = parse_columns(columns, ("text", "label", "left", "right"))
-    found: dict[str, TransferTask] = {}
-    for path in paths:
-        check_task_name(path.stem, [*TRANSFER_TASKS, *found], "--task-file")
-        found[path.stem] = read_task_file(path, names)
-        outer_splits(found[path.stem], PROBE_SETTINGS[protocol])
-    return found
-
-
-def missing_tasks(
-    data_dir: Path | str | None,
-    tasks: Sequence[str],
-    own: Mapping[str, TransferTask],
-    progress: Progress = SILENT,
-) -> dict[str, str]:
-    """Return the reason for each task that lacks files, with a warning; raise DataError if all do."""
-    named = [] if data_dir is None else [name for name in tasks if name not in own]
-    files = missing_transfer_files(data_dir or "", tuple(named))
-    missing = {name: f"no {', '.join(map(str, paths))}" for name, paths in files.items()}
-    leave_out(missing, tasks, data_dir, progress)
-    return missing
-
-
-def score_transfer_task(
-    task: TransferTask,
-    encode: Encode,
-    *,
-    protocol: TransferProtocol,
-    probe: Probe,
-    cache: EvaluationCache,
-    progress: Progress,
-) -> tuple[TaskResult, TaskPredictions]:
-    """Return the score of one task and its predictions, from the cache if it is there."""
-    settings = PROBE_SETTINGS[protocol]
-    key = {
-        "version": _RESULT_VERSION,
-        "probe": probe.value,
-        "settings": asdict(settings),
-        "data": digest_of(task.left, task.right, task.labels),
-    }
-    kept = cache.load_result(task.name, key)
-    if kept is not None:
-        progress.info(f"{task.name}: kept from an earlier call")
-        rows = {name: np.array(kept[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")}
-        penalties = tuple(kept["penalties"])
-        return _score(task, ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows))
-    outer, dev_rows = outer_splits(task, settings)
-    features: NDArray[np.floating] = cache.embed(task.name, task.sentences, encode)
-    if task.right:
-        n = len(task.left)
-        features = difference_and_product(features[:n], features[n:])
-    require_finite(features, task.name)
-    run: Callable[..., ProbeResult] = (
-        run_sklearn_probe if probe is Probe.SKLEARN else partial(run_probe, settings=settings)
-    )
-    how = {"dev_rows": dev_rows, "progress": progress, "description": f"{task.name} probe"}
-    try:
-        result = run(features, task.labels, outer, **how)
-    except TrainingError as error:
-        raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
-    rows = {name: getattr(result, name) for name in ("test_rows", "predictions")}
-    packed = {name: " ".join(map(str, values.tolist())) for name, values in rows.items()}
-    cache.save_result(task.name, key, vars(result) | {"penalties": list(result.penalties)} | packed)
-    return _score(task, result)
+    return SuiteResult("transfer", settings, results, missing, figures, predictions)
 
 
 def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold], RowIndices | None]:
-    """Return the outer splits of a task and, for SST2, its dev rows."""
     if "dev" in task.parts:
         return [Fold(task.rows("train"), task.rows("test"))], task.rows("dev")
     nested = "all" in task.parts
@@ -197,3 +201,66 @@ def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
     hits = int(((gold == 1) & (predicted == 1)).sum())
     total = int((gold == 1).sum() + (predicted == 1).sum())
     return 2 * hits / total if total else 0.0
+
+
+def eval_transfer(
+    encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool = False
+) -> Outcome:
+    """Score transfer tasks; ``force`` overwrites the files that options name."""
+    # Check everything that needs no model.
+    if options.probe is Probe.SKLEARN:
+        require_extra("sklearn", "--probe sklearn")
+    if options.save_scores is not None:
+        require_writable(options.save_scores, force=force)
+    suite = TransferSuite.of_options(options)
+    suite.missing()
+    folder = cache_folder(options.cache_dir, options.cache, progress)
+
+    @kept_on_interrupt(
+        lambda: "finished tasks are kept; the same command continues" if folder else "nothing is kept"
+    )
+    def run(opened: EvalEncoder) -> SuiteResult:
+        keep_vectors = not options.checkpoints
+        cache = EvaluationCache(folder, opened.cache_key, keep_vectors=keep_vectors, progress=progress)
+        result = evaluate_transfer(opened.encode, suite, cache=cache, progress=progress)
+        return result.with_settings(**opened.facts())
+
+    # Score each checkpoint of a run, or one encoder.
+    if options.checkpoints:
+        return evaluate_checkpoints(encoder, run, transfer_checkpoints, progress, by="average_dev")
+    result = run(open_with_postprocess(encoder, options.data_dir, progress, force=force))
+    if options.ci:
+        resampled = {name: resample_accuracy(name, each.correct) for name, each in result.examples.items()}
+        result = with_intervals(result, resampled)
+    payload = result.to_json()
+    if options.save_scores is not None:
+        write_predictions(options.save_scores, result.examples, force=force)
+        payload["predictions"] = str(options.save_scores)
+    keep_in_run(encoder, payload, progress)
+    return Outcome([transfer_report(result)], payload)
+
+
+def transfer_report(result: SuiteResult) -> Report:
+    own, mrpc = result.settings, result.tasks.get("MRPC")
+    dev = {name: task and task.extra["dev_accuracy"] for name, task in result.tasks.items()}
+    notes = [f"MRPC F1 {100 * mrpc.extra['f1']:.2f}"] if mrpc and "f1" in mrpc.extra else []
+    return Report(
+        f"Transfer: accuracy x100, {own['protocol']} protocol, {own['probe']} probe, pooler {own['pooler']}",
+        [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
+        [
+            {"model": f"{own['model']} (dev)", **dev, AVERAGE: result.figures["average_dev"]},
+            {"model": own["model"], **result.row},
+            *result.interval_rows(),
+        ],
+        notes + result.notes(),
+    )
+
+
+def transfer_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
+    first, own = results[0], results[0].settings
+    return Report(
+        f"Transfer along {run}: accuracy x100, {own['protocol']} protocol, {own['probe']} probe",
+        columns(*first.tasks, AVERAGE, "average_dev", kind="score"),
+        [result.row | {"average_dev": result.figures["average_dev"]} for result in results],
+        [*first.missing_notes(), "best: highest mean dev accuracy"],
+    )

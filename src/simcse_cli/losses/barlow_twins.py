@@ -13,16 +13,10 @@ def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0
     batch with the biased variance (+ 1e-5), ``C = Z_a^T Z_b / N``, loss
     ``sum_i (1 - C_ii)^2 + redundancy_weight * sum_{i != j} C_ij^2``. No division by P or P^2.
 
-    Args:
-        view_a: ``(N, P)`` projections, already gathered over processes; N at least 2.
-        view_b: ``(N, P)``; row i is the other view of the same sentence.
-        redundancy_weight: 0 or more; lambda in the paper.
+    The views are ``(N, P)`` projections, already gathered over processes; row i of both is the same sentence. N is at
+    least 2, else a ValueError; ``redundancy_weight`` is 0 or more, lambda in the paper.
 
-    Returns:
-        Scalar. Independent columns with both views equal: about 0; views constant over the batch: P.
-
-    Raises:
-        ValueError: shapes do not match or a batch of one, for which a correlation is undefined.
+    Independent columns with both views equal: about 0; views constant over the batch: P.
     """
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):

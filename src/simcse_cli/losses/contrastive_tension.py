@@ -13,16 +13,10 @@ def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Ten
     Source: Carlsson et al. 2021, averaged as in the authors' code (sentence-transformers sums). The
     probability that pair i is one sentence twice is ``sigmoid(left_i . right_i)``.
 
-    Args:
-        left: ``(B, D)``, rows of the first encoder on this process.
-        right: ``(B, D)``, rows of the second encoder.
-        is_positive: ``(B,)``, 1 or true where both sides are the same sentence, else 0.
+    ``left`` and ``right`` are ``(B, D)``, rows of the first and the second encoder on this process; ``is_positive``
+    ``(B,)`` is 1 or true where both sides are the same sentence, else 0. A ValueError for other shapes.
 
-    Returns:
-        Scalar. Orthogonal or zero vectors: ``ln 2``.
-
-    Raises:
-        ValueError: shapes do not match.
+    Orthogonal or zero vectors: ``ln 2``.
     """
     if left.ndim != 2 or left.shape != right.shape or is_positive.shape != left.shape[:1]:
         raise ValueError(

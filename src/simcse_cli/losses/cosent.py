@@ -13,17 +13,11 @@ def cosent(left: Tensor, right: Tensor, scores: Tensor, *, temperature: float) -
     Source: Su 2022, kexue.fm/archives/8847; sentence-transformers ``CoSENTLoss``, whose scale is 1 / temperature:
     ``log(1 + sum over s_i < s_j of exp((cos_i - cos_j) / temperature))``.
 
-    Args:
-        left: ``(N, D)``, any norm, already gathered over processes.
-        right: ``(N, D)``; row i belongs to left row i.
-        scores: ``(N,)`` on any scale; only their order counts. Pairs of equal scores are not compared.
-        temperature: above 0, no unit.
+    ``left`` and ``right`` are ``(N, D)``, any norm, already gathered over processes; ``scores`` are ``(N,)`` on any
+    scale: only their order counts, and pairs of equal scores are not compared. ``temperature`` has no unit. A
+    ValueError for other shapes, or one that is not above 0.
 
-    Returns:
-        Scalar. Two pairs with different scores and equal cosines: ``ln 2``; no two scores differ: 0.
-
-    Raises:
-        ValueError: shapes do not match, or temperature is not above 0.
+    Two pairs with different scores and equal cosines: ``ln 2``; no two scores differ: 0.
     """
     if left.ndim != 2 or left.shape != right.shape or scores.shape != left.shape[:1]:
         shapes = ", ".join(str(tuple(each.shape)) for each in (left, right, scores))

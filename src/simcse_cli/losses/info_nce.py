@@ -26,21 +26,13 @@ def info_nce(
     ``-log(exp(s_ii) / (sum_j exp(s_ij) + sum_j w_ij exp(s-_ij)))`` with ``s = similarity / temperature`` and
     ``w_ij = alpha`` where j = i, 1 elsewhere: an anchor's own hard negative counts alpha times.
 
-    Args:
-        anchors: ``(N, D)``, any norm, already gathered over processes.
-        positives: ``(N, D)``; row i belongs to anchor i.
-        temperature: above 0, no unit. It divides dot products too; the paper's dot-product runs use 1.
-        hard_negatives: ``(N, D)``, ``(S * N, D)`` with S per anchor (rows i, N + i, ...), or None.
-        hard_negative_alpha: above 0; ignored without hard negatives.
-        similarity: cosine or raw dot product.
-        symmetric: average with the direction from positives to anchors, which sees no hard negatives. Not in
-            the paper, whose authors found no clear difference.
+    ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes; ``hard_negatives`` are
+    ``(N, D)``, ``(S * N, D)`` with S per anchor (rows i, N + i, ...), or None. ``temperature`` has no unit; it divides
+    dot products too, and the paper's dot-product runs use 1. ``symmetric`` averages with the direction from positives
+    to anchors, which sees no hard negatives: not in the paper, whose authors found no clear difference. A ValueError
+    for other shapes, or a temperature or alpha that is not above 0.
 
-    Returns:
-        Scalar. All embeddings equal: ``ln N``, or ``ln(2N - 1 + alpha)`` with one hard negative each.
-
-    Raises:
-        ValueError: shapes do not match, or temperature or alpha is not above 0.
+    All embeddings equal: ``ln N``, or ``ln(2N - 1 + alpha)`` with one hard negative each.
     """
     check_pairs(anchors, positives, temperature)
     n_rows = len(anchors)

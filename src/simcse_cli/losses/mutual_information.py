@@ -18,17 +18,11 @@ def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: T
     tokens and N sentences: ``E+ = 1/M sum over (token, own sentence) of [ln 2 - softplus(-T)]``,
     ``E- = 1/(M (N - 1)) sum over (token, other sentence) of [softplus(T) - ln 2]``, loss ``E- - E+``.
 
-    Args:
-        local_features: ``(M, D)``, the real tokens of this process's sentences.
-        global_features: ``(N, D)``, all sentences, already gathered over processes; N at least 2.
-        owners: ``(M,)`` integers, the row in ``global_features`` of each token's sentence.
+    ``local_features`` ``(M, D)`` are the real tokens of this process's sentences; ``global_features`` ``(N, D)`` all
+    sentences, already gathered over processes; ``owners`` ``(M,)`` integers, the row there of each token's sentence.
+    A ValueError for other shapes, or a single sentence, which leaves no negative pair.
 
-    Returns:
-        Scalar, this process's share: the mean of the shares over processes is the global loss. All features
-        zero: 0.
-
-    Raises:
-        ValueError: shapes do not match, or a single sentence, which leaves no negative pair.
+    The scalar is this process's share: the mean of the shares over processes is the global loss. All features zero: 0.
     """
     if local_features.shape[1:] != global_features.shape[1:] or owners.shape != local_features.shape[:1]:
         raise ValueError(

@@ -15,16 +15,10 @@ def quick_thoughts(inputs: Tensor, outputs: Tensor, neighbours: Tensor) -> Tenso
     of the two encoders, and a sentence's score with itself is set to 0 (not to minus infinity), so it keeps
     its share ``exp(0)`` of the denominator. The target spreads evenly over the true neighbours of each row.
 
-    Args:
-        inputs: ``(N, D)``, rows of the first encoder.
-        outputs: ``(N, D)``, the same sentences through the second encoder.
-        neighbours: ``(N, N)`` boolean; ``[i, j]`` is true where sentence j stands beside sentence i.
+    ``inputs`` ``(N, D)`` are rows of the first encoder, ``outputs`` the same sentences through the second;
+    ``neighbours`` ``(N, N)`` is true where sentence j stands beside sentence i. A ValueError for other shapes.
 
-    Returns:
-        Scalar, over the rows with a neighbour; 0 if no row has one. All vectors zero: ``ln N``.
-
-    Raises:
-        ValueError: shapes do not match.
+    The mean is over the rows with a neighbour; 0 if no row has one. All vectors zero: ``ln N``.
     """
     n_rows = len(inputs)
     if inputs.shape != outputs.shape or neighbours.shape != (n_rows, n_rows):

@@ -16,14 +16,6 @@ class VicregTerms(NamedTuple):
     covariance: Tensor
 
 
-def invariance_loss(view_a: Tensor, view_b: Tensor) -> Tensor:
-    """Return the mean squared difference over all ``N * P`` entries, a scalar.
-
-    This is what the authors' code computes; the paper's Eq. 5, a squared norm per pair, is P times larger.
-    """
-    return functional.mse_loss(view_a, view_b)
-
-
 def variance_loss(view: Tensor, *, gamma: float = 1.0, eps: float = 1e-4) -> Tensor:
     """Return the mean over columns of ``max(0, gamma - sqrt(var + eps))``, unbiased variance, a scalar.
 
@@ -49,26 +41,18 @@ def vicreg(
 ) -> VicregTerms:
     """Return VICReg's three terms, weighted; their sum is the loss.
 
-    Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code: invariance is a mean over all
-    entries, the variance term is the *average* of the two views, the covariance term their *sum*.
+    Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code: invariance is the mean squared difference
+    over all ``N * P`` entries (the paper's Eq. 5, a squared norm per pair, is P times larger), the variance term is the
+    *average* of the two views, the covariance term their *sum*.
 
-    Args:
-        view_a: ``(N, P)`` projections, already gathered over processes; N at least 2.
-        view_b: ``(N, P)``; row i is the other view of the same sentence.
-        invariance_weight: 0 or more; lambda in the paper.
-        variance_weight: 0 or more; mu in the paper.
-        covariance_weight: 0 or more; nu in the paper.
-
-    Returns:
-        Three scalars. Both views constant and equal: 0, ``variance_weight * 0.99``, 0.
-
-    Raises:
-        ValueError: shapes do not match or a batch of one, which has no variance.
+    The views are ``(N, P)`` projections, already gathered over processes, with N at least 2, else a ValueError. The
+    weights are 0 or more: lambda, mu and nu in the paper. Both views constant and equal: 0,
+    ``variance_weight * 0.99``, 0.
     """
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):
         return VicregTerms(
-            invariance=invariance_weight * invariance_loss(view_a, view_b),
+            invariance=invariance_weight * functional.mse_loss(view_a, view_b),
             variance=variance_weight * (variance_loss(view_a) + variance_loss(view_b)) / 2,
             covariance=covariance_weight * (covariance_loss(view_a) + covariance_loss(view_b)),
         )

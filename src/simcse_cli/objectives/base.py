@@ -1,11 +1,12 @@
 """The base of training objectives: examples from data, batches from examples, losses from batches."""
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_origin
 
 import numpy as np
 import torch
@@ -23,25 +24,28 @@ Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
 
 
 class DataKind(StrEnum):
-    """Kinds of training data that objectives read."""
-
     ROWS = "rows"  # one to three columns: anchor, positive, hard_negative
     LABELLED = "labelled"  # anchor, positive, label
     SCORED = "scored"  # left, right, score
     DOCUMENTS = "documents"  # sentences in order, a blank line between documents
 
 
+def require_least(least: float, **options: float) -> None:
+    """Raise ConfigError for an option of an objective below the least value."""
+    for name, value in options.items():
+        if value < least:
+            needed = f"at least {least}" if least else "0 or more"
+            raise ConfigError(f"--set {name}={value}: need {needed}")
+
+
 @dataclass
 class Batch:
     """Token ids of all texts of a step, view by view.
 
-    Attributes:
-        rows: ids with special tokens, ``n_views * n_examples`` rows: all of view 1, then all of view 2, ...
-        n_examples: examples on this process.
-        texts: the texts behind the rows, one tuple of views per example, for people to read.
-        extra: further inputs of the objective's loss.
-        offset: position of the first row in the whole batch, for a part of one.
-        counts: examples on each process, in rank order, where they are known.
+    ``rows`` are ids with special tokens, ``n_views * n_examples`` rows: all of view 1, then all of view 2, ...
+    ``n_examples`` are those of this process, ``counts`` those of each process in rank order, where they are known.
+    ``texts`` are for people to read, one tuple of views per example; ``extra`` is further input of the objective's
+    loss. ``offset`` is the position of the first row in the whole batch, for a part of one.
     """
 
     rows: TokenRows
@@ -86,7 +90,7 @@ class Batch:
 
 
 class Objective(nn.Module, ABC):
-    """Joins encoder, heads and loss; one subclass per method.
+    """Joins encoder, heads and loss; one subclass per method, whose annotated attributes are its options.
 
     The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate`` (in a
     thread, with a generator that depends on seed and step alone), and calls the module on a batch. Forward
@@ -100,11 +104,27 @@ class Objective(nn.Module, ABC):
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
     defaults: ClassVar[Mapping[str, Any]] = {}  # what the method changes of the training defaults
 
-    def __init__(self, encoder: SentenceEncoder, *, max_length: int = 32) -> None:
+    max_length: int = 32
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
         super().__init__()
         self.encoder = encoder
-        self.max_length = max_length
         self.warnings: list[str] = []  # what the user should know before training starts
+        for name, value in options.items():
+            if name not in self.option_types():
+                raise TypeError(f"{type(self).__name__} has no option {name}")
+            setattr(self, name, value)
+
+    @classmethod
+    def option_types(cls) -> dict[str, Any]:
+        """Return the types of the options by name, those of base classes included."""
+        return {
+            name: kind
+            for ancestor in cls.__mro__
+            if issubclass(ancestor, Objective)
+            for name, kind in inspect.get_annotations(ancestor).items()
+            if ClassVar not in (kind, get_origin(kind))
+        }
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[Any]:
         """Return the examples of one epoch, by default the distinct texts; their number is that of every epoch."""
@@ -130,7 +150,6 @@ class Objective(nn.Module, ABC):
         return self.losses(self.encode(batch), batch)
 
     def eval_encoder(self) -> SentenceEncoder:
-        """Return the encoder that is evaluated and saved."""
         return self.encoder
 
     def mlm_head(self) -> MlmHead | None:
@@ -142,32 +161,22 @@ class TwoEncoders(Objective):
     """An objective whose first view goes through one encoder and whose other views may go through a second.
 
     Source: Gao et al. 2021, Table 2, "two encoders"; Contrastive Tension; QuickThoughts.
-
-    Args:
-        encoder: of the first view; of all views without ``dual_encoder``.
-        dual_encoder: train a second encoder, at first an exact copy.
     """
 
     always_two: ClassVar[bool] = False
+    dual_encoder: bool = False  # train a second encoder, at first an exact copy; else one is for all views
+    serve_encoder: str = "first"
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        dual_encoder: bool = False,
-        serve_encoder: str = "first",
-        **settings: Any,
-    ) -> None:
-        super().__init__(encoder, **settings)
-        if serve_encoder not in ("first", "second"):
-            raise ConfigError(f"--set serve_encoder={serve_encoder}: need one of first, second")
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        if self.serve_encoder not in ("first", "second"):
+            raise ConfigError(f"--set serve_encoder={self.serve_encoder}: need one of first, second")
         self.second: SentenceEncoder | None = None
-        if dual_encoder or self.always_two:
+        if self.dual_encoder or self.always_two:
             tokenizer = encoder.tokenizer
             self.second = copy.deepcopy(encoder, {id(tokenizer): tokenizer})  # but for the shared tokenizer
-        elif serve_encoder == "second":
+        elif self.serve_encoder == "second":
             raise ConfigError("--set serve_encoder=second: there is one encoder", hint="add --dual-encoder")
-        self._serves_second = serve_encoder == "second"
 
     def embed(self, batch: Batch) -> Tensor:
         if self.second is None:
@@ -177,4 +186,4 @@ class TwoEncoders(Objective):
         return torch.cat([encoder.embed_rows(rows) for encoder, rows in parts if rows])
 
     def eval_encoder(self) -> SentenceEncoder:
-        return self.second if self._serves_second and self.second is not None else self.encoder
+        return self.encoder if self.second is None or self.serve_encoder == "first" else self.second

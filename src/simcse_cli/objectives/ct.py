@@ -8,11 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcse_cli.errors import ConfigError
 from simcse_cli.losses.contrastive_tension import contrastive_tension
 from simcse_cli.machine.devices import to_device
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, TwoEncoders
+from simcse_cli.objectives.base import Batch, Losses, TwoEncoders, require_least
 from simcse_cli.settings.choices import ObjectiveName
 
 TensionExample = tuple[str, str, bool]
@@ -56,13 +55,12 @@ class ContrastiveTension(TwoEncoders):
         "schedule": "tension",
     }
 
-    def __init__(
-        self, encoder: SentenceEncoder, *, max_length: int = 75, n_negatives: int = 7, **settings: Any
-    ) -> None:
-        super().__init__(encoder, max_length=max_length, **settings)
-        if n_negatives < 1:
-            raise ConfigError(f"--set n_negatives={n_negatives}: need at least 1")
-        self.n_negatives = n_negatives
+    max_length = 75
+    n_negatives: int = 7
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        require_least(1, n_negatives=self.n_negatives)
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TensionExample]:
         """Return the pairs of an epoch: as many positives as the file has distinct sentences."""
@@ -89,9 +87,6 @@ def sample_tension_pairs(
     Source: Carlsson et al. 2021, as in their code. ``n_sentences`` groups of ``1 + n_negatives`` consecutive rows:
     (s, s) with s drawn with replacement, then pairs of two sentences, each drawn independently of all else: s and
     equal ones are among them.
-
-    Raises:
-        ValueError: fewer than 2 sentences, which leaves nothing to draw.
     """
     if n_sentences < 2:
         raise ValueError(f"{n_sentences} distinct sentences: need at least 2 to draw negative pairs")

@@ -31,8 +31,7 @@ class Span:
 class SpanSampler:
     """Anchor and positive spans of DeCLUTR (Giorgi et al. 2021, section 3.1, and their code).
 
-    Lengths are in tokens, ``max_length`` exclusive; it is also the length of the blocks that hold an anchor
-    each.
+    Lengths are in tokens, ``max_length`` exclusive; it is also the length of the blocks that hold an anchor each.
     """
 
     n_anchors: int = 2
@@ -52,11 +51,10 @@ class SpanSampler:
     def sample(self, n_tokens: int, generator: np.random.Generator) -> list[tuple[Span, list[Span]]]:
         """Return the anchors of one document, each with its positives.
 
-        Anchor lengths follow Beta(4, 2) (long), positive lengths Beta(2, 4) (short). An anchor is anywhere
-        inside a randomly chosen block; that block and its neighbours are closed to later anchors. Where few
-        blocks are left, it takes the first or the last of them. A positive starts anywhere from its own length
-        before the anchor to the anchor's end, as far as the document allows: it overlaps the anchor, touches it
-        or is inside it.
+        Anchor lengths follow Beta(4, 2) (long), positive lengths Beta(2, 4) (short). An anchor is anywhere inside a
+        randomly chosen block; that block and its neighbours are closed to later anchors. Where few blocks are left, it
+        takes the first or the last of them. A positive starts anywhere from its own length before the anchor to the
+        anchor's end, as far as the document allows: it overlaps the anchor, touches it or is inside it.
 
         Raises:
             ValueError: the document is shorter than ``min_document``.
@@ -70,23 +68,21 @@ class SpanSampler:
                 chosen = int(generator.choice([0, len(blocks) - 1]))
             else:
                 chosen = int(generator.integers(len(blocks)))
-            anchor = self._anchor(blocks[chosen], generator)
+            length = self._length(4, 2, generator)
+            anchor = _place(length, blocks[chosen], blocks[chosen] + self.max_length - length, generator)
             del blocks[max(0, chosen - 1) : chosen + 2]
-            positives = [self._positive(anchor, n_tokens, generator) for _ in range(self.n_positives)]
+            positives = []
+            for _ in range(self.n_positives):
+                length = self._length(2, 4, generator)
+                first, last = max(0, anchor.start - length), min(anchor.stop, n_tokens - length)
+                positives.append(_place(length, first, last, generator))
             groups.append((anchor, positives))
         return groups
 
-    def _anchor(self, block_start: int, generator: np.random.Generator) -> Span:
-        length = self._length(4, 2, generator)
-        last = block_start + self.max_length - length
-        start = int(generator.integers(block_start, last, endpoint=True))
-        return Span(start, start + length)
 
-    def _positive(self, anchor: Span, n_tokens: int, generator: np.random.Generator) -> Span:
-        length = self._length(2, 4, generator)
-        first, last = max(0, anchor.start - length), min(anchor.stop, n_tokens - length)
-        start = int(generator.integers(first, last, endpoint=True))
-        return Span(start, start + length)
+def _place(length: int, first: int, last: int, generator: np.random.Generator) -> Span:
+    start = int(generator.integers(first, last, endpoint=True))
+    return Span(start, start + length)
 
 
 class Declutr(Objective):
@@ -111,34 +107,33 @@ class Declutr(Objective):
         "weight_decay": 0.1,
     }
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        temperature: float = 0.05,
-        n_anchors: int = 2,
-        n_positives: int = 2,
-        min_span: int = 32,
-        max_span: int = 512,
-        mlm_weight: float = 1.0,
-        mlm_probability: float = 0.15,
-    ) -> None:
-        super().__init__(encoder)
-        if n_anchors < 1 or n_positives < 1 or not 1 <= min_span < max_span:
+    temperature: float = 0.05
+    n_anchors: int = 2
+    n_positives: int = 2
+    min_span: int = 32
+    max_span: int = 512
+    mlm_weight: float = 1.0
+    mlm_probability: float = 0.15
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        if self.n_anchors < 1 or self.n_positives < 1 or not 1 <= self.min_span < self.max_span:
             raise ConfigError(
-                f"--set n_anchors={n_anchors} n_positives={n_positives} min_span={min_span} "
-                f"max_span={max_span}: need at least one anchor and positive, and min_span below max_span"
+                f"--set n_anchors={self.n_anchors} n_positives={self.n_positives} min_span={self.min_span} "
+                f"max_span={self.max_span}: need at least one anchor and positive, and min_span below max_span"
             )
-        self.temperature = temperature
-        self.sampler = SpanSampler(n_anchors, n_positives, min_span, max_span)
-        self.mlm = mlm_term(encoder, mlm_weight, mlm_probability, tied=True, warnings=self.warnings)
+        self.sampler = SpanSampler(self.n_anchors, self.n_positives, self.min_span, self.max_span)
+        term = self.mlm_weight, self.mlm_probability
+        self.mlm = mlm_term(encoder, *term, tied=True, warnings=self.warnings)
         self._documents: list[TokenIds] | None = None
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TokenIds]:
         """Return the sub-words of each document that is long enough; they are counted once."""
         if self._documents is None:
             limit = self.sampler.min_document
-            tokens = self._tokenize(data.documents)
+            # Texts start with a space, so that byte-level BPE treats their first word as any other.
+            texts = ["".join(f" {sentence}" for sentence in document) for document in data.documents]
+            tokens = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
             self._documents = [ids for ids in tokens if len(ids) >= limit]
             if not self._documents:
                 longest, per_span = max(map(len, tokens)), 2 * self.sampler.n_anchors
@@ -152,15 +147,6 @@ class Declutr(Objective):
                     f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words"
                 )
         return self._documents
-
-    def _tokenize(self, documents: Sequence[Sequence[str]]) -> list[TokenIds]:
-        """Return the sub-words of each document as one running text, without special tokens.
-
-        The text starts with a space, so that byte-level BPE treats its first word as any other.
-        """
-        texts = ["".join(f" {sentence}" for sentence in document) for document in documents]
-        encoded = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)
-        return encoded["input_ids"]  # type: ignore[no-any-return]
 
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:
         """Draw the spans of each document; rows are all anchors, all first positives, second ones, ..."""

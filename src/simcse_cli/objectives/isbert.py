@@ -38,14 +38,17 @@ class IsBert(Objective):
         "weight_decay": 0.01,
     }
 
-    def __init__(self, encoder: SentenceEncoder, *, max_length: int = 128, n_channels: int = 256) -> None:
-        super().__init__(encoder, max_length=max_length)
+    max_length = 128
+    n_channels: int = 256
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
         if encoder.pooler is not Pooler.AVG or encoder.head is not None:
             raise ConfigError(
                 f"--pooler {encoder.pooler}: --objective {self.name} averages features of its own",
                 hint="leave --pooler and --head out",
             )
-        encoder.add_cnn(TokenCnn(encoder.hidden_size, n_channels))
+        encoder.add_cnn(TokenCnn(encoder.hidden_size, self.n_channels))
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
         rows = self.encoder.tokenize(examples, max_length=self.max_length)

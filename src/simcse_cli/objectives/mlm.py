@@ -29,11 +29,8 @@ class MlmTerm(nn.Module):
 
     Source: Devlin et al. 2019; as auxiliary term Gao et al. 2021 (Table D.2) and Giorgi et al. 2021.
 
-    Args:
-        tied: whether the input embedding is the matrix of the output layer too.
-
-    Attributes:
-        is_pretrained: whether the checkpoint has a masked-LM head; a fresh one is used otherwise.
+    ``tied``: the input embedding is the matrix of the output layer too. ``is_pretrained`` tells whether the checkpoint
+    has a masked-LM head; a fresh one is used otherwise.
     """
 
     def __init__(self, encoder: SentenceEncoder, *, weight: float, probability: float, tied: bool) -> None:
@@ -82,13 +79,9 @@ class MlmTerm(nn.Module):
     def row_losses(self, states: Tensor, labels: TokenRows, starts: Tensor | None = None) -> Tensor:
         """Return the summed cross-entropy of each row's masked tokens.
 
-        Args:
-            states: ``(R, L, H)``, last layer for the masked rows, or ``(T, H)`` with the ``starts`` of the rows.
-            labels: one list a row, original ids where a token was chosen, -100 elsewhere.
-            starts: ``(R,)``, the position of each row's first token.
-
-        Returns:
-            ``(R,)`` in nats. Only chosen positions pass through the head: ``(M, H)`` to ``(M, V)``.
+        ``states`` are ``(R, L, H)``, the last layer for the masked rows, or ``(T, H)`` with the ``starts`` ``(R,)`` of
+        the rows; ``labels`` one list a row, original ids where a token was chosen, -100 elsewhere. Returns ``(R,)`` in
+        nats. Only chosen positions pass through the head: ``(M, H)`` to ``(M, V)``.
         """
         if starts is None:
             starts = torch.arange(0, states[:, :, 0].numel(), states.shape[1], device=states.device)
@@ -127,11 +120,8 @@ class MaskedLm(Objective):
 
     Source: Devlin et al. 2019, section 3.1, settings of its appendix A.2; Gururangan et al. 2020. The loss is the mean
     cross-entropy of all chosen tokens of the step, in nats: ``ln V`` for scores that are all equal. The output matrix
-    is the input embedding, as in BERT, and the head is saved with the encoder.
-
-    Args:
-        mlm_probability: share of tokens that are predicted.
-        whole_words: choose words, each with this probability, and all sub-words of those (the authors' later models).
+    is the input embedding, as in BERT, and the head is saved with the encoder. Whole words are those of the authors'
+    later models.
     """
 
     name = ObjectiveName.MLM
@@ -144,22 +134,18 @@ class MaskedLm(Objective):
         "weight_decay": 0.01,
     }
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        max_length: int = 128,
-        mlm_probability: float = 0.15,
-        whole_words: bool = False,
-    ) -> None:
-        super().__init__(encoder, max_length=max_length)
+    max_length = 128
+    mlm_probability: float = 0.15  # share of tokens that are predicted
+    whole_words: bool = False  # choose words, each with this probability, and all sub-words of those
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
         if encoder.head is not None:
             raise ConfigError(
                 f"--head {encoder.record.head_use}: --objective {self.name} trains no vector that passes a head",
                 hint="leave --head out, and train it with the objective that follows",
             )
-        self.whole_words = whole_words
-        self.mlm = MlmTerm(encoder, weight=1.0, probability=mlm_probability, tied=True)
+        self.mlm = MlmTerm(encoder, weight=1.0, probability=self.mlm_probability, tied=True)
         self.warnings += self.mlm.warnings
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
@@ -171,7 +157,6 @@ class MaskedLm(Objective):
         return Batch(masked, len(examples), texts=texts, extra={"mlm_labels": labels})
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the summed loss of each row, ``(R,)``."""
         states, starts = self.encoder.token_states(batch.rows)
         labels = batch.extra["mlm_labels"][batch.offset : batch.offset + len(batch.rows)]
         return (self.mlm.row_losses(states, labels, starts),)

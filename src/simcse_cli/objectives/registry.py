@@ -1,23 +1,19 @@
 """The list of objectives, and the passing of settings to their constructors."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simcse_cli.errors import ConfigError, did_you_mean
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.barlow_twins import BarlowTwins
 from simcse_cli.objectives.base import Objective
-from simcse_cli.objectives.cosent import Cosent
 from simcse_cli.objectives.ct import ContrastiveTension
 from simcse_cli.objectives.declutr import Declutr
 from simcse_cli.objectives.isbert import IsBert
+from simcse_cli.objectives.labelled_pairs import Cosent, Sbert
 from simcse_cli.objectives.mlm import MaskedLm
-from simcse_cli.objectives.next_sentence import NextSentence
-from simcse_cli.objectives.quick_thoughts import QuickThoughts
-from simcse_cli.objectives.sbert import Sbert
+from simcse_cli.objectives.neighbours import NextSentence, QuickThoughts
 from simcse_cli.objectives.simcse import SimcseSup, SimcseUnsup
-from simcse_cli.objectives.vicreg import Vicreg
+from simcse_cli.objectives.views import BarlowTwins, Vicreg
 from simcse_cli.settings.choices import ObjectiveName
 
 # Adding an objective is one line here.
@@ -44,18 +40,6 @@ def objective_defaults() -> dict[ObjectiveName, Mapping[str, Any]]:
     return {name: cls.defaults for name, cls in OBJECTIVES.items()}
 
 
-def accepted_settings(cls: type[Objective]) -> dict[str, Any]:
-    """Return the keyword arguments of an objective, those of its base classes included, with their types."""
-    found: dict[str, Any] = {}
-    for ancestor in cls.__mro__:
-        if "__init__" in vars(ancestor):
-            parameters = inspect.signature(vars(ancestor)["__init__"]).parameters.values()
-            found = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY} | found
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                break
-    return found
-
-
 def build_objective(
     name: ObjectiveName, encoder: SentenceEncoder, settings: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Objective:
@@ -64,7 +48,7 @@ def build_objective(
     Of the common ``settings`` it takes those that it knows; ``options`` are meant for it alone (``--set``).
     """
     cls = OBJECTIVES[name]
-    accepted = accepted_settings(cls)
+    accepted = cls.option_types()
     own = sorted(accepted.keys() - settings.keys())
     for option in options:
         if option in settings:

@@ -11,7 +11,7 @@ from torch import Tensor
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses
+from simcse_cli.objectives.base import Batch, Losses, require_least
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.objectives.views import TextViews
 from simcse_cli.settings.choices import HeadUse, ObjectiveName, Similarity
@@ -22,41 +22,36 @@ class SimcseUnsup(TextViews):
 
     Source: Gao et al. 2021, Eq. 4. A training file with two columns gives the pairs instead.
 
-    Args:
-        symmetric: classify positives among anchors as well, and average.
-        matryoshka_dims: widths of leading parts of the vector that are trained too; the loss is the mean over
-            them and the whole vector. Source: Kusupati et al. 2022.
-        mlm_weight: of the auxiliary masked-LM term; 0 leaves it out. The paper's best is 0.1 (Table D.2).
-        mlm_probability: share of tokens that the term predicts.
-        mlm_tied: use the word embeddings as the term's output matrix; the original code trains one of its own,
-            which starts from the same values.
+    ``matryoshka_dims`` are widths of leading parts of the vector that are trained too; the loss is the mean over them
+    and the whole vector (Kusupati et al. 2022). A ``mlm_weight`` above 0 adds a masked-LM term; the paper's best is 0.1
+    (Table D.2). With ``mlm_tied`` the word embeddings are its output matrix; the original code trains one of its own,
+    which starts from the same values.
     """
 
     name = ObjectiveName.SIMCSE_UNSUP
     in_batch_negatives = True
     hard_negative_alpha = 1.0
+    temperature: float = 0.05
+    similarity: Similarity = Similarity.COSINE
+    symmetric: bool = False  # classify positives among anchors as well, and average
+    matryoshka_dims: Sequence[int] = ()
+    mlm_weight: float = 0.0
+    mlm_probability: float = 0.15  # share of tokens that the term predicts
+    mlm_tied: bool = False
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        temperature: float = 0.05,
-        similarity: Similarity = Similarity.COSINE,
-        symmetric: bool = False,
-        matryoshka_dims: Sequence[int] = (),
-        mlm_weight: float = 0.0,
-        mlm_probability: float = 0.15,
-        mlm_tied: bool = False,
-        **settings: Any,
-    ) -> None:
-        super().__init__(encoder, **settings)
-        self.temperature = temperature
-        self.similarity = similarity
-        self.symmetric = symmetric
-        self.widths = matryoshka_widths(matryoshka_dims, training_width(encoder))
-        if mlm_weight < 0:
-            raise ConfigError(f"--mlm-weight {mlm_weight}: need 0 or more")
-        self.mlm = mlm_term(encoder, mlm_weight, mlm_probability, tied=mlm_tied, warnings=self.warnings)
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        width = training_width(encoder)
+        for dim in self.matryoshka_dims:
+            if not isinstance(dim, int) or not 1 <= dim <= width:
+                raise ConfigError(
+                    f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}"
+                )
+        self.widths = sorted({*self.matryoshka_dims, width})
+        if self.mlm_weight < 0:
+            raise ConfigError(f"--mlm-weight {self.mlm_weight}: need 0 or more")
+        term = self.mlm_weight, self.mlm_probability
+        self.mlm = mlm_term(encoder, *term, tied=self.mlm_tied, warnings=self.warnings)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         """Tokenise the views of each example; with the MLM term, masked copies of all rows follow them."""
@@ -111,33 +106,23 @@ class SimcseSup(SimcseUnsup):
 
     Source: Gao et al. 2021, Eq. 5 and 8.
 
-    Args:
-        hard_negative_alpha: weight of an anchor's own hard negative.
-        unsup_weight: of the unsupervised loss of the anchors, added to the supervised one: each anchor is encoded a
-            second time under another dropout mask and is its own positive, as in Eq. 4; 0 leaves it out. The paper
-            tried the combination (section 4) without a gain, and gives neither form nor weight.
+    An ``unsup_weight`` above 0 adds the unsupervised loss of the anchors: each is encoded a second time under another
+    dropout mask and is its own positive, as in Eq. 4. The paper tried the combination (section 4) without a gain, and
+    gives neither form nor weight.
     """
 
     name = ObjectiveName.SIMCSE_SUP
     n_columns = (2, 3)
     defaults = {"epochs": 3.0, "head": "kept", "lr": 5e-5}  # noqa: RUF012 - a ClassVar of the base class
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        hard_negative_alpha: float = 1.0,
-        unsup_weight: float = 0.0,
-        **settings: Any,
-    ) -> None:
-        super().__init__(encoder, **settings)
-        self.hard_negative_alpha = hard_negative_alpha
-        self.unsup_weight = unsup_weight
-        if unsup_weight < 0:
-            raise ConfigError(f"--set unsup_weight={unsup_weight}: need 0 or more")
+    hard_negative_alpha: float = 1.0  # weight of an anchor's own hard negative
+    unsup_weight: float = 0.0
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        require_least(0, unsup_weight=self.unsup_weight)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        """Tokenise as without it; for the unsupervised term the anchors follow their positives and negatives again."""
         batch = super().collate(examples, generator)
         if self.unsup_weight:
             n_plain = batch.extra.get("n_plain", len(batch.rows))
@@ -149,26 +134,9 @@ class SimcseSup(SimcseUnsup):
         if not self.unsup_weight:
             return super().contrast(views)
         anchors, *_, again = views
-        return super().contrast(views[:-1]) + self.unsup_weight * info_nce(
-            anchors,
-            again,
-            temperature=self.temperature,
-            similarity=self.similarity,
-            symmetric=self.symmetric,
-        )
+        return super().contrast(views[:-1]) + self.unsup_weight * super().contrast([anchors, again])
 
 
 def training_width(encoder: SentenceEncoder) -> int:
-    """Return the width of the vectors that the loss sees."""
     head = None if encoder.record.head_use is HeadUse.NONE else encoder.head
     return encoder.hidden_size if head is None else head.dense.out_features
-
-
-def matryoshka_widths(dims: Sequence[int], width: int) -> list[int]:
-    """Return the distinct widths to train, the whole vector last."""
-    for dim in dims:
-        if not isinstance(dim, int) or not 1 <= dim <= width:
-            raise ConfigError(
-                f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}"
-            )
-    return sorted({*dims, width})

@@ -1,4 +1,4 @@
-"""Objectives that compare two views of a sentence: make the views and turn them into rows."""
+"""Two views of a sentence, and the objectives that compare them without negatives: Barlow Twins and VICReg."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,11 +9,13 @@ from torch import Tensor
 
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle
 from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.losses.barlow_twins import barlow_twins
+from simcse_cli.losses.vicreg import vicreg
 from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
-from simcse_cli.objectives.base import Batch, TwoEncoders
-from simcse_cli.settings.choices import DropoutMode
+from simcse_cli.objectives.base import Batch, Losses, TwoEncoders, require_least
+from simcse_cli.settings.choices import DropoutMode, ObjectiveName
 
 
 class TextViews(TwoEncoders):
@@ -26,35 +28,26 @@ class TextViews(TwoEncoders):
 
     n_columns: ClassVar[tuple[int, int]] = (1, 2)
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        dropout_mode: DropoutMode = DropoutMode.INDEPENDENT,
-        augment: TextAugmenter | TokenShuffle | None = None,
-        augment_both: bool = False,
-        original_scaling: bool = False,
-        **settings: Any,
-    ) -> None:
-        super().__init__(encoder, **settings)
-        self.dropout_mode = dropout_mode
-        self.augment = augment
-        self.augment_both = augment_both
-        self.original_scaling = original_scaling
-        if augment_both and augment is None:
+    dropout_mode: DropoutMode = DropoutMode.INDEPENDENT
+    augment: TextAugmenter | TokenShuffle | None = None
+    augment_both: bool = False
+    original_scaling: bool = False
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        if self.augment_both and self.augment is None:
             raise ConfigError(
                 "--set augment_both=true: nothing augments", hint="name a method with --augment"
             )
-        if dropout_mode is not DropoutMode.FIXED:
+        if self.dropout_mode is not DropoutMode.FIXED:
             return
         one_vector = "--dropout-mode fixed makes one vector serve as both views"
-        if augment is not None:
+        if self.augment is not None:
             raise ConfigError(f"{one_vector}; with --augment they have different texts", hint="leave one out")
         if self.second is not None:
             raise ConfigError(f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out")
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
-        """Return the rows of the training file: sentences, pairs or triplets."""
         n_columns = len(data.columns)
         least, most = self.n_columns
         if not least <= n_columns <= most:
@@ -86,17 +79,14 @@ class TextViews(TwoEncoders):
                 views[side] = tuple(self.augment.many(views[side], own_keys))
         rows = self.encoder.tokenize(list(itertools.chain.from_iterable(views)), max_length=self.max_length)
         if isinstance(self.augment, TokenShuffle):
-            frame_ids = self._frame_ids()
+            # What the tokenizer puts around a text keeps its place.
+            names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+            found = (getattr(self.encoder.tokenizer, name, None) for name in names)
+            frame_ids = frozenset(token for token in found if token is not None)
             for side, own_keys in keys.items():
                 own = slice(side * len(examples), (side + 1) * len(examples))
                 rows[own] = map(self.augment, rows[own], itertools.repeat(frame_ids), own_keys)
         return Batch(rows, len(examples), texts=list(zip(*views, strict=True)))
-
-    def _frame_ids(self) -> frozenset[int]:
-        """Return the ids that the tokenizer puts around a text, which keep their places in a shuffle."""
-        tokenizer = self.encoder.tokenizer
-        names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
-        return frozenset(token for name in names if (token := getattr(tokenizer, name, None)) is not None)
 
     def local_views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return the views of this process, each ``(B, D)``; a single view is returned twice."""
@@ -119,21 +109,58 @@ class ProjectedViews(TextViews):
     projector_bias: ClassVar[bool]
     defaults = {"batch_size": 256, "epochs": 2.0, "head": "none"}  # noqa: RUF012 - a ClassVar of the base class
 
-    def __init__(self, encoder: SentenceEncoder, *, projector_dim: int = 8192, **settings: Any) -> None:
-        super().__init__(encoder, **settings)
-        if projector_dim < 2:
-            raise ConfigError(
-                f"--set projector_dim={projector_dim}: need at least 2 dimensions to decorrelate"
-            )
+    projector_dim: int = 8192
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        require_least(2, projector_dim=self.projector_dim)
         if self.dropout_mode is DropoutMode.FIXED:
             raise ConfigError(
                 f"--dropout-mode fixed: --objective {self.name} asks two views of a sentence to agree, "
                 "and one vector always agrees with itself",
                 hint="use --dropout-mode independent, or none with --augment",
             )
-        self.projector = Projector(encoder.hidden_size, projector_dim, bias=self.projector_bias)
+        self.projector = Projector(encoder.hidden_size, self.projector_dim, bias=self.projector_bias)
 
     def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return both views, ``(N, P)`` over all processes; they pass the projector one after the other."""
         projected = [self.projector(view) for view in self.local_views(embeddings, batch)]
         return gather_views(projected, batch.counts)
+
+
+class BarlowTwins(ProjectedViews):
+    """Equal views correlate in each dimension, different dimensions do not (Zbontar et al. 2021)."""
+
+    name = ObjectiveName.BARLOW_TWINS
+    projector_bias = False
+
+    redundancy_weight: float = 0.0051
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        require_least(0, redundancy_weight=self.redundancy_weight)
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        view_a, view_b = self.projections(representations[0], batch)
+        return {"barlow_twins": barlow_twins(view_a, view_b, redundancy_weight=self.redundancy_weight)}, {}
+
+
+class Vicreg(ProjectedViews):
+    """Views agree, dimensions vary, dimensions do not covary (Bardes et al. 2022)."""
+
+    name = ObjectiveName.VICREG
+    projector_bias = True
+
+    invariance_weight: float = 25.0
+    variance_weight: float = 25.0
+    covariance_weight: float = 1.0
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        names = ("invariance_weight", "variance_weight", "covariance_weight")
+        self.weights = {name: getattr(self, name) for name in names}
+        require_least(0, **self.weights)
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        view_a, view_b = self.projections(representations[0], batch)
+        return vicreg(view_a, view_b, **self.weights)._asdict(), {}

@@ -19,8 +19,6 @@ _BLOCK_ROWS = 16_384
 
 
 class PostProcessor(ABC):
-    """A map of sentence vectors learned from vectors alone, without labels."""
-
     name: ClassVar[Postprocess]
     parameters: ClassVar[tuple[str, ...]]  # of the constructor
     learned: ClassVar[tuple[str, ...]]  # arrays: the mean ``(D,)``, a matrix of D rows, and others
@@ -47,7 +45,6 @@ class PostProcessor(ABC):
         """
 
     def settings(self) -> dict[str, Any]:
-        """Return the constructor arguments as JSON values."""
         return {name: getattr(self, name) for name in self.parameters}
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -12,9 +12,8 @@ from simcse_cli.settings.choices import Postprocess
 class _DirectionRemoval(base.PostProcessor):
     """``x' = c - U U^T c`` with ``c = x - mean``: subtract a centre and a few directions; float64 inside.
 
-    Attributes:
-        mean_: ``(D,)``, the centre.
-        directions_: ``(D, M)``, orthonormal columns; a transformed vector is orthogonal to each.
+    Learned are the centre ``mean_`` ``(D,)`` and ``directions_`` ``(D, M)``, orthonormal columns; a transformed vector
+    is orthogonal to each.
     """
 
     parameters: ClassVar = ("n_directions",)
@@ -50,10 +49,8 @@ class AllButTheTop(_DirectionRemoval):
     """Subtract the mean and the leading principal directions of the centred vectors; ``(N, D)`` stays.
 
     Source: Mu and Viswanath 2018: ``x' = c - sum_i (u_i . c) u_i`` with ``c = x - mu``. They define it for
-    word vectors; on sentence vectors it is an extension. Some public code projects ``x`` instead of ``c``.
-
-    Args:
-        n_directions: how many; None is the usual advice, D / 100 rounded, at least one.
+    word vectors; on sentence vectors it is an extension. Some public code projects ``x`` instead of ``c``. The usual
+    advice for the number of directions, and the default, is D / 100 rounded, at least one.
     """
 
     name: ClassVar[Postprocess] = Postprocess.ALL_BUT_THE_TOP

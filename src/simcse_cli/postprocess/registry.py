@@ -62,7 +62,6 @@ class FittedPostProcessor:
         return state.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Return name, settings and record as JSON values, for results and side files."""
         return {
             "name": str(self.processor.name),
             "settings": self.processor.settings(),
@@ -81,7 +80,6 @@ def create(name: Postprocess, **settings: Any) -> PostProcessor:
 
 
 def save(fitted: FittedPostProcessor, path: Path | str, *, force: bool = False) -> None:
-    """Write a fitted post-processor; OutputError if the file exists (without ``force``) or cannot be written."""
     arrays = {name: np.ascontiguousarray(array) for name, array in fitted.processor.state().items()}
     with output_path(path, force=force) as temporary:
         facts = fitted.describe() | {"sha256": fitted.digest}

@@ -12,22 +12,15 @@ from simcse_cli.settings.choices import Postprocess
 class Whitening(base.PostProcessor):
     """Centre, rotate to the principal axes, divide each by its standard deviation; ``(N, D)`` to ``(N, K)``.
 
-    Source: Su et al. 2021. With the mean mu and the covariance Sigma = U S U^T of the fit vectors (divided by
-    N), ``x' = (x - mu) U[:, :k] S[:k]^(-1/2)``, all in float64. The covariance of the transformed fit vectors
-    is the K x K identity. One departure: the authors divide by any eigenvalue, however small; here a
-    direction in which the fit vectors do not vary is left out, because new vectors would be blown up along
-    it.
+    Source: Su et al. 2021. With the mean mu and the covariance Sigma = U S U^T of the fit vectors (divided by N), ``x'
+    = (x - mu) U[:, :k] S[:k]^(-1/2)``, all in float64. The covariance of the transformed fit vectors is the K x K
+    identity. One departure: the authors divide by any eigenvalue, however small; here a direction in which the fit
+    vectors do not vary is left out, because new vectors would be blown up along it.
 
-    Args:
-        k: keep this many leading directions; None keeps all. The paper also reports 256 (base) and 384
-            (large).
-        eigenvalue_floor: directions with an eigenvalue of at most this share of the largest are left out, so
-            ``K`` can be smaller than ``k`` when there are few fit vectors.
-
-    Attributes:
-        mean_: ``(D,)``.
-        projection_: ``(D, K)``, the matrix W of the paper.
-        eigenvalues_: ``(D,)``, all of them, largest first.
+    ``k`` leading directions are kept, all without it; the paper also reports 256 (base) and 384 (large). Directions
+    with an eigenvalue of at most ``eigenvalue_floor`` of the largest are left out, so ``K`` can be smaller than ``k``
+    when there are few fit vectors. Learned are ``mean_`` ``(D,)``, ``projection_`` ``(D, K)``, the matrix W of the
+    paper, and all ``eigenvalues_`` ``(D,)``, largest first.
     """
 
     name: ClassVar[Postprocess] = Postprocess.WHITENING

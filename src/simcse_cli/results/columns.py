@@ -46,7 +46,6 @@ _ORDER = (*STS_TASKS, AVERAGE, *TRANSFER_TASKS, TRANSFER_AVERAGE)
 
 
 def is_score(measure: str) -> bool:
-    """Say whether the measure is a fraction that tables show x100."""
     return measure not in PLAIN_NUMBERS
 
 
@@ -101,11 +100,7 @@ def find_measure(name: str, available: Iterable[str]) -> str:
 
 
 def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the tasks of a comma-separated list, each once; case, punctuation and headings do not matter.
-
-    Raises:
-        ValueError: a name is unknown (the nearest one is suggested), or there is none.
-    """
+    """Return the tasks of a comma-separated list, each once; case, punctuation and headings do not matter."""
     by_name = _by_name(known)
     chosen = []
     for name in listed(text):
@@ -119,7 +114,6 @@ def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tasks of a comma-separated list, or all; for an unknown name, UsageError gives the nearest."""
     if text is None:
         return known
     try:

@@ -11,7 +11,7 @@ up. Sentences may be absent; only pairs have ``right``.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,8 +132,20 @@ class _FileFormat:
 
     def read(self, source: Path | str) -> Iterable[_Group]:
         """Yield the names, gold, values and sentences of each group, in order of first appearance."""
+        value: Any = int if issubclass(self.dtype, np.integer) else float
+        required = dict.fromkeys(self.groups, str) | {"index": int, "gold": value, self.value: value}
+        kinds = required | {"left": str, "right": str}
         rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-        for record in self._records(source):
+        for number, content in iter_json_lines(source, hint=self.hint):
+            place = f"{source}, line {number}"
+            missing = [key for key in required if not isinstance(content, dict) or key not in content]
+            if missing:
+                needed = f"a line has all of {', '.join(required)}"
+                raise DataError(f"{place}: no {', '.join(missing)}; {needed}", hint=self.hint)
+            record = {
+                key: checked(each, kinds.get(key, Any), f"{place}: {key}", hint=self.hint)
+                for key, each in content.items()
+            }
             rows.setdefault(tuple(record[key] for key in self.groups), []).append(record)
         for names, records in rows.items():
             records.sort(key=lambda record: int(record["index"]))
@@ -143,28 +155,14 @@ class _FileFormat:
                     f"{place}: indices are not 0 to {len(records) - 1}, each once", hint=self.hint
                 )
             columns = {
-                key: tuple(record[key] for record in records)
-                if all(key in record for record in records)
-                else ()
+                key: tuple(record[key] for record in records if key in record)
                 for key in ("gold", self.value, "left", "right")
             }
             gold, values = (np.array(columns[key], dtype=self.dtype) for key in ("gold", self.value))
-            yield names, gold, values, (columns["left"], columns["right"])
-
-    def _records(self, source: Path | str) -> Iterator[dict[str, Any]]:
-        value: Any = int if issubclass(self.dtype, np.integer) else float
-        required = dict.fromkeys(self.groups, str) | {"index": int, "gold": value, self.value: value}
-        kinds = required | {"left": str, "right": str}
-        for number, record in iter_json_lines(source, hint=self.hint):
-            place = f"{source}, line {number}"
-            missing = [key for key in required if not isinstance(record, dict) or key not in record]
-            if missing:
-                needed = f"a line has all of {', '.join(required)}"
-                raise DataError(f"{place}: no {', '.join(missing)}; {needed}", hint=self.hint)
-            yield {
-                key: checked(each, kinds.get(key, Any), f"{place}: {key}", hint=self.hint)
-                for key, each in record.items()
-            }
+            left, right = (
+                columns[side] if len(columns[side]) == len(records) else () for side in ("left", "right")
+            )
+            yield names, gold, values, (left, right)
 
 
 _PAIRS = _FileFormat(("task", "subset"), "cosine", np.float64, "sts")

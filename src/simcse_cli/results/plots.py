@@ -71,12 +71,10 @@ Values = NDArray[np.floating[Any]]
 
 
 def colour(position: int) -> str:
-    """Return the colour of the curve at ``position``; colours repeat after seven."""
     return COLOURS[position % len(COLOURS)]
 
 
 def curve_style(position: int) -> dict[str, Any]:
-    """Return colour and dash of the curve at ``position``; the first is solid."""
     return {"color": colour(position), "linestyle": DASHES[position % len(DASHES)]}
 
 
@@ -109,7 +107,6 @@ def new_figure(width: float, height: float, n_columns: int = 1, **options: Any) 
 
 
 def rank_axis(axes: Axes, last: int) -> None:
-    """Make the horizontal axis logarithmic, with round ranks from 1 to ``last``."""
     axes.set_xscale("log")
     axes.set_xticks([tick for tick in RANK_TICKS if tick <= last])
     axes.xaxis.set_major_formatter("{x:.0f}")
@@ -128,7 +125,6 @@ def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
 
 
 def check_figure_path(path: Path) -> None:
-    """Raise OutputError unless the file's ending is that of a figure format."""
     if path.suffix.lower().lstrip(".") not in FORMATS:
         raise OutputError(
             f"{path}: a figure ends in .png, .svg or .pdf",
@@ -225,7 +221,6 @@ def _mean(values: Values) -> float:
 
 
 def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str:
-    """Return one line of bars per series, named on the left, all on one scale."""
     if high is None:
         high = max((float(np.nanmax(values)) for values in series.values() if len(values)), default=1.0)
     left = max(len(name) for name in series)

@@ -96,8 +96,6 @@ class Report:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a command: tables for people, and the same as a JSON object."""
-
     reports: Sequence[Report]
     payload: dict[str, Any]
 
@@ -168,7 +166,6 @@ class DiffRow:
     separator: str = " "
 
     def marked(self, opening: str, closing: str, *, after: bool = True) -> str:
-        """Return one side as text with its changes between marks."""
         side = self.after if after else self.before
         return self.separator.join(
             f"{opening}{words}{closing}" if changed else words for words, changed in side
@@ -176,7 +173,6 @@ class DiffRow:
 
 
 def to_csv(report: Report) -> str:
-    """Return the report as CSV with full-precision values; a missing value is an empty cell."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([column.heading for column in report.columns])
@@ -187,7 +183,6 @@ def to_csv(report: Report) -> str:
 
 
 def to_markdown(report: Report) -> str:
-    """Return the report as a Markdown table, numbers right-aligned."""
     rule = "|".join("---" if column.kind == "text" else "---:" for column in report.columns)
     rows = [[column.heading for column in report.columns], *report.cells()]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
@@ -209,14 +204,16 @@ def _latex(text: str) -> str:
 
 
 def to_latex(report: Report) -> str:
-    """Return the report as a LaTeX table with booktabs rules, caption and label, ready to paste."""
     spec = "".join("l" if column.kind == "text" else "r" for column in report.columns)
     heading = " & ".join(_latex(column.heading) for column in report.columns)
-    body = [
-        " & ".join(_latex_cell(cell, column) for cell, column in zip(row, report.columns, strict=True))
-        + r" \\"
-        for row in report.cells()
-    ]
+    body = []
+    for row in report.cells():
+        cells = [
+            # The sign of a number is in math mode, so that a minus is set as one.
+            f"${cell[0]}${cell[1:]}" if column.kind != "text" and cell[0] in "+-" else _latex(cell)
+            for cell, column in zip(row, report.columns, strict=True)
+        ]
+        body.append(" & ".join(cells) + r" \\")
     slug = re.sub(r"\W+", "-", report.title.lower()).strip("-") or "results"
     caption = _latex(". ".join([report.title or "Results", *report.notes]))
     head = [
@@ -233,15 +230,7 @@ def to_latex(report: Report) -> str:
     return "\n".join([*head, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
 
 
-def _latex_cell(cell: str, column: Column) -> str:
-    """Return a cell, with the sign of a number in math mode so that a minus is set as one."""
-    if column.kind != "text" and cell[0] in "+-":
-        return f"${cell[0]}${cell[1:]}"
-    return _latex(cell)
-
-
 def to_text(report: Report) -> str:
-    """Return the report as plain lines with aligned columns, for outputs other than a terminal."""
     rows = [[column.heading for column in report.columns], *report.cells()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(report.columns))]
     lines = [report.title] if report.title else []

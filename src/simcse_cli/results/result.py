@@ -20,10 +20,7 @@ HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 class TaskResult:
     """The score of one task as a fraction, over ``n`` examples; None if it is undefined.
 
-    Attributes:
-        parts: the numbers of each subset, by name.
-        data_sha256: digest of the data that was scored.
-        extra: all other facts of the task, under the keys of result files.
+    ``parts`` are the numbers of each subset, ``extra`` all other facts under the keys of result files.
     """
 
     score: float | None
@@ -35,14 +32,11 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """The scores of the tasks of a suite; a missing task is None.
+    """The scores of the tasks of a suite; a missing task is None, and ``missing`` has the reason.
 
-    Attributes:
-        suite: ``sts``, ``transfer`` or ``mteb``.
-        settings: the encoder and how it was scored, under the keys of result files.
-        missing: the reason for each missing task.
-        figures: all other facts of the suite, such as times and the interval of the average.
-        examples: the scored examples of each task, as ``results.examples`` saves them; not in the JSON.
+    ``settings`` are the encoder and how it was scored, under the keys of result files, ``figures`` all other facts,
+    such as times and the interval of the average. ``examples`` are the scored examples of each task, as
+    ``results.examples`` saves them; they are not in the JSON.
     """
 
     suite: str
@@ -58,15 +52,18 @@ class SuiteResult:
 
     @property
     def average(self) -> float | None:
-        """Plain mean over the tasks that have a score."""
         return mean_and_deviation([score for score in self.scores.values() if score is not None])[0]
+
+    @property
+    def row(self) -> dict[str, float | None]:
+        """The scores and their average, by task."""
+        return {**self.scores, AVERAGE: self.average}
 
     @property
     def split(self) -> str:
         return str(self.settings.get("split", "test"))
 
     def sets(self) -> dict[str, str]:
-        """Describe the data of each task that has published data: those, the demo corpus, or others."""
         found = {
             name: describe_set(name, self.split, task.n, task.data_sha256)
             for name, task in self.tasks.items()
@@ -81,16 +78,16 @@ class SuiteResult:
             if what != PUBLISHED:
                 unlike.setdefault(what, []).append(label(name))
         sets = "; ".join(f"{', '.join(names)}: {what}" for what, names in unlike.items())
-        missing = [f"{task} missing: {reason}" for task, reason in self.missing.items()]
-        return missing + ([f"compares with no published number: {sets}"] if sets else [])
+        return self.missing_notes() + ([f"compares with no published number: {sets}"] if sets else [])
+
+    def missing_notes(self) -> list[str]:
+        return [f"{task} missing: {reason}" for task, reason in self.missing.items()]
 
     def intervals(self) -> dict[str, Mapping[str, float]]:
-        """Return the confidence intervals of scores and average, ``low`` and ``high``, if there are any."""
         found = {name: task.extra["ci"] for name, task in self.tasks.items() if task and "ci" in task.extra}
         return found | ({AVERAGE: self.figures["average_ci"]} if "average_ci" in self.figures else {})
 
     def interval_rows(self) -> list[dict[str, Any]]:
-        """Return two table rows, the low and the high ends of the intervals; none without intervals."""
         found = self.intervals()
         return [
             {"model": f"95% {end}"} | {name: ends[end] for name, ends in found.items()}
@@ -119,7 +116,6 @@ class SuiteResult:
         return replace(self, settings={**self.settings, **asked}, tasks=tasks, figures=figures)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as one JSON object (``docs/evaluation.md``, result files)."""
         keys = _KEYS[self.suite]
         digests = {name: task.data_sha256 for name, task in self.tasks.items() if task and keys.n}
         tasks: dict[str, dict[str, Any] | None] = dict.fromkeys(self.tasks)
@@ -140,11 +136,7 @@ class SuiteResult:
 
     @classmethod
     def from_json(cls, content: Any, place: str) -> "SuiteResult":
-        """Return the result in a JSON object that ``to_json`` wrote, in this version or an earlier one.
-
-        Raises:
-            DataError: it is not the result of a suite, or incomplete; the message starts with ``place``.
-        """
+        """Return the result in a JSON object that ``to_json`` wrote, in this version or an earlier one."""
         values = dict(checked(content, dict[str, Any], place, hint=HOW_TO_WRITE))
         suite = values.pop("suite", None)
         if suite not in list(_KEYS):

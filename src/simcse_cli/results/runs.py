@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files.atomic import atomic_text, output_error, remove_leftovers, write_json
+from simcse_cli.files.atomic import output_error, remove_leftovers, write_json
 from simcse_cli.files.locks import is_locked, sole_writer
 from simcse_cli.files.schema import checked, parse_json
 from simcse_cli.files.streams import digest, read_json
@@ -127,7 +127,6 @@ def is_run(folder: Path | str) -> bool:
 
 
 def read_run_record(run_dir: Path | str) -> RunRecord:
-    """Return the record of a run folder; raise DataError if it is missing or unreadable."""
     path = Path(run_dir) / RUN_FILE
     hint = "give a run folder of `simcse train`"
     values = read_json(path, dict[str, Any], place=f"{path} is no run record", hint=hint)
@@ -169,6 +168,15 @@ def read_metrics(path: Path) -> list[Measured]:
     return found
 
 
+def flat(values: Mapping[str, Any], separator: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings under joined names, such as ``options.window``."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, separator, f"{prefix}{name}{separator}")
+        else:
+            yield prefix + name, value
+
+
 def kept_states(folder: Path) -> list[Path]:
     found = folder.glob(f"{STATE_PREFIX}*") if folder.is_dir() else ()
     return sorted(path for path in found if path.name.removeprefix(STATE_PREFIX).isdecimal())
@@ -179,7 +187,6 @@ def step_of(state: Path) -> int:
 
 
 def require_run(path: Path) -> None:
-    """Raise DataError unless a run was started in the folder."""
     if not (path / "config.yaml").is_file():
         raise DataError(
             f"{path} holds no run to resume" if path.is_dir() else f"{path} does not exist",
@@ -255,27 +262,3 @@ def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
 
 def _short_digest(value: Any) -> str:
     return digest(json.dumps(value, sort_keys=True, default=str))[:8]
-
-
-class MetricsLog:
-    """``metrics.jsonl``: one object per logged step, cut back to the resumed step first."""
-
-    def __init__(self, path: Path, *, last_step: int | None = None) -> None:
-        self.path = path
-        lines: list[str] = []
-        if last_step is not None and path.exists():
-            for line in path.read_bytes().split(b"\n"):
-                try:
-                    if json.loads(line)["step"] <= last_step:
-                        lines.append(line.decode())
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    continue  # the line that a kill cut short
-        with atomic_text(path, force=True) as stream:
-            stream.writelines(f"{line}\n" for line in lines)
-
-    def append(self, values: dict[str, Any]) -> None:
-        try:
-            with self.path.open("a", encoding="utf-8", newline="\n") as stream:
-                stream.write(json.dumps(values, allow_nan=False) + "\n")
-        except OSError as error:
-            raise output_error(self.path, error) from error

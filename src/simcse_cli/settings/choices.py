@@ -1,323 +1,119 @@
-"""String enums of the field's standard terms; their values appear on the command line and in files."""
+"""The choices of options, in the field's standard terms; their values appear on the command line and in files."""
 
 from enum import StrEnum
 
-
-class Pooler(StrEnum):
-    """How token states become one sentence vector (``docs/evaluation.md``, poolers)."""
-
-    CLS = "cls"
-    CLS_BEFORE_POOLER = "cls_before_pooler"
-    AVG = "avg"
-    AVG_TOP2 = "avg_top2"
-    AVG_FIRST_LAST = "avg_first_last"
-    AVG_EMB_LAST = "avg_emb_last"
-
-
-class HeadUse(StrEnum):
-    """Use of the MLP head over [CLS] after training."""
-
-    TRAIN_ONLY = "train-only"
-    KEPT = "kept"
-    NONE = "none"
-
-
-class Similarity(StrEnum):
-    """Similarity of two embeddings in a contrastive loss."""
-
-    COSINE = "cosine"
-    DOT = "dot"
-
-
-class Backend(StrEnum):
-    """A runtime that a model folder can hold a graph for, as sentence-transformers calls it."""
-
-    ONNX = "onnx"
-    OPENVINO = "openvino"
-
-
-class Quantization(StrEnum):
-    """What a second graph of a model folder computes in."""
-
-    INT8 = "int8"
-
-
-class Gather(StrEnum):
-    """Gradient of negatives gathered from W processes: the true one, or 1/W of it as in the original code."""
-
-    TRUE = "true"
-    ORIGINAL = "original"
-
-
-class OptimizerName(StrEnum):
-    """Update rule: adamw-uncorrected omits the bias correction, rmsprop follows TensorFlow."""
-
-    ADAMW = "adamw"
-    ADAMW_UNCORRECTED = "adamw-uncorrected"
-    ADAM = "adam"
-    RMSPROP = "rmsprop"
-
-
-class Schedule(StrEnum):
-    """Learning rate after the warm-up: linear to zero, constant, or the falling steps of Contrastive Tension.
-
-    The slanted triangle rises from 1/32 of the rate and falls back to it.
-    """
-
-    LINEAR = "linear"
-    CONSTANT = "constant"
-    TENSION = "tension"
-    SLANTED_TRIANGULAR = "slanted-triangular"
-
-
-class Batches(StrEnum):
-    """How the rows of an epoch become batches: as shuffled, or so that no text is twice in a batch."""
-
-    SHUFFLED = "shuffled"
-    NO_DUPLICATES = "no-duplicates"
-
-
-class DropoutMode(StrEnum):
-    """Dropout masks of the two views: drawn per view, drawn once and shared, or off."""
-
-    INDEPENDENT = "independent"
-    FIXED = "fixed"
-    NONE = "none"
-
-
-class LoraSave(StrEnum):
-    """How a LoRA model is saved: whole with the adapter merged, or the adapter alone."""
-
-    MERGED = "merged"
-    ADAPTER = "adapter"
-
-
-class Tracker(StrEnum):
-    """Experiment trackers, which log the metrics of a run besides its folder."""
-
-    TENSORBOARD = "tensorboard"
-    WANDB = "wandb"
-    TRACKIO = "trackio"
-    MLFLOW = "mlflow"
-
-
-class Aggregation(StrEnum):
-    """How the subsets of one STS year become one score."""
-
-    ALL = "all"
-    MEAN = "mean"
-    WMEAN = "wmean"
-
-
-class Metric(StrEnum):
-    """Correlation between cosine similarity and gold score."""
-
-    SPEARMAN = "spearman"
-    PEARSON = "pearson"
-
-
-class DevSuite(StrEnum):
-    """Evaluation during training: scored pairs of a file, STS tasks, transfer tasks, or finding relevant texts."""
-
-    FILE = "file"
-    STS = "sts"
-    TRANSFER = "transfer"
-    RETRIEVAL = "retrieval"
-
-
-class Precision(StrEnum):
-    """Arithmetic of the encoder's matrix products.
-
-    tf32 is float32 with inputs rounded to 10 bits, on NVIDIA GPUs; int8 is for inference on x86 processors.
-    """
-
-    FP32 = "fp32"
-    TF32 = "tf32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-    INT8 = "int8"
-    AUTO = "auto"
-
-
-class LongTexts(StrEnum):
-    """Treatment of texts beyond the model's length: cut them, or average over their windows."""
-
-    CUT = "cut"
-    MEAN = "mean"
-
-
-class SearchBackend(StrEnum):
-    """Search for the nearest vectors: exact, or through a FAISS index."""
-
-    EXACT = "exact"
-    FAISS = "faiss"
-
-
-class Engine(StrEnum):
-    """Where `encode` computes."""
-
-    LOCAL = "local"
-    RAY = "ray"
-
-
-class Device(StrEnum):
-    """Where the encoder runs."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-    MPS = "mps"
-
-
-class Attention(StrEnum):
-    """How attention is computed: on packed batches, or on padded ones by an implementation of transformers."""
-
-    PACKED = "packed"
-    EAGER = "eager"
-    SDPA = "sdpa"
-    FLASH_2 = "flash_attention_2"
-    FLASH_3 = "flash_attention_3"
-    FLEX = "flex_attention"
-
-
-class Correction(StrEnum):
-    """Multiple-testing correction: Holm (FWER), BH (FDR) or none."""
-
-    HOLM = "holm"
-    BH = "bh"
-    NONE = "none"
-
-
-class OutputFormat(StrEnum):
-    """Rendering of a results table on stdout."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    MARKDOWN = "markdown"
-    LATEX = "latex"
-
-
-class ObjectiveName(StrEnum):
-    """Training objectives; the registry holds one class for each."""
-
-    SIMCSE_UNSUP = "simcse-unsup"
-    SIMCSE_SUP = "simcse-sup"
-    NEXT_SENTENCE = "next-sentence"
-    QUICK_THOUGHTS = "quick-thoughts"
-    SBERT = "sbert"
-    COSENT = "cosent"
-    CT = "ct"
-    IS_BERT = "is-bert"
-    DECLUTR = "declutr"
-    BARLOW_TWINS = "barlow-twins"
-    VICREG = "vicreg"
-    MLM = "mlm"
-
-
-class Augmentation(StrEnum):
-    """Text augmentations (``docs/augmentation.md``)."""
-
-    CROP = "crop"
-    CROP_PREFIX_CHARS = "crop-prefix-chars"
-    DELETE = "delete"
-    DELETE_ONE = "delete-one"
-    SYNONYM = "synonym"
-    MLM = "mlm"
-    SHUFFLE = "shuffle"
-    EDA = "eda"
-
-
-class TextUnit(StrEnum):
-    """Units of an augmentation: words between spaces, or characters as read (grapheme clusters)."""
-
-    WORD = "word"
-    CHAR = "char"
-
-
-class Sides(StrEnum):
-    """Which sides of a pair are augmented: the positive, or the anchor too."""
-
-    ONE = "one"
-    BOTH = "both"
-
-
-class Postprocess(StrEnum):
-    """Maps fitted on sentence vectors and applied to them (``docs/postprocess.md``)."""
-
-    WHITENING = "whitening"
-    FLOW = "flow"
-    ALL_BUT_THE_TOP = "all-but-the-top"
-    SIF = "sif"
-
-
-class TransferProtocol(StrEnum):
-    """Configurations of the transfer protocol (``docs/evaluation.md``, transfer)."""
-
-    DEFAULT = "default"
-    FAST = "fast"
-
-
-class Probe(StrEnum):
-    """Classifiers on frozen vectors: that of the original protocol, or the cross-validated one of scikit-learn."""
-
-    SENTEVAL = "senteval"
-    SKLEARN = "sklearn"
-
-
-class StsProtocol(StrEnum):
-    """Settings of STS evaluations in the literature (SimCSE Table B.1; ``docs/evaluation.md``, protocols)."""
-
-    SIMCSE = "simcse"
-    HILL = "hill"
-    INFERSENT = "infersent"
-    SENTEVAL = "senteval"
-    SBERT = "sbert"
-    IS_BERT = "is-bert"
-    BERT_FLOW = "bert-flow"
-    BERT_WHITENING = "bert-whitening"
-    WIETING = "wieting"
-    DECLUTR = "declutr"
-
-
-class TextPer(StrEnum):
-    """What is one text in a folder of text files."""
-
-    LINE = "line"
-    FILE = "file"
-
-
-class Dedup(StrEnum):
-    """Kinds of repeated rows to drop."""
-
-    EXACT = "exact"
-    NEAR = "near"
-
-
-class PositiveLabel(StrEnum):
-    """NLI hypotheses that become positives (the rows of Table 4)."""
-
-    ENTAILMENT = "entailment"
-    NEUTRAL = "neutral"
-    CONTRADICTION = "contradiction"
-    ALL = "all"
-
-
-class HardNegativeLabel(StrEnum):
-    """NLI hypotheses that become hard negatives."""
-
-    CONTRADICTION = "contradiction"
-    NEUTRAL = "neutral"
-    BOTH = "both"
-    NONE = "none"
-
-
-class NegativePick(StrEnum):
-    """How hard negatives are picked from the allowed texts."""
-
-    TOP = "top"
-    RANDOM = "random"
-
+Pooler = StrEnum("Pooler", "CLS CLS_BEFORE_POOLER AVG AVG_TOP2 AVG_FIRST_LAST AVG_EMB_LAST")
+"""How token states become one sentence vector (``docs/evaluation.md``, poolers)."""
+HeadUse = StrEnum("HeadUse", {"TRAIN_ONLY": "train-only", "KEPT": "kept", "NONE": "none"})
+Similarity = StrEnum("Similarity", "COSINE DOT")
+Backend = StrEnum("Backend", "ONNX OPENVINO")
+Quantization = StrEnum("Quantization", "INT8")
+Gather = StrEnum("Gather", "TRUE ORIGINAL")
+"""Gradient of negatives gathered from W processes: the true one, or 1/W of it as in the original code."""
+OptimizerName = StrEnum(
+    "OptimizerName",
+    {"ADAMW": "adamw", "ADAMW_UNCORRECTED": "adamw-uncorrected", "ADAM": "adam", "RMSPROP": "rmsprop"},
+)
+"""Update rule: adamw-uncorrected omits the bias correction, rmsprop follows TensorFlow."""
+Schedule = StrEnum(
+    "Schedule",
+    {
+        "LINEAR": "linear",
+        "CONSTANT": "constant",
+        "TENSION": "tension",
+        "SLANTED_TRIANGULAR": "slanted-triangular",
+    },
+)
+"""Learning rate after the warm-up: linear to zero, constant, or the falling steps of Contrastive Tension. The slanted
+triangle rises from 1/32 of the rate and falls back to it."""
+Batches = StrEnum("Batches", {"SHUFFLED": "shuffled", "NO_DUPLICATES": "no-duplicates"})
+DropoutMode = StrEnum("DropoutMode", "INDEPENDENT FIXED NONE")
+LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
+Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")
+Aggregation = StrEnum("Aggregation", "ALL MEAN WMEAN")
+Metric = StrEnum("Metric", "SPEARMAN PEARSON")
+DevSuite = StrEnum("DevSuite", "FILE STS TRANSFER RETRIEVAL")
+Precision = StrEnum("Precision", "FP32 TF32 BF16 FP16 INT8 AUTO")
+"""Arithmetic of the encoder's matrix products. tf32 is float32 with inputs rounded to 10 bits, on NVIDIA GPUs; int8 is
+for inference on x86 processors."""
+LongTexts = StrEnum("LongTexts", "CUT MEAN")
+SearchBackend = StrEnum("SearchBackend", "EXACT FAISS")
+Engine = StrEnum("Engine", "LOCAL RAY")
+Device = StrEnum("Device", "AUTO CPU CUDA MPS")
+Attention = StrEnum(
+    "Attention",
+    {
+        "PACKED": "packed",
+        "EAGER": "eager",
+        "SDPA": "sdpa",
+        "FLASH_2": "flash_attention_2",
+        "FLASH_3": "flash_attention_3",
+        "FLEX": "flex_attention",
+    },
+)
+"""How attention is computed: on packed batches, or on padded ones by an implementation of transformers."""
+Correction = StrEnum("Correction", "HOLM BH NONE")
+OutputFormat = StrEnum("OutputFormat", "TABLE JSON CSV MARKDOWN LATEX")
+ObjectiveName = StrEnum(
+    "ObjectiveName",
+    {
+        "SIMCSE_UNSUP": "simcse-unsup",
+        "SIMCSE_SUP": "simcse-sup",
+        "NEXT_SENTENCE": "next-sentence",
+        "QUICK_THOUGHTS": "quick-thoughts",
+        "SBERT": "sbert",
+        "COSENT": "cosent",
+        "CT": "ct",
+        "IS_BERT": "is-bert",
+        "DECLUTR": "declutr",
+        "BARLOW_TWINS": "barlow-twins",
+        "VICREG": "vicreg",
+        "MLM": "mlm",
+    },
+)
+Augmentation = StrEnum(
+    "Augmentation",
+    {
+        "CROP": "crop",
+        "CROP_PREFIX_CHARS": "crop-prefix-chars",
+        "DELETE": "delete",
+        "DELETE_ONE": "delete-one",
+        "SYNONYM": "synonym",
+        "MLM": "mlm",
+        "SHUFFLE": "shuffle",
+        "EDA": "eda",
+    },
+)
+TextUnit = StrEnum("TextUnit", "WORD CHAR")
+"""Units of an augmentation: words between spaces, or characters as read (grapheme clusters)."""
+Sides = StrEnum("Sides", "ONE BOTH")
+Postprocess = StrEnum(
+    "Postprocess",
+    {"WHITENING": "whitening", "FLOW": "flow", "ALL_BUT_THE_TOP": "all-but-the-top", "SIF": "sif"},
+)
+TransferProtocol = StrEnum("TransferProtocol", "DEFAULT FAST")
+Probe = StrEnum("Probe", "SENTEVAL SKLEARN")
+StsProtocol = StrEnum(
+    "StsProtocol",
+    {
+        "SIMCSE": "simcse",
+        "HILL": "hill",
+        "INFERSENT": "infersent",
+        "SENTEVAL": "senteval",
+        "SBERT": "sbert",
+        "IS_BERT": "is-bert",
+        "BERT_FLOW": "bert-flow",
+        "BERT_WHITENING": "bert-whitening",
+        "WIETING": "wieting",
+        "DECLUTR": "declutr",
+    },
+)
+"""Settings of STS evaluations in the literature (SimCSE Table B.1; ``docs/evaluation.md``, protocols)."""
+TextPer = StrEnum("TextPer", "LINE FILE")
+Dedup = StrEnum("Dedup", "EXACT NEAR")
+PositiveLabel = StrEnum("PositiveLabel", "ENTAILMENT NEUTRAL CONTRADICTION ALL")
+HardNegativeLabel = StrEnum("HardNegativeLabel", "CONTRADICTION NEUTRAL BOTH NONE")
+NegativePick = StrEnum("NegativePick", "TOP RANDOM")
 
 STS_TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark", "SICKRelatedness")
 TRANSFER_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from simcse_cli.errors import ConfigError
@@ -24,7 +25,7 @@ from simcse_cli.settings.choices import (
     Similarity,
     Tracker,
 )
-from simcse_cli.settings.declare import SEED_RANGE, check_ranges, flag, setting
+from simcse_cli.settings.declare import SEED_RANGE, check_values, flag, setting, settings_of
 
 DATA_VARIABLE = "SIMCSE_DATA"
 MODEL_HELP = (
@@ -34,34 +35,26 @@ MODEL_HELP = (
 REVISION_HELP = "Branch, tag or commit of a Hub model; for one of several, use NAME@REVISION."
 COLUMNS_HELP = "Names of the columns of --pair-file, if they are not recognised."
 COLUMNS_METAVAR = "left=A,right=B,score=C"
-_MODEL, _DATA, _METHOD, _OPTIMISER, _RUN = "Model", "Data and model", "Method", "Optimisation", "Run"
+_model, _data = partial(setting, group="Model"), partial(setting, group="Data and model")
+_method, _run = partial(setting, group="Method"), partial(setting, group="Run")
+_optimisation = partial(setting, group="Optimisation")
 
 
 def pinned(model: str, revision: str | None) -> str:
-    """Return ``MODEL@REVISION``, the name under which a model is opened and recorded."""
     return model if revision is None else f"{model}@{revision}"
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """Options for loading and running models, for commands that take several."""
-
-    pooler: Pooler | None = setting(
-        None, "How token states become a vector; default: the model's recorded pooler.", group=_MODEL
+    pooler: Pooler | None = _model(
+        None, "How token states become a vector; default: the model's recorded pooler."
     )
-    force_pooler: bool = setting(
-        False, "Use --pooler even if the model records another or lacks its weights.", group=_MODEL
+    force_pooler: bool = _model(False, "Use --pooler even if the model records another or lacks its weights.")
+    device: Device = _model(Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE")
+    precision: Precision = _model(
+        Precision.FP32, "Arithmetic of the encoder; auto picks the fastest.", env="SIMCSE_PRECISION"
     )
-    device: Device = setting(Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE", group=_MODEL)
-    precision: Precision = setting(
-        Precision.FP32,
-        "Arithmetic of the encoder; auto picks the fastest.",
-        env="SIMCSE_PRECISION",
-        group=_MODEL,
-    )
-    batch_tokens: int | None = setting(
-        None, "Tokens per forward pass; default: tuned to the machine.", min=16, group=_MODEL
-    )
+    batch_tokens: int | None = _model(None, "Tokens per forward pass; default: tuned to the machine.", min=16)
     prompt: str | None = setting(
         None,
         "Text to put before every sentence, or the name of one of the model's prompts.",
@@ -71,14 +64,12 @@ class LoadOptions:
     long: LongTexts = setting(
         LongTexts.CUT, "Texts longer than the model reads: cut them, or average their windows."
     )
-    revision: str | None = setting(None, REVISION_HELP, group=_MODEL)
+    revision: str | None = _model(None, REVISION_HELP)
 
 
 @dataclass(frozen=True)
 class _OneModel:
-    model: str = setting(
-        "minilm", MODEL_HELP, "--model", "-m", env="SIMCSE_MODEL", group=_MODEL, completes="model"
-    )
+    model: str = _model("minilm", MODEL_HELP, "--model", "-m", env="SIMCSE_MODEL", completes="model")
 
 
 @dataclass(frozen=True)
@@ -88,184 +79,144 @@ class ModelOptions(LoadOptions, _OneModel):  # the last base's fields come first
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of one training run."""
-
-    objective: ObjectiveName = setting(
-        ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", group=_METHOD, main=True
+    objective: ObjectiveName = _method(
+        ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", main=True
     )
-    train_file: list[str] | None = setting(
+    train_file: list[str] | None = _data(
         None,
         "Training file, hf://OWNER/NAME or - for stdin; repeat it for several files, with passes per epoch if "
         "wanted (a.csv:2). Default: the generated corpus.",
         metavar="FILE[:WEIGHT]",
-        group=_DATA,
         main=True,
     )
-    columns: str | None = setting(
+    columns: str | None = _data(
         None,
         "Names of columns that are not recognised: anchor, positive, hard_negative (label) of "
         "--train-file; left, right, score of --dev-file.",
         "--columns",
         "--column",
         metavar="anchor=A,positive=B",
-        group=_DATA,
     )
-    dev_file: str | None = setting(
+    dev_file: str | None = _data(
         None,
         "Scored pairs that choose the best model; with another --dev-suite, for alignment and uniformity only.",
-        group=_DATA,
         main=True,
     )
-    dev_suite: DevSuite = setting(
+    dev_suite: DevSuite = _data(
         DevSuite.FILE,
         "Evaluation that chooses the best model: the pairs of --dev-file, STS tasks, transfer tasks, or finding the "
         "relevant texts of --corpus.",
-        group=_DATA,
     )
-    corpus: str | None = setting(
-        None, "Texts that --dev-suite retrieval searches, with ids (BEIR).", group=_DATA
-    )
-    queries: str | None = setting(None, "Queries of --dev-suite retrieval, with ids.", group=_DATA)
-    qrels: str | None = setting(
-        None, "Relevance of the texts to the queries: BEIR or TREC file.", group=_DATA
-    )
-    dev_split: float | None = setting(
+    corpus: str | None = _data(None, "Texts that --dev-suite retrieval searches, with ids (BEIR).")
+    queries: str | None = _data(None, "Queries of --dev-suite retrieval, with ids.")
+    qrels: str | None = _data(None, "Relevance of the texts to the queries: BEIR or TREC file.")
+    dev_split: float | None = _data(
         None,
         "Hold out this share of the rows and choose the best model on it: find the positives of the anchors, for "
         "scored pairs correlate, for --objective mlm predict masked tokens.",
-        group=_DATA,
         above=0,
         max=0.5,
     )
-    dev_tasks: str | None = setting(
+    dev_tasks: str | None = _data(
         None,
         "Tasks of --dev-suite, such as STSBenchmark or MR,CR; default: all with dev data.",
-        group=_DATA,
         completes="tasks",
     )
-    data_dir: str | None = setting(None, "SentEval folder of --dev-suite; default: SIMCSE_DATA.", group=_DATA)
-    model: str = setting("minilm", MODEL_HELP, "--model", "-m", group=_DATA, main=True, completes="model")
-    revision: str | None = setting(None, REVISION_HELP, group=_DATA)
-    max_length: int = setting(
-        32, "Sub-words per sentence in training, including special ones.", group=_DATA, min=1
+    data_dir: str | None = _data(None, "SentEval folder of --dev-suite; default: SIMCSE_DATA.")
+    model: str = _data("minilm", MODEL_HELP, "--model", "-m", main=True, completes="model")
+    revision: str | None = _data(None, REVISION_HELP)
+    max_length: int = _data(32, "Sub-words per sentence in training, including special ones.", min=1)
+    hard_negative_alpha: float = _method(
+        1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", above=0
     )
-    hard_negative_alpha: float = setting(
-        1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", group=_METHOD, above=0
+    temperature: float | None = _method(
+        None, "Divisor of similarities; default: 0.05 (cosine), 1 (dot).", above=0, main=True
     )
-    temperature: float | None = setting(
-        None, "Divisor of similarities; default: 0.05 (cosine), 1 (dot).", group=_METHOD, above=0, main=True
-    )
-    similarity: Similarity = setting(Similarity.COSINE, "Similarity in the loss.", group=_METHOD)
-    pooler: Pooler | None = setting(
+    similarity: Similarity = _method(Similarity.COSINE, "Similarity in the loss.")
+    pooler: Pooler | None = _method(
         None,
         "Pooler to train; default: the model's recorded one, else cls, which adds a new head.",
-        group=_METHOD,
         main=True,
     )
-    head: HeadUse | None = setting(
-        None,
-        "Head after training: dropped (train-only, the default of unsup), kept, or never added.",
-        group=_METHOD,
+    head: HeadUse | None = _method(
+        None, "Head after training: dropped (train-only, the default of unsup), kept, or never added."
     )
-    dropout: float | None = setting(
-        None, "Every dropout probability of the encoder; default: the model's own.", group=_METHOD
+    dropout: float | None = _method(
+        None, "Every dropout probability of the encoder; default: the model's own."
     )
-    dropout_mode: DropoutMode = setting(
-        DropoutMode.INDEPENDENT, "Dropout masks of the two views.", group=_METHOD
-    )
-    whole_words: bool = setting(False, "Mask whole words, not sub-words (--objective mlm).", group=_METHOD)
-    augment: str | None = setting(
+    dropout_mode: DropoutMode = _method(DropoutMode.INDEPENDENT, "Dropout masks of the two views.")
+    whole_words: bool = _method(False, "Mask whole words, not sub-words (--objective mlm).")
+    augment: str | None = _method(
         None,
         "Augment positives on the fly: METHOD[:RATE[:MODEL or WORDNET_DIR]], such as crop:0.1+mlm:0.15:bert-base.",
-        group=_METHOD,
     )
-    gather: Gather = setting(
-        Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W).", group=_METHOD
-    )
-    lora: int | None = setting(
+    gather: Gather = _method(Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W).")
+    lora: int | None = _method(
         None,
         "Train LoRA adapters of this rank in all linear layers and freeze the rest; wants about ten times the --lr.",
         metavar="RANK",
-        group=_METHOD,
         min=1,
     )
-    lora_alpha: float = setting(16.0, "Scale of the adapters: alpha / rank.", group=_METHOD, above=0)
-    lora_save: LoraSave = setting(
-        LoraSave.MERGED, "Save the whole model, or the adapter and the name of its base model.", group=_METHOD
+    lora_alpha: float = _method(16.0, "Scale of the adapters: alpha / rank.", above=0)
+    lora_save: LoraSave = _method(
+        LoraSave.MERGED, "Save the whole model, or the adapter and the name of its base model."
     )
     options: dict[str, Any] = setting(dict, "Options of the objective.", "--set", hidden=True)
-    batch_size: int = setting(64, "Examples per process and step.", group=_OPTIMISER, min=1, main=True)
-    batches: Batches | None = setting(
+    batch_size: int = _optimisation(64, "Examples per process and step.", min=1, main=True)
+    batches: Batches | None = _optimisation(
         None,
         "Rows of a batch: as shuffled, or without any text twice, which would be its own negative; default: the "
         "latter where more than 1% of the rows share a text.",
-        group=_OPTIMISER,
     )
-    micro_batch_size: int | None = setting(
-        None, "Encode this many rows at a time and cache gradients (same gradient).", group=_OPTIMISER, min=1
+    micro_batch_size: int | None = _optimisation(
+        None, "Encode this many rows at a time and cache gradients (same gradient).", min=1
     )
-    lr: float = setting(3e-5, "Peak learning rate.", group=_OPTIMISER, above=0, main=True)
-    epochs: float = setting(1.0, "Passes over the data.", group=_OPTIMISER, above=0, main=True)
-    max_steps: int | None = setting(
-        None, "Optimizer steps, instead of epochs.", group=_OPTIMISER, min=1, main=True
-    )
-    warmup: float = setting(0.0, "Share of the steps in which the rate rises.", group=_OPTIMISER)
-    weight_decay: float = setting(0.0, "Decoupled weight decay.", group=_OPTIMISER)
-    max_grad_norm: float = setting(1.0, "Maximum gradient norm; 0: no clipping.", group=_OPTIMISER, min=0)
-    optimizer: OptimizerName = setting(OptimizerName.ADAMW, "Update rule.", group=_OPTIMISER)
-    schedule: Schedule = setting(Schedule.LINEAR, "Learning rate after the warm-up.", group=_OPTIMISER)
+    lr: float = _optimisation(3e-5, "Peak learning rate.", above=0, main=True)
+    epochs: float = _optimisation(1.0, "Passes over the data.", above=0, main=True)
+    max_steps: int | None = _optimisation(None, "Optimizer steps, instead of epochs.", min=1, main=True)
+    warmup: float = _optimisation(0.0, "Share of the steps in which the rate rises.")
+    weight_decay: float = _optimisation(0.0, "Decoupled weight decay.")
+    max_grad_norm: float = _optimisation(1.0, "Maximum gradient norm; 0: no clipping.", min=0)
+    optimizer: OptimizerName = _optimisation(OptimizerName.ADAMW, "Update rule.")
+    schedule: Schedule = _optimisation(Schedule.LINEAR, "Learning rate after the warm-up.")
     adam_eps: float = setting(1e-8, "Adam's epsilon.", hidden=True)
-    bucket_batches: int = setting(1, "Sort by length within this many batches.", group=_OPTIMISER, min=1)
-    eval_every: int = setting(125, "Steps between dev evaluations.", group=_RUN, min=1, main=True)
-    save_every: int | None = setting(
-        None, "Steps between resume states; default: as --eval-every.", group=_RUN, min=1
+    bucket_batches: int = _optimisation(1, "Sort by length within this many batches.", min=1)
+    eval_every: int = _run(125, "Steps between dev evaluations.", min=1, main=True)
+    save_every: int | None = _run(None, "Steps between resume states; default: as --eval-every.", min=1)
+    keep_checkpoints: int = _run(1, "Resume states to keep for `simcse eval --checkpoints`; 0: all.")
+    log_every: int = _run(10, "Steps between lines of metrics.jsonl.", min=1)
+    dev_metric: Metric = _run(
+        Metric.SPEARMAN, "Correlation that chooses the best model; transfer uses accuracy."
     )
-    keep_checkpoints: int = setting(
-        1, "Resume states to keep for `simcse eval --checkpoints`; 0: all.", group=_RUN
-    )
-    log_every: int = setting(10, "Steps between lines of metrics.jsonl.", group=_RUN, min=1)
-    dev_metric: Metric = setting(
-        Metric.SPEARMAN, "Correlation that chooses the best model; transfer uses accuracy.", group=_RUN
-    )
-    patience: int | None = setting(
-        None, "Stop after this many evaluations without improvement.", group=_RUN, min=1
-    )
-    track: Tracker | None = setting(
+    patience: int | None = _run(None, "Stop after this many evaluations without improvement.", min=1)
+    track: Tracker | None = _run(
         None,
         "Also log to a tracker; nothing leaves this machine unless the tracker's own variable allows it.",
-        group=_RUN,
     )
-    track_project: str | None = setting(None, "Project of the tracker [simcse].", group=_RUN)
-    track_name: str | None = setting(
-        None, "Name of the run in the tracker, or of a group of runs; default: the folder's.", group=_RUN
+    track_project: str | None = _run(None, "Project of the tracker [simcse].")
+    track_name: str | None = _run(
+        None, "Name of the run in the tracker, or of a group of runs; default: the folder's."
     )
-    seed: int = setting(42, "Seed of everything random.", group=_RUN, main=True, **SEED_RANGE)
-    device: Device = setting(Device.AUTO, "Where to compute.", group=_RUN)
-    precision: Precision = setting(
+    seed: int = _run(42, "Seed of everything random.", main=True, **SEED_RANGE)
+    device: Device = _run(Device.AUTO, "Where to compute.")
+    precision: Precision = _run(
         Precision.FP32,
         "Arithmetic of the encoder.",
-        group=_RUN,
         metavar="|".join(each for each in Precision if each is not Precision.INT8),  # which is for inference
     )
-    gradient_checkpointing: bool = setting(
-        False,
-        "Keep only layer inputs and recompute the rest: less memory, slower.",
-        group=_RUN,
+    gradient_checkpointing: bool = _run(
+        False, "Keep only layer inputs and recompute the rest: less memory, slower."
     )
-    compile: bool = setting(
-        False, "Compile the transformer with torch.compile (takes minutes, once per run).", group=_RUN
-    )
-    attention: Attention | None = setting(
+    compile: bool = _run(False, "Compile the transformer with torch.compile (takes minutes, once per run).")
+    attention: Attention | None = _run(
         None,
         "How attention is computed (packed: without padding, on a GPU too); default: as transformers does.",
-        group=_RUN,
     )
 
     def __post_init__(self) -> None:
-        """Reject impossible values, naming the flag."""
         if isinstance(self.train_file, str):
             object.__setattr__(self, "train_file", [self.train_file])
-        check_ranges(self)
+        check_values(settings_of(TrainConfig), vars(self))
         if self.max_length < 3:
             raise ConfigError(
                 f"--max-length {self.max_length}: need at least 3 (two special tokens and a word)"
@@ -280,7 +231,6 @@ class TrainConfig:
         self._check_companions()
 
     def _check_dev_settings(self) -> None:
-        """Reject dev settings without effect."""
         is_retrieval, of_retrieval = self.dev_suite is DevSuite.RETRIEVAL, ("corpus", "queries", "qrels")
         senteval = ("sts", "transfer")
         for name in ("dev_tasks", "data_dir", *of_retrieval):
@@ -310,11 +260,7 @@ class TrainConfig:
             )
 
     def _check_companions(self) -> None:
-        """Reject settings that lack another setting which they need."""
-        companions = {
-            "lora": ("lora_alpha", "lora_save"),
-            "track": ("track_project", "track_name"),
-        }
+        companions = {"lora": ("lora_alpha", "lora_save"), "track": ("track_project", "track_name")}
         for main, others in companions.items():
             for name in others:
                 value = getattr(self, name)
@@ -347,7 +293,6 @@ class TrainConfig:
         return 0.05 if self.similarity is Similarity.COSINE else 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain values for YAML and JSON."""
         values = {k: v.value if isinstance(v, StrEnum) else v for k, v in asdict(self).items()}
         if self.train_file is not None and len(self.train_file) == 1:
             values["train_file"] = self.train_file[0]

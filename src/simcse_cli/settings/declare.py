@@ -58,7 +58,6 @@ def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noq
 
 
 def columns_setting(help: str, metavar: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it
-    """Return the option that names the columns of a table by their roles."""
     return setting(None, help, "--columns", "--column", metavar=metavar, **details)
 
 
@@ -71,7 +70,6 @@ def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
 
 
 def flag(group: type, name: str) -> str:
-    """Return the long command-line flag of a setting."""
     return flag_of(name, settings_of(group)[name][1])
 
 
@@ -79,12 +77,6 @@ def flag_of(name: str, own: Setting) -> str:
     """Return the long command-line flag of a setting whose details are known."""
     given = next((f for f in own.flags if f.startswith("--")), "--" + name.replace("_", "-"))
     return given.partition("/")[0]
-
-
-def check_ranges(values: Any) -> None:
-    """Raise ConfigError for a number out of the range of its setting; None passes."""
-    group: type = type(values)
-    check_values(settings_of(group), vars(values))
 
 
 Declared = Mapping[str, tuple[Field[Any], Setting]]
@@ -135,17 +127,15 @@ def check_rules(declared: Declared, values: Mapping[str, Any]) -> None:
             if is_chosen(name, declared, values) and not _holds(condition, values):
                 phrase = _phrase(condition, declared) + (f", {reason}" if reason else "")
                 raise UsageError(f"has no use {phrase}", option=flag_of(name, own))
-        is_on = bool(values.get(name))
-        preposition, others = ("with", _excluded(name, own, declared)) if is_on else ("without", own.enables)
-        for other in others:
-            if is_chosen(other, declared, values):
+        preposition, others = ("with", own.excludes) if values.get(name) else ("without", own.enables)
+        for other in declared if others == ALL else others:
+            if other in declared and other not in (name, "force") and is_chosen(other, declared, values):
                 reason = f", {own.because}" if own.because else ""
                 place = flag_of(other, declared[other][1])
                 raise UsageError(f"has no use {preposition} {flag_of(name, own)}{reason}", option=place)
 
 
 def rules_of(name: str, declared: Declared) -> list[str]:
-    """Return the rules of a setting as sentences for the reference."""
     own = declared[name][1]
     found = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(own)]
     found += [
@@ -163,12 +153,6 @@ def rules_of(name: str, declared: Declared) -> list[str]:
 
 def _needs(own: Setting) -> Iterable[tuple[str, str]]:
     return ((own.needs, ""),) if isinstance(own.needs, str) else dict(own.needs).items()
-
-
-def _excluded(name: str, own: Setting, declared: Declared) -> Iterable[str]:
-    if own.excludes == ALL:
-        return [other for other in declared if other not in (name, "force")]
-    return [other for other in own.excludes if other in declared]
 
 
 def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
@@ -201,11 +185,7 @@ def _phrase(condition: str, declared: Declared) -> str:
 def check_keys(
     values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
 ) -> dict[str, Any]:
-    """Return the values by name; keys may also be spelled as flags if ``valid`` maps them.
-
-    Raises:
-        ConfigError: a key is unknown; names the place and the nearest valid key.
-    """
+    """Return the values by name; keys may also be spelled as flags if ``valid`` maps them."""
     names = list(valid)
     by_flag = valid if isinstance(valid, Mapping) else {}
     by_key = {text.lstrip("-").replace("-", "_"): name for name, text in by_flag.items()}
@@ -263,11 +243,6 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
 
 
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Check settings and convert them to the types of a dataclass.
-
-    Raises:
-        ConfigError: an unknown key (with the nearest valid one) or a value of the wrong type.
-    """
     hints = get_type_hints(group)
     valid = {name: flag(group, name) for name in settings_of(group)}
     checked = check_keys(values, valid, place=place)
@@ -275,12 +250,7 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
-    """Return an object of each dataclass from settings by name, checked as those of a command are.
-
-    Raises:
-        ConfigError: an unknown key, or a value of the wrong type or out of range.
-        UsageError: a setting that has no effect beside the others.
-    """
+    """Return an object of each dataclass from settings by name, checked as those of a command are."""
     declared = {name: own for group in groups for name, own in settings_of(group).items()}
     given = check_keys(values, {name: flag_of(name, own) for name, (_, own) in declared.items()}, place=place)
     built: list[Any] = []

@@ -23,7 +23,6 @@ ENVIRONMENT_PREFIX = "SIMCSE_"
 
 
 def shipped_recipes(kind: str = "recipes") -> list[str]:
-    """Return the names of the recipes (or ``sweeps``) that come with the toolkit."""
     folder = resources.files("simcse_cli") / "resources" / kind
     return sorted(
         entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
@@ -114,12 +113,10 @@ def resolve_config(
 
 
 def dump_config(config: TrainConfig) -> str:
-    """Return the resolved settings as YAML; ``resolve_config`` reads them back to an equal object."""
     return dump_yaml(config.to_dict())
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:
-    """Return plain values as YAML, in their order."""
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 

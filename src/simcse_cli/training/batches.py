@@ -1,9 +1,8 @@
 """Draw the examples and batch of each step from seed and step alone, so that runs resume exactly."""
 
-import queue
-import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,11 +16,10 @@ from simcse_cli.settings.config import TrainConfig
 
 _T = TypeVar("_T")
 Indices = NDArray[np.int64]
+AHEAD = 3  # batches that are made before they are due
 
 
 class BatchMaker:
-    """Makes the batches of a run on one process."""
-
     def __init__(
         self,
         objective: Objective,
@@ -97,9 +95,7 @@ class BatchMaker:
 class SharedTexts:
     """The texts that several rows of a training file have in common, as numbers.
 
-    Attributes:
-        share: share of the rows that have a text of an earlier row.
-        of: the numbers of each row's shared texts; other texts have none.
+    ``share`` of the rows have a text of an earlier row; ``of`` has the numbers of each row's shared texts.
     """
 
     def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
@@ -214,39 +210,18 @@ def bucket_by_length(
     return np.concatenate([*shuffled, *rest])
 
 
-def prefetch(make: Callable[[int], _T], steps: range, depth: int = 2) -> Generator[_T, None, None]:
-    """Yield ``make(step)`` for each step, computed up to ``depth`` steps ahead in one thread.
+def prefetch(make: Callable[[int], _T], steps: range) -> Generator[_T, None, None]:
+    """Yield ``make(step)`` for each step, computed up to ``AHEAD`` steps ahead in one thread.
 
     An error in the thread is raised in place of its batch; closing the iterator ends the thread.
     """
-    ready: queue.Queue[_T | BaseException] = queue.Queue(maxsize=depth)
-    stopped = threading.Event()
-
-    def put(item: _T | BaseException) -> None:
-        while not stopped.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for step in steps:
-                if stopped.is_set():
-                    return
-                put(make(step))
-        except BaseException as error:  # handed to the consumer, which raises it
-            put(error)
-
-    thread = threading.Thread(target=work, name="batches", daemon=True)
-    thread.start()
+    pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
     try:
-        for _ in steps:
-            item = ready.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
+        ahead = deque(pool.submit(make, step) for step in steps[:AHEAD])
+        for step in steps:
+            made = ahead.popleft()
+            if step + AHEAD in steps:
+                ahead.append(pool.submit(make, step + AHEAD))
+            yield made.result()
     finally:
-        stopped.set()
-        thread.join()
+        pool.shutdown(cancel_futures=True)

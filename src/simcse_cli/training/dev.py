@@ -4,11 +4,10 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
@@ -36,7 +35,7 @@ from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encod
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
 from simcse_cli.evaluation.retrieval import rank_exactly, score_retrieval
 from simcse_cli.evaluation.sts import cosine_and_gold, score_sts_task
-from simcse_cli.evaluation.transfer import outer_splits, score_transfer_task
+from simcse_cli.evaluation.transfer import TransferSuite, outer_splits
 from simcse_cli.files.streams import require_file, sha256_file
 from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.objectives.base import Batch
@@ -51,13 +50,11 @@ from simcse_cli.settings.choices import (
     DevSuite,
     Metric,
     ObjectiveName,
-    Probe,
     TransferProtocol,
 )
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 
-Facts = dict[str, Any]
-"""Names and digests of the dev data, for the record of a run."""
+Facts = dict[str, Any]  # names and digests of the dev data, for the record of a run
 
 _ROWS_PER_PASS = 64
 TRANSFER_PROTOCOL = TransferProtocol.FAST  # the paper's dev mode
@@ -79,22 +76,27 @@ class DevScore:
 NO_SCORE = DevScore(None, None, None)
 
 
-class DevSet(Protocol):
-    """A set that scores a model during training."""
-
-    def score(self, encode: Encode) -> DevScore:
-        """Return the scores of an encoder without dropout."""
-
-
 @dataclass(frozen=True)
 class DevPairs:
-    """The pairs of one file."""
-
     pairs: StsSubset
-    metric: Metric
+    metric: Metric = Metric.SPEARMAN
 
     def score(self, encode: Encode) -> DevScore:
-        return evaluate_dev(encode, self.pairs, self.metric)
+        """Return the correlation of cosine and gold scores, and the geometry of the pairs.
+
+        Alignment is over the positive pairs, uniformity over the sentences of both sides (Wang and Isola 2020; Gao et
+        al. 2021, section 3).
+        """
+        vectors = encode(self.pairs.sentences)
+        if not np.isfinite(vectors).all():
+            return NO_SCORE
+        left, right = np.split(vectors, 2)
+        positive = is_positive(self.pairs.gold)
+        return DevScore(
+            correlate(self.metric, cosine_rows(left, right), self.pairs.gold),
+            alignment(left[positive], right[positive]) if positive.any() else None,
+            uniformity(vectors),
+        )
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,8 @@ class DevSts:
             )
             for task in self.tasks
         }
-        left, right = ([vectors[text] for text in side] for side in (self.pairs.left, self.pairs.right))
-        return DevScore(
-            mean_and_deviation(list(tasks.values()))[0],
-            *geometry(np.stack(left), np.stack(right), self.pairs.gold),
-            tasks,
-        )
+        mean, _ = mean_and_deviation(list(tasks.values()))
+        return measured(lambda texts: np.stack([vectors[text] for text in texts]), self.pairs, mean, tasks)
 
 
 @dataclass(frozen=True)
@@ -158,14 +156,9 @@ class DevTransfer:
                 own = task, encode_once
         if own is None:
             return None
+        suite = TransferSuite(None, protocol=TRANSFER_PROTOCOL)
         try:
-            result, _ = score_transfer_task(
-                *own,
-                protocol=TRANSFER_PROTOCOL,
-                probe=Probe.SENTEVAL,
-                cache=EvaluationCache(None, ""),
-                progress=SilentProgress(),
-            )
+            result, _ = suite.score_task(*own, EvaluationCache(None, ""), SilentProgress())
         except (DataError, TrainingError) as error:  # the vectors are not finite, or a probe has diverged
             return error.message
         return float(result.extra["dev_accuracy"])
@@ -237,41 +230,19 @@ class DevMasked:
         return cls(objective, batch.chunks(_ROWS_PER_PASS), n_masked)
 
 
+DevSet = DevPairs | DevSts | DevTransfer | DevRetrieval | DevMasked
+
+
 def measure_of(task: StsTask) -> str:
     """Return the name of a task's score in tables: ``STSBenchmark-dev``, ``STS12`` for a test set."""
     return task.name if task.split == "test" else f"{task.name}-{task.split}"
 
 
-def geometry(
-    left: NDArray[np.float32], right: NDArray[np.float32], gold: NDArray[np.float64]
-) -> tuple[float | None, float | None]:
-    """Return alignment over the positive pairs, and uniformity over the sentences of both sides.
-
-    Source: Wang and Isola 2020; Gao et al. 2021, section 3. None where they are undefined.
-    """
-    positive = is_positive(gold)
-    return (
-        alignment(left[positive], right[positive]) if positive.any() else None,
-        uniformity(np.concatenate([left, right])) if len(gold) else None,
-    )
-
-
-def evaluate_dev(encode: Encode, pairs: StsSubset, metric: Metric = Metric.SPEARMAN) -> DevScore:
-    """Return the correlation of cosine and gold scores as a fraction, and the geometry of the pairs."""
-    vectors = encode(pairs.sentences)
-    if not np.isfinite(vectors).all():
-        return NO_SCORE
-    left, right = vectors[: pairs.n_pairs], vectors[pairs.n_pairs :]
-    correlation = correlate(metric, cosine_rows(left, right), pairs.gold)
-    return DevScore(correlation, *geometry(left, right, pairs.gold))
-
-
 def measured(
     encode: Encode, pairs: StsSubset | None, score: float | None, tasks: Mapping[str, float | None]
 ) -> DevScore:
-    """Return the scores of a suite, with the geometry of the pairs if there are any."""
-    geometry_of = NO_SCORE if pairs is None else evaluate_dev(encode, pairs)
-    return replace(geometry_of, score=score, tasks=tasks)
+    found = NO_SCORE if pairs is None else DevPairs(pairs).score(encode)
+    return replace(found, score=score, tasks=tasks)
 
 
 def given_columns(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
@@ -287,7 +258,6 @@ def given_columns(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
 def build_dev_set(
     config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()
 ) -> tuple[DevSet | None, Facts]:
-    """Return the dev set, None without dev settings, and the names and digests of its data."""
     pairs, facts = None, Facts()
     if config.dev_split is not None:
         return _build_held_out(config, held_out, progress)
@@ -369,10 +339,12 @@ def _build_sts(
         ]
         raise DataError(f"--dev-suite sts: {error.message}", hint=_other_tasks(there, splits)) from error
     paths = [path for name, split in splits.items() for path in sts_files(data_dir, name, split=split)]
-    chosen = pairs or geometry_pairs(tasks)
+    if pairs is None:  # alignment and uniformity are those of STS-B if it is among the tasks, else of all
+        chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
+        pairs = StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
     facts = Facts(dev_tasks=[measure_of(task) for task in tasks], dev_files=_digests(data_dir, paths))
     facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
-    return DevSts(tasks, config.dev_metric, chosen), facts
+    return DevSts(tasks, config.dev_metric, pairs), facts
 
 
 def _build_transfer(
@@ -393,12 +365,6 @@ def _build_transfer(
     paths = [path for name in names for path in transfer_files(data_dir, name).values()]
     facts = {"dev_tasks": [name + DEV_SUFFIX for name in names], "dev_files": _digests(data_dir, paths)}
     return DevTransfer(tasks, pairs, progress), facts
-
-
-def geometry_pairs(tasks: Sequence[StsTask]) -> StsSubset:
-    """Return the pairs for alignment and uniformity: those of STS-B if it is among the tasks, else all."""
-    chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
-    return StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
 
 
 def _tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:

@@ -13,15 +13,7 @@ MEASURED_STEPS = 2
 ENOUGH_S = 5.0  # a step as long as this is measured once: Barlow Twins has a projector of 137 million weights
 
 
-def n_kept_states(trainer: Trainer) -> int:
-    """Return the largest number of states in the run folder: those of the start, every save and the end."""
-    config = trainer.config
-    n_saved = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
-    return min(n_saved, config.keep_checkpoints) if config.keep_checkpoints else n_saved
-
-
 def effective_settings(trainer: Trainer) -> TrainConfig:
-    """Return the settings of a run with the automatic ones resolved."""
     config, device = trainer.config, trainer.accelerator.device
     return replace(
         config,
@@ -39,7 +31,7 @@ def forecast(trainer: Trainer) -> str:
 
     Returns the first batch and the forecast as text.
     """
-    batch = trainer.batches.make(0)
+    config, batch = trainer.config, trainer.batches.make(0)
     with trainer.progress.task("measuring steps") as task:
         loss = trainer.train_step(0, batch).loss
         task.advance()
@@ -53,11 +45,14 @@ def forecast(trainer: Trainer) -> str:
     started = time.perf_counter()
     trainer.evaluate()
     eval_s = time.perf_counter() - started if trainer.dev_set is not None else 0.0
-    n_evaluations = 0 if trainer.dev_set is None else 2 + trainer.total_steps // trainer.config.eval_every
+    n_evaluations = 0 if trainer.dev_set is None else 2 + trainer.total_steps // config.eval_every
     run_s = step_s * trainer.total_steps + eval_s * n_evaluations
     weights = sum(p.numel() * p.element_size() for p in trainer.objective.parameters())
     trained = sum(p.numel() * p.element_size() for p in trainer.objective.parameters() if p.requires_grad)
-    disk = weights * (1 + n_kept_states(trainer)) + 2 * trained  # model, weights of every state, two moments
+    n_states = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
+    if config.keep_checkpoints:
+        n_states = min(n_states, config.keep_checkpoints)
+    disk = weights * (1 + n_states) + 2 * trained  # model, weights of every state, two moments
     lines = [
         f"first batch: {len(batch.texts)} examples, {len(batch.rows)} rows, {batch.n_tokens:,} tokens",
         *(f"  {' | '.join(views)}" for views in batch.texts[:4]),

@@ -23,9 +23,8 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_config, without_settings
 
 POLL_S = 0.1
-GRACE_S = (
-    10.0  # for the first process to report by itself what another has failed with, and for the one behind it
-)
+GRACE_S = 10.0
+"""For the first process to report by itself what another has failed with, and for the one behind it."""
 USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
 
@@ -49,11 +48,7 @@ class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
 
 
 def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None:
-    """Warn about settings of ``accelerate launch`` without effect here.
-
-    Raises:
-        ConfigError: accelerate is configured to split the model over processes.
-    """
+    """Warn about settings of ``accelerate launch`` without effect here."""
     for variable, name in SPLITTING.items():
         if environment.get(variable, "").lower() == "true":
             raise ConfigError(
@@ -68,20 +63,12 @@ def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None
 
 
 def launch(
-    n_processes: int,
-    arguments: Sequence[str],
-    progress: Progress,
-    *,
-    environment: Mapping[str, str] = os.environ,
+    n_processes: int, arguments: Sequence[str], progress: Progress, *, environment: Mapping[str, str]
 ) -> None:
     """Run the same command in several processes; if one of them or this one ends, all of them end.
 
     The output of the first process is shown, that of the others only if the first does not fail itself. They share
     the locks of this process until the last of them has ended. ``arguments`` is their command line.
-
-    Raises:
-        Stopped: with the exit code of the first process that fails.
-        TrainingError: a process was killed.
     """
     shared = {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // n_processes)),
@@ -141,19 +128,8 @@ def launch(
 
 
 def launch_run(
-    config: TrainConfig,
-    run_dir: Path,
-    n_processes: int,
-    progress: Progress,
-    *,
-    resume: bool = False,
-    force: bool = False,
+    config: TrainConfig, run_dir: Path, n_processes: int, progress: Progress, *, resume: bool, force: bool
 ) -> RunRecord:
-    """Train into a run folder in several processes and return the record; see ``train_run``.
-
-    Raises:
-        Stopped: the processes have failed or were interrupted.
-    """
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "settings.yaml"
         recipe.write_text(dump_config(config), encoding="utf-8")
@@ -164,7 +140,6 @@ def launch_run(
 
 
 def free_port() -> int:
-    """Return an unused port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

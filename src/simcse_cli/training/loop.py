@@ -18,14 +18,8 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
-from simcse_cli.errors import ConfigError, TrainingError
-from simcse_cli.machine.devices import (
-    hardware,
-    peak_memory_bytes,
-    resolve_device,
-    resolve_precision,
-    set_float32_products,
-)
+from simcse_cli.errors import TrainingError
+from simcse_cli.machine import devices
 from simcse_cli.machine.processes import average_gradients, average_tensor
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.encoder import SentenceEncoder
@@ -33,7 +27,7 @@ from simcse_cli.models.export import probe_vectors, save_encoder
 from simcse_cli.models.packed.backbone import KERNELS_COMPILE
 from simcse_cli.objectives.base import Batch, Losses, Objective
 from simcse_cli.progress import Progress
-from simcse_cli.results.runs import RunRecord, kept_states, step_of
+from simcse_cli.results.runs import RunRecord
 from simcse_cli.settings.choices import LoraSave, Precision
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.batches import BatchMaker, prefetch
@@ -64,12 +58,11 @@ COLLAPSE_UNIFORMITY = -0.05  # closer to 0 than this, all vectors point the same
 
 
 def build_accelerator(config: TrainConfig) -> Accelerator:
-    """Return an Accelerator for the device and precision of the settings."""
-    device = resolve_device(config.device)
-    precision = resolve_precision(config.precision, device)
+    device = devices.resolve_device(config.device)
+    precision = devices.resolve_precision(config.precision, device)
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         AcceleratorState._reset_state(reset_partial_state=True)
-    set_float32_products(precision, device)
+    devices.set_float32_products(precision, device)
     mixed = "no" if precision in (Precision.FP32, Precision.TF32) else precision.value
     return Accelerator(mixed_precision=mixed, cpu=device.type == "cpu")
 
@@ -213,26 +206,17 @@ class Trainer:
             self.session = earlier_session(self.run_dir)
             position.total_seconds = max(position.total_seconds, self.session.earlier_seconds)
             self.progress.info(f"resuming {self.run_dir} after step {position.step} of {self.total_steps}")
-        is_new = position is None
         log = None
         if self.rank == 0:
-            log = open_log(self.run_dir, self.record("running"), self.progress, resumed=not is_new)
-        if is_new:
+            record, resumed = self.record("running"), position is not None
+            log = open_log(self.run_dir, record, self.progress, resumed=resumed)
+        if position is None:
             score = self.evaluate()
             self.keep_best(score)
             if log and score:
                 log.append({"step": 0} | score_line(score))
             self.save_state()
         return log
-
-    def require_length(self) -> None:
-        """Raise ConfigError if the run in the folder has done more steps than it shall have."""
-        done = max(map(step_of, kept_states(self.states.folder)), default=0)
-        if done > self.total_steps:
-            raise ConfigError(
-                f"{self.total_steps:,} steps: the run in {self.run_dir} has done {done:,} already",
-                hint="ask for more with --max-steps or --epochs",
-            )
 
     def compile_kernels(self, steps: range) -> None:
         """Run the encoder once if that compiles kernels, so that no step includes it; the weights stay the same."""
@@ -251,7 +235,6 @@ class Trainer:
             self.progress.info(note)
 
     def train_step(self, step: int, batch: Batch) -> StepResult:
-        """Do one optimizer step and return its numbers."""
         self.start_step(step, batch)
         return self.finish_steps()
 
@@ -286,17 +269,21 @@ class Trainer:
         )
 
     def finish_steps(self) -> StepResult:
-        """Wait for the steps since the last call; return the numbers of the last one.
-
-        Raises:
-            TrainingError: a loss or a gradient is not finite; names the first step that has one.
-        """
         steps, self.running = self.running, []
         numbers = torch.stack([each.numbers for each in steps])
         averaged = average_tensor(numbers[:, :-1], self.n_processes).tolist()
         norms = numbers[:, -1].tolist()
         for step, values, norm in zip(steps, averaged, norms, strict=True):
-            self.require_finite_step(step, dict(zip(step.terms, values, strict=False)), norm)
+            parts = dict(zip(step.terms, values, strict=False))
+            loss, about = sum(parts.values()), f"lr {step.lr:.2g}, precision {self.config.precision}"
+            if not math.isfinite(loss):
+                found = f"the loss of step {step.step + 1} is {loss} (parts: {parts}, {about})"
+            elif self.scaler is None and not math.isfinite(norm):  # the scaler of fp16 skips such steps
+                found = f"the gradient of step {step.step + 1} is not finite (loss {loss:.4g}, {about})"
+            else:
+                continue
+            how = "lower --lr, raise --temperature, or use --precision fp32"
+            raise TrainingError(found, hint=f"{how}; the last state is kept for --resume")
         last = steps[-1]
         losses = dict(zip(last.terms, averaged[-1], strict=False))
         return StepResult(
@@ -308,20 +295,6 @@ class Trainer:
             sum(each.n_sentences for each in steps),
             sum(each.n_tokens for each in steps),
             time.perf_counter() - self.running_since,
-        )
-
-    def require_finite_step(self, done: RunningStep, losses: dict[str, float], norm: float) -> None:
-        """Raise TrainingError if the loss or the gradient of a step is not finite."""
-        loss, about = sum(losses.values()), f"lr {done.lr:.2g}, precision {self.config.precision}"
-        if not math.isfinite(loss):
-            found = f"the loss of step {done.step + 1} is {loss} (parts: {losses}, {about})"
-        elif self.scaler is None and not math.isfinite(norm):  # the scaler of fp16 skips such steps
-            found = f"the gradient of step {done.step + 1} is not finite (loss {loss:.4g}, {about})"
-        else:
-            return
-        raise TrainingError(
-            found,
-            hint="lower --lr, raise --temperature, or use --precision fp32; the last state is kept for --resume",
         )
 
     def backward(self, batch: Batch) -> Losses:
@@ -343,26 +316,20 @@ class Trainer:
                 found.append(self.objective.losses(representations, batch))
             return torch.stack(list(found[0][0].values())).sum()
 
-        cached_backward(
-            batch.chunks(n_rows),
-            encode,
-            loss,
-            device=self.accelerator.device,
-            backward=self.accelerator.backward,
-        )
+        device, backward = self.accelerator.device, self.accelerator.backward
+        cached_backward(batch.chunks(n_rows), encode, loss, device=device, backward=backward)
         average_gradients(self.objective.parameters(), self.n_processes)
         return found[0]
 
     def update(self) -> Tensor:
-        """Clip the gradients, step, and clear them; return their norm before clipping."""
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
         norm = clip_gradients(self.objective.parameters(), self.config.max_grad_norm)
-        if self.scaler is not None:
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
             self.scaler.step(self.optimizer)
             self.scaler.update()
-        else:
-            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
@@ -412,27 +379,23 @@ class Trainer:
             found = f"the vectors are not finite after step {self.position.step}: the weights are too large"
         else:
             return
-        at_start, later = (
-            "copy or download the model again",
-            "lower --lr; the last state is kept for --resume",
-        )
-        raise TrainingError(found, hint=later if self.position.step else at_start)
+        later = "lower --lr; the last state is kept for --resume"
+        raise TrainingError(found, hint=later if self.position.step else "copy or download the model again")
 
     def save_model(self) -> None:
         encoder = self.objective.eval_encoder()
         self.require_finite(encoder)
-        facts: dict[str, Any] = {"objective": self.config.objective.value, "step": self.position.step}
         save_encoder(
             encoder,
             self.run_dir / "model",
             force=True,
             keep_adapter=self.config.lora is not None and self.config.lora_save is LoraSave.ADAPTER,
             mlm_head=self.objective.mlm_head(),
-            **facts,
+            objective=self.config.objective.value,
+            step=self.position.step,
         )
 
     def save_state(self) -> None:
-        """Save the state for ``--resume``, on the first process."""
         if self.rank == 0:
             self.require_finite()
             self.position.total_seconds += self.session.lap()
@@ -442,7 +405,9 @@ class Trainer:
         config, position = self.config, self.position
         device, seconds = self.accelerator.device, position.train_seconds
         position.total_seconds += self.session.lap()
-        self.session.peak_memory_bytes = max(self.session.peak_memory_bytes, peak_memory_bytes(device))
+        self.session.peak_memory_bytes = max(
+            self.session.peak_memory_bytes, devices.peak_memory_bytes(device)
+        )
         return RunRecord(
             status=status,
             objective=config.objective.value,
@@ -465,7 +430,7 @@ class Trainer:
             },
             started=self.session.started,
             device=device.type,
-            precision=resolve_precision(config.precision, device).value,
-            hardware=hardware(device),
+            precision=devices.resolve_precision(config.precision, device).value,
+            hardware=devices.hardware(device),
             peak_memory_bytes=self.session.peak_memory_bytes,
         )

@@ -1,47 +1,39 @@
 """The options of ``simcse train`` besides the settings of a run; imports nothing heavy, to keep ``--help`` fast."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.declare import setting
 
-_METHOD, _RUN = "Method", "Run"
+_method, _run = partial(setting, group="Method"), partial(setting, group="Run")
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The runs to do, their folder, and short forms of settings."""
-
-    mode: str | None = setting(None, "The two modes of the paper: unsup or sup.", group=_METHOD, main=True)
-    mlm_weight: float | None = setting(None, "Weight of the auxiliary masked-LM term [0].", group=_METHOD)
-    dual_encoder: bool = setting(False, "Use a second encoder for the positives.", group=_METHOD)
-    set_: list[str] | None = setting(
-        None, "Option of the objective, KEY=VALUE. Repeatable.", "--set", group=_METHOD
-    )
-    output: Path | None = setting(
+    mode: str | None = _method(None, "The two modes of the paper: unsup or sup.", main=True)
+    mlm_weight: float | None = _method(None, "Weight of the auxiliary masked-LM term [0].")
+    dual_encoder: bool = _method(False, "Use a second encoder for the positives.")
+    set_: list[str] | None = _method(None, "Option of the objective, KEY=VALUE. Repeatable.", "--set")
+    output: Path | None = _run(
         None,
         "Run folder; default: runs/OBJECTIVE-MODEL-SEED.",
         "--output",
         "-o",
-        group=_RUN,
         main=True,
         metavar="FOLDER",
         completes="run",
     )
-    config: str | None = setting(
-        None, "YAML file or name of a shipped recipe.", group=_RUN, main=True, completes="recipe"
+    config: str | None = _run(None, "YAML file or name of a shipped recipe.", main=True, completes="recipe")
+    seeds: str | None = _run(
+        None, "Train once per seed, such as 1,2,3; report mean and deviation.", main=True
     )
-    seeds: str | None = setting(
-        None, "Train once per seed, such as 1,2,3; report mean and deviation.", group=_RUN, main=True
+    sweep: str | None = _run(
+        None, "Grid or search over settings: YAML file or shipped name.", completes="sweep"
     )
-    sweep: str | None = setting(
-        None, "Grid or search over settings: YAML file or shipped name.", group=_RUN, completes="sweep"
-    )
-    num_processes: int = setting(1, "Processes on this machine.", group=_RUN, min=1)
-    resume: bool = setting(False, "Continue the run in -o.", group=_RUN, main=True)
-    dry_run: bool = setting(False, "Show settings, a batch and a forecast.", group=_RUN, main=True)
-    force: bool = setting(False, "Replace the run in -o.", group=_RUN, main=True)
-    fmt: OutputFormat = setting(
-        OutputFormat.TABLE, "Format of the results on stdout.", "--format", "-f", group=_RUN
-    )
+    num_processes: int = _run(1, "Processes on this machine.", min=1)
+    resume: bool = _run(False, "Continue the run in -o.", main=True)
+    dry_run: bool = _run(False, "Show settings, a batch and a forecast.", main=True)
+    force: bool = _run(False, "Replace the run in -o.", main=True)
+    fmt: OutputFormat = _run(OutputFormat.TABLE, "Format of the results on stdout.", "--format", "-f")

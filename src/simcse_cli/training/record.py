@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.errors import DataError
 from simcse_cli.models.card import base_facts, write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder
@@ -16,7 +16,7 @@ from simcse_cli.models.export import verify_export
 from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
-from simcse_cli.results.runs import MetricsLog, RunRecord, is_run, read_run_record
+from simcse_cli.results.runs import RunRecord, is_run, read_run_record
 from simcse_cli.training.dev import DevScore
 from simcse_cli.training.trackers import RunLog, start_tracker
 
@@ -39,7 +39,6 @@ class StepResult:
 
     @property
     def rate(self) -> float:
-        """Sentences per second."""
         return self.n_sentences / self.seconds
 
 
@@ -49,15 +48,12 @@ def _now() -> str:
 
 @dataclass
 class Session:
-    """Cost of a run over all its sessions: start time, peak memory and seconds so far."""
-
     started: str = field(default_factory=_now)
     peak_memory_bytes: int = 0
     earlier_seconds: float = 0.0
     _last: float = field(default_factory=time.perf_counter)
 
     def lap(self) -> float:
-        """Return the seconds since the last call."""
         last, self._last = self._last, time.perf_counter()
         return self._last - last
 
@@ -75,19 +71,15 @@ def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: b
     last_step = record.step if resumed else None
     tracker = start_tracker(record, run_dir, progress, last_step=last_step)
     record.write(run_dir)
-    return RunLog(MetricsLog(run_dir / "metrics.jsonl", last_step=last_step), tracker, progress)
+    return RunLog(run_dir / "metrics.jsonl", tracker, progress, last_step=last_step)
 
 
 def score_line(score: DevScore | None) -> dict[str, Any]:
-    """Return a dev evaluation under the names of ``metrics.jsonl``."""
     if score is None:
         return {}
-    line = {
-        "dev_score": score.score,
-        "alignment": _finite(score.alignment),
-        "uniformity": _finite(score.uniformity),
-    }
-    return line | ({"dev_tasks": dict(score.tasks)} if score.tasks else {})
+    geometry = {"alignment": _finite(score.alignment), "uniformity": _finite(score.uniformity)}
+    tasks = {"dev_tasks": dict(score.tasks)} if score.tasks else {}
+    return {"dev_score": score.score, **geometry, **tasks}
 
 
 def step_line(step: int, epoch: float, result: StepResult, score: DevScore | None) -> dict[str, Any]:
@@ -107,14 +99,11 @@ def step_line(step: int, epoch: float, result: StepResult, score: DevScore | Non
 
 
 def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, best: float | None) -> None:
-    """Show a step beside the bar, with the dev evaluation after it, if there was one."""
     if score is not None:
-        task.update(
-            dev=percent(score.score),
-            best=percent(best),
-            align=_short(score.alignment),
-            uniform=_short(score.uniformity),
+        align, uniform = (
+            "–" if each is None else f"{each:.3f}" for each in (score.alignment, score.uniformity)
         )
+        task.update(dev=percent(score.score), best=percent(best), align=align, uniform=uniform)
     rate = f"{result.rate:.0f}" if result.rate >= 10 else f"{result.rate:.2g}"
     task.update(loss=f"{result.loss:.4f}", rate=f"{rate} sentences/s")
 
@@ -133,20 +122,7 @@ def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> Non
     write_cards(run_dir, record, best)
 
 
-def require_same_processes(run_dir: Path, n_processes: int) -> None:
-    """Raise ConfigError if the run in a folder was started with another number of processes."""
-    if not is_run(run_dir):
-        return
-    before = read_run_record(run_dir).n_processes
-    if before != n_processes:
-        raise ConfigError(
-            f"the run in {run_dir} has {before} processes, this is {n_processes}",
-            hint=f"resume with --num-processes {before}, or start another run with a new -o",
-        )
-
-
 def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
-    """Raise DataError if a training or dev file has changed since the run in a folder started."""
     if not is_run(run_dir):
         return
     before, now = _digests_by_file(read_run_record(run_dir).data), _digests_by_file(found)
@@ -160,14 +136,12 @@ def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
 
 
 def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return the digests in a record by file name."""
     single = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
     every = single | dict(data.get("dev_files", {}))
     return {str(name): digest for name, digest in every.items() if digest is not None}
 
 
 def run_report(record: RunRecord, run_dir: Path) -> Report:
-    """Return the outcome of a run as a table of one row; without dev scores there is no best step."""
     scores = ("start", "best", "best_step") if record.best_score is not None else ()
     row = {
         "run": str(run_dir),
@@ -184,10 +158,6 @@ def run_report(record: RunRecord, run_dir: Path) -> Report:
 
 def percent(score: float | None) -> str:
     return "–" if score is None else f"{100 * score:.2f}"
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 def _finite(value: float | None) -> float | None:

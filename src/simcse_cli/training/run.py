@@ -13,57 +13,23 @@ from simcse_cli.data.senteval import sts_files
 from simcse_cli.errors import INTERRUPTED, ConfigError, ContactError, UsageError
 from simcse_cli.files.atomic import atomic_text
 from simcse_cli.files.streams import STDIO
-from simcse_cli.machine.processes import (
-    end_with_launcher,
-    exchange,
-    in_contact,
-    is_launched,
-    join_group,
-    process_count,
-    process_rank,
-    require_alike,
-    require_shared,
-    tell_if_alone,
-)
+from simcse_cli.machine import processes
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
 from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.results import runs
 from simcse_cli.results.report import Outcome
-from simcse_cli.results.runs import (
-    DONE,
-    RunRecord,
-    is_run,
-    kept_states,
-    lock_run,
-    open_run_dir,
-    read_run_record,
-    require_run,
-    step_of,
-    versions,
-)
+from simcse_cli.settings import recipes
 from simcse_cli.settings.choices import DevSuite, ObjectiveName, Schedule
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import coerce_settings, flag
-from simcse_cli.settings.recipes import (
-    dump_config,
-    environment_settings,
-    parse_pairs,
-    read_recipe,
-    resolve_config,
-)
+from simcse_cli.training import launch
 from simcse_cli.training.dry_run import effective_settings, forecast
-from simcse_cli.training.launch import (
-    LOST_CONTACT,
-    Stopped,
-    check_accelerate,
-    launch_run,
-    stop_on_signal,
-)
 from simcse_cli.training.loop import OnEval, OnStep, Trainer
 from simcse_cli.training.options import RunOptions
-from simcse_cli.training.record import require_same_processes, run_report
-from simcse_cli.training.seeds import RunOne, parse_seeds, train_seeds
+from simcse_cli.training.record import run_report
+from simcse_cli.training.seeds import ManyRuns, RunOne, parse_seeds, train_seeds
 from simcse_cli.training.setup import build_parts, with_model_defaults
 from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
 
@@ -74,12 +40,12 @@ MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
 def in_contact_or_silent() -> Iterator[None]:
     """Report that another process has ended, unless our launcher does."""
     try:
-        with in_contact():
+        with processes.in_contact():
             yield
     except ContactError:
-        if not is_launched():
+        if not processes.is_launched():
             raise
-        raise Stopped(exit_code=LOST_CONTACT) from None
+        raise launch.Stopped(exit_code=launch.LOST_CONTACT) from None
 
 
 @in_contact_or_silent()
@@ -87,84 +53,82 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     """Do the requested runs and return a result to show, or the text of a dry run.
 
     Returns None if another process shows the result.
-
-    Raises:
-        SimcseError: settings, files or the model are wrong; raised before anything is written.
-        ContactError, Stopped: another process of this training has ended.
-        Stopped: a run was interrupted, or the started processes have failed.
     """
-    if is_launched():
-        end_with_launcher()
-    check_accelerate(os.environ, progress if process_rank() == 0 else SilentProgress())
+    if processes.is_launched():
+        processes.end_with_launcher()
+    launch.check_accelerate(os.environ, progress if processes.process_rank() == 0 else SilentProgress())
     is_many = (options.seeds is not None or options.sweep is not None) and not options.dry_run
     n_started = options.num_processes if "LOCAL_RANK" not in os.environ and not options.dry_run else 1
     if n_started > 1 and STDIO in flags.get("train_file", ()):
         raise UsageError("processes cannot share standard input", option="--train-file")
     if n_started == 1:
-        tell_if_alone(progress)
-        join_group()
-    if options.resume and not is_launched():
+        processes.tell_if_alone(progress)
+        processes.join_group()
+    if options.resume and not processes.is_launched():
         target = runs_folder(options) if is_many else options.output
         if target is None:
             raise UsageError("name the run to continue with -o", option="--resume")
-        if not may_start(flags, options) and not (is_many and target.is_dir()):
-            require_run(target)
+        # A kill may have come before the folder was made; then the whole command starts the run.
+        may_start = "train_file" in flags or options.config is not None or options.sweep is not None
+        if not may_start and not (is_many and target.is_dir()):
+            runs.require_run(target)
     resumed = options.output if options.resume and not is_many else None
     flags = flags | settings_of_options(options, flags)
 
     def make_config(swept: Settings) -> TrainConfig:
         return ready_settings(merge_settings(flags, swept), options.config, progress, resumed=resumed)
 
-    def run_one(config: TrainConfig, run_dir: Path) -> RunRecord | None:
+    def run_one(config: TrainConfig, run_dir: Path) -> runs.RunRecord | None:
         resume = options.resume or is_many
         if n_started > 1:
-            with lock_run(run_dir):
-                return launch_run(config, run_dir, n_started, progress, resume=resume, force=options.force)
+            with runs.lock_run(run_dir):
+                return launch.launch_run(
+                    config, run_dir, n_started, progress, resume=resume, force=options.force
+                )
         return train_run(config, run_dir, progress, resume=resume, force=options.force)
 
     if is_many:
         return train_many(make_config, run_one, options, progress)
     config = make_config({})
-    run_dir = options.output or exchange(default_run_dir(config))[0]
+    stem = f"{config.objective}-{Path(config.model).name}-{config.seed}"
+    candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
+    unused = next(path for path in candidates if not path.exists())
+    run_dir = options.output or processes.exchange(unused)[0]
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
-        return f"settings\n{dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
+        return f"settings\n{recipes.dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
     try:
         record = run_one(config, run_dir)
-    except Stopped as stop:
+    except launch.Stopped as stop:
         if n_started > 1 and stop.exit_code == INTERRUPTED:
             raise stopped_in(run_dir, n_started) from None
         raise
     if record is None:
         return None
     if record.status == "interrupted":
-        raise stopped_in(run_dir, process_count())
-    if is_launched():
+        raise stopped_in(run_dir, processes.process_count())
+    if processes.is_launched():
         return None
     kind = "model" if record.best_score is None else "best model"
     progress.info(f"wrote {run_dir} ({kind}: {run_dir / 'model'})")
     return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **vars(record)})
 
 
-def may_start(flags: Settings, options: RunOptions) -> bool:
-    """Tell whether ``--resume`` may start a run that is not there: a kill may have come before its folder was made."""
-    return "train_file" in flags or options.config is not None or options.sweep is not None
-
-
-def stopped_in(run_dir: Path, n_processes: int) -> Stopped:
+def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
     """Return the interruption of a run; one process tells what is kept, and how to continue."""
-    if is_launched() or process_rank() > 0:
-        return Stopped()
-    states = kept_states(run_dir / "checkpoint")
+    if processes.is_launched() or processes.process_rank() > 0:
+        return launch.Stopped()
+    states = runs.kept_states(run_dir / "checkpoint")
     if not states:
-        return Stopped(f"stopped before the first state of {run_dir} was saved; nothing is kept")
-    processes = f" --num-processes {n_processes}" if n_processes > 1 else ""
-    command = f"simcse train -o {shlex.quote(str(run_dir))} --resume{processes}"
-    return Stopped(f"stopped; step {step_of(states[-1])} of {run_dir} is kept, continue with: {command}")
+        return launch.Stopped(f"stopped before the first state of {run_dir} was saved; nothing is kept")
+    flag_of_processes = f" --num-processes {n_processes}" if n_processes > 1 else ""
+    command = f"simcse train -o {shlex.quote(str(run_dir))} --resume{flag_of_processes}"
+    return launch.Stopped(
+        f"stopped; step {runs.step_of(states[-1])} of {run_dir} is kept, continue with: {command}"
+    )
 
 
 def runs_folder(options: RunOptions) -> Path:
-    """Return the folder of several runs."""
     stem = "seeds" if options.sweep is None else f"sweep-{Path(options.sweep).stem}"
     return options.output or Path("runs") / stem
 
@@ -172,26 +136,18 @@ def runs_folder(options: RunOptions) -> Path:
 def train_many(
     make_config: Callable[[Settings], TrainConfig], run_one: RunOne, options: RunOptions, progress: Progress
 ) -> Outcome | None:
-    """Train for several seeds or the trials of a sweep, under one folder."""
-    seeds = parse_seeds(options.seeds)
-    folder, resume, force = runs_folder(options), options.resume, options.force
+    folder, seeds = runs_folder(options), parse_seeds(options.seeds)
+    many = ManyRuns(folder, run_one, seeds, options.resume, options.force)
     try:
         with sole_training(folder):
             if options.sweep is None:
-                return train_seeds(make_config({}), seeds, folder, run_one, resume=resume, force=force)
-            return train_sweep(
-                options.sweep,
-                make_config,
-                seeds,
-                folder,
-                run_one,
-                resume=resume,
-                force=force,
-                progress=progress,
-            )
-    except Stopped as stop:
+                return train_seeds(make_config({}), many)
+            return train_sweep(options.sweep, make_config, many, progress)
+    except launch.Stopped as stop:
         if stop.exit_code == INTERRUPTED:
-            raise Stopped(f"stopped; add -o {folder} --resume to the same command to continue") from None
+            raise launch.Stopped(
+                f"stopped; add -o {folder} --resume to the same command to continue"
+            ) from None
         raise
 
 
@@ -204,36 +160,41 @@ def train_run(
     force: bool = False,
     on_step: OnStep | None = None,
     on_eval: OnEval | None = None,
-) -> RunRecord | None:
+) -> runs.RunRecord | None:
     """Train into a run folder and return the record; None on every process but the first.
 
     With ``resume`` a complete run of this length is left unchanged. ``on_step`` and ``on_eval`` are called on the first
     process.
     """
-    is_first = process_rank() == 0
+    is_first = processes.process_rank() == 0
     shown = progress if is_first else SilentProgress()
 
     def tell(_: int) -> None:
         shown.info("stopping after this step; Ctrl-C again stops at once")
 
     with sole_training(run_dir):
-        require_shared(run_dir)
-        if resume:
-            require_same_processes(run_dir, process_count())
-            if is_run(run_dir) and (earlier := read_run_record(run_dir)).status in DONE:
-                if all(earlier.config.get(name) == getattr(config, name) for name in ("max_steps", "epochs")):
-                    return earlier if is_first else None
-                if not kept_states(run_dir / "checkpoint"):
-                    raise ConfigError(
-                        f"{run_dir} is complete and keeps no state to go further from",
-                        hint="start another run with a new -o",
-                    )
+        processes.require_shared(run_dir)
+        if resume and runs.is_run(run_dir):
+            earlier, n_processes = runs.read_run_record(run_dir), processes.process_count()
+            if earlier.n_processes != n_processes:
+                raise ConfigError(
+                    f"the run in {run_dir} has {earlier.n_processes} processes, this is {n_processes}",
+                    hint=f"resume with --num-processes {earlier.n_processes}, or start another run with a new -o",
+                )
+            is_as_long = all(earlier.config.get(n) == getattr(config, n) for n in ("max_steps", "epochs"))
+            if earlier.status in runs.DONE and is_as_long:
+                return earlier if is_first else None
+            if earlier.status in runs.DONE and not runs.kept_states(run_dir / "checkpoint"):
+                raise ConfigError(
+                    f"{run_dir} is complete and keeps no state to go further from",
+                    hint="start another run with a new -o",
+                )
         parts = build_parts(config, shown)
-        if process_count() > 1:
+        if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
-            require_alike(versions() | config.to_dict() | model | parts.digests)
+            processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)
         try:
-            with stop_on_signal(tell) as stopped:
+            with launch.stop_on_signal(tell) as stopped:
                 trainer = Trainer(
                     config,
                     parts,
@@ -243,26 +204,29 @@ def train_run(
                     on_step=on_step if is_first else None,
                     on_eval=on_eval if is_first else None,
                 )
-                if resume:
-                    trainer.require_length()
+                done = max(map(runs.step_of, runs.kept_states(trainer.states.folder)), default=0)
+                if resume and done > trainer.total_steps:
+                    raise ConfigError(
+                        f"{trainer.total_steps:,} steps: the run in {run_dir} has done {done:,} already",
+                        hint="ask for more with --max-steps or --epochs",
+                    )
                 if is_first:
                     if not (resume and (run_dir / "config.yaml").exists()):
-                        open_run_dir(run_dir, force=force)
+                        runs.open_run_dir(run_dir, force=force)
                     with atomic_text(run_dir / "config.yaml", force=True) as stream:
-                        stream.write(dump_config(config))
+                        stream.write(recipes.dump_config(config))
                 record = trainer.run()
         except KeyboardInterrupt:
-            raise stopped_in(run_dir, process_count()) from None
+            raise stopped_in(run_dir, processes.process_count()) from None
     return record if is_first else None
 
 
 def sole_training(folder: Path) -> AbstractContextManager[None]:
     """Return the lock of a run folder; a process after the first, or one whose launcher holds it, gets none."""
-    return nullcontext() if is_launched() or process_rank() > 0 else lock_run(folder)
+    return nullcontext() if processes.is_launched() or processes.process_rank() > 0 else runs.lock_run(folder)
 
 
 def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
-    """Return the settings behind --mode, --mlm-weight, --dual-encoder and --set."""
     found: Settings = {}
     if options.mode is not None:
         if options.mode not in MODES:
@@ -273,17 +237,17 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
     own: Settings = {} if options.mlm_weight is None else {"mlm_weight": options.mlm_weight}
     if options.dual_encoder:
         own["dual_encoder"] = True
-    own |= parse_pairs(options.set_ or ())
+    own |= recipes.parse_pairs(options.set_ or ())
     return found | ({"options": own} if own else {})
 
 
 def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None = None) -> TrainConfig:
     """Return the settings; a resumed run keeps its own, but for its length."""
-    if resumed is None or is_launched() or not (resumed / "config.yaml").exists():
-        return resolve_config(recipe=recipe, flags=flags, objective_defaults=objective_defaults())
+    if resumed is None or processes.is_launched() or not (resumed / "config.yaml").exists():
+        return recipes.resolve_config(recipe=recipe, flags=flags, objective_defaults=objective_defaults())
     recorded = str(resumed / "config.yaml")
-    config = TrainConfig(**coerce_settings(TrainConfig, read_recipe(recorded), place=recorded))
-    given = environment_settings() | coerce_settings(TrainConfig, flags, place="command line")
+    config = TrainConfig(**coerce_settings(TrainConfig, recipes.read_recipe(recorded), place=recorded))
+    given = recipes.environment_settings() | coerce_settings(TrainConfig, flags, place="command line")
     lengths = {}
     for name, value in given.items():
         if getattr(config, name) == value:
@@ -312,12 +276,7 @@ def ready_settings(
     flags: Settings, recipe: str | None, progress: Progress, *, resumed: Path | None = None
 ) -> TrainConfig:
     """Return the settings with the defaults of the model and, without a training file, the demo corpus."""
-    config = resolve_settings(flags, recipe, resumed)
-    return with_demo_files(with_model_defaults(config, progress), progress)
-
-
-def with_demo_files(config: TrainConfig, progress: Progress) -> TrainConfig:
-    """Return the settings; without a training file, with the files of the generated corpus filled in."""
+    config = with_model_defaults(resolve_settings(flags, recipe, resumed), progress)
     if config.train_file is not None:
         return config
     folder = demo_folder(progress)
@@ -336,10 +295,3 @@ def with_demo_files(config: TrainConfig, progress: Progress) -> TrainConfig:
     elif config.dev_suite is DevSuite.STS:
         dev["data_dir"] = config.data_dir or str(folder)
     return replace(config, train_file=[str(train_file)], **dev)
-
-
-def default_run_dir(config: TrainConfig) -> Path:
-    """Return ``runs/OBJECTIVE-MODEL-SEED``, with a number appended if that exists."""
-    stem = f"{config.objective}-{Path(config.model).name}-{config.seed}"
-    candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
-    return next(path for path in candidates if not path.exists())

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ RunOne = Callable[[TrainConfig, Path], RunRecord | None]
 
 
 def parse_seeds(text: str | None) -> list[int]:
-    """Return the seeds of ``1,2,3``; none for None."""
     if text is None:
         return []
     try:
@@ -36,31 +35,52 @@ def parse_seeds(text: str | None) -> list[int]:
     return seeds
 
 
-def open_runs_folder(folder: Path, *, resume: bool, force: bool) -> None:
-    if is_run(folder):
-        raise OutputError(
-            f"{folder} is a run, need a folder for several", hint="choose another folder with -o"
-        )
-    inside = [entry for entry in folder.iterdir() if entry.name != ".lock"] if folder.is_dir() else []
-    if inside and not resume:
-        if not force:
+@dataclass(frozen=True)
+class ManyRuns:
+    """Several runs under one folder, trained by ``run_one``; without ``seeds`` each has the seed of its settings."""
+
+    folder: Path
+    run_one: RunOne
+    seeds: Sequence[int] = ()
+    resume: bool = False
+    force: bool = False
+
+    def open(self) -> None:
+        folder = self.folder
+        if is_run(folder):
             raise OutputError(
-                f"{folder} is not empty",
-                hint="continue its runs with --resume, start over with --force, or choose another -o",
+                f"{folder} is a run, need a folder for several", hint="choose another folder with -o"
             )
-        for entry in inside:
-            is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)
-            if not is_ours and not list(entry.glob(f"{SEED_PREFIX}*/run.json")):
-                raise OutputError(f"{entry} is no run of this toolkit", hint="choose another folder with -o")
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    folder.mkdir(parents=True, exist_ok=True)
+        inside = [entry for entry in folder.iterdir() if entry.name != ".lock"] if folder.is_dir() else []
+        if inside and not self.resume:
+            if not self.force:
+                raise OutputError(
+                    f"{folder} is not empty",
+                    hint="continue its runs with --resume, start over with --force, or choose another -o",
+                )
+            for entry in inside:
+                is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)
+                if not is_ours and not list(entry.glob(f"{SEED_PREFIX}*/run.json")):
+                    raise OutputError(
+                        f"{entry} is no run of this toolkit", hint="choose another folder with -o"
+                    )
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def train(self, config: TrainConfig, below: str = "") -> list[RunRecord | None]:
+        """Return the records of one run per seed, in folders ``seed-S``; a single one has the folder to itself."""
+        seeds, folder = self.seeds or (config.seed,), self.folder / below
+        names = {seed: f"{SEED_PREFIX}{seed}" if len(seeds) > 1 else "" for seed in seeds}
+        return [
+            run_or_reuse(replace(config, seed=seed), folder / name, self.run_one)
+            for seed, name in names.items()
+        ]
 
 
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
     """Train and return the record of a run; a finished run is read from its folder.
 
-    The resume state of a finished run is removed, unless several are to be kept. An interrupted run raises
-    ``Stopped``.
+    The resume state of a finished run is removed, unless several are to be kept. An interrupted run raises ``Stopped``.
     """
     if is_run(run_dir):
         record = read_run_record(run_dir)
@@ -81,34 +101,15 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
     return found
 
 
-def run_seeds(
-    config: TrainConfig, seeds: Sequence[int], folder: Path, run_one: RunOne
-) -> list[RunRecord | None]:
-    """Return the records of one run per seed, in ``folder/seed-S``; a single seed trains in ``folder``."""
-    if len(seeds) == 1:
-        return [run_or_reuse(replace(config, seed=seeds[0]), folder, run_one)]
-    return [
-        run_or_reuse(replace(config, seed=seed), folder / f"{SEED_PREFIX}{seed}", run_one) for seed in seeds
-    ]
-
-
-def train_seeds(
-    config: TrainConfig,
-    seeds: Sequence[int],
-    folder: Path,
-    run_one: RunOne,
-    *,
-    resume: bool = False,
-    force: bool = False,
-) -> Outcome | None:
+def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
     """Train one run per seed; return the dev scores with mean and deviation, and save them as ``seeds.json``."""
-    if len(seeds) < 2:
+    if len(runs.seeds) < 2:
         raise ConfigError(
-            f"--seeds {seeds[0]}: one seed has no deviation", hint="use --seed, or give several"
+            f"--seeds {runs.seeds[0]}: one seed has no deviation", hint="use --seed, or give several"
         )
-    open_runs_folder(folder, resume=resume, force=force)
-    records = [record for record in run_seeds(config, seeds, folder, run_one) if record]
-    if len(records) < len(seeds):
+    runs.open()
+    records = [record for record in runs.train(config) if record]
+    if len(records) < len(runs.seeds):
         return None
     rows: list[dict[str, Any]] = [
         {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step}
@@ -116,10 +117,8 @@ def train_seeds(
     ]
     start, best = (mean_and_deviation([row[key] for row in rows]) for key in ("start", "best"))
     summary = {name: {"start": start[i], "best": best[i]} for i, name in enumerate(("mean", "deviation"))}
-    payload = {"runs": str(folder), "seeds": rows, **summary}
-    write_json(folder / "seeds.json", {"format": 1} | payload)
+    payload = {"runs": str(runs.folder), "seeds": rows, **summary}
+    write_json(runs.folder / "seeds.json", {"format": 1} | payload)
     below = [{"seed": name, **values} for name, values in summary.items()]
-    table = Report(
-        f"{config.objective}, {len(seeds)} seeds", columns("seed", "start", "best", "best_step"), rows + below
-    )
-    return Outcome([table], payload)
+    shown = columns("seed", "start", "best", "best_step")
+    return Outcome([Report(f"{config.objective}, {len(runs.seeds)} seeds", shown, rows + below)], payload)

@@ -1,5 +1,6 @@
 """Build the objects of a run from its settings: encoder and head, objective, data, dev set."""
 
+import itertools
 import math
 import random
 import shlex
@@ -12,17 +13,8 @@ import torch
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_steps
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
+from simcse_cli.data import training_file
 from simcse_cli.data.formats import FileFormat, guess_format
-from simcse_cli.data.training_file import (
-    StoredRows,
-    TrainingRows,
-    join_documents,
-    join_rows,
-    read_labelled_rows,
-    read_scored_rows,
-    read_training_documents,
-    read_training_rows,
-)
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.files.streams import STDIO, require_file
@@ -37,10 +29,9 @@ from simcse_cli.models.poolers import POOLERS, without_head
 from simcse_cli.models.record import ModelRecord
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.objectives.base import DataKind, Objective
-from simcse_cli.objectives.cosent import Cosent
+from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.objectives.mlm import MaskedLm
-from simcse_cli.objectives.registry import OBJECTIVES, accepted_settings, build_objective
-from simcse_cli.objectives.sbert import Sbert
+from simcse_cli.objectives.registry import OBJECTIVES, build_objective
 from simcse_cli.objectives.views import TextViews
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import (
@@ -67,8 +58,6 @@ LOW_LORA_RATE = 1e-4
 
 @dataclass(frozen=True)
 class TrainingParts:
-    """The objects of a run, without its folder."""
-
     objective: Objective
     data: Any
     dev_set: DevSet | None
@@ -84,7 +73,6 @@ def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, H
 
 
 def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
-    """Return the settings with pooler and head filled in."""
     pooler, head = pooler_and_head(config, find_model(config.pinned_model, progress).record)
     return replace(config, pooler=pooler, head=head)
 
@@ -112,20 +100,23 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         progress=progress,
     )
     is_normalized = record.pooler is pooler and config.similarity is Similarity.COSINE
-    as_recorded = {
-        "normalize": encoder.record.normalize and is_normalized,
-        "similarity": config.similarity,
-    }
+    as_recorded: dict[str, Any] = {"normalize": encoder.record.normalize and is_normalized}
+    as_recorded["similarity"] = config.similarity
     torch.manual_seed(config.seed)
     if has_own_head:
         encoder.change(head=encoder.head, head_use=head_use, **as_recorded)
     elif POOLERS[pooler].has_head and head_use is not HeadUse.NONE:
-        std = float(getattr(encoder.config, "initializer_range", 0.02))
-        head = MlpHead(encoder.hidden_size, std)
+        head = MlpHead(encoder.hidden_size, float(getattr(encoder.config, "initializer_range", 0.02)))
         encoder.change(head=head, head_use=head_use, pooler=pooler, **as_recorded)
     else:
         encoder.change(head=None, **as_recorded)
-    progress.info(_what_is_trained(encoder, record.pooler, has_own_head=has_own_head))
+    about = f"training {encoder.name} with pooler {encoder.pooler}"
+    if encoder.head is not None:
+        after = "kept" if encoder.record.head_use is HeadUse.KEPT else "dropped after training"
+        about += f" through {'its own' if has_own_head else 'a fresh'} head, {after}"
+    recorded = record.pooler or "no pooler"
+    is_as_recorded = record.pooler is encoder.pooler
+    progress.info(about + (", as the model records" if is_as_recorded else f"; the model records {recorded}"))
     if config.lora is not None:
         put_lora(encoder, model, config, config.lora, progress)
     return encoder
@@ -134,7 +125,6 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
 def put_lora(
     encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, rank: int, progress: Progress
 ) -> None:
-    """Freeze the transformer and add LoRA adapters to it."""
     if rank >= encoder.hidden_size:
         raise ConfigError(
             f"--lora {rank}: need a rank below {encoder.hidden_size}, the width of {config.model}",
@@ -154,16 +144,6 @@ def put_lora(
         progress.info(
             f"--lr {config.lr:g} is low for LoRA, which wants about ten times that of full training"
         )
-
-
-def _what_is_trained(encoder: SentenceEncoder, recorded: Pooler | None, *, has_own_head: bool) -> str:
-    text = f"training {encoder.name} with pooler {encoder.pooler}"
-    if encoder.head is not None:
-        after = "kept" if encoder.record.head_use is HeadUse.KEPT else "dropped after training"
-        text += f" through {'its own' if has_own_head else 'a fresh'} head, {after}"
-    if recorded is encoder.pooler:
-        return f"{text}, as the model records"
-    return f"{text}; the model records {recorded or 'no pooler'}"
 
 
 def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugmenter | TokenShuffle | None:
@@ -197,12 +177,7 @@ REFUSALS = {
 
 
 def check_settings(config: TrainConfig) -> None:
-    """Raise ConfigError for a setting that the objective would ignore; it names the flag and the reason.
-
-    Raises:
-        MissingExtraError: a package that the settings need is not installed.
-    """
-    accepted = accepted_settings(OBJECTIVES[config.objective])
+    accepted = OBJECTIVES[config.objective].option_types()
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
@@ -226,25 +201,22 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
-SHARED_SHARE = 0.01
-"""Largest share of rows with a text of an earlier row, up to which batches are drawn without a look at texts."""
-MOST_REPEATED = 100_000_000
-"""Largest number of examples of an epoch that repeats a file; their order takes 40 bytes each."""
-_ROW_IS_EXAMPLE = (TextViews, Sbert, Cosent)
+SHARED_SHARE = (
+    0.01  # of rows with a text of an earlier row, up to which batches are drawn without a look at texts
+)
+MOST_REPEATED = 100_000_000  # examples of an epoch that repeats a file; their order takes 40 bytes each
+_ROW_IS_EXAMPLE = (TextViews, LabelledPairs)
 
 
 def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
-    """Return the training files, each with its weight."""
     if not config.train_file:
         raise ConfigError("no training file", hint="give one with --train-file FILE")
     sources = [_split_weight(text) for text in config.train_file]
     for source, _ in sources:
         if source != STDIO and guess_format(source) is not FileFormat.HUB:
             text = shlex.quote(f"{Path(source).name}.txt")
-            taken = f"simcse prepare sentences {shlex.quote(source)} -o {text}"
-            require_file(
-                source, hint=f"of a folder, make one file: {taken}" if Path(source).is_dir() else None
-            )
+            hint = f"of a folder, make one file: simcse prepare sentences {shlex.quote(source)} -o {text}"
+            require_file(source, hint=hint if Path(source).is_dir() else None)
     return sources
 
 
@@ -276,16 +248,27 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
             )
     columns, of_pairs = given_columns(config)
     if objective.reads is DataKind.DOCUMENTS:
-        return join_documents([read_training_documents(source, columns) for source, _ in sources])
+        return training_file.join_documents(
+            [training_file.read_training_documents(source, columns) for source, _ in sources]
+        )
     parts = []
     for source, weight in sources:
         if objective.reads is DataKind.LABELLED:
-            part = read_labelled_rows(source, columns)
+            part = training_file.read_labelled_rows(source, columns)
         elif objective.reads is DataKind.SCORED:
-            part = read_scored_rows(source, of_pairs)
+            part = training_file.read_scored_rows(source, of_pairs)
         else:
-            limit = _stream_limit(config, source, progress)
-            part = read_training_rows(source, columns, limit=limit, n_columns=objective.n_columns[0])
+            limit = None
+            is_stream = guess_format(source) is FileFormat.HUB and issubclass(objective, TextViews)
+            if is_stream and config.max_steps is not None:
+                limit = config.max_steps * config.batch_size * process_count()
+                enough = (
+                    f"reading only the first {limit:,} rows, which is enough for {config.max_steps:,} steps"
+                )
+                progress.info(f"{source}: {enough}")
+            part = training_file.read_training_rows(
+                source, columns, limit=limit, n_columns=objective.n_columns[0]
+            )
         if part.n_dropped:
             progress.info(f"{part.name}: {part.n_dropped:,} rows without text were left out")
         for remark in part.remarks:
@@ -298,13 +281,17 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
                 f"it can have {MOST_REPEATED:,}",
                 hint="the weight of a file is its number of passes in an epoch; --epochs repeats all files",
             )
-    return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else join_rows(parts)
+    return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else training_file.join_rows(parts)
 
 
-def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[TrainingRows, list[Row]]:
+def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[training_file.TrainingRows, list[Row]]:
     """Return the rows to train on and those held out: all rows of a random share of the anchors, whatever the seed."""
     least = 1 if config.objective is ObjectiveName.MLM else 2
-    if not isinstance(data, TrainingRows) or len(data.columns) < least or data.columns[-1] == "label":
+    if (
+        not isinstance(data, training_file.TrainingRows)
+        or len(data.columns) < least
+        or data.columns[-1] == "label"
+    ):
         raise ConfigError(
             f"--dev-split {share:g}: --objective {config.objective} reads no pairs here",
             hint="give --dev-file with scored pairs, or --dev-suite retrieval with --corpus, --queries and --qrels",
@@ -312,30 +299,21 @@ def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[TrainingRow
     anchors = list(dict.fromkeys(row[0] for row in data.rows))
     taken = set(random.Random("dev-split").sample(anchors, max(1, round(share * len(anchors)))))
     held_out = [row for row in data.rows if row[0] in taken]
-    kept, starts = StoredRows(row for row in data.rows if row[0] not in taken), [0]
-    files = []
-    for n_rows, weight in data.files:
-        starts.append(starts[-1] + n_rows)
-        files.append((sum(row[0] not in taken for row in data.rows[starts[-2] : starts[-1]]), weight))
+    kept, rows = training_file.StoredRows(row for row in data.rows if row[0] not in taken), iter(data.rows)
+    files = [
+        (sum(row[0] not in taken for row in itertools.islice(rows, n_rows)), weight)
+        for n_rows, weight in data.files
+    ]
     if not all(n_rows for n_rows, _ in files) or not len(kept):
         raise DataError(f"{data.name}: --dev-split {share:g} would hold out every row of a file")
     return replace(data, rows=kept, files=tuple(files)), held_out
 
 
-def _stream_limit(config: TrainConfig, source: str, progress: Progress) -> int | None:
-    """Return the number of rows of a Hub dataset that the steps of a run can use, None for the whole source."""
-    is_stream = guess_format(source) is FileFormat.HUB and issubclass(OBJECTIVES[config.objective], TextViews)
-    if not is_stream or config.max_steps is None:
-        return None
-    limit = config.max_steps * config.batch_size * process_count()
-    progress.info(
-        f"{source}: reading only the first {limit:,} rows, which is enough for {config.max_steps:,} steps"
-    )
-    return limit
+def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
+    """Choose between packed and padded batches, and prepare the transformers for the padded pass.
 
-
-def _check_random_state(config: TrainConfig, device: torch.device) -> None:
-    """Refuse settings that compute a layer twice if the second pass would draw other dropout masks."""
+    Settings that compute a layer twice are refused if the second pass would draw other dropout masks.
+    """
     for name in ("micro_batch_size", "gradient_checkpointing"):
         if getattr(config, name) and not has_rng_state(device):
             raise ConfigError(
@@ -343,10 +321,6 @@ def _check_random_state(config: TrainConfig, device: torch.device) -> None:
                 "would draw other dropout masks",
                 hint="leave it out, or use --device cpu or cuda",
             )
-
-
-def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
-    """Choose between packed and padded batches, and prepare the transformers for the padded pass."""
     for encoder in (part for part in objective.children() if isinstance(part, SentenceEncoder)):
         if config.gradient_checkpointing:
             encoder.checkpoint_layers()
@@ -369,7 +343,6 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
 
 
 def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
-    """Read the files and build encoder and objective."""
     check_settings(config)
     data = read_data(config, progress)
     held_out: list[Row] = []
@@ -390,9 +363,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         trained = {text for row in data.rows for text in row}
         texts = dict.fromkeys(text for row in held_out for text in row if text not in trained)
         dev_set = DevMasked.of_texts(objective, list(texts))
-    device = resolve_device(config.device)
-    _check_random_state(config, device)
-    _choose_pass(objective, config, device)
+    _choose_pass(objective, config, resolve_device(config.device))
     examples = objective.examples(data, random_generator(config.seed, 0))
     n_examples = sum(n_taken(*file) for file in files_of(data, examples))
     if n_examples < 2:
@@ -402,7 +373,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     for warning in objective.warnings:
         progress.warn(warning)
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
-    digests |= {"n_examples": n_examples}
+    digests["n_examples"] = n_examples
     shared = shared_texts(config, objective, data, examples, progress)
     return TrainingParts(objective, data, dev_set, digests | dev_facts, shared)
 

@@ -21,6 +21,16 @@ from simcse_cli.objectives.base import Objective
 from simcse_cli.results.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states, step_of
 
 OPTIMIZER_FILE = "optimizer.safetensors"
+_UNREADABLE = (
+    SafetensorError,
+    DataError,
+    OSError,
+    RuntimeError,
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass
@@ -71,11 +81,7 @@ class States:
     keep: int = 1
 
     def save(self, position: Position) -> None:
-        """Write the state of a step, unless it exists, and then remove earlier ones.
-
-        Raises:
-            OutputError: the folder cannot be written, for example because the disk is full.
-        """
+        """Write the state of a step, unless it exists, and then remove earlier ones."""
         target = self.folder / f"{STATE_PREFIX}{position.step:08d}"
         temporary = temporary_beside(target)
         try:
@@ -85,7 +91,14 @@ class States:
                 fsync_tree(temporary)
                 os.replace(temporary, target)
                 sync(self.folder)
-            _thin_out(self.folder, target, self.keep)
+            older = [state for state in kept_states(self.folder) if state != target]
+            dropped = older[: max(0, len(older) - self.keep + 1)] if self.keep else []
+            for state in dropped:
+                retired = temporary_beside(state)
+                os.replace(state, retired)  # a state exists as a whole or not at all
+                shutil.rmtree(retired)
+            for state in older[len(dropped) :]:
+                (state / OPTIMIZER_FILE).unlink(missing_ok=True)
         except OSError as error:
             raise output_error(target, error) from error
         finally:
@@ -93,7 +106,12 @@ class States:
 
     def _write(self, position: Position, folder: Path) -> None:
         weights = {f"module.{k}": v.detach().cpu().clone() for k, v in self.objective.state_dict().items()}
-        tensors, numbers = _flatten_optimizer(self.optimizer)
+        moments = {
+            f"optimizer.{index}.{name}": value
+            for index, values in self.optimizer.state_dict()["state"].items()
+            for name, value in values.items()
+        }
+        tensors = {k: v.detach().cpu().contiguous() for k, v in moments.items() if isinstance(v, Tensor)}
         _save_tensors(weights, folder / WEIGHTS_FILE)
         _save_tensors(tensors, folder / OPTIMIZER_FILE)
         encoder = self.objective.eval_encoder()
@@ -101,7 +119,7 @@ class States:
             "format": 2,
             "position": asdict(position),
             "served": next(name for name, part in self.objective.named_children() if part is encoder),
-            "optimizer": numbers,
+            "optimizer": {name: value for name, value in moments.items() if name not in tensors},
             "n_moments": len(tensors),
             "scaler": self.scaler.state_dict() if self.scaler else None,
         }
@@ -127,33 +145,11 @@ class States:
             if position.step != step_of(newest):
                 raise ValueError(f"it is of step {position.step}")
             return position
-        except (
-            SafetensorError,
-            DataError,
-            OSError,
-            RuntimeError,
-            AttributeError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except _UNREADABLE as error:
             raise CheckpointError(
                 f"{newest}: the resume state cannot be read ({reason_of(error)})",
                 hint="start again with --force, which replaces the run",
             ) from error
-
-
-def _flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, float]]:
-    tensors: dict[str, Tensor] = {}
-    numbers: dict[str, float] = {}
-    for index, values in optimizer.state_dict()["state"].items():
-        for name, value in values.items():
-            key = f"optimizer.{index}.{name}"
-            if isinstance(value, Tensor):
-                tensors[key] = value.detach().cpu().contiguous()
-            else:
-                numbers[key] = value
-    return tensors, numbers
 
 
 def _restore_optimizer(
@@ -162,23 +158,15 @@ def _restore_optimizer(
     numbers: Mapping[str, float],
     n_tensors: int | None,
 ) -> None:
-    """Restore the optimizer's moments from a state; ``n_tensors`` is the number saved, if known.
-
-    Raises:
-        ValueError: they do not match the optimizer's parameters.
-    """
+    """Restore the optimizer's moments from a state; ``n_tensors`` is the number saved, if known."""
     restored: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
         _, number, name = key.split(".", 2)
         restored.setdefault(int(number), {})[name] = value
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for index, values in restored.items():
-        fits = index < len(parameters) and all(
-            value.shape in ((), parameters[index].shape)
-            for value in values.values()
-            if isinstance(value, Tensor)
-        )
-        if not fits:
+        shapes = {tuple(value.shape) for value in values.values() if isinstance(value, Tensor)}
+        if index >= len(parameters) or shapes - {(), tuple(parameters[index].shape)}:
             raise ValueError(f"the moments of parameter {index} are not of its shape")
     if len({frozenset(values) for values in restored.values()}) > 1 or n_tensors not in (None, len(tensors)):
         raise ValueError("moments are missing")
@@ -191,15 +179,3 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
         save_file(tensors, path)
     except SafetensorError as error:
         raise OSError(28 if "No space" in str(error) else 5, str(error)) from error
-
-
-def _thin_out(folder: Path, newest: Path, keep: int) -> None:
-    """Remove all but ``keep`` states, and the moments of older ones."""
-    older = [state for state in kept_states(folder) if state != newest]
-    dropped = older[: max(0, len(older) - keep + 1)] if keep else []
-    for state in dropped:
-        retired = temporary_beside(state)
-        os.replace(state, retired)  # a state exists as a whole or not at all
-        shutil.rmtree(retired)
-    for state in older[len(dropped) :]:
-        (state / OPTIMIZER_FILE).unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import check_keys, coerce_settings, flag
 from simcse_cli.settings.recipes import read_recipe
 from simcse_cli.training.record import percent
-from simcse_cli.training.seeds import RunOne, open_runs_folder, run_seeds
+from simcse_cli.training.seeds import ManyRuns
 from simcse_cli.training.sweep_figure import SweepPoint, draw_sweep
 
 Settings = dict[str, Any]
@@ -28,12 +28,10 @@ _OPTION = "options."
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The plan in a sweep file.
+    """The plan in a sweep file: settings of every trial, and those that are swept.
 
-    Attributes:
-        settings: of every trial, as in a recipe.
-        grid: the values of each swept setting; every combination is a trial, the last setting varies fastest.
-        search: for each searched setting ``low`` and ``high`` (and ``log``), or ``choices``.
+    ``grid`` has the values of a setting; every combination is a trial. ``search`` has ``low`` and ``high`` (and
+    ``log``), or ``choices``.
     """
 
     settings: Settings = field(default_factory=dict)
@@ -43,7 +41,6 @@ class SweepPlan:
 
     @property
     def swept(self) -> list[str]:
-        """Names of the settings that differ between trials."""
         return [*self.grid, *self.search]
 
 
@@ -74,7 +71,6 @@ class Trial:
 
 
 def read_plan(name: str) -> SweepPlan:
-    """Return the plan of a sweep file, or of a shipped sweep called by its bare name."""
     values = check_keys(read_recipe(name, "sweeps"), ("settings", "grid", "search", "n_trials"), place=name)
     plan = SweepPlan(**{key: value for key, value in values.items() if value is not None})
     if bool(plan.grid) == bool(plan.search):
@@ -105,7 +101,6 @@ def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
 
 
 def grid_trials(values: Mapping[str, Sequence[Any]]) -> Iterator[Trial]:
-    """Yield a trial for each combination of the values, the last setting varying fastest."""
     for combination in itertools.product(*values.values()):
         settings = dict(zip(values, combination, strict=True))
         yield Trial(trial_name(settings), settings)
@@ -124,7 +119,15 @@ def search_trials(ranges: Mapping[str, Mapping[str, Any]], n_trials: int, seed: 
         # The seed depends on the trial, so that a resumed search proposes the same trials.
         study.sampler = optuna.samplers.TPESampler(seed=seed + number)
         asked = study.ask()
-        settings = {name: _suggest(asked, name, span) for name, span in ranges.items()}
+        settings = {}
+        for name, span in ranges.items():
+            if "choices" in span:
+                settings[name] = asked.suggest_categorical(name, list(span["choices"]))
+                continue
+            low, high = span["low"], span["high"]
+            is_whole = isinstance(low, int) and isinstance(high, int)
+            suggest = asked.suggest_int if is_whole else asked.suggest_float
+            settings[name] = suggest(name, low, high, log=bool(span.get("log", False)))
         trial = Trial(trial_name(settings), settings)
         yield trial
         if trial.score is None:
@@ -133,17 +136,7 @@ def search_trials(ranges: Mapping[str, Mapping[str, Any]], n_trials: int, seed: 
             study.tell(asked, trial.score)
 
 
-def _suggest(asked: Any, name: str, span: Mapping[str, Any]) -> Any:
-    if "choices" in span:
-        return asked.suggest_categorical(name, list(span["choices"]))
-    low, high = span["low"], span["high"]
-    is_whole = isinstance(low, int) and isinstance(high, int)
-    suggest = asked.suggest_int if is_whole else asked.suggest_float
-    return suggest(name, low, high, log=bool(span.get("log", False)))
-
-
 def trial_name(settings: Settings) -> str:
-    """Return a folder name made from the settings of a trial."""
     shown = {name: f"{v:.4g}" if isinstance(v, float) else str(v) for name, v in settings.items()}
     parts = (f"{name.removeprefix(_OPTION)}={value}" for name, value in shown.items())
     return re.sub(r'[/\\:*?"<>|]', "_", ",".join(parts))
@@ -152,29 +145,26 @@ def trial_name(settings: Settings) -> str:
 def run_sweep(
     proposed: Iterable[Trial],
     make_config: Callable[[Settings], TrainConfig],
-    folder: Path,
-    run_one: RunOne,
-    *,
-    seeds: Sequence[int] = (),
+    runs: ManyRuns,
     progress: Progress,
 ) -> list[Trial]:
-    """Run each trial as it is proposed and return all with their scores; save them to ``folder/sweep.json``.
+    """Run each trial as it is proposed and return all with their scores; save them to ``sweep.json``.
 
-    Each trial gets a subfolder named after its settings; without ``seeds`` the seed of the settings is used.
+    Each trial gets a subfolder named after its settings.
     """
     trials: list[Trial] = []
     for trial in proposed:
         config = make_config(trial.settings)
         progress.info(f"trial {len(trials) + 1}: {trial.name}")
-        records = run_seeds(config, seeds or (config.seed,), folder / trial.name, run_one)
+        records = runs.train(config, trial.name)
         trial.scores = [None if record is None else record.best_score for record in records]
         trial.best_steps = [None if record is None else record.best_step for record in records]
         trials.append(trial)
         if None not in records:
-            best = best_trial(trials)
-            facts = {"format": 1, "suite": "sweep", "best": best.name if best else None}
+            best = ranked(trials)[0]
+            facts = {"format": 1, "suite": "sweep", "best": None if best.score is None else best.name}
             facts |= {"dev_suite": config.dev_suite, "quantiles": score_quantiles(trials)}
-            write_json(folder / "sweep.json", facts | {"trials": [done.to_json() for done in trials]})
+            write_json(runs.folder / "sweep.json", facts | {"trials": [done.to_json() for done in trials]})
     return trials
 
 
@@ -190,37 +180,15 @@ def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
     return {"max": max(scores), "q75": q75, "q50": q50}
 
 
-def best_trial(trials: Sequence[Trial]) -> Trial | None:
-    """Return the trial with the highest score, on ties the earlier one; None if none has a score."""
-    scored = [trial for trial in trials if trial.score is not None]
-    return max(scored, key=_score_or_lowest, default=None)
-
-
-def _score_or_lowest(trial: Trial) -> float:
-    return -math.inf if trial.score is None else trial.score
+def ranked(trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials by score, the highest first and those without one last; of equal ones the earlier first."""
+    return sorted(trials, key=lambda t: -math.inf if t.score is None else t.score, reverse=True)
 
 
 def train_sweep(
-    name: str,
-    make_config: Callable[[Settings], TrainConfig],
-    seeds: Sequence[int],
-    folder: Path,
-    run_one: RunOne,
-    *,
-    resume: bool,
-    force: bool,
-    progress: Progress,
+    name: str, make_config: Callable[[Settings], TrainConfig], runs: ManyRuns, progress: Progress
 ) -> Outcome | None:
-    """Run the trials of a sweep file and return them, best first; their plot is ``sweep.png``.
-
-    Args as in ``run_sweep`` and ``open_runs_folder``.
-
-    Raises:
-        ConfigError: the sweep file is wrong, or there is no dev score to choose by.
-        MissingExtraError: the plan is a search and Optuna is not installed; without Matplotlib there is just no plot.
-        OutputError: the folder is in use, or one of its runs has other settings.
-        Stopped: a run was interrupted.
-    """
+    """Run the trials of a sweep file and return them, best first; their plot is ``sweep.png``."""
     # Read the plan; each trial is the command's settings with those of the plan.
     plan = read_plan(name)
 
@@ -228,8 +196,7 @@ def train_sweep(
         config = make_config(nest_options(plan.settings | swept, place=name))
         if not config.has_dev_score:
             raise ConfigError(
-                f"--sweep {name}: nothing to choose by",
-                hint="add --dev-file, an STS-B file, or --dev-suite",
+                f"--sweep {name}: nothing to choose by", hint="add --dev-file, an STS-B file, or --dev-suite"
             )
         return config
 
@@ -237,61 +204,48 @@ def train_sweep(
     if plan.search:
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
-    open_runs_folder(folder, resume=resume, force=force)
+    runs.open()
     proposed = grid_trials(plan.grid) if plan.grid else search_trials(plan.search, plan.n_trials, base.seed)
-    trials = run_sweep(proposed, trial_config, folder, run_one, seeds=seeds, progress=progress)
+    trials = run_sweep(proposed, trial_config, runs, progress)
 
     # Draw and report the trials that have a score.
-    points = [
-        SweepPoint(trial.settings, trial.score, trial.deviation)
-        for trial in trials
-        if trial.score is not None
-    ]
+    points = [SweepPoint(t.settings, t.score, t.deviation) for t in trials if t.score is not None]
     if not points:
         return None
+    figure = runs.folder / "sweep.png"
     try:
         with house_style():
-            save_figure(draw_sweep(points, plan.swept), folder / "sweep.png", force=True)
+            save_figure(draw_sweep(points, plan.swept), figure, force=True)
     except MissingExtraError as missing:
-        progress.warn(f"no {folder / 'sweep.png'}: {missing}")
+        progress.warn(f"no {figure}: {missing}")
     payload = {
         "sweep": name,
-        "runs": str(folder),
+        "runs": str(runs.folder),
         "quantiles": score_quantiles(trials),
         "trials": [trial.to_json() for trial in trials],
     }
-    return Outcome([sweep_report(name, trials, plan.swept, folder)], payload)
+    return Outcome([sweep_report(name, trials, plan.swept, runs.folder)], payload)
 
 
 def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folder: Path) -> Report:
-    ranked = sorted(trials, key=_score_or_lowest, reverse=True)
+    by_score = ranked(trials)
     rows: list[dict[str, Any]] = [
-        {
-            **trial.settings,
-            "score": trial.score,
-            "deviation": trial.deviation,
-            "best_steps": ", ".join(map(str, trial.best_steps)),
-        }
-        for trial in ranked
+        trial.settings
+        | {"score": trial.score, "deviation": trial.deviation}
+        | {"best_steps": ", ".join(map(str, trial.best_steps))}
+        for trial in by_score
     ]
     rows += [{swept[0]: quantile, "score": score} for quantile, score in score_quantiles(trials).items()]
-    best = ranked[0]
-    is_untrained = set(best.best_steps) == {0}
-    notes = [
-        f"no run beat the untrained model, whose dev score is {percent(best.score)}"
-        if is_untrained
-        else f"best: {folder / best.name}",
-        "max, q75, q50: best, upper quartile and median of the trials",
-    ]
-    shown = [
-        *map(Column, swept),
-        *columns("score", "deviation", "best_steps", score="dev best", best_steps="at step"),
-    ]
-    return Report(f"{Path(name).stem}, {len(trials)} trials", shown, rows, notes)
+    best = by_score[0]
+    note = f"best: {folder / best.name}"
+    if set(best.best_steps) == {0}:
+        note = f"no run beat the untrained model, whose dev score is {percent(best.score)}"
+    notes = [note, "max, q75, q50: best, upper quartile and median of the trials"]
+    own = columns("score", "deviation", "best_steps", score="dev best", best_steps="at step")
+    return Report(f"{Path(name).stem}, {len(trials)} trials", [*map(Column, swept), *own], rows, notes)
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
-    """Merge flags and the settings of a trial; they must not overlap."""
     both = sorted((flags.keys() & swept.keys()) - {"options"})
     if both:
         raise ConfigError(

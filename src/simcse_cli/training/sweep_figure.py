@@ -65,9 +65,8 @@ def _draw_line(axes: Axes, places: list[Any], points: Sequence[SweepPoint], dash
     deviations = [100 * (point.deviation or 0.0) for point in points]
     axes.errorbar(places, scores, deviations, color=colour(0), marker=marker(0), linestyle=dash, capsize=3)
     best = scores.index(max(scores))
-    axes.plot(
-        [places[best]], [scores[best]], marker="*", markersize=15, color=colour(1), linestyle="", zorder=5
-    )
+    star: Any = {"marker": "*", "markersize": 15, "color": colour(1), "linestyle": ""}
+    axes.plot([places[best]], [scores[best]], **star, zorder=5)
 
 
 def _draw_grid(points: Sequence[SweepPoint], swept: Sequence[str], values: list[list[Any]]) -> Figure:
@@ -81,9 +80,8 @@ def _draw_grid(points: Sequence[SweepPoint], swept: Sequence[str], values: list[
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             text = f"{table[i][j]:.2f}" + (" *" if (row, column) == best else "")
-            axes.text(
-                j, i, text, ha="center", va="center", color="black" if table[i][j] > middle else "white"
-            )
+            shade = "black" if table[i][j] > middle else "white"
+            axes.text(j, i, text, ha="center", va="center", color=shade)
     axes.set_xticks(range(len(columns)), [str(value) for value in columns])
     axes.set_yticks(range(len(rows)), [str(value) for value in rows])
     axes.set_xlabel(swept[1])

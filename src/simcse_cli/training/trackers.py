@@ -6,12 +6,12 @@ Everything stays on this machine unless a variable of the tracker itself says ot
 
 import hashlib
 import io
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from accelerate.tracking import (
@@ -24,13 +24,15 @@ from accelerate.tracking import (
 from huggingface_hub import constants
 
 from simcse_cli.errors import ConfigError, reason_of
+from simcse_cli.files.atomic import atomic_text, output_error
 from simcse_cli.progress import Progress
-from simcse_cli.results.runs import TRACKING, MetricsLog, RunRecord, group_folder
+from simcse_cli.results.runs import TRACKING, RunRecord, flat, group_folder
 from simcse_cli.settings.choices import Tracker
 
 Value = bool | int | float | str
+Started = tuple[GeneralTracker, str]
+"""A tracker, and where or by which command its runs are shown."""
 
-PROJECT = "simcse"
 _REMOTE_TRACKIO = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 
 
@@ -50,10 +52,6 @@ class TrackedRun:
     settings: dict[str, Value]
     last_step: int | None
 
-    @property
-    def is_new(self) -> bool:
-        return self.last_step is None
-
 
 def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> TrackedRun:
     """Return the facts about a run; seeds and trials of a sweep form a group named after their folder."""
@@ -62,112 +60,76 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
     group = None if above is None else given or above.name
     name = given or folder.name if above is None else f"{group}/{folder.relative_to(above).as_posix()}"
     key = hashlib.sha256(f"{folder} {record.started}".encode()).hexdigest()[:16]
-    project = settings["track_project"] or PROJECT
-    return TrackedRun(run_dir, project, name, group, key, flat(settings), last_step)
+    project = settings["track_project"] or "simcse"
+    return TrackedRun(run_dir, project, name, group, key, loggable(settings), last_step)
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
-    """Flatten nested values under names with slashes; lists become text and nulls are dropped."""
-    found: dict[str, Value] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}/")
-        elif value is not None:
-            plain = ", ".join(map(str, value)) if isinstance(value, list) else value
-            found[prefix + name] = plain
-    return found
+def loggable(values: Mapping[str, Any]) -> dict[str, Value]:
+    """Return nested values under names with slashes; lists become text and nulls are dropped."""
+    return {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in flat(values, "/")
+        if value is not None
+    }
 
 
-def _start_tensorboard(run: TrackedRun) -> GeneralTracker:
+def _start_tensorboard(run: TrackedRun) -> Started:
     purged = None if run.last_step is None else run.last_step + 1
     tracker = TensorBoardTracker(TRACKING, run.folder, purge_step=purged)
     tracker.start()
-    if run.is_new:
+    if run.last_step is None:
         from torch.utils.tensorboard.summary import hparams
 
         # Accelerate would write the settings as a separate run, named by the clock.
         for summary in hparams(run.settings, {"dev_score": 0.0, "loss": 0.0}):  # type: ignore[no-untyped-call]
             tracker.writer.file_writer.add_summary(summary)
-    return tracker
+    return tracker, f"tensorboard --logdir {group_folder(run.folder) or run.folder}"
 
 
-def _start_wandb(run: TrackedRun) -> GeneralTracker:
+def _start_wandb(run: TrackedRun) -> Started:
     folder = run.folder / TRACKING
     folder.mkdir(exist_ok=True)
-    tracker = WandBTracker(
-        run.project,
-        name=run.name,
-        group=run.group,
-        id=run.key,
-        resume="allow",
-        dir=str(folder),
-        mode=os.environ.get("WANDB_MODE", "offline"),
-        settings={"console": "off", "silent": True},
-    )
+    mode, settings = os.environ.get("WANDB_MODE", "offline"), {"console": "off", "silent": True}
+    own = {"name": run.name, "group": run.group, "id": run.key, "resume": "allow"}
+    tracker = WandBTracker(run.project, **own, dir=str(folder), mode=mode, settings=settings)
     tracker.start()
     tracker.store_init_configuration(run.settings)
-    return tracker
+    return tracker, f"{folder}; upload with: wandb sync {folder}/wandb/offline-run-*"
 
 
-def _start_trackio(run: TrackedRun) -> GeneralTracker:
-    tracker = TrackioTracker(
-        run.project,
-        name=run.name,
-        group=run.group,
-        resume="never" if run.is_new else "allow",
-        config=dict(run.settings),
-        embed=False,
-    )
+def _start_trackio(run: TrackedRun) -> Started:
+    own = {"name": run.name, "group": run.group, "resume": "never" if run.last_step is None else "allow"}
+    tracker = TrackioTracker(run.project, **own, config=dict(run.settings), embed=False)
     tracker.start()
-    return tracker
+    return tracker, f"trackio show --project {run.project}"
 
 
-def _start_mlflow(run: TrackedRun) -> GeneralTracker:
+def _start_mlflow(run: TrackedRun) -> Started:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # else it reports each table of a new store
     tags = {"simcse.run": run.key} | ({"group": run.group} if run.group else {})
-    tracker = MLflowTracker(
-        run.project, run_name=run.name, run_id=None if run.is_new else _mlflow_id(run), tags=tags
-    )
+    known = None
+    if run.last_step is not None:
+        import mlflow
+
+        wanted = {"experiment_names": [run.project], "filter_string": f"tags.`simcse.run` = '{run.key}'"}
+        found = mlflow.search_runs(**wanted, output_format="list")
+        known = found[0].info.run_id if found else None
+    tracker = MLflowTracker(run.project, run_name=run.name, run_id=known, tags=tags)
     tracker.start()
     if tracker.run_id is None:
         tracker.store_init_configuration(run.settings)
-    return tracker
+    store = os.environ.get("MLFLOW_TRACKING_URI", "")
+    shown = f"mlflow ui --backend-store-uri {store}" if store else "mlflow ui"
+    return tracker, store if store.startswith("http") else shown
 
 
-def _mlflow_id(run: TrackedRun) -> str | None:
-    """Return the MLflow id of a run that it has logged before."""
-    import mlflow
-
-    found = mlflow.search_runs(
-        experiment_names=[run.project],
-        filter_string=f"tags.`simcse.run` = '{run.key}'",
-        output_format="list",
-    )
-    return found[0].info.run_id if found else None
-
-
-_START: dict[Tracker, Callable[[TrackedRun], GeneralTracker]] = {
+_START: dict[Tracker, Callable[[TrackedRun], Started]] = {
     Tracker.TENSORBOARD: _start_tensorboard,
     Tracker.WANDB: _start_wandb,
     Tracker.TRACKIO: _start_trackio,
     Tracker.MLFLOW: _start_mlflow,
 }
-
-
-def _where(tracker: Tracker, run: TrackedRun) -> str:
-    """Return the command that shows the logged runs."""
-    folder = run.folder / TRACKING
-    if tracker is Tracker.TENSORBOARD:
-        return f"tensorboard --logdir {group_folder(run.folder) or run.folder}"
-    if tracker is Tracker.WANDB:
-        return f"{folder}; upload with: wandb sync {folder}/wandb/offline-run-*"
-    if tracker is Tracker.TRACKIO:
-        return f"trackio show --project {run.project}"
-    store = os.environ.get("MLFLOW_TRACKING_URI", "")
-    if store.startswith("http"):
-        return store
-    return f"mlflow ui --backend-store-uri {store}" if store else "mlflow ui"
 
 
 @contextmanager
@@ -183,23 +145,36 @@ def _quiet() -> Iterator[None]:
 
 
 class RunLog:
-    """``metrics.jsonl`` of a run, and its tracker if it has one."""
+    """``metrics.jsonl`` of a run, cut back to the resumed step first, and its tracker if it has one."""
 
-    def __init__(self, metrics: MetricsLog, tracker: GeneralTracker | None, progress: Progress) -> None:
-        self._metrics, self._tracker, self._progress = metrics, tracker, progress
+    def __init__(
+        self, path: Path, tracker: GeneralTracker | None, progress: Progress, *, last_step: int | None
+    ) -> None:
+        self._path, self._tracker, self._progress = path, tracker, progress
+        lines: list[str] = []
+        if last_step is not None and path.exists():
+            for line in path.read_bytes().split(b"\n"):
+                try:
+                    if json.loads(line)["step"] <= last_step:
+                        lines.append(line.decode())
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    continue  # the line that a kill cut short
+        with atomic_text(path, force=True) as stream:
+            stream.writelines(f"{line}\n" for line in lines)
 
     def append(self, line: dict[str, Any]) -> None:
-        """Log a step: ``step`` and its numbers by name."""
-        self._metrics.append(line)
-        numbers = flat({name: value for name, value in line.items() if name != "step"})
+        try:
+            with self._path.open("a", encoding="utf-8", newline="\n") as stream:
+                stream.write(json.dumps(line, allow_nan=False) + "\n")
+        except OSError as error:
+            raise output_error(self._path, error) from error
+        numbers = loggable({name: value for name, value in line.items() if name != "step"})
         self._tell(lambda tracker: tracker.log(numbers, step=line["step"]))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._tell(lambda tracker: tracker.finish())
 
     def _tell(self, call: Callable[[GeneralTracker], Any]) -> None:
@@ -214,18 +189,17 @@ class RunLog:
 
 
 def start_tracker(record: RunRecord, run_dir: Path, progress: Progress, *, last_step: int | None) -> Any:
-    """Start and return the tracker of a run; None without one."""
     if record.config["track"] is None:
         return None
     tracker = Tracker(record.config["track"])
     run = tracked_run(record, run_dir, last_step=last_step)
     try:
         with _quiet():
-            started = _START[tracker](run)
+            started, shown_by = _START[tracker](run)
     except Exception as error:
         raise ConfigError(
             f"--track {tracker} does not start: {reason_of(error)}",
             hint="correct the tracker's own settings, or leave --track out",
         ) from error
-    progress.info(f"logging to {tracker}: {_where(tracker, run)}")
+    progress.info(f"logging to {tracker}: {shown_by}")
     return started

@@ -1,0 +1,111 @@
+"""Objectives on documents, whose sentences have neighbours: SimCSE on the next sentence, and QuickThoughts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from simcse_cli.errors import DataError
+from simcse_cli.losses.quick_thoughts import quick_thoughts
+from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.gather import gather_views, gather_with_grad
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.objectives.base import Batch, DataKind, Losses, TwoEncoders, require_least
+from simcse_cli.objectives.simcse import SimcseUnsup
+from simcse_cli.settings.choices import ObjectiveName
+
+PlacedSentence = tuple[str, int]
+"""A sentence and its place; places of one document are consecutive, documents are apart."""
+
+
+class NextSentence(SimcseUnsup):
+    """The positive is the following sentence, or one of the next few; the loss is that of SimCSE.
+
+    Source: Gao et al. 2021, Table 2; no code was released. The positive is drawn evenly from the next
+    ``window`` sentences, anew in each epoch.
+    """
+
+    name = ObjectiveName.NEXT_SENTENCE
+    reads = DataKind.DOCUMENTS
+
+    window: int = 1
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        require_least(1, window=self.window)
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
+        """Return a pair for every sentence but the last of each document."""
+        sentences, following = positions_in_documents(data.documents)
+        anchors, positives = sample_next(following, window=self.window, generator=generator)
+        if not len(anchors):
+            raise DataError(
+                f"{data.name}: no document has two sentences, so there are no neighbours",
+                hint="put the sentences of a document on consecutive lines, a blank line between documents",
+            )
+        return [(sentences[i], sentences[j]) for i, j in zip(anchors, positives, strict=True)]
+
+
+def positions_in_documents(documents: Sequence[Sequence[str]]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return all sentences in order and, for each, how many sentences follow it in its own document."""
+    sentences = [sentence for document in documents for sentence in document]
+    following = [np.arange(len(document) - 1, -1, -1) for document in documents]
+    return sentences, np.concatenate(following).astype(np.int64) if following else np.zeros(0, np.int64)
+
+
+def sample_next(
+    following: NDArray[np.int64], *, window: int, generator: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return anchor and positive indices; a positive is drawn evenly from the next ``window`` sentences.
+
+    Source: Gao et al. 2021, Table 2, "next sentence" (window 1) and "next 3 sentences" (window 3).
+
+    ``following`` says how many sentences of its document follow each sentence; those with 0 are no anchors.
+    Near the end of a document the draw is among the sentences that are left.
+    """
+    anchors = np.flatnonzero(following > 0)
+    return anchors, anchors + generator.integers(1, np.minimum(following[anchors], window) + 1)
+
+
+class QuickThoughts(TwoEncoders):
+    """Two encoders; each sentence of a batch in document order is to find its neighbours by dot product.
+
+    Source: Logeswaran and Lee 2018, with two transformers in the place of two GRUs.
+    """
+
+    name = ObjectiveName.QUICK_THOUGHTS
+    reads = DataKind.DOCUMENTS
+    ordered = True
+    always_two = True
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "batch_size": 400,
+        "head": "none",
+        "max_grad_norm": 5.0,
+        "optimizer": "adam",
+        "pooler": "avg",
+    }
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[PlacedSentence]:
+        placed: list[PlacedSentence] = []
+        place = 0
+        for document in data.documents:
+            placed += [(sentence, place + i) for i, sentence in enumerate(document)]
+            place += len(document) + 1  # a gap, so that neighbours stay within their document
+        return placed
+
+    def collate(self, examples: Sequence[PlacedSentence], generator: np.random.Generator) -> Batch:
+        sentences = [sentence for sentence, _ in examples]
+        places = torch.tensor([place for _, place in examples])
+        rows = self.encoder.tokenize(sentences, max_length=self.max_length)
+        texts = [(sentence,) for sentence in sentences]
+        return Batch(rows * 2, len(examples), texts=texts, extra={"places": places})
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        inputs, outputs = gather_views(representations[0].chunk(2), batch.counts)
+        places = gather_with_grad(to_device(batch.extra["places"], inputs.device), batch.counts)
+        neighbours = (places.unsqueeze(1) - places.unsqueeze(0)).abs() == 1  # (N, N)
+        share = neighbours.any(dim=1).float().mean()
+        return {"quick_thoughts": quick_thoughts(inputs, outputs, neighbours)}, {"with_neighbour": share}
