@@ -37,13 +37,13 @@ def test_registry_holds_every_name_and_a_variant_is_tested():
     assert {name for name, _, _ in VARIANTS.values()} == set(Name)
 
 
-def test_every_objective_has_a_recipe_and_a_line_in_the_docs():
+def test_every_objective_has_a_file_of_its_own_a_recipe_and_a_line_in_the_docs():
     page = (Path(__file__).parents[2] / "docs" / "objectives.md").read_text(encoding="utf-8")
     recipes = {read_recipe(name)["objective"] for name in shipped_recipes()}
     assert recipes == set(Name)
     assert all(f"`{name}`" in page for name in Name)
-    assert set(OBJECTIVES) == set(Name)
-    assert {name for name, _, _ in VARIANTS.values()} == set(Name)
+    files = {cls.__module__ for cls in OBJECTIVES.values()}
+    assert len(files) == len(Name) - 1  # both forms of SimCSE share theirs
 
 
 @every_variant

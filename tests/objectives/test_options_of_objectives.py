@@ -18,7 +18,7 @@ from simcse_cli.models.encode import encode
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.padding import pad
 from simcse_cli.objectives.base import Batch
-from simcse_cli.objectives.neighbours import QuickThoughts
+from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective, coerce_option, objective_defaults
 from simcse_cli.settings.choices import DropoutMode, HeadUse, Pooler, Similarity
 from simcse_cli.settings.choices import ObjectiveName as Name

@@ -7,7 +7,7 @@ from scipy.stats import beta, chisquare
 from simcse_cli.objectives.ct import sample_tension_pairs
 from simcse_cli.objectives.declutr import SpanSampler
 from simcse_cli.objectives.mlm import NOT_MASKED, mask_tokens
-from simcse_cli.objectives.neighbours import positions_in_documents, sample_next
+from simcse_cli.objectives.next_sentence import positions_in_documents, sample_next
 
 MASK, SPECIAL = 4, (0, 2, 3)
 DOCUMENTS = [["a", "b", "c", "d"], ["e"], ["f", "g"]]

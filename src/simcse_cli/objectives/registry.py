@@ -5,15 +5,18 @@ from typing import Any
 
 from simcse_cli.errors import ConfigError, did_you_mean
 from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.objectives.barlow_twins import BarlowTwins
 from simcse_cli.objectives.base import Objective
+from simcse_cli.objectives.cosent import Cosent
 from simcse_cli.objectives.ct import ContrastiveTension
 from simcse_cli.objectives.declutr import Declutr
 from simcse_cli.objectives.isbert import IsBert
-from simcse_cli.objectives.labelled_pairs import Cosent, Sbert
 from simcse_cli.objectives.mlm import MaskedLm
-from simcse_cli.objectives.neighbours import NextSentence, QuickThoughts
+from simcse_cli.objectives.next_sentence import NextSentence
+from simcse_cli.objectives.quick_thoughts import QuickThoughts
+from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.simcse import SimcseSup, SimcseUnsup
-from simcse_cli.objectives.views import BarlowTwins, Vicreg
+from simcse_cli.objectives.vicreg import Vicreg
 from simcse_cli.settings.choices import ObjectiveName
 
 # Adding an objective is one line here.

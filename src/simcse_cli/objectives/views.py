@@ -1,4 +1,4 @@
-"""Two views of a sentence, and the objectives that compare them without negatives: Barlow Twins and VICReg."""
+"""Two views of a sentence, and what Barlow Twins and VICReg share: a projector over them."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,13 +9,11 @@ from torch import Tensor
 
 from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.losses.barlow_twins import barlow_twins
-from simcse_cli.losses.vicreg import vicreg
 from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
-from simcse_cli.objectives.base import Batch, Losses, TwoEncoders, require_least
-from simcse_cli.settings.choices import DropoutMode, ObjectiveName
+from simcse_cli.objectives.base import Batch, TwoEncoders, require_least
+from simcse_cli.settings.choices import DropoutMode
 
 
 class TextViews(TwoEncoders):
@@ -126,41 +124,3 @@ class ProjectedViews(TextViews):
         """Return both views, ``(N, P)`` over all processes; they pass the projector one after the other."""
         projected = [self.projector(view) for view in self.local_views(embeddings, batch)]
         return gather_views(projected, batch.counts)
-
-
-class BarlowTwins(ProjectedViews):
-    """Equal views correlate in each dimension, different dimensions do not (Zbontar et al. 2021)."""
-
-    name = ObjectiveName.BARLOW_TWINS
-    projector_bias = False
-
-    redundancy_weight: float = 0.0051
-
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        require_least(0, redundancy_weight=self.redundancy_weight)
-
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        view_a, view_b = self.projections(representations[0], batch)
-        return {"barlow_twins": barlow_twins(view_a, view_b, redundancy_weight=self.redundancy_weight)}, {}
-
-
-class Vicreg(ProjectedViews):
-    """Views agree, dimensions vary, dimensions do not covary (Bardes et al. 2022)."""
-
-    name = ObjectiveName.VICREG
-    projector_bias = True
-
-    invariance_weight: float = 25.0
-    variance_weight: float = 25.0
-    covariance_weight: float = 1.0
-
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        names = ("invariance_weight", "variance_weight", "covariance_weight")
-        self.weights = {name: getattr(self, name) for name in names}
-        require_least(0, **self.weights)
-
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        view_a, view_b = self.projections(representations[0], batch)
-        return vicreg(view_a, view_b, **self.weights)._asdict(), {}

@@ -1,24 +1,16 @@
-"""Objectives on documents, whose sentences have neighbours: SimCSE on the next sentence, and QuickThoughts."""
+"""SimCSE with the next sentence of a document as the positive."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from simcse_cli.errors import DataError
-from simcse_cli.losses.quick_thoughts import quick_thoughts
-from simcse_cli.machine.devices import to_device
-from simcse_cli.machine.gather import gather_views, gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, DataKind, Losses, TwoEncoders, require_least
+from simcse_cli.objectives.base import DataKind, require_least
 from simcse_cli.objectives.simcse import SimcseUnsup
 from simcse_cli.settings.choices import ObjectiveName
-
-PlacedSentence = tuple[str, int]
-"""A sentence and its place; places of one document are consecutive, documents are apart."""
 
 
 class NextSentence(SimcseUnsup):
@@ -68,44 +60,3 @@ def sample_next(
     """
     anchors = np.flatnonzero(following > 0)
     return anchors, anchors + generator.integers(1, np.minimum(following[anchors], window) + 1)
-
-
-class QuickThoughts(TwoEncoders):
-    """Two encoders; each sentence of a batch in document order is to find its neighbours by dot product.
-
-    Source: Logeswaran and Lee 2018, with two transformers in the place of two GRUs.
-    """
-
-    name = ObjectiveName.QUICK_THOUGHTS
-    reads = DataKind.DOCUMENTS
-    ordered = True
-    always_two = True
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "batch_size": 400,
-        "head": "none",
-        "max_grad_norm": 5.0,
-        "optimizer": "adam",
-        "pooler": "avg",
-    }
-
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[PlacedSentence]:
-        placed: list[PlacedSentence] = []
-        place = 0
-        for document in data.documents:
-            placed += [(sentence, place + i) for i, sentence in enumerate(document)]
-            place += len(document) + 1  # a gap, so that neighbours stay within their document
-        return placed
-
-    def collate(self, examples: Sequence[PlacedSentence], generator: np.random.Generator) -> Batch:
-        sentences = [sentence for sentence, _ in examples]
-        places = torch.tensor([place for _, place in examples])
-        rows = self.encoder.tokenize(sentences, max_length=self.max_length)
-        texts = [(sentence,) for sentence in sentences]
-        return Batch(rows * 2, len(examples), texts=texts, extra={"places": places})
-
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        inputs, outputs = gather_views(representations[0].chunk(2), batch.counts)
-        places = gather_with_grad(to_device(batch.extra["places"], inputs.device), batch.counts)
-        neighbours = (places.unsqueeze(1) - places.unsqueeze(0)).abs() == 1  # (N, N)
-        share = neighbours.any(dim=1).float().mean()
-        return {"quick_thoughts": quick_thoughts(inputs, outputs, neighbours)}, {"with_neighbour": share}

@@ -1,0 +1,36 @@
+"""CoSENT: ranking of scored pairs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from simcse_cli.losses.cosent import cosent
+from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.gather import gather_views, gather_with_grad
+from simcse_cli.objectives.base import Batch, DataKind, Losses
+from simcse_cli.objectives.labelled_pairs import LabelledPairs
+from simcse_cli.objectives.sbert import Sbert
+from simcse_cli.settings.choices import ObjectiveName
+
+
+class Cosent(LabelledPairs):
+    """The ranking loss over all pairs of the batch.
+
+    Source: Su 2022; the defaults are those of sentence-transformers for STS-B, the batch size is a toolkit default.
+    """
+
+    name = ObjectiveName.COSENT
+    reads = DataKind.SCORED
+    defaults: ClassVar[Mapping[str, Any]] = {**Sbert.defaults, "batch_size": 32, "epochs": 4.0}
+
+    temperature: float = 0.05
+
+    def target(self, labels: Sequence[str]) -> Tensor:
+        return torch.tensor([float(score) for score in labels], dtype=torch.float64)
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        left, right = gather_views(representations[0].chunk(2), batch.counts)
+        scores = gather_with_grad(to_device(batch.extra["labels"], left.device), batch.counts)
+        return {"cosent": cosent(left, right, scores, temperature=self.temperature)}, {}

@@ -1,0 +1,51 @@
+"""SBERT: classification of labelled pairs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from simcse_cli.losses.classification import classification, sbert_features
+from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.gather import share_of_mean
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.objectives.base import Batch, DataKind, Losses
+from simcse_cli.objectives.labelled_pairs import LabelledPairs
+from simcse_cli.settings.choices import ObjectiveName
+
+NLI_CLASSES = ("contradiction", "entailment", "neutral")
+"""In the order of the original class numbers."""
+
+
+class Sbert(LabelledPairs):
+    """A linear classifier of u, v and |u - v| over three NLI classes; it is discarded after training.
+
+    Source: Reimers and Gurevych 2019, section 3.
+    """
+
+    name = ObjectiveName.SBERT
+    reads = DataKind.LABELLED
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "batch_size": 16,
+        "head": "none",
+        "lr": 2e-5,
+        "max_length": 128,
+        "pooler": "avg",
+        "warmup": 0.1,
+    }
+
+    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+        super().__init__(encoder, **options)
+        self.classifier = nn.Linear(3 * encoder.hidden_size, len(NLI_CLASSES))
+
+    def target(self, labels: Sequence[str]) -> Tensor:
+        return torch.tensor([NLI_CLASSES.index(label) for label in labels])
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        left, right = representations[0].chunk(2)
+        labels = to_device(batch.extra["labels"], left.device)
+        logits = self.classifier(sbert_features(left, right))
+        n_right = (logits.detach().argmax(dim=1) == labels).float().sum()
+        accuracy = share_of_mean(n_right, len(labels))
+        return {"classification": classification(logits, labels)}, {"accuracy": accuracy}
