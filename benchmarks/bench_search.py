@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from measure import Peaks, alternate, arguments, machine, report
 from simcse_cli.encoding.search_index import ExactSearcher
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=10)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    threadpool_limits(options.threads, "blas")
     generator = np.random.default_rng(0)
     # A common direction, as the vectors of an encoder have.
     units = unit_rows(1 + generator.standard_normal((options.rows, WIDTH), dtype=np.float32), np.float32)
