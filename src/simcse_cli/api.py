@@ -176,7 +176,7 @@ class Embedder:
             prompt: text or name of a prompt; default is the model's for documents, if it has one.
         """
         encoder = self._encoder
-        chosen = encoder.document_prompt if prompt is None else encoder.find_prompt(prompt)
+        chosen = encoder.document_prompt(prompt)
         texts = _list_of(corpus)
         vectors, backend = self._encode(texts, chosen), SearchBackend(backend)
         return SearchIndex.build(vectors, texts, backend=backend, info=encoder.facts(chosen))

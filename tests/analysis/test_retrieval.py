@@ -28,7 +28,7 @@ from simcse_cli.settings.choices import LongTexts, Pooler, SearchBackend
 
 
 class AngleModel:
-    query_prompt, document_prompt = "query", "document"
+    query_prompt = "query"
     variations, device = {}, torch.device("cpu")
 
     def __init__(self, name, options):
@@ -40,8 +40,8 @@ class AngleModel:
         angles = np.deg2rad([float(sentence.split()[0]) for sentence in sentences])
         return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
-    def find_prompt(self, prompt):
-        return f"the prompt {prompt}"
+    def document_prompt(self, chosen):
+        return "document" if chosen is None else f"the prompt {chosen}"
 
     def digest_with(self, prompt):
         return f"{self.digest}/{prompt}"

@@ -162,7 +162,7 @@ def test_failed_save_leaves_the_old_model(tiny_encoder, tmp_path, monkeypatch):
     save_encoder(tiny_encoder, tmp_path / "m")
     before = (tmp_path / "m" / "simcse.json").read_bytes()
     monkeypatch.setattr(
-        "simcse_cli.models.export._write_sentence_transformers_files",
+        "simcse_cli.models.export._write_modules",
         lambda *a: (_ for _ in ()).throw(OSError(28, "x")),
     )
     with pytest.raises(Exception, match="cannot write"):

@@ -55,7 +55,7 @@ def test_prompts_give_the_vectors_of_sentence_transformers(tmp_path, model_type,
     np.testing.assert_allclose(encode(encoder, texts), theirs.encode(texts), atol=1e-5)  # the default prompt
     asked = encode(encoder, texts, use=Use(prompt=ReadyEncoder(encoder).query_prompt))
     np.testing.assert_allclose(asked, theirs.encode_query(texts), atol=1e-5)
-    searched = encode(encoder, texts, use=Use(prompt=ReadyEncoder(encoder).document_prompt))
+    searched = encode(encoder, texts, use=Use(prompt=ReadyEncoder(encoder).document_prompt(None)))
     np.testing.assert_allclose(searched, theirs.encode_document(texts), atol=1e-5)
     assert not np.allclose(asked, encode(encoder, texts, use=Use(prompt="")), atol=1e-3)
 
@@ -103,7 +103,7 @@ def test_a_chosen_prompt_is_part_of_the_digest_and_serves_queries(tmp_path):
     before = ReadyEncoder(model).digest
     encoder = with_use(model, prompt="query", truncate_dim=None, long="cut")
     assert encoder.prompt == encoder.query_prompt == PROMPTS["query"]
-    assert encoder.document_prompt == PROMPTS["document"]
+    assert encoder.document_prompt(None) == PROMPTS["document"]
     assert encoder.digest != before
     assert encoder.digest_with(PROMPTS["document"]) == before
     assert with_use(model, prompt="document", truncate_dim=8, long="cut").digest != before

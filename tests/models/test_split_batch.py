@@ -6,8 +6,7 @@ import torch
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, MPNetConfig, MPNetModel
 
 from simcse_cli.machine.buffers import BufferPool
-from simcse_cli.models.packed.architectures import read_parts
-from simcse_cli.models.packed.backbone import can_split, packed_backbone
+from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.packed.kernels.operators import Linear
 from simcse_cli.models.packed.pooling import packed_vectors
 from simcse_cli.models.packed.split_batch import run_shares
@@ -71,7 +70,7 @@ def test_states_and_gradients_equal_those_of_the_padded_pass(build, first_only, 
     model = build().double().eval()
     packed = packed_backbone(model)
     tokens = packed.pack(ROWS, multiple=64)
-    assert can_split(read_parts(model), tokens)
+    assert packed.choose_path(tokens, torch.float64).halves is not None
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)
     layers = (packed.n_layers,) if first_only else (0, 1, packed.n_layers)
@@ -212,7 +211,7 @@ def vectors(model, *, pooler=Pooler.CLS_BEFORE_POOLER, grad=True, dtype=None):
 @pytest.mark.parametrize("pooler", [Pooler.CLS_BEFORE_POOLER, Pooler.AVG, Pooler.AVG_FIRST_LAST])
 def test_dropout_depends_on_the_seed_alone(pooler):
     model = bert().train()
-    assert can_split(read_parts(model), pack(ROWS))
+    assert packed_backbone(model).choose_path(pack(ROWS), torch.float32).halves is not None
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     alone = vectors(model, pooler=pooler)
@@ -254,7 +253,7 @@ def test_bf16_gradients_stay_close_to_those_in_fp32():
 def test_a_bias_between_positions_keeps_the_pass_in_one_piece():
     torch.manual_seed(0)
     model = MPNetModel(MPNetConfig(**SIZES, pad_token_id=1), add_pooling_layer=False).train()
-    assert not can_split(read_parts(model), pack(ROWS))
+    assert packed_backbone(model).choose_path(pack(ROWS), torch.float32).halves is None
     packed_vectors(packed_backbone(model), ROWS, Pooler.AVG).square().sum().backward()
     assert model.encoder.relative_attention_bias.weight.grad.abs().sum() > 0
 

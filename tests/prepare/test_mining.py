@@ -410,14 +410,7 @@ def test_a_name_that_cannot_hold_columns_leaves_no_folder(invoke, tmp_path):
 class Circle:
     """An encoder whose vector of a text has the cosine in the text, as in ``b 0.5``, with that of ``a 1``."""
 
-    name, digest, dim, prompt, query_prompt, document_prompt = (
-        "circle",
-        "d",
-        2,
-        "plain: ",
-        "query: ",
-        "text: ",
-    )
+    name, digest, dim, prompt, query_prompt = "circle", "d", 2, "plain: ", "query: "
 
     def __init__(self):
         self.asked = []
@@ -426,8 +419,8 @@ class Circle:
     def digest_with(self, prompt):
         return self.digest
 
-    def find_prompt(self, prompt):
-        return f"<{prompt}>"
+    def document_prompt(self, chosen):
+        return "text: " if chosen is None else f"<{chosen}>"
 
     def warn_truncated(self, progress): ...
 

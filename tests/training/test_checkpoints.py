@@ -12,9 +12,8 @@ from safetensors.torch import load_file
 from helpers import SENTENCES, small_run, train_until
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files.streams import read_json
-from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.checkpoint import kept_checkpoints, load_encoder, load_state_weights
 from simcse_cli.models.encode import ReadyEncoder, encode
-from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import STATE_FILE, WEIGHTS_FILE, kept_states, step_of
 from simcse_cli.settings.choices import DevSuite, DropoutMode, HeadUse, ObjectiveName, Pooler

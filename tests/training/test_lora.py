@@ -10,9 +10,8 @@ from safetensors.torch import load_file
 from helpers import SENTENCES, build_tiny_model
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.adapters import merged_tensors
-from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.checkpoint import load_encoder, load_state_weights
 from simcse_cli.models.encode import encode
-from simcse_cli.models.kept_checkpoints import load_state_weights
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import WEIGHTS_FILE, kept_states, read_run_record

@@ -163,9 +163,7 @@ def _query_encoder(
 def _build_index(
     model: ReadyEncoder, number: int, corpus: NumberedTexts, options: RetrievalOptions, progress: Progress
 ) -> search_index.SearchIndex:
-    files, prompt = options.embeddings, model.document_prompt
-    if options.corpus_prompt is not None:
-        prompt = model.find_prompt(options.corpus_prompt)
+    files, prompt = options.embeddings, model.document_prompt(options.corpus_prompt)
     if files:
         vectors: NDArray[Any] = read_matrix(files[number])
         _check_origin(files[number], model, options, progress)

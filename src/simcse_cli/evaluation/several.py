@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_model
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, SuiteOptions
-from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.models.kept_checkpoints import kept_checkpoints, load_state_weights
+from simcse_cli.models.checkpoint import kept_checkpoints, load_for_encoding, load_state_weights
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Outcome, Report, mean_and_deviation, mean_rows, with_seed_means

@@ -42,10 +42,6 @@ class BiLstmMax:
     Args:
         checkpoint: a state dict with ``enc_lstm.*``; pickles are read with the weights-only loader.
         version: 1 or 2; None means 2 if the vectors have that version's markers, else 1.
-
-    Raises:
-        DataError: no such file.
-        CheckpointError: not such a checkpoint, or word vectors of another dimension or without the markers.
     """
 
     def __init__(
@@ -80,10 +76,7 @@ class BiLstmMax:
         self.vectors.load([token for row in tokens for token in row])
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
         rows = np.empty((len(tokens), self.dim), dtype=np.float32)
-        with (
-            progress.task("encoding", total=len(tokens)) as task,
-            torch.inference_mode(),
-        ):
+        with progress.task("encoding", total=len(tokens)) as task, torch.inference_mode():
             for start in range(0, len(order), _BATCH_SENTENCES):
                 batch = order[start : start + _BATCH_SENTENCES]
                 rows[batch] = self._encode_batch([tokens[i] for i in batch]).numpy()
@@ -104,11 +97,10 @@ class BiLstmMax:
 
 def _read_state(path: Path) -> dict[str, Tensor]:
     with foreign_format(path, "weights alone", error=CheckpointError, hint=_CHECKPOINT_HINT):
-        state = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        if path.suffix == ".safetensors":
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise CheckpointError(f"{path} holds no state dict", hint=_CHECKPOINT_HINT)
     if not all(tensor.isfinite().all() for tensor in state.values()):

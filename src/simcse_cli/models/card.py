@@ -88,9 +88,6 @@ def update_cards(run_dir: Path, progress: Progress) -> None:
     """Update the scores in the cards of a run with what ``eval`` has kept there; the rest, edited or not, is untouched.
 
     A card for which that is impossible is left as it is, with a warning.
-
-    Raises:
-        DataError: a result in the run is damaged.
     """
     record = read_run_record(run_dir)
     if record.model_digest is None:  # still training
@@ -104,12 +101,7 @@ def update_cards(run_dir: Path, progress: Progress) -> None:
 
 
 def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
-    """Replace the scores of a card, between their marks and in ``model-index``; a card without the marks is not ours.
-
-    Raises:
-        ConfigError, DataError: something of somebody else would be lost.
-        OutputError: it cannot be written.
-    """
+    """Replace the scores of a card, between their marks and in ``model-index``; one without marks is not ours."""
     if not path.is_file():
         return
     with foreign_format(path, "a model card in UTF-8"):
@@ -141,9 +133,6 @@ def _with_index(
     """Return metadata with these scores in ``model-index``, in place of those ``listed`` in the card's table.
 
     ``listed`` holds the rows of the table by their keys; a row that is not in ``model-index`` is not ours.
-
-    Raises:
-        ConfigError, DataError: something else would be changed, such as comments between the scores.
     """
     values = checked(parse_yaml(front, place), dict[str, Any], place)
     models = checked(values.get(_INDEX, []), list[dict[str, Any]], f"{place}: {_INDEX}")
@@ -155,9 +144,8 @@ def _with_index(
         raise DataError(f"{place}: {lost[0][:40]!r} in the table of scores would be lost")
     ours, kept = {score.key for score in scores} | set(listed), []
     for result, own in zip(results, keys, strict=True):
-        metrics = [
-            metric for metric, key in zip(result.get("metrics", []), own, strict=True) if key not in ours
-        ]
+        measures = zip(result.get("metrics", []), own, strict=True)
+        metrics = [metric for metric, key in measures if key not in ours]
         if metrics or not own:
             kept.append(result | {"metrics": metrics} if own else result)
     measured = eval_results_to_model_index("", [*scores])[0]["results"]
@@ -165,9 +153,8 @@ def _with_index(
     start, stop = span_of_key(front, _INDEX)
     text = "" if index == [first | {"results": []}] else dump_yaml({_INDEX: index})
     new = front[:start] + text + front[stop:]
-    expected = {key: value for key, value in values.items() if key != _INDEX} | (
-        {_INDEX: index} if text else {}
-    )
+    others = {key: value for key, value in values.items() if key != _INDEX}
+    expected = others | ({_INDEX: index} if text else {})
     try:
         is_safe = "#" not in front[start:stop] and parse_yaml(new, place) == expected
     except ConfigError:
@@ -199,16 +186,10 @@ def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
         is_plain = own.get("precision") == Precision.FP32 and not own.get("regressor")
         if is_plain and own.get("model_digest") == record.model_digest:
             with foreign_format(path, "a result of `simcse eval`"):
-                found += [
-                    score
-                    for name, task in result.tasks.items()
-                    if task is not None
-                    for score in _task_scores(result, name, task)
-                ]
-    by_key: dict[tuple[str, ...], CardScore] = {}
-    for score in found:
-        by_key.setdefault(score.key, score)
-    return list(by_key.values())
+                tasks = [(name, task) for name, task in result.tasks.items() if task is not None]
+                found += [score for task in tasks for score in _task_scores(result, *task)]
+    by_key = {score.key: score for score in reversed(found)}
+    return [score for score in found if by_key[score.key] is score]
 
 
 def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardScore]:
@@ -296,9 +277,8 @@ def _card(
 def _metadata(record: RunRecord, sources: list[str]) -> dict[str, Any]:
     """Return the metadata above the text; unknown entries are left out."""
     base = record.base
-    hub_data = dict.fromkeys(
-        found[1] for source in sources if (found := re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source))
-    )
+    matches = [re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source) for source in sources]
+    hub_data = dict.fromkeys(found[1] for found in matches if found)
     tags = ("sentence-transformers", "sentence-similarity", "feature-extraction", "simcse", record.objective)
     metadata = {
         "library_name": "sentence-transformers",

@@ -1,22 +1,18 @@
-"""Load encoders; no weight is silently random."""
+"""Load encoders, also those of the checkpoints that a run keeps; no weight is silently random."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError
-from simcse_cli.files.schema import foreign_format
-from simcse_cli.machine.devices import (
-    DTYPES,
-    has_fast_bf16,
-    resolve_device,
-    resolve_precision,
-    set_float32_products,
-)
-from simcse_cli.models.adapters import merge_adapter
+from simcse_cli.files.schema import checked, foreign_format
+from simcse_cli.files.streams import read_json
+from simcse_cli.machine import devices
+from simcse_cli.models.adapters import merge_adapter, merged_tensors
 from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
@@ -24,8 +20,10 @@ from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.poolers import POOLERS
 from simcse_cli.models.pretrained import load_backbone, load_tokenizer
-from simcse_cli.models.record import ModelRecord
+from simcse_cli.models.record import RECORD_FILE, ModelRecord
+from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import SILENT, Progress
+from simcse_cli.results.runs import STATE_FILE, WEIGHTS_FILE, kept_states, read_run_record, step_of
 from simcse_cli.settings.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.settings.config import LoadOptions, pinned
 
@@ -109,9 +107,9 @@ def load_encoder(
         ConfigError: device or precision is not available.
     """
     # Where to compute, and how.
-    target = resolve_device(device)
-    precision = resolve_precision(precision, target)
-    set_float32_products(precision, target)
+    target = devices.resolve_device(device)
+    precision = devices.resolve_precision(precision, target)
+    devices.set_float32_products(precision, target)
     # The parts of the model.
     source = name if isinstance(name, ModelFiles) else find_model(name, progress)
     light = encode_only and target.type == "cpu" and dropout is None
@@ -136,8 +134,8 @@ def load_encoder(
     )
     _check_weights(encoder, source.named)
     encoder.to(target).eval()
-    if DTYPES[precision] is not torch.float32:
-        encoder.compute_in(DTYPES[precision])
+    if (dtype := devices.DTYPES[precision]) is not torch.float32:
+        encoder.compute_in(dtype)
     return encoder
 
 
@@ -252,17 +250,13 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
         progress=progress,
     )
     encoder = with_use(model, prompt=options.prompt, truncate_dim=options.truncate_dim, long=options.long)
-    if options.precision is Precision.FP32 and has_fast_bf16(encoder.device):
+    device, has_fast_bf16 = encoder.device, devices.has_fast_bf16(encoder.device)
+    if options.precision is Precision.FP32 and has_fast_bf16:
         progress.hint("--precision bf16 would be 1.5 to 2 times faster here (cosine to fp32 0.9998)")
-    if (
-        options.precision is Precision.BF16
-        and encoder.device.type == "cpu"
-        and not has_fast_bf16(encoder.device)
-    ):
+    if options.precision is Precision.BF16 and device.type == "cpu" and not has_fast_bf16:
         progress.hint("--precision bf16 is slower than fp32 on this processor, and less exact")
-    progress.detail(
-        f"{name}: pooler {encoder.pooler}, {encoder.dim} dimensions, {encoder.device}, {options.precision}"
-    )
+    about = f"pooler {encoder.pooler}, {encoder.dim} dimensions, {device}, {options.precision}"
+    progress.detail(f"{name}: {about}")
     return encoder
 
 
@@ -271,3 +265,41 @@ def _max_length(config: Any, record: ModelRecord) -> int:
     if config.model_type in ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet"):
         positions -= 2  # the first positions are reserved for padding
     return min(positions, record.max_length or positions)
+
+
+@dataclass(frozen=True)
+class KeptCheckpoint:
+    """Weights of one step: a state, or the run's model where ``is_model``."""
+
+    step: int
+    path: Path
+    is_model: bool
+
+
+def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
+    """Return the checkpoints of a run in step order; the step of its model appears once, as the model."""
+    model = resolve_model(run_dir)
+    record = read_run_record(run_dir)
+    last = record.step if record.best_step is None else record.best_step
+    facts = read_json(model / RECORD_FILE, dict[str, Any])
+    model_step = checked(facts.get("step", last), int, f"{model / RECORD_FILE}: step")
+    found = {
+        step_of(path): KeptCheckpoint(step_of(path), path, False)
+        for path in kept_states(run_dir / "checkpoint")
+    }
+    found[model_step] = KeptCheckpoint(model_step, model, True)
+    return [found[step] for step in sorted(found)]
+
+
+def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
+    """Give the encoder of a run's model the weights of one of its states."""
+    hint = f"remove the folder to go without it, or judge the model alone with --model {state.parent.parent}"
+    with foreign_format(state, "the weights of one step", error=CheckpointError, hint=hint):
+        served = read_json(state / STATE_FILE)["served"]
+        tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
+        prefix = f"module.{served}."
+        own = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        config = read_run_record(state.parent.parent).config
+        if config.get("lora"):
+            own = merged_tensors(own, config["lora_alpha"] / config["lora"])
+        encoder.load_state_dict({name: own[name] for name in encoder.state_dict()})

@@ -91,10 +91,9 @@ class ReadyEncoder:
         """The prompt of a search's queries: the chosen one, else the model's for queries."""
         return _prompt(self.model, self.use, "query")
 
-    @property
-    def document_prompt(self) -> str:
-        """The prompt of the texts to be searched: the model's for documents."""
-        return _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
+    def document_prompt(self, chosen: str | None) -> str:
+        """Return the prompt of the texts to be searched: that of ``find_prompt``, else the model's for documents."""
+        return _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS) if chosen is None else self.find_prompt(chosen)
 
     def find_prompt(self, prompt: str) -> str:
         """Return the model's prompt of this name, else the text itself; see ``ModelRecord.find_prompt``."""
@@ -112,8 +111,8 @@ class ReadyEncoder:
         found: dict[str, Any] = {}
         if prompt:
             found["prompt"] = prompt
-        if prompt and not self.model.record.include_prompt:
-            found["include_prompt"] = False
+            if not self.model.record.include_prompt:
+                found["include_prompt"] = False
         if self.dim < self.model.dim:
             found["truncate_dim"] = self.dim
         if self.use.long is not LongTexts.CUT:
@@ -160,15 +159,10 @@ class ReadyEncoder:
 def with_use(
     model: SentenceEncoder, *, prompt: str | None, truncate_dim: int | None, long: LongTexts | str
 ) -> ReadyEncoder:
-    """Return the encoder with a prompt (a text or a name), fewer components, or windows for long texts.
-
-    Raises:
-        ConfigError: no prompt of this name, or more components than there are.
-    """
+    """Return the encoder with a prompt (a text or a name), fewer components, or windows for long texts."""
     if truncate_dim is not None and truncate_dim > model.dim:
-        raise ConfigError(
-            f"--truncate-dim {truncate_dim}: vectors of {model.name} have {model.dim} components"
-        )
+        has = f"vectors of {model.name} have {model.dim} components"
+        raise ConfigError(f"--truncate-dim {truncate_dim}: {has}")
     text = None if prompt is None else model.record.find_prompt(prompt, model.name)
     return ReadyEncoder(model, Use(text, truncate_dim, LongTexts(long)))
 
@@ -218,15 +212,10 @@ def encode(
 
     Returns:
         ``(N, D)`` float32; row i belongs to ``sentences[i]``.
-
-    Raises:
-        CheckpointError: a vector is not finite; names the first sentence that has one.
     """
     # The distinct texts as sub-words.
     positions: dict[str, int] = {}
-    inverse = np.fromiter(
-        (positions.setdefault(s, len(positions)) for s in sentences), np.int64, len(sentences)
-    )
+    inverse = np.fromiter((positions.setdefault(s, len(positions)) for s in sentences), np.int64)
     texts = _Texts.read(model.tokens, list(positions), _prompt(model, use), use.long, max_length)
     if texts.cut:
         n_cut = int(np.isin(inverse, texts.cut).sum())

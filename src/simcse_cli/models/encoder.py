@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from simcse_cli.errors import ConfigError, reason_of
 from simcse_cli.machine.devices import no_autocast
 from simcse_cli.models.heads import MlpHead, TokenCnn
-from simcse_cli.models.packed.backbone import PackedBackbone, packed_backbone
+from simcse_cli.models.packed.backbone import PackedBackbone, forget_prepared, packed_backbone
 from simcse_cli.models.packed.pooling import packed_ahead, packed_states, packed_vectors
-from simcse_cli.models.packed.prepared import forget_prepared
 from simcse_cli.models.padding import PaddedRows, TokenRows, pad
 from simcse_cli.models.poolers import POOLERS, pool
 from simcse_cli.models.record import ModelRecord
@@ -87,7 +86,6 @@ class SentenceEncoder(nn.Module):
 
     @property
     def tokenizer(self) -> Any:
-        """The Hugging Face tokenizer."""
         return self.tokens.tokenizer
 
     @property
@@ -110,9 +108,8 @@ class SentenceEncoder(nn.Module):
     def change(self, *, head: MlpHead | None, **changes: Any) -> None:
         """Replace the head, and entries of the record by name; without a head, ``head_use`` becomes ``none``."""
         self.head = head
-        self.record = replace(
-            self.record, **changes | ({} if head is not None else {"head_use": HeadUse.NONE})
-        )
+        own = {"head_use": HeadUse.NONE} if head is None else {}
+        self.record = replace(self.record, **changes | own)
 
     def add_cnn(self, cnn: TokenCnn) -> None:
         """Put convolutions between the token states and the pooler."""
@@ -170,11 +167,7 @@ class SentenceEncoder(nn.Module):
         return super().train(mode)
 
     def attend_by(self, attention: Attention) -> None:
-        """Choose the attention of the padded pass, or packed rows in its place.
-
-        Raises:
-            ConfigError: the transformer has no such attention, or its library is missing.
-        """
+        """Choose the attention of the padded pass, or packed rows in its place."""
         self.packs_anywhere = attention is Attention.PACKED
         if self.packs_anywhere:
             if self._packed() is None:
@@ -185,9 +178,8 @@ class SentenceEncoder(nn.Module):
             return
         backbone: Any = self.backbone
         library = FLASH_LIBRARIES.get(attention)
-        if (
-            library is not None and find_spec(library) is None
-        ):  # without it, transformers would fetch code from the Hub
+        # Without it, transformers would fetch code from the Hub.
+        if library is not None and find_spec(library) is None:
             raise ConfigError(
                 f"--attention {attention}: {library} is not installed",
                 hint="install it, or use --attention sdpa",
@@ -217,7 +209,7 @@ class SentenceEncoder(nn.Module):
     def prepare(self) -> bool:
         """Prepare the weights for inference before threads share them; return whether rows are packed."""
         packed = self._packed()
-        if packed is not None:
+        if packed is not None and not packed.nested:
             packed.prepare(self.matmul_dtype)
         return packed is not None
 
@@ -251,11 +243,8 @@ class SentenceEncoder(nn.Module):
         The padded pass does this, with the same dropout masks both times.
         """
         backbone: Any = self.backbone
-        enable = (
-            getattr(backbone, "activation_checkpointing_enable", None)
-            or backbone.gradient_checkpointing_enable
-        )
-        enable({"use_reentrant": False})
+        enable = getattr(backbone, "activation_checkpointing_enable", None)
+        (enable or backbone.gradient_checkpointing_enable)({"use_reentrant": False})
         self.checkpoints_layers = True
 
     def training_note(self, n_tokens: int) -> str | None:
@@ -268,9 +257,6 @@ class SentenceEncoder(nn.Module):
 
         The packed form rounds copies of the weights and keeps states between products in float32; without a packed
         form, the weights themselves are converted.
-
-        Raises:
-            ConfigError: int8, for a model without a packed form.
         """
         if self._packed() is None:
             if dtype is torch.int8:

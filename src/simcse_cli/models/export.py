@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, DataError, OutputError
-from simcse_cli.files.atomic import fsync_tree, temporary_beside, write_json, writing
+from simcse_cli.files.atomic import fsync_tree, staging_folder, temporary_beside, write_json, writing
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import read_json, sha256_file
 from simcse_cli.files.system import sync
@@ -29,7 +29,6 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import Use, encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.graphs import open_graphs, require_backend, write_graphs
-from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
@@ -53,32 +52,23 @@ CNN_FOLDER = "1_CNN"
 
 @contextlib.contextmanager
 def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder next to ``target`` that replaces it on success.
-
-    Raises:
-        OutputError: the target exists without ``force``, cannot be written, or has another writer.
-    """
+    """Yield a temporary folder next to ``target`` that replaces it on success."""
     if target.exists() and not force:
-        raise OutputError(
-            f"{target} exists already", hint="choose another folder, or overwrite it with --force"
-        )
-    temporary = temporary_beside(target)
+        hint = "choose another folder, or overwrite it with --force"
+        raise OutputError(f"{target} exists already", hint=hint)
     # A lock inside the target would be moved away with it.
-    with sole_writer(target.with_name(f"{target.name}.folder"), target), writing(target):
-        try:
-            temporary.mkdir()
-            yield temporary
-            fsync_tree(temporary)
-            if target.exists():
-                retired = temporary_beside(target, "old")
-                target.rename(retired)
-                temporary.rename(target)
-                shutil.rmtree(retired)
-            else:
-                temporary.rename(target)
-            sync(target.parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    lock = sole_writer(target.with_name(f"{target.name}.folder"), target)
+    with lock, writing(target), staging_folder(target) as temporary:
+        yield temporary
+        fsync_tree(temporary)
+        if target.exists():
+            retired = temporary_beside(target, "old")
+            target.rename(retired)
+            temporary.rename(target)
+            shutil.rmtree(retired)
+        else:
+            temporary.rename(target)
+        sync(target.parent)
 
 
 _MODEL_FILES = re.compile(
@@ -93,9 +83,8 @@ _MODEL_FOLDERS = re.compile(r"\d_[A-Za-z]+|onnx|openvino")
 def _require_model_files_only(target: Path) -> None:
     """Raise OutputError for a folder that holds more than a model, which replacing it would delete."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise OutputError(
-            f"{target} is not a folder itself", hint="give a folder, not a link or file, with -o"
-        )
+        hint = "give a folder, not a link or file, with -o"
+        raise OutputError(f"{target} is not a folder itself", hint=hint)
     for path in target.rglob("*") if target.is_dir() else ():
         parts = path.relative_to(target).parts
         is_own = all(_MODEL_FOLDERS.fullmatch(part) for part in parts[:-1]) and len(parts) < 3
@@ -119,61 +108,42 @@ def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
 
 
 def _write_module(
-    folder: Path,
-    config: dict[str, Any],
-    weights: Mapping[str, Tensor],
-    *,
-    prefix: str = "",
-    config_name: str = "config.json",
+    path: Path, config: dict[str, Any], weights: Mapping[str, Tensor], prefix: str = ""
 ) -> None:
-    folder.mkdir()
-    write_json(folder / config_name, config)
+    """Write a module of sentence-transformers: its configuration to ``path``, its weights beside it."""
+    path.parent.mkdir()
+    write_json(path, config)
     tensors = {prefix + name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    save_file(tensors, folder / "model.safetensors")
+    save_file(tensors, path.with_name("model.safetensors"))
 
 
-def _write_dense(head: MlpHead, folder: Path) -> None:
-    activation = "torch.nn.modules.activation.Tanh" if head.tanh else "torch.nn.modules.linear.Identity"
-    config = {
-        "in_features": head.dense.in_features,
-        "out_features": head.dense.out_features,
-        "bias": head.dense.bias is not None,
-        "activation_function": activation,
-    }
-    _write_module(folder, config, head.dense.state_dict(), prefix="linear.")
-
-
-def _write_cnn(cnn: TokenCnn, folder: Path) -> None:
-    first: Any = cnn.convolutions[0]
-    config = {
-        "in_word_embedding_dimension": first.in_channels,
-        "out_channels": first.out_channels,
-        "kernel_sizes": cnn.kernel_sizes,
-    }
-    weights = cnn.convolutions.state_dict()
-    _write_module(folder, config, weights, prefix="convs.", config_name="cnn_config.json")
-
-
-def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
-    spec = POOLERS[encoder.pooler]
+def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
+    """Write what sentence-transformers reads besides the transformer."""
+    spec, cnn, head = POOLERS[encoder.pooler], encoder.token_cnn, encoder.head
     modules: list[tuple[str, str]] = [("", "Transformer")]
-    n_layers = int(encoder.config.num_hidden_layers)
-    write_json(
-        folder / "sentence_bert_config.json", {"max_seq_length": record.max_length, "do_lower_case": False}
-    )
+    config: dict[str, Any] = {"max_seq_length": record.max_length, "do_lower_case": False}
+    write_json(folder / "sentence_bert_config.json", config)
     if spec.needs_all_layers:
+        n_layers = int(encoder.config.num_hidden_layers)
         weights = torch.zeros(n_layers + 1)  # of every hidden state, embedding output first
         for layer in spec.layers:
             weights[layer] += 1.0
+        modules.append(("1_WeightedLayerPooling", "WeightedLayerPooling"))
         config = {
             "word_embedding_dimension": encoder.hidden_size,
             "layer_start": 0,
             "num_hidden_layers": n_layers,
         }
-        modules.append(("1_WeightedLayerPooling", "WeightedLayerPooling"))
-        _write_module(folder / modules[-1][0], config, {"layer_weights": weights})
-    if encoder.token_cnn is not None:
-        _write_cnn(encoder.token_cnn, folder / CNN_FOLDER)
+        _write_module(folder / modules[-1][0] / "config.json", config, {"layer_weights": weights})
+    if cnn is not None:
+        first: Any = cnn.convolutions[0]
+        config = {
+            "in_word_embedding_dimension": first.in_channels,
+            "out_channels": first.out_channels,
+            "kernel_sizes": cnn.kernel_sizes,
+        }
+        path = folder / CNN_FOLDER / "cnn_config.json"
+        _write_module(path, config, cnn.convolutions.state_dict(), "convs.")
         modules.append((CNN_FOLDER, "CNN"))
     pooling = folder / f"{len(modules)}_Pooling"
     pooling.mkdir()
@@ -181,21 +151,26 @@ def _write_sentence_transformers_files(encoder: SentenceEncoder, folder: Path, r
     flags = {f"pooling_mode_{mode}": mode == spec.reduction for mode in modes}
     if not record.include_prompt:
         flags["include_prompt"] = False
-    width = encoder.hidden_size if encoder.token_cnn is None else encoder.token_cnn.dim
+    width = encoder.hidden_size if cnn is None else cnn.dim
     write_json(pooling / "config.json", {"word_embedding_dimension": width, **flags})
     modules.append((pooling.name, "Pooling"))
-    if (
-        record.head_folder is not None
-        and encoder.head is not None
-        and encoder.record.head_use is HeadUse.KEPT
-    ):
-        modules.append((record.head_folder, "Dense"))
+    if head is not None and record.head_folder is not None:
+        activation = "activation.Tanh" if head.tanh else "linear.Identity"
+        config = {
+            "in_features": head.dense.in_features,
+            "out_features": head.dense.out_features,
+            "bias": head.dense.bias is not None,
+            "activation_function": f"torch.nn.modules.{activation}",
+        }
+        _write_module(folder / record.head_folder / "config.json", config, head.dense.state_dict(), "linear.")
+        if encoder.record.head_use is HeadUse.KEPT:
+            modules.append((record.head_folder, "Dense"))
     if record.normalize:
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
         (folder / modules[-1][0]).mkdir()
     listing = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(modules)
+        {"idx": i, "name": str(i), "path": part, "type": f"sentence_transformers.models.{kind}"}
+        for i, (part, kind) in enumerate(modules)
     ]
     write_json(folder / "modules.json", listing)
     settings = {"prompts": record.prompts, "similarity_fn_name": record.similarity}
@@ -208,7 +183,6 @@ def _write_files(
     encoder: SentenceEncoder,
     folder: Path,
     facts: dict[str, Any],
-    *,
     keep_adapter: bool,
     mlm_head: MlmHead | None,
 ) -> None:
@@ -231,20 +205,16 @@ def _write_files(
         backbone.config.output_hidden_states = hidden_before
         if had_pooler_slot:
             backbone.pooler = None
-    head_folder = None
-    if encoder.head is not None:
-        head_folder = "Dense"
-        _write_dense(encoder.head, folder / head_folder)
     is_train_only = encoder.record.head_use is HeadUse.TRAIN_ONLY
     record = replace(
         encoder.record,
         pooler=without_head(encoder.pooler) if is_train_only else encoder.pooler,
-        head_folder=head_folder,
-        head_tanh=encoder.head.tanh if encoder.head is not None else True,
+        head_folder=None if encoder.head is None else "Dense",
+        head_tanh=encoder.head is None or encoder.head.tanh,
         max_length=encoder.tokens.max_length,
         cnn_folder=None if encoder.token_cnn is None else CNN_FOLDER,
     )
-    _write_sentence_transformers_files(encoder, folder, record)
+    _write_modules(encoder, folder, record)
     write_json(folder / RECORD_FILE, record.to_json(**facts))
 
 
@@ -269,13 +239,9 @@ def save_encoder(
     With ``keep_adapter``, the LoRA adapter is saved in place of the transformer; with ``mlm_head``, both are saved as a
     masked language model. The folder appears complete or not at all: ``check`` is called with it before. ``facts`` are
     further entries of ``simcse.json``. ``backends`` get a graph, and with ``quantize`` one of 8-bit integers as well.
-
-    Raises:
-        OutputError: the folder exists without ``force``, or cannot be written.
-        CheckpointError: a backend cannot have a graph of this model.
     """
     with atomic_folder(folder, force=force) as temporary:
-        _write_files(encoder, temporary, facts, keep_adapter=keep_adapter, mlm_head=mlm_head)
+        _write_files(encoder, temporary, facts, keep_adapter, mlm_head)
         write_graphs(encoder, temporary, backends, quantize=quantize)
         if card is not None:
             (temporary / CARD_FILE).write_bytes(card)
@@ -346,10 +312,8 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDA
     model, tokenizer = auto_model(files.base)
     if files.is_adapter:
         model = put_adapter(model, files.named).eval()
-    rows = tokenizer(list(PROBE_SENTENCES), truncation=True, max_length=encoder.tokens.max_length)[
-        "input_ids"
-    ]
-    ids, mask = pad(rows, encoder.tokens.pad_id)
+    cut = tokenizer(list(PROBE_SENTENCES), truncation=True, max_length=encoder.tokens.max_length)
+    ids, mask = pad(cut["input_ids"], encoder.tokens.pad_id)
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
@@ -400,11 +364,8 @@ def verify_export(folder: Path, called: Path | None = None) -> dict[str, float |
     """Load a saved model in every supported way and return the largest difference of probe vectors for each.
 
     The result is written to ``simcse.json``; it is None for a loader that is not installed, and for a graph of 8-bit
-    integers the least cosine. ``called`` is the name for messages.
-
-    Raises:
-        CheckpointError: a difference above 1e-5, relative to the largest component if that exceeds 1, or a cosine
-            below 0.9.
+    integers the least cosine. A difference above 1e-5, relative to the largest component if that exceeds 1, or a cosine
+    below 0.9 is an error. ``called`` is the name for messages.
     """
     files = find_model(folder)
     encoder = load_encoder(files, device="cpu")
@@ -432,10 +393,8 @@ def verify_export(folder: Path, called: Path | None = None) -> dict[str, float |
         )
     path = folder / RECORD_FILE
     if path.is_file() and os.access(path, os.W_OK):
-        facts = {"probe_max_abs_difference": differences} | (
-            {"probe_least_cosine": cosines} if cosines else {}
-        )
-        write_json(path, read_json(path) | facts)
+        found_now = {"probe_max_abs_difference": differences, "probe_least_cosine": cosines}
+        write_json(path, read_json(path) | {name: values for name, values in found_now.items() if values})
     return {**differences, **cosines}
 
 

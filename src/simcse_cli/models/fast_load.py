@@ -148,12 +148,7 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
-    """Return modules that hold the tensors.
-
-    Raises:
-        KeyError: a tensor is missing.
-        ValueError: a shape does not fit the configuration.
-    """
+    """Return modules that hold the tensors."""
     backbone, width, inner = EncodingBackbone(config), config.hidden_size, config.intermediate_size
     shapes = {"up": (width, inner), "down": (inner, width)}  # inputs, outputs; other linear layers are square
     tables = {
@@ -199,9 +194,8 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
         with foreign_format(folder, "a tokenizer"):
             if not _special_tokens_agree(settings, content):
                 return None
-            if kind not in _VERBATIM_CLASSES and not (
-                kind in _BERT_CLASSES and _is_plain_bert(settings, content)
-            ):
+            is_plain_bert = kind in _BERT_CLASSES and _is_plain_bert(settings, content)
+            if kind not in _VERBATIM_CLASSES and not is_plain_bert:
                 return None
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             tokenizer.no_padding()

@@ -65,36 +65,24 @@ class _LastStates(nn.Module):
 def write_graphs(
     encoder: SentenceEncoder, folder: Path, backends: Collection[Backend], *, quantize: bool = False
 ) -> None:
-    """Write the graphs of an encoder into its model folder, for the CPU: in float32, and in 8-bit integers as well.
-
-    Raises:
-        CheckpointError: the pooler needs other layers than the last, the weights do not fit into one file, or the
-            architecture cannot be traced.
-        MissingExtraError: a package is not installed.
-    """
+    """Write the graphs of an encoder into its model folder, for the CPU: in float32, and in 8-bit integers as well."""
     if not backends:
         return
+    name, hint = encoder.name, "leave --backend out"
     if POOLERS[encoder.pooler].needs_all_layers:
-        raise CheckpointError(
-            f"--backend: {encoder.name} has the pooler {encoder.pooler}, and a graph gives the last layer alone",
-            hint="leave --backend out",
-        )
+        what = f"{name} has the pooler {encoder.pooler}, and a graph gives the last layer alone"
+        raise CheckpointError(f"--backend: {what}", hint=hint)
     if sum(each.numel() * 4 for each in encoder.backbone.parameters()) > _LARGEST:
-        raise CheckpointError(
-            f"--backend: the weights of {encoder.name} do not go into one file of 2 GB",
-            hint="leave --backend out",
-        )
+        raise CheckpointError(f"--backend: the weights of {name} do not go into one file of 2 GB", hint=hint)
     target = folder / GRAPH_FILES["onnx"]
     target.parent.mkdir()
     try:
         with _quiet():
             _trace(encoder, target)
     except torch.onnx.OnnxExporterError as error:
-        raise CheckpointError(
-            f"--backend: the architecture {encoder.config.model_type} of {encoder.name} has no graph: "
-            "PyTorch's exporter cannot follow its computation",
-            hint="leave --backend out",
-        ) from error
+        what = f"--backend: the architecture {encoder.config.model_type} of {name} has no graph"
+        reason = "PyTorch's exporter cannot follow its computation"
+        raise CheckpointError(f"{what}: {reason}", hint=hint) from error
     with foreign_format(target, "a graph that its backend takes", error=CheckpointError), _quiet():
         for backend in backends:
             if backend is Backend.OPENVINO:
@@ -125,9 +113,8 @@ def _write_openvino(encoder: SentenceEncoder, onnx: Path, folder: Path, *, quant
 
 def _trace(encoder: SentenceEncoder, target: Path) -> None:
     accepted = inspect.signature(encoder.backbone.forward).parameters
-    names = tuple(
-        name for name in _INPUTS if name in accepted and name in encoder.tokenizer.model_input_names
-    )
+    known = accepted.keys() & encoder.tokenizer.model_input_names
+    names = tuple(name for name in _INPUTS if name in known)
     ids, mask = pad(_EXAMPLE, encoder.tokens.pad_id)
     example = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
     shape = {0: torch.export.Dim("batch_size"), 1: torch.export.Dim("sequence_length")}

@@ -49,9 +49,6 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
     """Find the folders of a model, check them, and read its record.
 
     An adapter folder without a record has that of its base model.
-
-    Raises:
-        CheckpointError: there is no such model, or its files are damaged or reach outside their folder.
     """
     named = resolve_model(name, progress)
     hint = "the files may be incomplete or corrupt: copy or download them again"
@@ -89,9 +86,8 @@ def _base_name(folder: Path) -> str | None:
         return None
     found = read_fields(path, _AdapterFile)
     if found.layer_replication:
-        raise CheckpointError(
-            f"{folder} is an adapter that repeats layers", hint="merge it into its base model first"
-        )
+        hint = "merge it into its base model first"
+        raise CheckpointError(f"{folder} is an adapter that repeats layers", hint=hint)
     name = found.base_model_name_or_path
     return name if Path(name).exists() else pinned(name, found.revision)
 
@@ -115,17 +111,11 @@ def _find_base(folder: Path, called: str, progress: Progress) -> Path:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a model folder that reaches outside itself, or claims sizes that its weights cannot have.
-
-    Raises:
-        CheckpointError: a pipe or device in place of a file, a shard outside the folder, a configuration that is no
-            object, more than 1,000 layers, or tables far larger than all weights together.
-    """
+    """Refuse a model folder that reaches outside itself, or claims sizes that its weights cannot have."""
     for path in (*folder.iterdir(), *folder.glob("*/*")):
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise CheckpointError(
-                f"{path} is a pipe or a device, need a file", hint="copy or download the model again"
-            )
+            hint = "copy or download the model again"
+            raise CheckpointError(f"{path} is a pipe or a device, need a file", hint=hint)
     weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
     n_bytes = sum(path.stat().st_size for path in weights if path.is_file())
     for path in folder.glob("*.index.json"):

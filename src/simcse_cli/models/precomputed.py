@@ -28,15 +28,12 @@ def read_matrix(path: Path | str) -> NDArray[Any]:
     path = require_file(path, hint=_FORMATS_HINT)
     arrays = _read_arrays(path)
     if len(arrays) != 1:
-        raise DataError(
-            f"{path} holds {len(arrays)} arrays ({', '.join(arrays)}), need one", hint=_FORMATS_HINT
-        )
+        what = f"{path} holds {len(arrays)} arrays ({', '.join(arrays)}), need one"
+        raise DataError(what, hint=_FORMATS_HINT)
     (matrix,) = arrays.values()
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
-        raise DataError(
-            f"{path}: shape {matrix.shape} of {matrix.dtype}, need (sentences, dimensions) of numbers",
-            hint=_FORMATS_HINT,
-        )
+        need = "need (sentences, dimensions) of numbers"
+        raise DataError(f"{path}: shape {matrix.shape} of {matrix.dtype}, {need}", hint=_FORMATS_HINT)
     with np.errstate(invalid="ignore"):  # NaN is found later, where its sentence is known
         is_zero = not any(matrix[i : i + _BLOCK].any() for i in range(0, len(matrix), _BLOCK))
     if len(matrix) and is_zero:
@@ -54,9 +51,8 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
                     return dict(archive)
             case ".safetensors":
                 return load_file(path)
-    raise DataError(
-        f"{path}: vectors are not read from {path.suffix or 'a name without ending'}", hint=_FORMATS_HINT
-    )
+    ending = path.suffix or "a name without ending"
+    raise DataError(f"{path}: vectors are not read from {ending}", hint=_FORMATS_HINT)
 
 
 class PrecomputedVectors:
@@ -64,9 +60,6 @@ class PrecomputedVectors:
 
     Sentences match when their white-space tokens are the same. If a sentence appears twice, its first row counts.
     Line i of ``sentences`` belongs to row i of ``embeddings``, ``(N, D)``.
-
-    Raises:
-        DataError: unreadable files, or another number of rows than of lines.
     """
 
     def __init__(self, embeddings: Path | str, sentences: Path | str) -> None:

@@ -30,11 +30,8 @@ _DROPOUT_KEYS = (
 
 # How files are read: none of their code is run, nothing is fetched, and attention is one of transformers' own
 # (a name in config.json would be looked up on the Hub).
-FROM_FOLDER: dict[str, Any] = {
-    "trust_remote_code": False,
-    "local_files_only": True,
-    "attn_implementation": None,
-}
+_LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+FROM_FOLDER: dict[str, Any] = {**_LOCAL, "attn_implementation": None}
 _TAKE_AN_ENCODER = "take a text encoder, for example of the BERT, RoBERTa or MPNet family"
 
 
@@ -65,9 +62,7 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
     ``dropout`` is the probability for every dropout; the default is the checkpoint's.
     """
     with _model_files(folder, "a model"), quiet_transformers():
-        config = _transformers().AutoConfig.from_pretrained(
-            folder, trust_remote_code=False, local_files_only=True
-        )
+        config = _transformers().AutoConfig.from_pretrained(folder, **_LOCAL)
         if config.is_encoder_decoder:
             raise CheckpointError(
                 f"{folder}: {config.model_type} has an encoder and a decoder, need an encoder alone",
@@ -89,9 +84,8 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
     if backbone.main_input_name != "input_ids" or not isinstance(getattr(config, "hidden_size", None), int):
         raise CheckpointError(f"{folder}: {config.model_type} is no text encoder", hint=_TAKE_AN_ENCODER)
     if info.get("mismatched_keys"):
-        raise CheckpointError(
-            f"{folder}: weights of another shape than config.json says: {info['mismatched_keys']}"
-        )
+        what = f"weights of another shape than config.json says: {info['mismatched_keys']}"
+        raise CheckpointError(f"{folder}: {what}")
     return backbone, set(info["missing_keys"])
 
 
@@ -110,12 +104,9 @@ def _reads_only_backwards(model_type: str) -> bool:
 def load_tokenizer(folder: Path) -> Any:
     """Return the fast tokenizer of a model folder, or raise CheckpointError."""
     with _model_files(folder, "a tokenizer"), quiet_transformers():
-        tokenizer = _transformers().AutoTokenizer.from_pretrained(
-            folder, trust_remote_code=False, local_files_only=True
-        )
-        if len(tokenizer) <= len(
-            tokenizer.all_special_tokens
-        ):  # transformers makes one without words from no file
+        tokenizer = _transformers().AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        # From no file, transformers makes one without words.
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
             raise CheckpointError(
                 f"{folder} holds no vocabulary: its tokenizer.json or vocab.txt is missing or empty",
                 hint="copy or download the model again, with all its files",
@@ -145,9 +136,6 @@ class MlmHead(nn.Module):
     """The masked-LM head of an architecture, ``(B, L, H)`` to ``(B, L, V)``.
 
     Its output matrix is the encoder's input embedding, or starts as a copy of it.
-
-    Raises:
-        ValueError: an architecture with more than one module after its encoder.
     """
 
     def __init__(self, config: Any, embeddings: nn.Embedding, *, tied: bool) -> None:

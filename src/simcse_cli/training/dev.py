@@ -9,24 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from simcse_cli.data import senteval, transfer_files
 from simcse_cli.data.columns import POSITIONAL, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.qrels import NumberedTexts, Relevance, read_relevance, read_texts
-from simcse_cli.data.senteval import (
-    Split,
-    StsSubset,
-    StsTask,
-    has_split,
-    read_sts_task,
-    resolve_senteval_dir,
-    sts_files,
-)
-from simcse_cli.data.transfer_files import (
-    TransferTask,
-    missing_transfer_files,
-    read_transfer_task,
-    transfer_files,
-)
+from simcse_cli.data.senteval import Split, StsSubset, StsTask, has_split, read_sts_task, sts_files
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, TrainingError
 from simcse_cli.evaluation.alignment import alignment, is_positive, uniformity
@@ -43,21 +30,14 @@ from simcse_cli.objectives.mlm import NOT_MASKED, MaskedLm
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, RETRIEVAL_MEASURES, find_tasks
 from simcse_cli.results.report import mean_and_deviation
-from simcse_cli.settings.choices import (
-    STS_TASKS,
-    TRANSFER_TASKS,
-    Aggregation,
-    DevSuite,
-    Metric,
-    ObjectiveName,
-    TransferProtocol,
-)
+from simcse_cli.settings import choices
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite, Metric, ObjectiveName
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 
 Facts = dict[str, Any]  # names and digests of the dev data, for the record of a run
 
 _ROWS_PER_PASS = 64
-TRANSFER_PROTOCOL = TransferProtocol.FAST  # the paper's dev mode
+TRANSFER_PROTOCOL = choices.TransferProtocol.FAST  # the paper's dev mode
 
 
 @dataclass(frozen=True)
@@ -113,12 +93,10 @@ class DevSts:
         vectors = encode_distinct(encode, self.pairs.sentences + texts)
         if not all(np.isfinite(vector).all() for vector in vectors.values()):
             return NO_SCORE
-        tasks = {
-            measure_of(task): aggregate(
-                self.metric, Aggregation.ALL, cosine_and_gold(score_sts_task(task, vectors))
-            )
-            for task in self.tasks
-        }
+        tasks = {}
+        for task in self.tasks:
+            pairs = cosine_and_gold(score_sts_task(task, vectors))
+            tasks[measure_of(task)] = aggregate(self.metric, choices.Aggregation.ALL, pairs)
         mean, _ = mean_and_deviation(list(tasks.values()))
         return measured(lambda texts: np.stack([vectors[text] for text in texts]), self.pairs, mean, tasks)
 
@@ -127,7 +105,7 @@ class DevSts:
 class DevTransfer:
     """Transfer tasks; alignment and uniformity are measured on ``pairs``, if there are any."""
 
-    tasks: Sequence[TransferTask]
+    tasks: Sequence[transfer_files.TransferTask]
     pairs: StsSubset | None
     progress: Progress
 
@@ -146,7 +124,7 @@ class DevTransfer:
                     shown.advance()
         return measured(encode, self.pairs, mean_and_deviation(list(tasks.values()))[0], tasks)
 
-    def _score_own(self, tasks: Sequence[TransferTask], encode: Encode) -> float | str | None:
+    def _score_own(self, tasks: Sequence[transfer_files.TransferTask], encode: Encode) -> float | str | None:
         """Encode all tasks together; return the dev accuracy of the task of this process, or an error message."""
         own = None
         for rank, task in enumerate(tasks):
@@ -181,10 +159,7 @@ class DevRetrieval:
         n_queries = len(self.queries)
         ranked = rank_exactly(vectors[:n_queries], vectors[n_queries:], depth=100)
         found = score_retrieval(ranked, self.relevant)
-        values = (
-            *(found.ndcg[9], found.reciprocal_rank[9]),
-            *(found.recall[0], found.recall[9], found.recall[99]),
-        )
+        values = (found.ndcg[9], found.reciprocal_rank[9], *found.recall[[0, 9, 99]])
         names = (name + DEV_SUFFIX for name in RETRIEVAL_MEASURES)
         tasks = dict(zip(names, map(float, values), strict=True))
         return measured(encode, self.pairs, float(found.ndcg[9]), tasks)
@@ -192,9 +167,8 @@ class DevRetrieval:
     @classmethod
     def of_pairs(cls, pairs: Sequence[tuple[str, ...]]) -> "DevRetrieval":
         """Return the search for the positives of each anchor among all positives and hard negatives."""
-        corpus = {
-            text: row for row, text in enumerate(dict.fromkeys(t for _, *others in pairs for t in others))
-        }
+        texts = dict.fromkeys(text for _, *others in pairs for text in others)
+        corpus = {text: row for row, text in enumerate(texts)}
         relevant: dict[str, Relevance] = {}
         for anchor, positive, *_ in pairs:
             relevant.setdefault(anchor, {})[corpus[positive]] = 1.0
@@ -224,9 +198,8 @@ class DevMasked:
         batch = objective.collate(texts, np.random.default_rng(0))
         n_masked = sum(label != NOT_MASKED for row in batch.extra["mlm_labels"] for label in row)
         if not n_masked:
-            raise DataError(
-                f"--dev-split: no token of {len(texts)} held-out texts is masked", hint="hold out more"
-            )
+            what = f"--dev-split: no token of {len(texts)} held-out texts is masked"
+            raise DataError(what, hint="hold out more")
         return cls(objective, batch.chunks(_ROWS_PER_PASS), n_masked)
 
 
@@ -334,9 +307,8 @@ def _build_sts(
     try:
         tasks = [read_sts_task(data_dir, name, split=split) for name, split in splits.items()]
     except DataError as error:
-        there = [
-            n for n, split in splits.items() if all(p.is_file() for p in sts_files(data_dir, n, split=split))
-        ]
+        files = {name: sts_files(data_dir, name, split=split) for name, split in splits.items()}
+        there = [name for name, paths in files.items() if all(path.is_file() for path in paths)]
         raise DataError(f"--dev-suite sts: {error.message}", hint=_other_tasks(there, splits)) from error
     paths = [path for name, split in splits.items() for path in sts_files(data_dir, name, split=split)]
     if pairs is None:  # alignment and uniformity are those of STS-B if it is among the tasks, else of all
@@ -351,18 +323,18 @@ def _build_transfer(
     config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
 ) -> tuple[DevSet, Facts]:
     names = TRANSFER_TASKS if config.dev_tasks is None else _tasks(config.dev_tasks, TRANSFER_TASKS)
-    if missing := missing_transfer_files(data_dir, tuple(names)):
+    if missing := transfer_files.missing_transfer_files(data_dir, tuple(names)):
         lacking = ", ".join(str(path) for group in missing.values() for path in group)
         raise DataError(
             f"--dev-suite transfer: missing files of {', '.join(missing)}: {lacking}",
             hint=_other_tasks([name for name in names if name not in missing], names),
         )
-    tasks = [read_transfer_task(data_dir, name) for name in names]
+    tasks = [transfer_files.read_transfer_task(data_dir, name) for name in names]
     for task in tasks:
         outer_splits(task, PROBE_SETTINGS[TRANSFER_PROTOCOL])  # raises an error for too few examples
         for remark in task.size_remarks():
             progress.warn(remark)
-    paths = [path for name in names for path in transfer_files(data_dir, name).values()]
+    paths = [path for name in names for path in transfer_files.transfer_files(data_dir, name).values()]
     facts = {"dev_tasks": [name + DEV_SUFFIX for name in names], "dev_files": _digests(data_dir, paths)}
     return DevTransfer(tasks, pairs, progress), facts
 
@@ -380,5 +352,5 @@ def _other_tasks(there: Collection[str], tasks: Collection[str]) -> str:
 
 
 def _digests(data_dir: str, paths: Iterable[Path]) -> dict[str, str]:
-    root = resolve_senteval_dir(data_dir)
+    root = senteval.resolve_senteval_dir(data_dir)
     return {path.relative_to(root).as_posix(): sha256_file(path) for path in paths}

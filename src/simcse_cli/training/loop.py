@@ -129,9 +129,8 @@ class Trainer:
                 f"texts are too frequent for batches of {self.batches.global_batch_size:,}"
             )
         self.total_steps = config.max_steps or max(1, math.ceil(config.epochs * self.batches.steps_per_epoch))
-        self.states = States(
-            run_dir / "checkpoint", self.objective, self.optimizer, self.scaler, config.keep_checkpoints
-        )
+        trained = self.objective, self.optimizer, self.scaler
+        self.states = States(run_dir / "checkpoint", *trained, config.keep_checkpoints)
         self.position = Position()
         self.session = Session()
         self.reads_every_step = self.accelerator.device.type == "cpu"
@@ -405,9 +404,8 @@ class Trainer:
         config, position = self.config, self.position
         device, seconds = self.accelerator.device, position.train_seconds
         position.total_seconds += self.session.lap()
-        self.session.peak_memory_bytes = max(
-            self.session.peak_memory_bytes, devices.peak_memory_bytes(device)
-        )
+        peak = max(self.session.peak_memory_bytes, devices.peak_memory_bytes(device))
+        self.session.peak_memory_bytes = peak
         return RunRecord(
             status=status,
             objective=config.objective.value,
@@ -432,5 +430,5 @@ class Trainer:
             device=device.type,
             precision=devices.resolve_precision(config.precision, device).value,
             hardware=devices.hardware(device),
-            peak_memory_bytes=self.session.peak_memory_bytes,
+            peak_memory_bytes=peak,
         )

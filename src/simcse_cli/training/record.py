@@ -100,9 +100,8 @@ def step_line(step: int, epoch: float, result: StepResult, score: DevScore | Non
 
 def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, best: float | None) -> None:
     if score is not None:
-        align, uniform = (
-            "–" if each is None else f"{each:.3f}" for each in (score.alignment, score.uniformity)
-        )
+        geometry = score.alignment, score.uniformity
+        align, uniform = ("–" if each is None else f"{each:.3f}" for each in geometry)
         task.update(dev=percent(score.score), best=percent(best), align=align, uniform=uniform)
     rate = f"{result.rate:.0f}" if result.rate >= 10 else f"{result.rate:.2g}"
     task.update(loss=f"{result.loss:.4f}", rate=f"{rate} sentences/s")

@@ -123,9 +123,8 @@ def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
         return launch.Stopped(f"stopped before the first state of {run_dir} was saved; nothing is kept")
     flag_of_processes = f" --num-processes {n_processes}" if n_processes > 1 else ""
     command = f"simcse train -o {shlex.quote(str(run_dir))} --resume{flag_of_processes}"
-    return launch.Stopped(
-        f"stopped; step {runs.step_of(states[-1])} of {run_dir} is kept, continue with: {command}"
-    )
+    kept = f"step {runs.step_of(states[-1])} of {run_dir} is kept"
+    return launch.Stopped(f"stopped; {kept}, continue with: {command}")
 
 
 def runs_folder(options: RunOptions) -> Path:
@@ -145,9 +144,8 @@ def train_many(
             return train_sweep(options.sweep, make_config, many, progress)
     except launch.Stopped as stop:
         if stop.exit_code == INTERRUPTED:
-            raise launch.Stopped(
-                f"stopped; add -o {folder} --resume to the same command to continue"
-            ) from None
+            how = f"add -o {folder} --resume to the same command to continue"
+            raise launch.Stopped(f"stopped; {how}") from None
         raise
 
 
@@ -255,9 +253,8 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None =
         place = f"{flag(TrainConfig, name)} {value}"
         hint = "leave the flag out to continue the run, or start another with a new -o"
         if name not in ("max_steps", "epochs"):
-            raise ConfigError(
-                f"{place} differs from the run in {resumed}, which has {getattr(config, name)}", hint=hint
-            )
+            what = f"{place} differs from the run in {resumed}, which has {getattr(config, name)}"
+            raise ConfigError(what, hint=hint)
         if config.schedule not in (Schedule.CONSTANT, Schedule.TENSION) or config.warmup:
             raise ConfigError(
                 f"{place}: the learning rates of the run in {resumed} depend on its length "
@@ -265,9 +262,8 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None =
                 hint=f"{hint}; a run with --schedule constant and no --warmup can go further",
             )
         if name == "epochs" and config.max_steps is not None:
-            raise ConfigError(
-                f"{place}: has no effect, the run in {resumed} counts steps", hint="use --max-steps"
-            )
+            what = f"has no effect, the run in {resumed} counts steps"
+            raise ConfigError(f"{place}: {what}", hint="use --max-steps")
         lengths[name] = value
     return replace(config, **lengths)
 

@@ -27,9 +27,8 @@ def parse_seeds(text: str | None) -> list[int]:
         if min(seeds) < SEED_RANGE["min"] or max(seeds) > SEED_RANGE["max"]:
             raise ValueError
     except ValueError:
-        raise UsageError(
-            f"{text!r}; need whole numbers from 0 to 2^63 - 1, such as 1,2,3", option="--seeds"
-        ) from None
+        need = "need whole numbers from 0 to 2^63 - 1, such as 1,2,3"
+        raise UsageError(f"{text!r}; {need}", option="--seeds") from None
     if len(set(seeds)) < len(seeds):
         raise UsageError(f"{text!r}; give each seed once", option="--seeds")
     return seeds
@@ -46,11 +45,9 @@ class ManyRuns:
     force: bool = False
 
     def open(self) -> None:
-        folder = self.folder
+        folder, hint = self.folder, "choose another folder with -o"
         if is_run(folder):
-            raise OutputError(
-                f"{folder} is a run, need a folder for several", hint="choose another folder with -o"
-            )
+            raise OutputError(f"{folder} is a run, need a folder for several", hint=hint)
         inside = [entry for entry in folder.iterdir() if entry.name != ".lock"] if folder.is_dir() else []
         if inside and not self.resume:
             if not self.force:
@@ -61,9 +58,7 @@ class ManyRuns:
             for entry in inside:
                 is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)
                 if not is_ours and not list(entry.glob(f"{SEED_PREFIX}*/run.json")):
-                    raise OutputError(
-                        f"{entry} is no run of this toolkit", hint="choose another folder with -o"
-                    )
+                    raise OutputError(f"{entry} is no run of this toolkit", hint=hint)
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -104,9 +99,8 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
 def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
     """Train one run per seed; return the dev scores with mean and deviation, and save them as ``seeds.json``."""
     if len(runs.seeds) < 2:
-        raise ConfigError(
-            f"--seeds {runs.seeds[0]}: one seed has no deviation", hint="use --seed, or give several"
-        )
+        what = f"--seeds {runs.seeds[0]}: one seed has no deviation"
+        raise ConfigError(what, hint="use --seed, or give several")
     runs.open()
     records = [record for record in runs.train(config) if record]
     if len(records) < len(runs.seeds):

@@ -34,20 +34,8 @@ from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective
 from simcse_cli.objectives.views import TextViews
 from simcse_cli.progress import Progress
-from simcse_cli.settings.choices import (
-    Attention,
-    Augmentation,
-    Batches,
-    Device,
-    DropoutMode,
-    Gather,
-    HeadUse,
-    LoraSave,
-    ObjectiveName,
-    Pooler,
-    Precision,
-    Similarity,
-)
+from simcse_cli.settings import choices
+from simcse_cli.settings.choices import Batches, Device, DropoutMode, HeadUse, LoraSave, ObjectiveName, Pooler
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag
 from simcse_cli.training.batches import SharedTexts, files_of, n_taken, random_generator
@@ -88,9 +76,8 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     model = find_model(config.pinned_model)
     record = model.record
     pooler, head_use = pooler_and_head(config, record)
-    has_own_head = (
-        record.pooler is pooler and record.head_use is HeadUse.KEPT and head_use is not HeadUse.NONE
-    )
+    is_recorded = record.pooler is pooler
+    has_own_head = is_recorded and record.head_use is HeadUse.KEPT and head_use is not HeadUse.NONE
     encoder = load_encoder(
         model,
         pooler=pooler if has_own_head else without_head(pooler),
@@ -99,7 +86,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         dropout=0.0 if config.dropout_mode is DropoutMode.NONE else config.dropout,
         progress=progress,
     )
-    is_normalized = record.pooler is pooler and config.similarity is Similarity.COSINE
+    is_normalized = is_recorded and config.similarity is choices.Similarity.COSINE
     as_recorded: dict[str, Any] = {"normalize": encoder.record.normalize and is_normalized}
     as_recorded["similarity"] = config.similarity
     torch.manual_seed(config.seed)
@@ -141,9 +128,8 @@ def put_lora(
     n_trained = sum(weight.numel() for weight in encoder.backbone.parameters() if weight.requires_grad)
     progress.info(f"LoRA of rank {rank}: {n_trained:,} weights beside {n_weights:,} that stay as they are")
     if config.lr < LOW_LORA_RATE:
-        progress.info(
-            f"--lr {config.lr:g} is low for LoRA, which wants about ten times that of full training"
-        )
+        wants = "which wants about ten times that of full training"
+        progress.info(f"--lr {config.lr:g} is low for LoRA, {wants}")
 
 
 def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugmenter | TokenShuffle | None:
@@ -155,7 +141,7 @@ def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugment
         return None
     options = AugmentOptions(method=text, device=device)
     steps = parse_steps(options)
-    if all(step.method != Augmentation.SHUFFLE for step in steps):
+    if all(step.method != choices.Augmentation.SHUFFLE for step in steps):
         return model_augmenter(options)
     if len(steps) > 1 or steps[0].model is not None:
         raise ConfigError(
@@ -186,10 +172,9 @@ def check_settings(config: TrainConfig) -> None:
                 f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot use it, {reason}",
                 hint=f"leave {flag(TrainConfig, name)} out",
             )
-    if config.precision is Precision.INT8:
-        raise ConfigError(
-            "--precision int8 is for inference: training has no int8", hint="use --precision bf16 or fp32"
-        )
+    if config.precision is choices.Precision.INT8:
+        what = "--precision int8 is for inference: training has no int8"
+        raise ConfigError(what, hint="use --precision bf16 or fp32")
     if config.objective is ObjectiveName.MLM and config.lora_save is LoraSave.ADAPTER:
         raise ConfigError(
             f"--lora-save adapter: an adapter has no place for the masked-LM head of --objective {config.objective}",
@@ -201,9 +186,8 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
-SHARED_SHARE = (
-    0.01  # of rows with a text of an earlier row, up to which batches are drawn without a look at texts
-)
+# Share of rows with a text of an earlier row, up to which batches are drawn without a look at texts.
+SHARED_SHARE = 0.01
 MOST_REPEATED = 100_000_000  # examples of an epoch that repeats a file; their order takes 40 bytes each
 _ROW_IS_EXAMPLE = (TextViews, LabelledPairs)
 
@@ -248,9 +232,8 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
             )
     columns, of_pairs = given_columns(config)
     if objective.reads is DataKind.DOCUMENTS:
-        return training_file.join_documents(
-            [training_file.read_training_documents(source, columns) for source, _ in sources]
-        )
+        documents = [training_file.read_training_documents(source, columns) for source, _ in sources]
+        return training_file.join_documents(documents)
     parts = []
     for source, weight in sources:
         if objective.reads is DataKind.LABELLED:
@@ -262,13 +245,10 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
             is_stream = guess_format(source) is FileFormat.HUB and issubclass(objective, TextViews)
             if is_stream and config.max_steps is not None:
                 limit = config.max_steps * config.batch_size * process_count()
-                enough = (
-                    f"reading only the first {limit:,} rows, which is enough for {config.max_steps:,} steps"
-                )
-                progress.info(f"{source}: {enough}")
-            part = training_file.read_training_rows(
-                source, columns, limit=limit, n_columns=objective.n_columns[0]
-            )
+                enough = f"which is enough for {config.max_steps:,} steps"
+                progress.info(f"{source}: reading only the first {limit:,} rows, {enough}")
+            least = objective.n_columns[0]
+            part = training_file.read_training_rows(source, columns, limit=limit, n_columns=least)
         if part.n_dropped:
             progress.info(f"{part.name}: {part.n_dropped:,} rows without text were left out")
         for remark in part.remarks:
@@ -287,11 +267,8 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
 def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[training_file.TrainingRows, list[Row]]:
     """Return the rows to train on and those held out: all rows of a random share of the anchors, whatever the seed."""
     least = 1 if config.objective is ObjectiveName.MLM else 2
-    if (
-        not isinstance(data, training_file.TrainingRows)
-        or len(data.columns) < least
-        or data.columns[-1] == "label"
-    ):
+    is_rows = isinstance(data, training_file.TrainingRows)
+    if not is_rows or len(data.columns) < least or data.columns[-1] == "label":
         raise ConfigError(
             f"--dev-split {share:g}: --objective {config.objective} reads no pairs here",
             hint="give --dev-file with scored pairs, or --dev-suite retrieval with --corpus, --queries and --qrels",
@@ -331,7 +308,7 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
                     "not padded",
                     hint="leave it out; it is for GPUs and for architectures that are padded",
                 )
-        if config.attention is Attention.PACKED and (config.compile or config.gradient_checkpointing):
+        if config.attention is choices.Attention.PACKED and (config.compile or config.gradient_checkpointing):
             raise ConfigError(
                 "--attention packed works neither with --compile nor with --gradient-checkpointing",
                 hint="choose one of them",
@@ -354,7 +331,7 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         "similarity": config.similarity,
         "dropout_mode": config.dropout_mode,
         "augment": build_augment(config.augment, config.device),
-        "original_scaling": config.gather is Gather.ORIGINAL,
+        "original_scaling": config.gather is choices.Gather.ORIGINAL,
     }
     encoder = build_encoder(config, progress)
     torch.manual_seed(config.seed)  # of the objective's own heads
@@ -367,9 +344,8 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     examples = objective.examples(data, random_generator(config.seed, 0))
     n_examples = sum(n_taken(*file) for file in files_of(data, examples))
     if n_examples < 2:
-        raise DataError(
-            f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the batch)"
-        )
+        need = "need at least 2 (negatives come from the batch)"
+        raise DataError(f"{data.name}: {n_examples} training example, {need}")
     for warning in objective.warnings:
         progress.warn(warning)
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}

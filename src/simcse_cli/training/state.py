@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simcse_cli.errors import CheckpointError, DataError, reason_of
-from simcse_cli.files.atomic import fsync_tree, output_error, temporary_beside, write_json
+from simcse_cli.files.atomic import fsync_tree, staging_folder, temporary_beside, write_json, writing
 from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import read_json
 from simcse_cli.files.system import sync
@@ -83,13 +83,13 @@ class States:
     def save(self, position: Position) -> None:
         """Write the state of a step, unless it exists, and then remove earlier ones."""
         target = self.folder / f"{STATE_PREFIX}{position.step:08d}"
-        temporary = temporary_beside(target)
-        try:
+        with writing(target):
             if not target.exists():  # a step has one state: everything in it follows from seed and step
-                temporary.mkdir(parents=True)
-                self._write(position, temporary)
-                fsync_tree(temporary)
-                os.replace(temporary, target)
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with staging_folder(target) as temporary:
+                    self._write(position, temporary)
+                    fsync_tree(temporary)
+                    os.replace(temporary, target)
                 sync(self.folder)
             older = [state for state in kept_states(self.folder) if state != target]
             dropped = older[: max(0, len(older) - self.keep + 1)] if self.keep else []
@@ -99,10 +99,6 @@ class States:
                 shutil.rmtree(retired)
             for state in older[len(dropped) :]:
                 (state / OPTIMIZER_FILE).unlink(missing_ok=True)
-        except OSError as error:
-            raise output_error(target, error) from error
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
     def _write(self, position: Position, folder: Path) -> None:
         weights = {f"module.{k}": v.detach().cpu().clone() for k, v in self.objective.state_dict().items()}

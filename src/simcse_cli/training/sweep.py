@@ -81,9 +81,8 @@ def read_plan(name: str) -> SweepPlan:
     for setting, span in plan.search.items():
         given = set(span) if isinstance(span, dict) else set()
         if given != {"choices"} and not {"low", "high"} <= given <= {"low", "high", "log"}:
-            raise ConfigError(
-                f"{name}: search.{setting} is {span!r}, need low and high (and log), or choices"
-            )
+            need = "need low and high (and log), or choices"
+            raise ConfigError(f"{name}: search.{setting} is {span!r}, {need}")
     if not isinstance(plan.n_trials, int) or plan.n_trials < 1:
         raise ConfigError(f"{name}: n_trials {plan.n_trials!r}, need a number of at least 1")
     nest_options(plan.settings, place=name)
@@ -195,9 +194,8 @@ def train_sweep(
     def trial_config(swept: Settings) -> TrainConfig:
         config = make_config(nest_options(plan.settings | swept, place=name))
         if not config.has_dev_score:
-            raise ConfigError(
-                f"--sweep {name}: nothing to choose by", hint="add --dev-file, an STS-B file, or --dev-suite"
-            )
+            hint = "add --dev-file, an STS-B file, or --dev-suite"
+            raise ConfigError(f"--sweep {name}: nothing to choose by", hint=hint)
         return config
 
     # Run the trials.
@@ -248,8 +246,7 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
     both = sorted((flags.keys() & swept.keys()) - {"options"})
     if both:
-        raise ConfigError(
-            f"{flag(TrainConfig, both[0])} is given, and the sweep sets it too", hint="leave the flag out"
-        )
+        what = f"{flag(TrainConfig, both[0])} is given, and the sweep sets it too"
+        raise ConfigError(what, hint="leave the flag out")
     options = flags.get("options", {}) | swept.get("options", {})
     return flags | swept | ({"options": options} if options else {})

@@ -14,13 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from accelerate.tracking import (
-    GeneralTracker,
-    MLflowTracker,
-    TensorBoardTracker,
-    TrackioTracker,
-    WandBTracker,
-)
+from accelerate import tracking
+from accelerate.tracking import GeneralTracker
 from huggingface_hub import constants
 
 from simcse_cli.errors import ConfigError, reason_of
@@ -75,7 +70,7 @@ def loggable(values: Mapping[str, Any]) -> dict[str, Value]:
 
 def _start_tensorboard(run: TrackedRun) -> Started:
     purged = None if run.last_step is None else run.last_step + 1
-    tracker = TensorBoardTracker(TRACKING, run.folder, purge_step=purged)
+    tracker = tracking.TensorBoardTracker(TRACKING, run.folder, purge_step=purged)
     tracker.start()
     if run.last_step is None:
         from torch.utils.tensorboard.summary import hparams
@@ -91,7 +86,7 @@ def _start_wandb(run: TrackedRun) -> Started:
     folder.mkdir(exist_ok=True)
     mode, settings = os.environ.get("WANDB_MODE", "offline"), {"console": "off", "silent": True}
     own = {"name": run.name, "group": run.group, "id": run.key, "resume": "allow"}
-    tracker = WandBTracker(run.project, **own, dir=str(folder), mode=mode, settings=settings)
+    tracker = tracking.WandBTracker(run.project, **own, dir=str(folder), mode=mode, settings=settings)
     tracker.start()
     tracker.store_init_configuration(run.settings)
     return tracker, f"{folder}; upload with: wandb sync {folder}/wandb/offline-run-*"
@@ -99,7 +94,7 @@ def _start_wandb(run: TrackedRun) -> Started:
 
 def _start_trackio(run: TrackedRun) -> Started:
     own = {"name": run.name, "group": run.group, "resume": "never" if run.last_step is None else "allow"}
-    tracker = TrackioTracker(run.project, **own, config=dict(run.settings), embed=False)
+    tracker = tracking.TrackioTracker(run.project, **own, config=dict(run.settings), embed=False)
     tracker.start()
     return tracker, f"trackio show --project {run.project}"
 
@@ -115,7 +110,7 @@ def _start_mlflow(run: TrackedRun) -> Started:
         wanted = {"experiment_names": [run.project], "filter_string": f"tags.`simcse.run` = '{run.key}'"}
         found = mlflow.search_runs(**wanted, output_format="list")
         known = found[0].info.run_id if found else None
-    tracker = MLflowTracker(run.project, run_name=run.name, run_id=known, tags=tags)
+    tracker = tracking.MLflowTracker(run.project, run_name=run.name, run_id=known, tags=tags)
     tracker.start()
     if tracker.run_id is None:
         tracker.store_init_configuration(run.settings)

@@ -130,18 +130,14 @@ _BERT = LayerParts(
     out_dropout="attention.output.dropout",
     output_dropout="output.dropout",
 )
-_MPNET = LayerParts(
+_MPNET = _BERT._replace(
     query="attention.attn.q",
     key="attention.attn.k",
     value="attention.attn.v",
     out_proj="attention.attn.o",
     attention_norm="attention.LayerNorm",
-    up="intermediate.dense",
-    down="output.dense",
-    output_norm="output.LayerNorm",
     attention_dropout="attention.attn.dropout",
     out_dropout="attention.dropout",
-    output_dropout="output.dropout",
 )
 _DISTILBERT = LayerParts(
     query="attention.q_lin",
@@ -156,15 +152,8 @@ _DISTILBERT = LayerParts(
     out_dropout=None,
     output_dropout="ffn.dropout",
 )
-_NAMES = {
-    "bert": _BERT,
-    "electra": _BERT,
-    "roberta": _BERT,
-    "xlm-roberta": _BERT,
-    "camembert": _BERT,
-    "mpnet": _MPNET,
-    "distilbert": _DISTILBERT,
-}
+_NAMES = dict.fromkeys(("bert", "electra", "roberta", "xlm-roberta", "camembert"), _BERT)
+_NAMES |= {"mpnet": _MPNET, "distilbert": _DISTILBERT}
 _LISTS_OF_LAYERS = dict.fromkeys(_NAMES, "encoder.layer") | {"distilbert": "transformer.layer"}
 _COUNTS_REAL_TOKENS = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
@@ -184,32 +173,18 @@ def read_parts(backbone: nn.Module) -> BackboneParts | None:
     """
     config: Any = getattr(backbone, "config", None)
     model_type = getattr(config, "model_type", "")
-    if model_type not in _NAMES or not _config_is_plain(config):
+    if model_type not in _NAMES or getattr(config, "is_decoder", False):
+        return None
+    activation = config.activation if model_type == "distilbert" else config.hidden_act
+    has_absolute = getattr(config, "position_embedding_type", "absolute") in (None, "absolute")
+    if activation not in ACTIVATIONS or not has_absolute:
         return None
     try:
-        layers = backbone.get_submodule(_LISTS_OF_LAYERS[model_type]).children()
-        return _backbone_parts(
-            backbone, config, tuple(_layer_parts(layer, _NAMES[model_type]) for layer in layers)
-        )
-    except (
-        AttributeError,
-        TypeError,
-        ValueError,
-    ):  # a part is missing or is not what it is in the plain architecture
+        children = backbone.get_submodule(_LISTS_OF_LAYERS[model_type]).children()
+        layers = tuple(_layer_parts(layer, _NAMES[model_type]) for layer in children)
+        return _backbone_parts(backbone, config, activation, layers)
+    except (AttributeError, TypeError, ValueError):  # a part is missing or not that of the plain architecture
         return None
-
-
-def _config_is_plain(config: Any) -> bool:
-    """Tell whether the configuration asks for nothing that the packed pass does not compute."""
-    return (
-        _activation_name(config) in ACTIVATIONS
-        and not getattr(config, "is_decoder", False)
-        and getattr(config, "position_embedding_type", "absolute") in (None, "absolute")
-    )
-
-
-def _activation_name(config: Any) -> Any:
-    return config.activation if config.model_type == "distilbert" else config.hidden_act
 
 
 def _plain(module: nn.Module, kind: type[Any]) -> Any:
@@ -252,10 +227,11 @@ def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
     return parts
 
 
-def _backbone_parts(backbone: nn.Module, config: Any, layers: tuple[LayerParts, ...]) -> BackboneParts:
+def _backbone_parts(
+    backbone: nn.Module, config: Any, activation: str, layers: tuple[LayerParts, ...]
+) -> BackboneParts:
     embeddings: Any = backbone.embeddings
-    counts_real = config.model_type in _COUNTS_REAL_TOKENS
-    pad_id = int(embeddings.padding_idx) if counts_real else None
+    pad_id = int(embeddings.padding_idx) if config.model_type in _COUNTS_REAL_TOKENS else None
     segments = getattr(embeddings, "token_type_embeddings", None)
     projection = getattr(backbone, "embeddings_project", None)
     return BackboneParts(
@@ -267,7 +243,7 @@ def _backbone_parts(backbone: nn.Module, config: Any, layers: tuple[LayerParts, 
         projection=None if projection is None else _plain(projection, nn.Linear),
         layers=layers,
         n_heads=int(config.num_attention_heads),
-        activation=_activation_name(config),
+        activation=activation,
         first_position=0 if pad_id is None else pad_id + 1,
         pad_id=pad_id,
         relative_bias=_relative_bias(backbone) if config.model_type == "mpnet" else None,

@@ -48,11 +48,7 @@ def attend(
 
 
 def attend_from_first(
-    states: Tensor,
-    tokens: PackedTokens,
-    linears: QueryKeyValue,
-    layer: Layer,
-    masks: Masks | None,
+    states: Tensor, tokens: PackedTokens, linears: QueryKeyValue, layer: Layer, masks: Masks | None
 ) -> tuple[Tensor, Tensor]:
     """Return the states of first tokens ``(R, H)`` and their context ``(R, D)``.
 
@@ -80,12 +76,7 @@ def attend_from_first(
 
 
 def _mix_states(
-    states: Tensor,
-    tokens: PackedTokens,
-    queries: Tensor,
-    offsets: Tensor,
-    layer: Layer,
-    masks: Masks | None,
+    states: Tensor, tokens: PackedTokens, queries: Tensor, offsets: Tensor, layer: Layer, masks: Masks | None
 ) -> tuple[Tensor, Tensor]:
     """Return the weighted sums of a sentence's states, ``(R, n_heads, H)``, and the sums of weights, ``(R, n_heads)``.
 
@@ -132,30 +123,30 @@ def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
 
 
 def _attend_block(
-    block: Tensor,
-    dtype: torch.dtype,
-    n_heads: int,
-    bias: Tensor | None,
-    dropout: float,
-    masks: Masks | None,
+    block: Tensor, dtype: torch.dtype, n_heads: int, bias: Tensor | None, dropout: float, masks: Masks | None
 ) -> Tensor:
     """Attend within ``(n_rows, L, 3D)``, products in ``dtype``; return ``(n_rows * L, D)``."""
     n_rows, length, width = block.shape
     head_width = width // (3 * n_heads)
     by_head = block.view(n_rows, length, 3, n_heads, head_width).permute(2, 0, 3, 1, 4)
     query, key, value = _copied(by_head, dtype).view(3, n_rows * n_heads, length, head_width)
-    drops = masks is not None and dropout > 0
+    masks = masks if dropout > 0 else None
     if bias is None:
         base, weight = query.new_zeros(1, 1, 1), 0
     else:
         base, weight = bias.to(query.dtype).repeat(n_rows, 1, 1), 1
-    if length >= CPU_CONSTANTS[cpu_kind()].fused_from and not drops:
-        context = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=base if weight else None
-        )
+    if length >= CPU_CONSTANTS[cpu_kind()].fused_from and masks is None:
+        mask = base if weight else None
+        context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     else:
         scores = torch.baddbmm(base, query, key.transpose(1, 2), beta=weight, alpha=1 / math.sqrt(head_width))
-        context = _mix(_softmax(scores), value, dropout, masks if drops else None)
+        weights = _softmax(scores)
+        if masks is None:
+            context = torch.bmm(weights, value)
+        else:
+            mask, scale = masks.keep(weights, dropout)
+            nothing = value.new_zeros(1, 1, 1)
+            context = torch.baddbmm(nothing, weights * mask, value, beta=0, alpha=scale)
     by_token = context.view(n_rows, n_heads, length, head_width).transpose(1, 2)
     return _copied(by_token, block.dtype).view(n_rows * length, -1)
 
@@ -175,11 +166,3 @@ def _softmax(scores: Tensor) -> Tensor:
     wide = scores.to(dtype)
     weights = (wide - wide.amax(-1, keepdim=True).detach()).exp_()
     return (weights / weights.sum(-1, keepdim=True)).to(scores.dtype)
-
-
-def _mix(weights: Tensor, value: Tensor, dropout: float, masks: Masks | None) -> Tensor:
-    """Return ``dropout(weights) @ value``, batched."""
-    if masks is None:
-        return torch.bmm(weights, value)
-    mask, scale = masks.keep(weights, dropout)
-    return torch.baddbmm(value.new_zeros(1, 1, 1), weights * mask, value, beta=0, alpha=scale)

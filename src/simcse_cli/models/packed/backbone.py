@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -18,8 +19,8 @@ from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_c
 from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
 from simcse_cli.models.packed.kernels import QueueWeightGradient
 from simcse_cli.models.packed.layers import Layer, QueryKeyValue, look_up, query_key_value, read_layers
-from simcse_cli.models.packed.operators import NestedOperators, Operators
-from simcse_cli.models.packed.prepared import forget_prepared, prepared
+from simcse_cli.models.packed.operators import NestedOperators, Operators, inference_operators
+from simcse_cli.models.packed.quantized import QuantizedOperators, RecordingOperators, quantized
 from simcse_cli.models.packed.split_batch import run_shares
 from simcse_cli.models.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
 
@@ -35,7 +36,9 @@ _MOST_THREADS = 8
 # Random sub-words from which int8 learns how large each channel is. Short rows serve short sentences best.
 _SAMPLED_TOKENS, _SAMPLED_LENGTH = 1024, 12
 
-
+Prepared = tuple[Operators, list[Layer]]
+# They live as long as the model they were made from and never enter its state or its copies.
+_PREPARED: WeakKeyDictionary[nn.Module, dict[torch.dtype, Prepared]] = WeakKeyDictionary()
 MakeOperators = Callable[[Any, QueueWeightGradient | None], Operators]
 """Makes operators from dropout masks and from the function that queues weight gradients."""
 
@@ -55,15 +58,14 @@ class PackedBackbone:
         self,
         backbone: nn.Module,
         parts: BackboneParts,
-        use_kernels: bool | None = None,
         *,
-        nested: bool = False,
+        use_kernels: bool | None,
+        nested: bool,
     ) -> None:
         self._backbone, self._parts, self._use_kernels, self.nested = backbone, parts, use_kernels, nested
 
     @property
     def n_layers(self) -> int:
-        """Number of transformer layers."""
         return len(self._parts.layers)
 
     @property
@@ -77,10 +79,24 @@ class PackedBackbone:
         tokens = pack(rows, first_position=parts.first_position, pad_id=parts.pad_id, multiple=multiple)
         return tokens.to(parts.words.weight.device)
 
-    def prepare(self, dtype: torch.dtype | None = None) -> None:
-        """Prepare the weights for inference before several threads share them."""
-        if not self.nested:
-            prepared(self._backbone, self._parts, dtype or self._default_dtype(), self._run_sample)
+    def prepare(self, dtype: torch.dtype | None = None) -> Prepared:
+        """Return operators and layers for inference; the first call makes them, before threads share the model."""
+        dtype, parts = dtype or self._default_dtype(), self._parts
+        made = _PREPARED.setdefault(self._backbone, {})
+        if dtype not in made:
+            made[dtype] = self._quantized() if dtype is torch.int8 else inference_operators(parts, dtype)
+        return made[dtype]
+
+    @torch.no_grad()
+    def _quantized(self) -> Prepared:
+        """Return operators and layers in 8-bit integers, which a pass over random sub-words has fitted."""
+        layers = read_layers(self._parts, torch.float32, merged=True)
+        length = min(_SAMPLED_LENGTH, self.max_tokens)
+        size = (_SAMPLED_TOKENS // length, length)
+        rows = np.random.default_rng(0).integers(self._parts.words.num_embeddings, size=size).tolist()
+        recording, tokens = RecordingOperators(self._parts.activation), self.pack(rows)
+        run_layers(recording, layers, self._embed(tokens, None), tokens, wanted=())
+        return QuantizedOperators(self._parts.activation), quantized(layers, recording.seen)
 
     def hidden_states(
         self, tokens: PackedTokens, *, layers: Sequence[int] = (-1,), dtype: torch.dtype | None = None
@@ -145,11 +161,12 @@ class PackedBackbone:
             layers = read_layers(parts, dtype, merged=not is_live)
             return PackedPath(layers, lambda masks, _: NestedOperators(dtype, activation, masks))
         if not is_live:
-            operators, layers = prepared(self._backbone, parts, dtype, self._run_sample)
+            operators, layers = self.prepare(dtype)
             return PackedPath(layers, lambda *_: operators)
         pool = pool_of(self._backbone)
         layers = read_layers(parts, dtype, pool)
-        halves = tokens.halves() if can_split(parts, tokens) else None
+        # Shares pay for many tokens on a CPU, and take all parameters from the layers.
+        halves = tokens.halves() if tokens.is_large and parts.relative_bias is None else None
         if halves is None or not self.compiles(dtype):
             return PackedPath(layers, lambda masks, _: Operators(dtype, activation, masks), halves)
         return PackedPath(layers, partial(CompiledOperators, dtype, activation, pool), halves)
@@ -197,15 +214,6 @@ class PackedBackbone:
             return KERNELS_NOT_KEPT
         return None if kernels.is_compiled() else KERNELS_COMPILE
 
-    @torch.no_grad()
-    def _run_sample(self, operators: Operators, layers: list[Layer]) -> None:
-        """Run the layers over random sub-words."""
-        length = min(_SAMPLED_LENGTH, self.max_tokens)
-        size = (_SAMPLED_TOKENS // length, length)
-        rows = np.random.default_rng(0).integers(self._parts.words.num_embeddings, size=size).tolist()
-        tokens = self.pack(rows)
-        run_layers(operators, layers, self._embed(tokens, None), tokens, wanted=())
-
     def _default_dtype(self) -> torch.dtype:
         weight = self._parts.words.weight
         if torch.is_autocast_enabled(weight.device.type):
@@ -246,12 +254,12 @@ def packed_backbone(
     attends over all sentences in one call, on any device; else there is one call a sentence length, on a CPU.
     """
     parts = read_parts(backbone)
-    return None if parts is None else PackedBackbone(backbone, parts, use_kernels, nested=nested)
+    return None if parts is None else PackedBackbone(backbone, parts, use_kernels=use_kernels, nested=nested)
 
 
-def can_split(parts: BackboneParts, tokens: PackedTokens) -> bool:
-    """Tell whether to split a training pass: on a CPU, with many tokens and all parameters inside the layers."""
-    return tokens.is_large and parts.relative_bias is None
+def forget_prepared(backbone: nn.Module) -> None:
+    """Free what was prepared from the weights of a model that are about to change."""
+    _PREPARED.pop(backbone, None)
 
 
 def run_layers(
@@ -275,9 +283,8 @@ def run_layers(
         else:
             context = operators.attend(x, tokens, layer)
         states, x = operators.dropout_add_norm(states, context, layer.after_attention)
-        states, x = operators.dropout_add_norm(
-            states, operators.activate(x, layer.up), layer.after_activation
-        )
+        activated = operators.activate(x, layer.up)
+        states, x = operators.dropout_add_norm(states, activated, layer.after_activation)
         if number in wanted:
             kept[number] = states
     return kept

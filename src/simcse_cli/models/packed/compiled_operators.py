@@ -51,24 +51,21 @@ class CompiledOperators(Operators):
         self._kernels = kernels.load_operators()
         super().__init__(dtype, activation, masks)
         self._kind, self._pool = ACTIVATIONS[activation].kind, pool
-        self._queue_weight_gradient = queue_weight_gradient
+        self._queue_gradient = queue_weight_gradient
         self._stream = np.zeros(4, np.uint64) if masks is None else masks.stream
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
-        """See ``Operators``; the scores have no relative bias."""
         groups, drawing = np.array(tokens.groups, dtype=np.int64), self._drawing(layer.dropout)
         product, bias = self._product(x, layer.qkv), _bias(layer.qkv)
         context: Tensor = self._kernels.BiasAttend.apply(product, bias, groups, layer.n_heads, *drawing)
         return context
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
-        """See ``Operators``."""
         product = self._product(x, up)
         activated: Tensor = self._kernels.BiasActivation.apply(product, _bias(up), self._kind, self._pool)
         return activated
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        """See ``Operators``."""
         update, norm = (self._product(x, end.linear), _bias(end.linear)), (end.norm.weight, _bias(end.norm))
         normed: tuple[Tensor, Tensor] = self._kernels.DropoutAddNorm.apply(
             states, *update, *norm, end.epsilon, *self._drawing(end.dropout)
@@ -77,9 +74,7 @@ class CompiledOperators(Operators):
 
     def _product(self, x: Tensor, linear: LinearWeights) -> Tensor:
         x = x.to(self._dtype)
-        product: Tensor = self._kernels.Linear.apply(
-            x, linear.weight, self._pool, self._queue_weight_gradient
-        )
+        product: Tensor = self._kernels.Linear.apply(x, linear.weight, self._pool, self._queue_gradient)
         return add_low_rank(product, x, linear)
 
     def _drawing(self, dropout: float) -> tuple[int, np.ndarray, BufferPool]:

@@ -31,7 +31,6 @@ class DeviceMasks:
     """Masks drawn by PyTorch's generator on the device of the states."""
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
-        """See ``Masks``."""
         return torch.empty_like(like).bernoulli_(1 - p), 1 / (1 - p)
 
 
@@ -56,7 +55,6 @@ class DropoutMasks:
         self.stream: np.ndarray = state["state"]["state"].copy()
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
-        """See ``Masks``."""
         threshold = drop_threshold(p)
         draws = torch.from_numpy(self._draw(-(-like.numel() // DRAWS_A_WORD)).view(np.int16))[: like.numel()]
         mask = torch.ge(draws, threshold - _RESOLUTION // 2, out=like.new_empty(like.numel()).detach())

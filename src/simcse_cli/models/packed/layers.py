@@ -183,13 +183,9 @@ class _Cast(torch.autograd.Function):
         groups = [list(itertools.islice(rest, n)) for n in n_matrices]
         ctx.n_rows = [[len(matrix) for matrix in group] for group in groups]
         copies = list(map_on_cores(copy, groups))
-        ctx.mark_non_differentiable(
-            *(
-                out
-                for out, group in zip(copies, groups, strict=True)
-                if not any(m.requires_grad for m in group)
-            )
-        )
+        pairs = zip(copies, groups, strict=True)
+        frozen = [out for out, group in pairs if not any(matrix.requires_grad for matrix in group)]
+        ctx.mark_non_differentiable(*frozen)
         ctx.set_materialize_grads(False)
         return tuple(copies)
 
@@ -201,10 +197,8 @@ class _Cast(torch.autograd.Function):
             d_out, n_rows = group
             if d_out is None:
                 return [None] * len(n_rows)
-            return [
-                ctx.pool.tensor(tuple(part.shape), ctx.dtype).copy_(part)
-                for part in torch.split(d_out, n_rows)
-            ]
+            parts = torch.split(d_out, n_rows)
+            return [ctx.pool.tensor(tuple(part.shape), ctx.dtype).copy_(part) for part in parts]
 
         groups = list(zip(d_outs, ctx.n_rows, strict=True))
         return None, None, None, *itertools.chain.from_iterable(map_on_cores(copy, groups))

@@ -68,7 +68,6 @@ class NestedOperators(Operators):
     """The operators for GPUs, with attention over all sentences in one call by PyTorch's nested tensors."""
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
-        """See ``Operators``."""
         if layer.relative_bias is not None:  # no kernel for sentences of many lengths takes one
             return super().attend(x, tokens, layer)
         n_tokens, longest, shortest = tokens.groups[-1].end, tokens.groups[0].length, tokens.groups[-1].length
@@ -88,11 +87,9 @@ class PrepackedOperators(Operators):
     """The operators on weights in oneDNN's own layout; oneDNN fuses biases and activations with the products."""
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
-        """See ``Operators``."""
         return self._linear(x, up, ACTIVATIONS[self._activation].fused)
 
     def arrange(self, weight: Tensor) -> Tensor:
-        """See ``Operators``."""
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _EXPECTED_ROWS)
         return packed
 
@@ -108,7 +105,6 @@ class NumpyOperators(Operators):
     """The operators on transposed float32 weights, which NumPy multiplies by its BLAS."""
 
     def arrange(self, weight: Tensor) -> Tensor:
-        """See ``Operators``."""
         return weight.t().contiguous()
 
     def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from simcse_cli.models.packed.backbone import PackedBackbone
-from simcse_cli.models.packed.tokens import ROUNDED_TO, PackedRows, PackedTokens
+from simcse_cli.models.packed.tokens import ROUNDED_TO, PackedRows
 from simcse_cli.models.poolers import POOLERS, Reduction, mean_of_layers
 from simcse_cli.settings.choices import Pooler
 
 
 def packed_ahead(packed: PackedBackbone, rows: Sequence[Sequence[int]]) -> PackedRows:
-    """Return rows packed as ``packed_vectors`` needs them, on the device of the model."""
-    return PackedRows(rows, packed.pack(rows, multiple=ROUNDED_TO))
+    """Return rows packed for ``packed_vectors`` on the device of the model, unless they are already."""
+    return rows if isinstance(rows, PackedRows) else PackedRows(rows, packed.pack(rows, multiple=ROUNDED_TO))
 
 
 def packed_vectors(
@@ -29,19 +29,21 @@ def packed_vectors(
     The first ``n_skipped`` tokens of each row, fewer than any has, do not count, as in ``pool``; ``dtype`` is as in
     ``PackedBackbone.hidden_states``.
     """
-    tokens = (rows if isinstance(rows, PackedRows) else packed_ahead(packed, rows)).tokens
-    spec = POOLERS[pooler]
+    tokens, spec = packed_ahead(packed, rows).tokens, POOLERS[pooler]
     if n_skipped or spec.reduction is Reduction.MEAN:
         states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
         if packed.nested and not n_skipped:
-            pooled = mean_of_layers([_means(_wide(layer), tokens) for layer in states])
+            # In one call for all lengths; "unsafe" skips a check of the offsets that would wait for the GPU.
+            means = [
+                torch.segment_reduce(_wide(layer), "mean", offsets=tokens.offsets, axis=0, unsafe=True)
+                for layer in states
+            ]
+            pooled = mean_of_layers(means)
         else:
             groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
             counted = slice(n_skipped, None if spec.reduction is Reduction.MEAN else n_skipped + 1)
-            means = [
-                mean_of_layers([_wide(layer)[:, counted].mean(dim=1) for layer in group]) for group in groups
-            ]
-            pooled = torch.cat(means)
+            by_group = ([_wide(layer)[:, counted].mean(dim=1) for layer in group] for group in groups)
+            pooled = torch.cat(list(map(mean_of_layers, by_group)))
     else:
         pooled = _wide(packed.first_token_states(tokens, dtype=dtype))
     return pooled.index_select(0, tokens.order.argsort())
@@ -51,7 +53,7 @@ def packed_states(
     packed: PackedBackbone, rows: Sequence[Sequence[int]], *, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the last layer's states end to end, ``(T, H)`` as for ``packed_vectors``, and the start of each row."""
-    tokens = (rows if isinstance(rows, PackedRows) else packed_ahead(packed, rows)).tokens
+    tokens = packed_ahead(packed, rows).tokens
     (states,) = packed.hidden_states(tokens, dtype=dtype)
     return _wide(states), tokens.first_tokens().index_select(0, tokens.order.argsort())
 
@@ -59,9 +61,3 @@ def packed_states(
 def _wide(states: Tensor) -> Tensor:
     """Return states at least in float32."""
     return states.to(torch.promote_types(states.dtype, torch.float32))
-
-
-def _means(states: Tensor, tokens: PackedTokens) -> Tensor:
-    """Return the mean state of each sentence, ``(R, H)``, in one call for all lengths."""
-    # "unsafe" skips a check of the offsets that would wait for the GPU.
-    return torch.segment_reduce(states, "mean", offsets=tokens.offsets, axis=0, unsafe=True)

@@ -25,11 +25,7 @@ ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
 
 
 def run_shares(
-    run: ShareRun,
-    inputs: Tensor,
-    sizes: Sequence[int],
-    parameters: Any,
-    pool: BufferPool,
+    run: ShareRun, inputs: Tensor, sizes: Sequence[int], parameters: Any, pool: BufferPool
 ) -> tuple[Tensor, ...]:
     """Return what ``run`` returns for each share, one after the other; gradients flow to inputs and parameters.
 
@@ -64,11 +60,8 @@ class _Shares(torch.autograd.Function):
         leaves = [leaf(tensor) for tensor in flat]
         own = iter(leaves)
         tree = map_tensors(lambda _: next(own), parameters)
-        starts = [
-            start.detach().requires_grad_(needs_graph)
-            for start in torch.split(inputs[: sum(sizes)], list(sizes))
-        ]
-
+        parts = torch.split(inputs[: sum(sizes)], list(sizes))
+        starts = [part.detach().requires_grad_(needs_graph) for part in parts]
         products = _WeightProducts(len(sizes), pool)
 
         def forward(share: int) -> Sequence[Tensor]:
@@ -81,9 +74,8 @@ class _Shares(torch.autograd.Function):
             ctx.products, ctx.pool = products, pool
             ctx.n_rest = len(inputs) - sum(sizes)
             ctx.set_materialize_grads(False)
-        return tuple(
-            pool.concatenated([part.detach() for part in parts]) for parts in zip(*outputs, strict=True)
-        )
+        detached = ([part.detach() for part in parts] for parts in zip(*outputs, strict=True))
+        return tuple(map(pool.concatenated, detached))
 
     @staticmethod
     @once_differentiable
@@ -96,12 +88,8 @@ class _Shares(torch.autograd.Function):
 
         def backward(share: int) -> tuple[Tensor | None, ...]:
             try:
-                pairs = [
-                    (out, d[share])
-                    for out, d in zip(ctx.outputs[share], d_outputs, strict=True)
-                    if d is not None
-                ]
-                outputs, given = zip(*pairs, strict=True)
+                own = zip(ctx.outputs[share], d_outputs, strict=True)
+                outputs, given = zip(*((out, d[share]) for out, d in own if d is not None), strict=True)
                 return torch.autograd.grad(outputs, [ctx.starts[share], *learning], given, allow_unused=True)
             finally:
                 products.end_share()

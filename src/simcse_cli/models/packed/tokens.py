@@ -57,9 +57,8 @@ class PackedTokens:
     def offsets(self) -> Tensor:
         """The start of each sentence, and the end of the last one, ``(R + 1,)``."""
         starts = [np.arange(group.start, group.end, group.length) for group in self.groups]
-        return to_device(
-            torch.from_numpy(np.append(np.concatenate(starts), self.groups[-1].end)), self.ids.device
-        )
+        found = np.append(np.concatenate(starts), self.groups[-1].end)
+        return to_device(torch.from_numpy(found), self.ids.device)
 
     def first_tokens(self) -> Tensor:
         """Return the position of each sentence's first token, ``(R,)``."""
@@ -134,10 +133,7 @@ def pack(
         block = ids[group.start : group.end].reshape(group.n_rows, group.length)
         positions[group.start : group.end] = _positions(block, first_position, pad_id).ravel()
     return PackedTokens(
-        torch.from_numpy(ids),
-        torch.from_numpy(positions),
-        groups,
-        torch.tensor(order, dtype=torch.int64),
+        torch.from_numpy(ids), torch.from_numpy(positions), groups, torch.tensor(order, dtype=torch.int64)
     )
 
 

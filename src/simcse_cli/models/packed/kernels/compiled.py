@@ -241,14 +241,8 @@ def dropout_add_norm_forward(
     for i in range(n_rows):
         if threshold >= 0:
             _draw(stream, words)
-        state, change, result, copy, unscaled, kept = (
-            states[i],
-            update[i],
-            out[i],
-            operand[i],
-            normed[i],
-            keep[i],
-        )
+        state, change, result = states[i], update[i], out[i]
+        copy, unscaled, kept = operand[i], normed[i], keep[i]
         # The sum of states and update, and its mean.
         total = _F(0)
         for j in range(width):
@@ -402,15 +396,7 @@ def _tile_product(n_vectors: int) -> Any:
 
     @intrinsic
     def tile(
-        context: Any,
-        a: Any,
-        a_row: Any,
-        a_column: Any,
-        b: Any,
-        b_row: Any,
-        c: Any,
-        c_row: Any,
-        depth: Any,
+        context: Any, a: Any, a_row: Any, a_column: Any, b: Any, b_row: Any, c: Any, c_row: Any, depth: Any
     ) -> Any:
         return types.void(*[types.int64] * 8), generate
 
