@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass
 from enum import StrEnum
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -19,18 +19,14 @@ from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.declare import Setting, check_rules, check_values, setting, settings_of
 
-OUTPUT = "Output"
+_output = partial(setting, group="Output")
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    fmt: OutputFormat = setting(
-        OutputFormat.TABLE, "Format of the results on stdout.", "--format", "-f", group=OUTPUT
-    )
-    output: Path | None = setting(
-        None, "Also write the results to this file.", "--output", "-o", group=OUTPUT
-    )
-    force: bool = setting(False, "Overwrite existing outputs.", group=OUTPUT)
+    fmt: OutputFormat = _output(OutputFormat.TABLE, "Format of the results on stdout.", "--format", "-f")
+    output: Path | None = _output(None, "Also write the results to this file.", "--output", "-o")
+    force: bool = _output(False, "Overwrite existing outputs.")
 
     def check(self) -> None:
         """Raise an error before anything is computed if the output cannot be written."""

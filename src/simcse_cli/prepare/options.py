@@ -2,6 +2,7 @@
 
 import codecs
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from simcse_cli.errors import UsageError
@@ -9,7 +10,8 @@ from simcse_cli.settings import choices
 from simcse_cli.settings.config import DATA_VARIABLE, REVISION_HELP, ModelOptions
 from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, settings_of
 
-_MINING, _PAIR = "Mining", "anchor=A,positive=B"
+_mining = partial(setting, group="Mining")
+_PAIR = "anchor=A,positive=B"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,7 @@ class NliOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MiningOptions(RowOptions, ModelOptions):
-    resume: bool = setting(False, "Continue an interrupted search.", "--resume", group=_MINING)
+    resume: bool = _mining(False, "Continue an interrupted search.", "--resume")
 
 
 _OF_MINING = tuple(name for name in settings_of(MiningOptions) if name not in settings_of(RowOptions))
@@ -101,43 +103,32 @@ _OF_MINING = tuple(name for name in settings_of(MiningOptions) if name not in se
 @dataclass(frozen=True, kw_only=True)
 class HardNegativeOptions(MiningOptions):
     columns: str | None = columns_setting("Columns to pair, if they are not recognised.", _PAIR)
-    ranks: str = setting(
-        "10:100",
-        "Of the MAX nearest texts, skip the first MIN allowed ones.",
-        "--range",
-        metavar="MIN:MAX",
-        group=_MINING,
+    ranks: str = _mining(
+        "10:100", "Of the MAX nearest texts, skip the first MIN allowed ones.", "--range", metavar="MIN:MAX"
     )
-    margin: float | None = setting(
-        None,
-        "Least difference of cosines, positive minus negative; default: 0.05, none with --ratio.",
-        group=_MINING,
+    margin: float | None = _mining(
+        None, "Least difference of cosines, positive minus negative; default: 0.05, none with --ratio."
     )
-    ratio: float | None = setting(
-        None, "Largest negative cosine, as a share of the positive's.", min=0, max=1, group=_MINING
+    ratio: float | None = _mining(
+        None, "Largest negative cosine, as a share of the positive's.", min=0, max=1
     )
-    min_score: float | None = setting(None, "Least cosine of a negative.", group=_MINING)
-    max_score: float | None = setting(None, "Largest cosine of a negative.", group=_MINING)
-    per_anchor: int = setting(1, "Negatives per anchor; each makes a row.", min=1, group=_MINING)
-    pick: choices.NegativePick = setting(
-        choices.NegativePick.TOP, "Choice among the allowed texts: the nearest, or at random.", group=_MINING
+    min_score: float | None = _mining(None, "Least cosine of a negative.")
+    max_score: float | None = _mining(None, "Largest cosine of a negative.")
+    per_anchor: int = _mining(1, "Negatives per anchor; each makes a row.", min=1)
+    pick: choices.NegativePick = _mining(
+        choices.NegativePick.TOP, "Choice among the allowed texts: the nearest, or at random."
     )
-    corpus_prompt: str | None = setting(
+    corpus_prompt: str | None = _mining(
         None,
         "Prompt of texts other than anchors (--prompt); default: the model's one for documents.",
         metavar="TEXT|NAME",
-        group=_MINING,
     )
-    corpus: list[str] | None = setting(
-        None,
-        "File of further texts to search besides the positives; repeat for more.",
-        group=_MINING,
-        metavar="FILE",
+    corpus: list[str] | None = _mining(
+        None, "File of further texts to search besides the positives; repeat for more.", metavar="FILE"
     )
-    index: Path | None = setting(
+    index: Path | None = _mining(
         None,
         "Index to search instead (`simcse encode --index`, or FAISS).",
-        group=_MINING,
         excludes=("corpus",),
         because="which is searched instead",
     )
@@ -145,18 +136,17 @@ class HardNegativeOptions(MiningOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions(MiningOptions):
-    paraphrases: bool = setting(
+    paraphrases: bool = _mining(
         False,
         "Mine pairs of near texts from one corpus with --model.",
-        group=_MINING,
         enables=(*_OF_MINING, "top_k", "max_pairs", "min_score", "max_score"),
         excludes=("flickr30k", "parallel"),
         because="which finds pairs with a model",
     )
-    top_k: int = setting(100, "Nearest texts to consider for each text.", "--top-k", min=1, group=_MINING)
-    max_pairs: int = setting(500_000, "Keep this many of the nearest pairs.", min=1, group=_MINING)
-    min_score: float = setting(0.8, "Least cosine of a mined pair.", group=_MINING)
-    max_score: float | None = setting(None, "Largest cosine of a mined pair.", group=_MINING)
+    top_k: int = _mining(100, "Nearest texts to consider for each text.", "--top-k", min=1)
+    max_pairs: int = _mining(500_000, "Keep this many of the nearest pairs.", min=1)
+    min_score: float = _mining(0.8, "Least cosine of a mined pair.")
+    max_score: float | None = _mining(None, "Largest cosine of a mined pair.")
 
     flickr30k: bool = setting(
         False,
