@@ -36,15 +36,15 @@ def attend(
     ``qkv`` holds queries, keys and values side by side, each with its heads side by side. ``relative_bias`` maps a
     length to ``(n_heads, L, L)``, added to the scaled scores.
     """
-    context = []
+    context, end = qkv.new_empty(len(qkv), qkv.shape[1] // 3), 0
     for block in tokens.rows(qkv):
         bias = None if relative_bias is None else relative_bias(block.shape[1])
         for part, dtype in _products(block):
-            context.append(_attend_block(part, dtype, n_heads, bias, dropout, masks))
-    rest = len(qkv) - tokens.groups[-1].end
-    if rest:
-        context.append(qkv.new_zeros(rest, qkv.shape[1] // 3))
-    return context[0] if len(context) == 1 else torch.cat(context)
+            own = _attend_block(part, dtype, n_heads, bias, dropout, masks)
+            start, end = end, end + part.shape[0] * part.shape[1]
+            context[start:end].view(own.shape).copy_(own)
+    context[end:] = 0
+    return context
 
 
 def attend_from_first(
@@ -125,11 +125,12 @@ def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
 def _attend_block(
     block: Tensor, dtype: torch.dtype, n_heads: int, bias: Tensor | None, dropout: float, masks: Masks | None
 ) -> Tensor:
-    """Attend within ``(n_rows, L, 3D)``, products in ``dtype``; return ``(n_rows * L, D)``."""
+    """Attend within ``(n_rows, L, 3D)``, products in ``dtype``; return ``(n_rows, L, n_heads, D / n_heads)``."""
     n_rows, length, width = block.shape
     head_width = width // (3 * n_heads)
     by_head = block.view(n_rows, length, 3, n_heads, head_width).permute(2, 0, 3, 1, 4)
-    query, key, value = _copied(by_head, dtype).view(3, n_rows * n_heads, length, head_width)
+    contiguous = by_head.to(dtype, copy=True, memory_format=torch.contiguous_format)
+    query, key, value = contiguous.view(3, n_rows * n_heads, length, head_width)
     masks = masks if dropout > 0 else None
     if bias is None:
         base, weight = query.new_zeros(1, 1, 1), 0
@@ -147,15 +148,7 @@ def _attend_block(
             mask, scale = masks.keep(weights, dropout)
             nothing = value.new_zeros(1, 1, 1)
             context = torch.baddbmm(nothing, weights * mask, value, beta=0, alpha=scale)
-    by_token = context.view(n_rows, n_heads, length, head_width).transpose(1, 2)
-    return _copied(by_token, block.dtype).view(n_rows * length, -1)
-
-
-def _copied(states: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return states in another type and contiguous, in one pass over them."""
-    if states.dtype is dtype:
-        return states.contiguous()
-    return states.to(dtype, memory_format=torch.contiguous_format)
+    return context.view(n_rows, n_heads, length, head_width).transpose(1, 2)
 
 
 def _softmax(scores: Tensor) -> Tensor:
