@@ -3,7 +3,7 @@ from functools import cache
 
 import pytest
 
-from simcse_cli.augment.text_diff import Change, diff_row, word_changes
+from simcse_cli.augment.words import Change, diff_row, word_changes
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import TextUnit
 

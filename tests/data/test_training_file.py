@@ -59,7 +59,7 @@ def test_read_training_documents_of_text_and_tables(tmp_path):
     (tmp_path / "a.txt").write_text("a\nb\n\nc\n")
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "a\nb"}) + "\n" + json.dumps({"text": "c"}))
     for name in ("a.txt", "a.jsonl"):
-        read = read_training_documents(tmp_path / name)
+        read = read_training_documents(tmp_path / name, None)
         assert (read.documents, len(read)) == ([["a", "b"], ["c"]], 3)
 
 
@@ -67,7 +67,7 @@ def test_read_training_documents_of_text_and_tables(tmp_path):
 def test_read_training_documents_needs_documents(tmp_path, content, message):
     (tmp_path / "a.txt").write_text(content)
     with pytest.raises(DataError, match=message):
-        read_training_documents(tmp_path / "a.txt")
+        read_training_documents(tmp_path / "a.txt", None)
 
 
 def test_read_labelled_rows_drops_pairs_without_a_label_or_a_text(tmp_path):

@@ -98,7 +98,7 @@ def test_training_ends_at_the_fourth_failure_or_after_a_thousand_passes(monkeypa
     assert progress.said == "SICK: Pearson 0.00 on the dev set"
     assert (progress.n_done, progress.n_expected) == (50 * (1 + 4), 1050)
     monkeypatch.setattr(regressor, "TENACITY", 99)
-    fit_regressor(train, constant, dev, progress=progress)
+    fit_regressor(train, constant, dev, progress=progress, name="regressor")
     assert progress.n_done == 1050
 
 
@@ -187,4 +187,4 @@ def test_the_regressor_replaces_only_the_tasks_with_a_training_set(tmp_path):
 
 def test_the_regressor_needs_the_test_split():
     with pytest.raises(UsageError, match="predicts the test split, not dev"):
-        eval_sts(EncoderOptions(), StsOptions(split="dev", regressor=True), SilentProgress())
+        eval_sts(EncoderOptions(), StsOptions(split="dev", regressor=True), SilentProgress(), force=False)

@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score as sklearn_f1
 from helpers import write_transfer_folder
 from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
 from simcse_cli.errors import DataError, TrainingError
-from simcse_cli.evaluation import transfer
+from simcse_cli.evaluation import probe, transfer
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of
 from simcse_cli.evaluation.folds import stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
@@ -81,7 +81,7 @@ def test_second_call_computes_nothing(senteval, tmp_path, monkeypatch):
     encode, cache = HashingEncoder(), EvaluationCache(tmp_path / "cache", "hash")
     first = evaluate(encode, senteval, tasks=("CR", "MRPC"), cache=cache)
     n_sentences = encode.n_sentences
-    monkeypatch.setattr(transfer, "run_probe", None)
+    monkeypatch.setattr(probe, "run_probe", None)
     second = evaluate(encode, senteval, tasks=("CR", "MRPC"), cache=cache)
     assert encode.n_sentences == n_sentences
     assert first.tasks == second.tasks
@@ -123,11 +123,11 @@ def test_tasks_finished_before_a_failure_are_kept(senteval, tmp_path, monkeypatc
             raise TrainingError("the probe diverged")
         return run_probe(*arguments, description=description, **options)
 
-    monkeypatch.setattr(transfer, "run_probe", failing_probe)
+    monkeypatch.setattr(probe, "run_probe", failing_probe)
     with pytest.raises(TrainingError, match="TREC: the probe diverged"):
         evaluate(encode, senteval, tasks=("CR", "TREC"), cache=cache)
     n_sentences = encode.n_sentences
-    monkeypatch.setattr(transfer, "run_probe", None)
+    monkeypatch.setattr(probe, "run_probe", None)
     assert evaluate(encode, senteval, tasks=("CR",), cache=cache).tasks["CR"].score > 0.5
     assert encode.n_sentences == n_sentences
 

@@ -88,18 +88,16 @@ def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
 
 
 @plots.house_style()
-def density_figure(groups_by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figure:
+def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figure:
     """Return one ridge plot per model: the density of cosines per rating group, highest ratings on top.
 
     Source: Gao et al. 2021, Figure G.1. Heights are comparable inside a panel; the black tick is the mean.
     The groups are the same in every panel, so only the first one names them.
     """
-    figure, panels = plots.new_figure(
-        1.4 + 3.6 * len(groups_by_model), 4.6, len(groups_by_model), sharey=True
-    )
-    filled = [group for groups in groups_by_model.values() for group in groups if group.n_pairs]
+    figure, panels = plots.new_figure(1.4 + 3.6 * len(by_model), 4.6, len(by_model), sharey=True)
+    filled = [group for groups in by_model.values() for group in groups if group.n_pairs]
     lowest = min(float(group.cosines.min()) for group in filled)
-    for axes, (name, groups) in zip(panels, groups_by_model.items(), strict=True):
+    for axes, (name, groups) in zip(panels, by_model.items(), strict=True):
         _draw_ridges(axes, groups)
         axes.set(title=name, xlabel="cosine similarity", xlim=(max(-1.0, lowest - 0.05), 1.0))
     panels[0].set_ylabel("gold rating")

@@ -70,7 +70,6 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> pl
 
 
 def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
-    """Return alignment, uniformity, effective rank, isotropy, mean cosine and score of each space."""
     data = spaces[0].data
     score_label = {"STS-B": "STS-B test"}.get(data.name, data.name if "STS-B " in data.name else "Spearman")
     colour_label = f"{score_label}, Spearman x100" if "STS-B" in data.name else "Spearman x100"

@@ -61,7 +61,6 @@ class Page:
 
 
 def check_outputs(options: ViewOptions, *, force: bool) -> None:
-    """Check that the figure and the page can be written, before anything is computed."""
     if options.plot is not None:
         check_figure_path(options.plot)
     for flag, path in (("--plot", options.plot), ("--html", options.html)):

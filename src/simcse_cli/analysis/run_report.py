@@ -120,7 +120,6 @@ def _training(run: Path, record: RunRecord) -> list[Analysis]:
 
 @plots.house_style()
 def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> plots.Figure:
-    """Draw the loss of a run by step and, if there are any, its dev scores."""
     scored = [(line["step"], 100 * line["dev_score"]) for line in lines if line.get("dev_score") is not None]
     figure, panels = plots.new_figure(4.6 * (1 + bool(scored)), 3.4, 1 + bool(scored))
     logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]

@@ -14,8 +14,7 @@ from typing import Any
 
 from simcse_cli.augment.augmentations import TextAugmenter, parse_steps, sentence_key
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.augment.text_diff import diff_row
-from simcse_cli.augment.words import is_unspaced
+from simcse_cli.augment.words import diff_row, is_unspaced
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.table import Table, check_column
 from simcse_cli.data.text import clean_text

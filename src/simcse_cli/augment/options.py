@@ -1,5 +1,3 @@
-"""The settings of `simcse augment`."""
-
 from dataclasses import dataclass
 from pathlib import Path
 

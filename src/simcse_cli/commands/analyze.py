@@ -1,5 +1,3 @@
-"""`simcse analyze`: geometry, spectrum, density, retrieval, overlap and trace."""
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,16 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simcse_cli.analysis.options import (
-    GeometryOptions,
-    OverlapOptions,
-    ReportOptions,
-    RetrievalOptions,
-    SpaceOptions,
-    SpectrumOptions,
-    TraceOptions,
-    ViewOptions,
-)
+from simcse_cli.analysis import options as kinds
 from simcse_cli.commands.console import Console, get_console
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.results.report import Outcome
@@ -38,7 +27,7 @@ app = typer.Typer(
 
 
 @dataclass(frozen=True)
-class ShowOptions(OutputOptions, ViewOptions):
+class ShowOptions(OutputOptions, kinds.ViewOptions):
     """How results are shown and where they go."""
 
 
@@ -61,16 +50,16 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     write_pictures(analysis, page, shown, console, force=shown.force)
 
 
-def _show_spaces(name: str, options: SpaceOptions, shown: ShowOptions) -> None:
+def _show_spaces(name: str, options: kinds.SpaceOptions, shown: ShowOptions) -> None:
     from simcse_cli.analysis.analyses import analyze_spaces
 
     show_analysis(lambda console: analyze_spaces(name, options, shown.label, console), shown)
 
 
 @app.command("geometry")
-@takes("options", GeometryOptions)
+@takes("options", kinds.GeometryOptions)
 @takes("shown", ShowOptions)
-def geometry_command(options: GeometryOptions, shown: ShowOptions) -> None:
+def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None:
     """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3).
 
     simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot geometry.png
@@ -80,9 +69,9 @@ def geometry_command(options: GeometryOptions, shown: ShowOptions) -> None:
 
 
 @app.command("spectrum")
-@takes("options", SpectrumOptions)
+@takes("options", kinds.SpectrumOptions)
 @takes("shown", ShowOptions)
-def spectrum_command(options: SpectrumOptions, shown: ShowOptions) -> None:
+def spectrum_command(options: kinds.SpectrumOptions, shown: ShowOptions) -> None:
     """Singular values of the matrix of sentence vectors (Figure F.1).
 
     simcse analyze spectrum --model bert-base --model unsup-simcse --data-dir senteval --plot spectrum.pdf
@@ -91,9 +80,9 @@ def spectrum_command(options: SpectrumOptions, shown: ShowOptions) -> None:
 
 
 @app.command("density")
-@takes("options", SpaceOptions)
+@takes("options", kinds.SpaceOptions)
 @takes("shown", ShowOptions)
-def density_command(options: SpaceOptions, shown: ShowOptions) -> None:
+def density_command(options: kinds.SpaceOptions, shown: ShowOptions) -> None:
     """Cosine similarity of rated pairs, by group of gold ratings (Figure G.1).
 
     simcse analyze density --model minilm --model runs/first --data-dir senteval --plot density.png
@@ -103,7 +92,7 @@ def density_command(options: SpaceOptions, shown: ShowOptions) -> None:
 
 @app.command("search", hidden=True)
 @app.command("retrieval")
-@takes("options", RetrievalOptions)
+@takes("options", kinds.RetrievalOptions)
 @takes("shown", ShowOptions)
 def retrieval_command(
     words: Annotated[
@@ -113,7 +102,7 @@ def retrieval_command(
         ),
     ] = None,
     *,
-    options: RetrievalOptions,
+    options: kinds.RetrievalOptions,
     shown: ShowOptions,
 ) -> None:
     """Find the nearest sentences to each query (Table 8; or `search`); with judgements, give recall@k and MRR.
@@ -139,11 +128,11 @@ def retrieval_command(
 
 
 @app.command("overlap")
-@takes("options", OverlapOptions)
+@takes("options", kinds.OverlapOptions)
 @takes("shown", ShowOptions)
 def overlap_command(
     files: Annotated[list[Path], typer.Argument(help="Tables of pairs; - is stdin.", show_default=False)],
-    options: OverlapOptions,
+    options: kinds.OverlapOptions,
     shown: ShowOptions,
 ) -> None:
     """Lexical overlap of the two sides of sentence pairs, as in section 4 of the paper.
@@ -156,14 +145,14 @@ def overlap_command(
 
 
 @app.command("trace")
-@takes("options", TraceOptions)
+@takes("options", kinds.TraceOptions)
 @takes("shown", ShowOptions)
 def trace_command(
     runs: Annotated[
         list[str] | None, typer.Argument(help="Run folders of `simcse train`.", show_default=False)
     ] = None,
     *,
-    options: TraceOptions,
+    options: kinds.TraceOptions,
     shown: ShowOptions,
 ) -> None:
     """Alignment, uniformity and dev score along training runs (Figure 2).
@@ -176,10 +165,10 @@ def trace_command(
 
 
 @app.command("report")
-@takes("options", ReportOptions)
+@takes("options", kinds.ReportOptions)
 def report_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`.")],
-    options: ReportOptions,
+    options: kinds.ReportOptions,
 ) -> None:
     """Put a run on one page: scores, training, geometry, neighbours and what changed.
 

@@ -1,5 +1,3 @@
-"""`simcse augment`: turn sentences into ``anchor,positive`` rows."""
-
 from functools import partial
 from typing import Annotated, Any
 

@@ -1,5 +1,3 @@
-"""`simcse compare`: runs, result files and published rows side by side."""
-
 from typing import Annotated
 
 import typer

@@ -173,7 +173,6 @@ class Console:
             self._say(message, style="dim")
 
     def warn(self, message: str) -> None:
-        """Show a warning on stderr, the same one only once."""
         if not self.quiet and message not in self._warned:
             self._warned.add(message)
             self._say(message, style="bold yellow", prefix="warning: ")

@@ -1,5 +1,3 @@
-"""`simcse encode`: turn sentences into vectors."""
-
 from pathlib import Path
 from typing import Annotated
 

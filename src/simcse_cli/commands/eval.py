@@ -1,5 +1,3 @@
-"""`simcse eval`: evaluate an encoder with the protocols of the papers."""
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,5 +1,3 @@
-"""`simcse prepare`: one sub-command for each kind of training file, and checks of data."""
-
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -9,18 +7,7 @@ from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import OutputOptions, takes
 from simcse_cli.data.demo_grammar import DemoSizes
 from simcse_cli.errors import DataError
-from simcse_cli.prepare.options import (
-    DemoOptions,
-    HardNegativeOptions,
-    LintFileOptions,
-    ModelFolderOptions,
-    NeighbourOptions,
-    NliOptions,
-    PairOptions,
-    RowOptions,
-    SentenceOptions,
-    SentevalOptions,
-)
+from simcse_cli.prepare import options as kinds
 from simcse_cli.settings.config import pinned
 
 app = typer.Typer(
@@ -40,8 +27,8 @@ InputsArgument = Annotated[
 
 
 @app.command("sentences")
-@takes("options", SentenceOptions)
-def sentences_command(inputs: InputsArgument, options: SentenceOptions) -> None:
+@takes("options", kinds.SentenceOptions)
+def sentences_command(inputs: InputsArgument, options: kinds.SentenceOptions) -> None:
     """Write one sentence per line, for unsupervised training.
 
     Reads text, JSON Lines, CSV, TSV, parquet (also .gz) and Hub datasets in one pass with bounded memory.
@@ -54,8 +41,8 @@ def sentences_command(inputs: InputsArgument, options: SentenceOptions) -> None:
 
 
 @app.command("nli")
-@takes("options", NliOptions)
-def nli_command(inputs: InputsArgument, options: NliOptions) -> None:
+@takes("options", kinds.NliOptions)
+def nli_command(inputs: InputsArgument, options: kinds.NliOptions) -> None:
     """Write triplets from natural language inference corpora, for supervised training.
 
     Reads SNLI, MNLI and ANLI as JSON Lines, TSV, parquet or Hub datasets, and SentEval's s1, s2 and labels
@@ -70,8 +57,8 @@ def nli_command(inputs: InputsArgument, options: NliOptions) -> None:
 
 
 @app.command("pairs")
-@takes("options", PairOptions)
-def pairs_command(inputs: InputsArgument, options: PairOptions) -> None:
+@takes("options", kinds.PairOptions)
+def pairs_command(inputs: InputsArgument, options: kinds.PairOptions) -> None:
     """Write pairs from paraphrase and caption corpora.
 
     Recognises the layouts of QQP, MRPC, WikiAuto and ParaNMT (rows that are no paraphrases are left out), and
@@ -92,8 +79,8 @@ def pairs_command(inputs: InputsArgument, options: PairOptions) -> None:
 
 
 @app.command("hard-negatives")
-@takes("options", HardNegativeOptions)
-def hard_negatives_command(inputs: InputsArgument, options: HardNegativeOptions) -> None:
+@takes("options", kinds.HardNegativeOptions)
+def hard_negatives_command(inputs: InputsArgument, options: kinds.HardNegativeOptions) -> None:
     """Find a hard negative for each pair: a text near the anchor that is not one of its positives.
 
     The search covers the positives of all pairs, `--corpus` files, or a saved index. Memory hardly grows with
@@ -107,8 +94,8 @@ def hard_negatives_command(inputs: InputsArgument, options: HardNegativeOptions)
 
 
 @app.command("neighbours")
-@takes("options", NeighbourOptions)
-def neighbours_command(inputs: InputsArgument, options: NeighbourOptions) -> None:
+@takes("options", kinds.NeighbourOptions)
+def neighbours_command(inputs: InputsArgument, options: kinds.NeighbourOptions) -> None:
     """Write pairs of neighbouring sentences from documents.
 
     Text must be in document order with a blank line between documents; in a table each row is a document. No
@@ -121,7 +108,7 @@ def neighbours_command(inputs: InputsArgument, options: NeighbourOptions) -> Non
     _write(prepare_neighbours, inputs, options)
 
 
-def _write(prepare: Callable[..., None], inputs: Sequence[str], options: RowOptions) -> None:
+def _write(prepare: Callable[..., None], inputs: Sequence[str], options: kinds.RowOptions) -> None:
     from simcse_cli.prepare.rows import RowWriter
 
     count_tokens = _token_counter(options.tokenizer)
@@ -144,9 +131,9 @@ def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | 
 
 
 @app.command("senteval")
-@takes("options", SentevalOptions)
+@takes("options", kinds.SentevalOptions)
 @takes("outputs", OutputOptions)
-def senteval_command(options: SentevalOptions, outputs: OutputOptions) -> None:
+def senteval_command(options: kinds.SentevalOptions, outputs: OutputOptions) -> None:
     """Check a SentEval folder file by file: what is missing, cut or changed, and where to get it.
 
     Exit code 1 when anything differs from the published folder.
@@ -163,11 +150,11 @@ def senteval_command(options: SentevalOptions, outputs: OutputOptions) -> None:
 
 
 @app.command("lint")
-@takes("options", LintFileOptions)
+@takes("options", kinds.LintFileOptions)
 @takes("outputs", OutputOptions)
 def lint_command(
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Training files, or - for stdin.")],
-    options: LintFileOptions,
+    options: kinds.LintFileOptions,
     outputs: OutputOptions,
 ) -> None:
     """Check training files for common faults without changing them.
@@ -188,12 +175,12 @@ def lint_command(
 
 
 @app.command("model")
-@takes("options", ModelFolderOptions)
+@takes("options", kinds.ModelFolderOptions)
 def model_command(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Run folder, model folder, Hub name or alias.")
     ],
-    options: ModelFolderOptions,
+    options: kinds.ModelFolderOptions,
 ) -> None:
     """Write a model folder for sentence-transformers, transformers, ONNX Runtime and OpenVINO.
 
@@ -220,8 +207,8 @@ def model_command(
 
 @app.command("demo")
 @takes("sizes", DemoSizes)
-@takes("options", DemoOptions)
-def demo_command(sizes: DemoSizes, options: DemoOptions) -> None:
+@takes("options", kinds.DemoOptions)
+def demo_command(sizes: DemoSizes, options: kinds.DemoOptions) -> None:
     """Generate a small corpus with known meaning, so that every command runs without a network.
 
     Writes `sentences.txt`, `documents.txt`, `triplets.csv`, `nli.tsv` and, in the SentEval layout,

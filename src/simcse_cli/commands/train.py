@@ -1,5 +1,3 @@
-"""`simcse train`: turn a recipe, the environment and flags into settings, and train a run folder."""
-
 from typing import Any
 
 import typer

@@ -121,9 +121,7 @@ def setting_changes(entries: Sequence[Entry]) -> Changes:
     def short(change: Change, value: Any) -> Any:
         return f"{value[:12]}…" if change["key"].endswith("sha256") and isinstance(value, str) else value
 
-    rows = [
-        change | {side: short(change, change[side]) for side in ("before", "after")} for change in changes
-    ]
+    rows = [each | {side: short(each, each[side]) for side in ("before", "after")} for each in changes]
     shown = columns("key", "before", "after", key="setting", before=before.label, after=after.label)
     return changes, Report("Settings that differ", shown, rows)
 

@@ -5,14 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.comparison.changes import (
-    changed_pairs,
-    changed_predictions,
-    example_changes,
-    pairs_table,
-    predictions_table,
-    setting_changes,
-)
+from simcse_cli.comparison import changes
 from simcse_cli.comparison.entries import Entry, from_published, load_entries
 from simcse_cli.comparison.join import (
     Comparison,
@@ -56,15 +49,16 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     if options.cost:
         reports.append(cost_table(comparison.entries))
         payload["cost"] = {entry.label: entry.cost for entry in comparison.entries if entry.cost}
-    of_pairs = comparison.saved("pair_scores"), read_pair_scores, changed_pairs, pairs_table
-    of_classes = comparison.saved("predictions"), read_predictions, changed_predictions, predictions_table
-    for name, (changes, table) in {
-        "changed_settings": setting_changes(comparison.entries),
-        "changed_pairs": example_changes(*of_pairs, options.examples),
-        "changed_predictions": example_changes(*of_classes, options.examples),
+    of_pairs = read_pair_scores, changes.changed_pairs, changes.pairs_table
+    of_classes = read_predictions, changes.changed_predictions, changes.predictions_table
+    pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
+    for name, (found, table) in {
+        "changed_settings": changes.setting_changes(comparison.entries),
+        "changed_pairs": changes.example_changes(pairs, *of_pairs, options.examples),
+        "changed_predictions": changes.example_changes(predictions, *of_classes, options.examples),
     }.items():
-        payload[name] = changes
-        if changes and table is not None:
+        payload[name] = found
+        if found and table is not None:
             reports.append(table)
     check = comparison.check(options.tolerance / 100) if options.check else None
     if check is not None:
@@ -131,10 +125,8 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
     for entry in own:
         if Path(entry.source) == Path(name):
             return entry
-    raise ConfigError(
-        f"--baseline {name}: no such entry, need one of {', '.join(entry.label for entry in own)}",
-        hint="give its label or its path",
-    )
+    what = f"--baseline {name}: no such entry, need one of {', '.join(entry.label for entry in own)}"
+    raise ConfigError(what, hint="give its label or its path")
 
 
 def comparison_tables(comparison: Comparison) -> list[Report]:

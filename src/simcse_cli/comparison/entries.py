@@ -133,10 +133,8 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
         record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{runs.RUN_FILE}")
     )
     if not folders:
-        raise DataError(
-            f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it",
-            hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
-        )
+        what = f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it"
+        raise DataError(what, hint="give a run folder of `simcse train`, or a result file of `simcse eval`")
     entries = []
     for run in folders:
         entry, *variants = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)

@@ -106,10 +106,8 @@ class Comparison:
 
     def check(self, tolerance: float) -> ToleranceCheck:
         if self.reference is None:
-            raise ConfigError(
-                "--check needs one reference to hold the scores against",
-                hint="name it with --against TABLE --row NAME, or with --baseline RUN",
-            )
+            what = "--check needs one reference to hold the scores against"
+            raise ConfigError(what, hint="name it with --against TABLE --row NAME, or with --baseline RUN")
         gaps = [
             (entry, name, gap)
             for entry in self.checked()

@@ -144,19 +144,15 @@ class PublishedTable:
             return matches[0]
         if matches:
             groups = ", ".join(str(system.group) for system in matches)
-            raise ConfigError(
-                f"{self.id} has {len(matches)} rows named {matches[0].name!r} (groups {groups}), need one",
-                hint=f"choose with --group {matches[0].group}",
-            )
+            what = f"{self.id} has {len(matches)} rows named {matches[0].name!r} (groups {groups}), need one"
+            raise ConfigError(what, hint=f"choose with --group {matches[0].group}")
         labels = {_plain(system.label): system.label for system in systems}
         near = [labels[key] for key in labels if wanted in key]
         near += [labels[key] for key in get_close_matches(wanted, labels, n=3, cutoff=0.5)]
         nearest = "; nearest: " + ", ".join(repr(label) for label in dict.fromkeys(near[:5])) if near else ""
         place = self.id if group is None else f"{self.id}, group {group!r},"
-        raise ConfigError(
-            f"{place} has no row {name!r}{nearest}",
-            hint=f"see its rows with `simcse compare --show {self.id}`",
-        )
+        what = f"{place} has no row {name!r}{nearest}"
+        raise ConfigError(what, hint=f"see its rows with `simcse compare --show {self.id}`")
 
     def stored(self, row: TableRow) -> dict[str, float | None]:
         """Return the cells of a row by column, as fractions or plain numbers."""
@@ -192,9 +188,8 @@ def load_table(name: str) -> PublishedTable:
     if name.lower() not in by_plain_name:
         near = get_close_matches(name.lower(), by_plain_name, n=3, cutoff=0.5)
         nearest = f"; nearest: {', '.join(by_plain_name[key] for key in near)}" if near else ""
-        raise ConfigError(
-            f"no published table {name!r}{nearest}", hint="see them with `simcse compare --list`"
-        )
+        what = f"no published table {name!r}{nearest}"
+        raise ConfigError(what, hint="see them with `simcse compare --list`")
     return _build(_shipped(by_plain_name[name.lower()]), name)
 
 

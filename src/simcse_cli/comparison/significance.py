@@ -18,8 +18,8 @@ from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Saved = TypeVar("Saved")
 TestedSuite = Literal["sts", "transfer"]
-# measure, test, discordant examples
-TaskTests = list[tuple[str, PairedTest, Discordance | None]]
+Tests = tuple[dict[str, PairedTest], PairedTest]
+"""Of each task, and of the mean over the tasks."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,20 @@ class TaskTest:
 
 
 def run_tests(comparison: Comparison, options: CompareOptions, progress: Progress) -> list[TaskTest]:
+    how = {"n_resamples": options.resamples, "seed": options.seed}
+
+    def of_pairs(samples: Mapping[str, Any], baseline: Entry) -> Tests:
+        aggregation = Aggregation(baseline.settings.get("aggregation", Aggregation.ALL))
+        metric = Metric(baseline.settings.get("metric", Metric.SPEARMAN))
+        return bootstrap.paired_bootstrap(samples, aggregation=aggregation, metric=metric, **how)
+
+    def of_classes(shared: Mapping[str, Discordance], _: Entry) -> Tests:
+        return bootstrap.paired_accuracy_bootstrap(shared, **how)
+
     pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
-    sts = _run_suite("sts", pairs, examples.read_pair_scores, _test_sts, options, progress)
-    transfer = _run_suite(
-        "transfer", predictions, examples.read_predictions, _test_transfer, options, progress
-    )
+    sts = _run_suite("sts", pairs, examples.read_pair_scores, _shared_pairs, of_pairs, progress)
+    saved = predictions, examples.read_predictions, _discordances
+    transfer = _run_suite("transfer", *saved, of_classes, progress)
     return _corrected([*sts, *transfer], options.correction)
 
 
@@ -63,8 +72,8 @@ def _run_suite(
     suite: TestedSuite,
     saved: Sequence[tuple[Entry, Path]],
     read: Callable[[Path], Saved],
-    test: Callable[[Saved, Saved, Entry, CompareOptions], TaskTests],
-    options: CompareOptions,
+    share: Callable[[Saved, Saved], Mapping[str, Any]],
+    test: Callable[[Mapping[str, Any], Entry], Tests],
     progress: Progress,
 ) -> list[TaskTest]:
     """Return the tests of one suite; entries that share nothing with the baseline are named in a warning."""
@@ -75,20 +84,26 @@ def _run_suite(
     found: list[TaskTest] = []
     with progress.task("paired bootstrap", total=len(candidates)) as task:
         for entry, path in candidates:
-            rows = test(read(path), expected, baseline, options)
-            if not rows:
-                progress.warn(
-                    f"{entry.label} and {baseline.label} share no task with the same examples: not tested"
-                )
-            found += [TaskTest(suite, entry.label, baseline.label, *row) for row in rows]
+            if shared := share(read(path), expected):
+                tests, mean = test(shared, baseline)
+                if len(tests) > 1:
+                    tests[AVERAGE if suite == "sts" else TRANSFER_AVERAGE] = mean
+                discordant = {} if suite == "sts" else shared
+                found += [
+                    TaskTest(suite, entry.label, baseline.label, name, each, discordant.get(name))
+                    for name, each in tests.items()
+                ]
+            else:
+                what = f"{entry.label} and {baseline.label} share no task with the same examples: not tested"
+                progress.warn(what)
             task.advance()
     return found
 
 
-def _test_sts(
-    candidate: examples.PairScores, baseline: examples.PairScores, entry: Entry, options: CompareOptions
-) -> TaskTests:
-    samples = {
+def _shared_pairs(
+    candidate: examples.PairScores, baseline: examples.PairScores
+) -> dict[str, list[bootstrap.PairedSample]]:
+    return {
         task: [
             bootstrap.PairedSample(pairs.gold, candidate[task][subset].cosine, pairs.cosine)
             for subset, pairs in subsets.items()
@@ -96,37 +111,16 @@ def _test_sts(
         for task, subsets in baseline.items()
         if examples.same_pairs(candidate, baseline, task)
     }
-    if not samples:
-        return []
-    tasks, mean = bootstrap.paired_bootstrap(
-        samples,
-        aggregation=Aggregation(entry.settings.get("aggregation", Aggregation.ALL)),
-        metric=Metric(entry.settings.get("metric", Metric.SPEARMAN)),
-        n_resamples=options.resamples,
-        seed=options.seed,
-    )
-    rows: TaskTests = [(task, test, None) for task, test in tasks.items()]
-    return [*rows, (AVERAGE, mean, None)] if len(rows) > 1 else rows
 
 
-def _test_transfer(
-    candidate: Mapping[str, examples.TaskPredictions],
-    baseline: Mapping[str, examples.TaskPredictions],
-    entry: Entry,
-    options: CompareOptions,
-) -> TaskTests:
-    shared = {
+def _discordances(
+    candidate: Mapping[str, examples.TaskPredictions], baseline: Mapping[str, examples.TaskPredictions]
+) -> dict[str, Discordance]:
+    return {
         task: bootstrap.discordance(candidate[task].correct, found.correct)
         for task, found in baseline.items()
         if examples.same_examples(candidate, baseline, task)
     }
-    if not shared:
-        return []
-    tasks, mean = bootstrap.paired_accuracy_bootstrap(
-        shared, n_resamples=options.resamples, seed=options.seed
-    )
-    rows: TaskTests = [(task, test, shared[task]) for task, test in tasks.items()]
-    return [*rows, (TRANSFER_AVERAGE, mean, None)] if len(rows) > 1 else rows
 
 
 def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTest]:

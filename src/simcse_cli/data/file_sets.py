@@ -14,16 +14,7 @@ from simcse_cli.data.formats import FileFormat, guess_format, is_saved_dataset
 from simcse_cli.data.table import Table, check_column
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import (
-    STDIO,
-    Inputs,
-    digest,
-    file_system,
-    is_remote,
-    iter_lines,
-    remote_file,
-    sha256_file,
-)
+from simcse_cli.files.streams import STDIO, digest, file_state, file_system, is_remote, iter_lines
 from simcse_cli.settings.choices import TextPer
 
 _WILD = re.compile(r"[*?\[]")
@@ -107,9 +98,6 @@ class FileSet:
                     hint="say it with --text-per file or --text-per line",
                 )
 
-    def inputs(self) -> Inputs:
-        return Inputs(self.files)
-
     @cached_property
     def counts(self) -> tuple[int, ...]:
         return tuple(self._table(file).count(self.column) for file in self.files)
@@ -127,8 +115,8 @@ class FileSet:
         if not self.is_stored:
             return None
         if len(self.files) == 1 and not is_remote(self.source):
-            return sha256_file(self.files[0]) if Path(self.files[0]).is_file() else None
-        return digest(*(f"{PurePosixPath(file).name} {_state(file)}\n" for file in self.files))
+            return file_state(self.files[0]) if Path(self.files[0]).is_file() else None
+        return digest(*(f"{PurePosixPath(file).name} {file_state(file)}\n" for file in self.files))
 
     def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
         def read(file: str, skipped: int) -> Iterator[str]:
@@ -208,11 +196,3 @@ def _is_data(name: PurePath) -> bool:
     is_hidden = any(part.startswith((".", "_")) for part in name.parts)
     is_table = guess_format(str(name)) is not FileFormat.TEXT
     return not is_hidden and (is_table or name.name.endswith(_TEXT_ENDINGS))
-
-
-def _state(file: str) -> str:
-    """Return a fingerprint of a file: its SHA-256, or the size and time of a remote one."""
-    if not is_remote(file):
-        return sha256_file(file)
-    seen = remote_file(file)
-    return f"{seen.size} {seen.mtime_ns}"

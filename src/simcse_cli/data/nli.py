@@ -1,5 +1,3 @@
-"""Read natural language inference corpora in their published layouts."""
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

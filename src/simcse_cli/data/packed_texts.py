@@ -1,5 +1,3 @@
-"""Many texts in two arrays, in memory or on disk."""
-
 import tempfile
 from collections.abc import Iterable, Sequence
 from io import BytesIO

@@ -1,5 +1,3 @@
-"""Read any input as rows with named columns, whatever its format."""
-
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -256,10 +256,8 @@ def read_training_rows(
     rows = StoredRows(islice(whole_rows(), limit))
     remarks = tuple(f"{name}: {remark}" for remark in list_left_out(left_out))
     if not rows:
-        raise DataError(
-            "; ".join((f"{name} holds no training example", *remarks)),
-            hint="give a file with one sentence a line, or a table",
-        )
+        what = "; ".join((f"{name} holds no training example", *remarks))
+        raise DataError(what, hint="give a file with one sentence a line, or a table")
     sha256 = _digest(source, ("\t".join(row) for row in rows))
     return TrainingRows(name, found_columns, rows, n_dropped, sha256, remarks=remarks)
 
@@ -285,9 +283,7 @@ def split_documents(lines: Iterable[str]) -> list[list[str]]:
     return documents if documents[-1] else documents[:-1]
 
 
-def read_training_documents(
-    source: str | Path, columns: Mapping[str, str] | None = None
-) -> TrainingDocuments:
+def read_training_documents(source: str | Path, columns: Mapping[str, str] | None) -> TrainingDocuments:
     """Return the documents of a file: text with a blank line between documents, or a table with one per row."""
     anchor = (columns or {}).get("anchor")
     table = Table(source, columns=[anchor])

@@ -14,21 +14,13 @@ from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.table import first_read
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows, row_output
-from simcse_cli.encoding import shards, stream
+from simcse_cli.encoding import shards, stream, vector_writer
 from simcse_cli.encoding.formats import WITH_TEXT, json_line, vector_file
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.partial_file import is_unfinished
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.search_index import check_index_output
 from simcse_cli.encoding.stream import ALONE, InsideTask, Outputs, ProcessGroup, cut, windows
-from simcse_cli.encoding.vector_writer import (
-    VectorWriter,
-    check_dtype,
-    encode_function,
-    may_replace,
-    side_file,
-    vector_output,
-)
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.output import left_unfinished
@@ -68,11 +60,11 @@ def encode_file(
     if output != STDIO and cut_by is None:
         processes.join_group()  # first of all: who fails later is missed by the others at once
     files = FileSet.find(source, options.column, text_per=options.text_per, again=cut_by, output=output)
-    inputs = files.inputs()
+    inputs = Inputs(files.files)
     sentences = first_read(files.sentences())
     if output == STDIO:
         encoder = load_for_encoding(options.model, options, progress)
-        encode, _ = encode_function(encoder, options)
+        encode, _ = vector_writer.encode_function(encoder, options)
         for texts in windows(sentences, _WINDOW_OF_STDOUT):
             for text, row in zip(texts, encode(texts), strict=True):
                 write(json_line(text, row))
@@ -107,8 +99,8 @@ def _encode_one(
                 f"and the input has {stream.count_windows(part.total):,}"
             )
     rank = 0 if part else processes.process_rank()
-    with vector_output(output, inputs, options, rank) as target:
-        writer = VectorWriter(files, inputs, options, progress)
+    with vector_writer.vector_output(output, inputs, options, rank) as target:
+        writer = vector_writer.VectorWriter(files, inputs, options, progress)
         if part is None and processes.process_count() > 1:  # of `torchrun` or `accelerate launch`
             processes.require_shared(output)
             processes.require_alike({"model_digest": writer.encoder.digest, "rows of the input": files.total})
@@ -132,7 +124,7 @@ def _encode_folder(
     outputs = [(shards.part_file(folder, part), part) for part in own]
     shards.claim_folder(folder, [output.rpartition("/")[2] for output, _ in outputs], len(parts), options)
     if options.engine is Engine.LOCAL:
-        _encode_here(VectorWriter(files, inputs, options, progress), outputs, progress)
+        _encode_here(vector_writer.VectorWriter(files, inputs, options, progress), outputs, progress)
     elif is_remote(folder):
         encode_on_ray(files, outputs, None, options, progress)
     else:
@@ -142,7 +134,7 @@ def _encode_folder(
     progress.info(f"wrote {len(own)} of {len(parts)} parts in {folder}, {n_rows:,} rows in all")
 
 
-def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> None:
+def _encode_here(writer: vector_writer.VectorWriter, outputs: Outputs, progress: Progress) -> None:
     n_rows = sum(part.n_rows for _, part in outputs)
     with progress.task("encoding", n_rows) as task, kept_on_interrupt(lambda: shards.PARTS_KEPT):
         for output, part in outputs:
@@ -157,18 +149,18 @@ def _encode_shards(
     files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
 ) -> None:
     """Encode shards of a file on Ray, join them, and remove them."""
-    with vector_output(output, inputs, options):
+    with vector_writer.vector_output(output, inputs, options):
         n_rows = sum(files.counts)
         parts = [(shards.shard_file(output, part), part) for part in cut(n_rows, shards.count_parts(n_rows))]
         for shard, _ in parts:
-            if not may_replace(shard, options) and (shard.exists() or is_unfinished(shard)):
+            if not vector_writer.may_replace(shard, options) and (shard.exists() or is_unfinished(shard)):
                 raise left_unfinished(shard)
         marker = output.with_name(f".{output.name}.lock")
         encode_on_ray(files, [(str(shard), part) for shard, part in parts], marker, options, progress)
         inputs.require_unchanged()
     for shard in shards.merge_shards(output, None, force=options.force, progress=progress):
         shard.unlink()
-        side_file(shard).unlink()
+        vector_writer.side_file(shard).unlink()
 
 
 def _cut_by(output: str, options: EncodeOptions) -> str | None:
@@ -182,7 +174,7 @@ def _cut_by(output: str, options: EncodeOptions) -> str | None:
 
 def _check_output(output: str, options: EncodeOptions) -> None:
     """Refuse an output that does not fit the options, before anything is read or loaded."""
-    check_dtype(options)
+    vector_writer.check_dtype(options)
     cut_by = _cut_by(output, options)
     if options.engine is Engine.RAY:
         require_extra("ray", "--engine ray")
@@ -195,7 +187,7 @@ def _check_output(output: str, options: EncodeOptions) -> None:
             raise UsageError("needs -o FILE.npy, .npz or .safetensors", option="--index")
         if options.dtype not in ("float32", "float16"):
             raise UsageError("needs --dtype float32 or float16", option="--index")
-        check_index_output(options.index, force=may_replace(Path(output), options))
+        check_index_output(options.index, force=vector_writer.may_replace(Path(output), options))
     has_texts = shards.is_folder(output) or vector_file(Path(output)) in WITH_TEXT
     if options.id_column is not None and (output == STDIO or not has_texts):
         raise UsageError("needs an output with columns: a folder, .parquet or .jsonl", option="--id-column")
@@ -216,7 +208,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
         if first is None:
             raise DataError(f"{source_name(source)} has no rows")
         encoder = load_for_encoding(options.model, options, progress)
-        encode, _ = encode_function(encoder, options)
+        encode, _ = vector_writer.encode_function(encoder, options)
         with open_rows(table, columns) as write_row, progress.task("pairs") as task:
             for pairs in chain([first], blocks):
                 vectors = unit_rows(encode([text for pair in pairs for text in pair]), np.float32)

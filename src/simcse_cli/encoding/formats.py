@@ -23,8 +23,6 @@ CHUNK_ROWS = 8192
 
 
 class VectorFile(StrEnum):
-    """Formats, named by the ending of the output."""
-
     NPY = ".npy"
     NPZ = ".npz"
     SAFETENSORS = ".safetensors"
@@ -210,7 +208,6 @@ class RowDigest:
                 self._texts.update(f"{text}\n".encode("utf-8", "surrogatepass"))
 
     def facts(self) -> dict[str, str]:
-        """Return the digests under their names in side files."""
         found = {"rows_sha256": self._rows.hexdigest()}
         return found | ({"texts_sha256": self._texts.hexdigest()} if self._has_texts else {})
 

@@ -1,5 +1,3 @@
-"""The settings of `simcse encode`."""
-
 from dataclasses import dataclass
 from pathlib import Path
 

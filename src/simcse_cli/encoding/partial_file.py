@@ -1,5 +1,3 @@
-"""Unfinished files of vectors: rows, texts and a journal from which a killed run continues."""
-
 import hashlib
 import json
 import os

@@ -31,6 +31,7 @@ from simcse_cli.errors import (
     reason_of,
     require_extra,
 )
+from simcse_cli.files.streams import Inputs
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.settings.choices import Device
 
@@ -60,7 +61,7 @@ class _Worker:
                 f"{platform.node()} does not see the folder of the output",
                 hint="write to a folder that all machines of the cluster share, or to an address: -o s3://BUCKET/FOLDER",
             )
-        return VectorWriter(self._files, self._files.inputs(), self._options, SilentProgress())
+        return VectorWriter(self._files, Inputs(self._files.files), self._options, SilentProgress())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Write one part; errors are returned in the answer, since Ray would turn them into text."""

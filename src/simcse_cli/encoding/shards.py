@@ -203,10 +203,8 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
         what = f"shard of {output.name}" if source is None else "parts"
         raise DataError(f"{folder} holds no {what}", hint=f"write them first: {command} --shard 1/4")
     if len(found) > 1:
-        raise DataError(
-            f"{folder} holds sets of {' and '.join(map(str, sorted(found)))} shards, need those of one run",
-            hint="remove the others",
-        )
+        what = f"{folder} holds sets of {' and '.join(map(str, sorted(found)))} shards, need those of one run"
+        raise DataError(what, hint="remove the others")
     ((of, files),) = found.items()
     missing = [number for number in range(1, of + 1) if number not in files]
     if missing:
@@ -218,7 +216,6 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
 
 
 def _read_side(path: Path) -> dict[str, Any]:
-    """Read the side file of a shard; raise DataError if it is not one."""
     side: dict[str, Any] = read_json(path, dict[str, Any], place=f"{path} is no side file of a shard")
     needed = {"dtype": formats.VectorType, "dim": int, "n_rows": int, "input_rows": int, "rows": list[int]}
     for key, kind in needed.items():

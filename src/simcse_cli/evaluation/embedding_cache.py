@@ -90,11 +90,7 @@ class EvaluationCache:
         if vectors is None:
             vectors = np.asarray(encode(distinct), dtype=np.float32)
             if path is not None and self._keep_vectors:
-                with (
-                    self._going_on(),
-                    atomic_path(path, force=True) as temporary,
-                    temporary.open("wb") as stream,
-                ):
+                with self._going_on(), atomic_path(path, force=True) as file, file.open("wb") as stream:
                     np.savez(stream, vectors=vectors)
         return vectors[[position[sentence] for sentence in sentences]]
 

@@ -22,12 +22,7 @@ from simcse_cli.settings.choices import Metric
 
 
 def eval_sts(
-    encoder: EncoderOptions,
-    options: StsOptions,
-    progress: Progress,
-    *,
-    per_subset: bool = False,
-    force: bool = False,
+    encoder: EncoderOptions, options: StsOptions, progress: Progress, *, per_subset: bool = False, force: bool
 ) -> Outcome | None:
     """Score STS; None if only the sentences were to be written.
 

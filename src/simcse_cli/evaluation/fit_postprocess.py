@@ -68,10 +68,8 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     found = {part: _nli_part(patterns, folders) for part, patterns in _NLI_FILES.items()}
     missing = [part for part, pairs in found.items() if not pairs]
     if len(missing) == len(found):
-        raise DataError(
-            f"{data_dir} has no NLI files (SNLI/s1.train, snli_1.0_train.jsonl, multinli_1.0_train.jsonl)",
-            hint="put them there, or give any sentences or pairs with --fit FILE",
-        )
+        what = f"{data_dir} has no NLI files (SNLI/s1.train, snli_1.0_train.jsonl, multinli_1.0_train.jsonl)"
+        raise DataError(what, hint="put them there, or give any sentences or pairs with --fit FILE")
     if missing:
         present = [part for part in found if part not in missing]
         progress.warn(f"fitting on {', '.join(present)} only; the papers also use {', '.join(missing)}")
@@ -146,9 +144,8 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
     if name not in list(Postprocess):
         path = Path(options.postprocess)
         if not path.exists():
-            raise UsageError(
-                f"{path} is neither a file nor one of {', '.join(Postprocess)}", option="--postprocess"
-            )
+            what = f"{path} is neither a file nor one of {', '.join(Postprocess)}"
+            raise UsageError(what, option="--postprocess")
         reason = f"{path} is fitted already: leave this out"
         refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
         return PostprocessPlan(path.name, path)
@@ -161,9 +158,8 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
     settings: dict[str, Any] = {"seed": options.fit_seed} if name == Postprocess.FLOW else {}
     if number:
         if not number.isdecimal():
-            raise UsageError(
-                f"{options.postprocess}: {number!r} is not a whole number", option="--postprocess"
-            )
+            what = f"{options.postprocess}: {number!r} is not a whole number"
+            raise UsageError(what, option="--postprocess")
         settings[_NUMBER_SETS[Postprocess(name)]] = int(number)
     return PostprocessPlan(
         f"{options.postprocess} ({Path(options.fit).name})",
@@ -195,9 +191,8 @@ def with_postprocess(
         return encoder.then(load(plan.saved), plan.label)
     if plan.is_per_task:
         if target is None:
-            raise UsageError(
-                "target is for `simcse eval sts`; use --fit nli or --fit FILE here", option="--fit"
-            )
+            what = "target is for `simcse eval sts`; use --fit nli or --fit FILE here"
+            raise UsageError(what, option="--fit")
         examples = target
     elif plan.source == NLI:
         if data_dir is None:
@@ -227,10 +222,8 @@ def per_task_postprocess(
     Every sentence is encoded once, however many tasks and fits use it.
     """
     if plan.save_to is not None:
-        raise UsageError(
-            "--fit target fits one for each task, so there is none to save; use --fit nli or --fit FILE",
-            option="--save-postprocess",
-        )
+        what = "--fit target fits one for each task, so there is none to save; use --fit nli or --fit FILE"
+        raise UsageError(what, option="--save-postprocess")
     shared = replace(encoder, encode=memoize(encoder.encode))
 
     def for_task(task: str) -> Encode:

@@ -45,12 +45,10 @@ def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fol
     The sorted labels are dealt out in turn, which fixes how many examples of each class a fold gets; then,
     class by class in order of first appearance, the fold numbers are shuffled over the examples of the class.
     """
-    _, first_row, codes, counts = np.unique(
-        labels, return_index=True, return_inverse=True, return_counts=True
-    )
+    _, first, codes, counts = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     if counts.min() < n_folds:
         raise ValueError(f"a class has {counts.min()} examples, need at least {n_folds} for {n_folds} folds")
-    appearance = np.argsort(np.argsort(first_row))
+    appearance = np.argsort(np.argsort(first))
     codes = appearance[codes]
     dealt = np.sort(codes)
     rng = np.random.RandomState(seed)

@@ -41,10 +41,8 @@ def difference_and_product(left: NDArray[np.floating], right: NDArray[np.floatin
 def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floating]:
     n_bad = int((~np.isfinite(features).all(axis=1)).sum())
     if n_bad:
-        raise DataError(
-            f"{name}: the vectors of {n_bad:,} of {len(features):,} examples are not finite",
-            hint="check the model, or use --precision fp32",
-        )
+        what = f"{name}: the vectors of {n_bad:,} of {len(features):,} examples are not finite"
+        raise DataError(what, hint="check the model, or use --precision fp32")
     return features
 
 

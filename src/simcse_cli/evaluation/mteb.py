@@ -225,7 +225,9 @@ class _MtebEncoder:
     def __init__(self, opened: EvalEncoder) -> None:
         from mteb.models import ModelMeta
         from mteb.models.model_meta import ScoringFunction
+        from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 
+        self.similarity, self.similarity_pairwise = cos_sim, pairwise_cos_sim
         self._encode, self._prompts = opened.encode, dict(opened.prompts)
         if opened.commit is not None:
             name, revision = hub_name_of(opened.name) or opened.name, opened.commit
@@ -258,16 +260,6 @@ class _MtebEncoder:
         if name is None and prompt_type is not None and prompt_type.value == "document":
             name = next((name for name in DOCUMENT_PROMPTS if name in self._prompts), None)
         return self._encode(texts) if name is None else self._encode(texts, prompt=self._prompts[name])
-
-    def similarity(self, left: Any, right: Any) -> Any:
-        from mteb.similarity_functions import cos_sim
-
-        return cos_sim(left, right)
-
-    def similarity_pairwise(self, left: Any, right: Any) -> Any:
-        from mteb.similarity_functions import pairwise_cos_sim
-
-        return pairwise_cos_sim(left, right)
 
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:
@@ -315,9 +307,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def eval_mteb(
-    encoder: EncoderOptions, options: MtebOptions, progress: Progress, *, force: bool = False
-) -> Outcome:
+def eval_mteb(encoder: EncoderOptions, options: MtebOptions, progress: Progress, *, force: bool) -> Outcome:
     """Score tasks of MTEB; ``force`` overwrites a saved post-processor."""
     benchmark = options.benchmark or DEFAULT_BENCHMARK
     tasks = select_tasks(

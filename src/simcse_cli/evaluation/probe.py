@@ -10,7 +10,6 @@ weight decay holds out 5% of the training rows for early stopping and is scored 
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -90,10 +89,8 @@ def run_probe(
         splits = [FitRows(fold.train, dev_rows) for fold in outer]
     n_models = len(splits) * n_penalties + (len(outer) if dev_rows is None else 0)
 
-    def fit(chosen_splits: Sequence[FitRows], penalties: NDArray[np.float64]) -> Fits:
-        return fit_linear(
-            design, targets, chosen_splits, penalties, settings.fit, n_classes=n_classes, task=task
-        )
+    def fit(rows: Sequence[FitRows], penalties: NDArray[np.float64]) -> Fits:
+        return fit_linear(design, targets, rows, penalties, settings.fit, n_classes=n_classes, task=task)
 
     # Choose each weight decay on the inner splits, then train the final models.
     with progress.task(description, total=n_models) as task:
@@ -171,52 +168,39 @@ def run_sklearn_probe(
     ``dev_rows`` choose the penalty instead of inner folds; the last fit then uses them for training too. ``penalties``
     are the inverse strengths C chosen for each outer split.
     """
-    dev_scores, choices, predictions = [], [], []
-    with progress.task(description, total=len(outer)) as task:
-        for fold in outer:
-            pipeline = _fit(features, labels, fold.train, dev_rows, max_iterations)
-            classifier = pipeline[-1]
-            dev_scores.append(float(classifier.scores_.mean(axis=0).max()))
-            choices.append(float(classifier.C_))
-            predictions.append(np.asarray(pipeline.predict(features[fold.test]), dtype=np.int64))
-            task.advance()
-    return collect_result(labels, outer, predictions, dev_accuracies=dev_scores, penalties=choices)
-
-
-def _fit(
-    features: NDArray[np.floating],
-    labels: RowIndices,
-    train: RowIndices,
-    dev_rows: RowIndices | None,
-    max_iterations: int,
-) -> Any:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegressionCV
     from sklearn.model_selection import PredefinedSplit, StratifiedKFold
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    if dev_rows is None:
-        inner: Any = StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=_SKLEARN_SEED)
-        rows = train
-    else:
-        inner = PredefinedSplit(np.repeat([-1, 0], [len(train), len(dev_rows)]))
-        rows = np.concatenate([train, dev_rows])
-    classifier = LogisticRegressionCV(
-        Cs=list(INVERSE_PENALTIES),
-        l1_ratios=(0.0,),
-        cv=inner,
-        scoring="accuracy",
-        max_iter=max_iterations,
-        use_legacy_attributes=False,
-    )
-    with warnings.catch_warnings():
+    dev_scores, choices, predictions = [], [], []
+    with progress.task(description, total=len(outer)) as task, warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        try:
-            return make_pipeline(StandardScaler(), classifier).fit(features[rows], labels[rows])
-        except ConvergenceWarning as error:
-            raise TrainingError(
-                f"LogisticRegressionCV did not converge in {max_iterations} iterations",
-                hint="the vectors may be degenerate; look at them with `simcse analyze geometry`, "
-                "or use --probe senteval",
-            ) from error
+        for fold in outer:
+            rows, inner = fold.train, StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=_SKLEARN_SEED)
+            if dev_rows is not None:
+                rows = np.concatenate([fold.train, dev_rows])
+                inner = PredefinedSplit(np.repeat([-1, 0], [len(fold.train), len(dev_rows)]))
+            classifier = LogisticRegressionCV(
+                Cs=list(INVERSE_PENALTIES),
+                l1_ratios=(0.0,),
+                cv=inner,
+                scoring="accuracy",
+                max_iter=max_iterations,
+                use_legacy_attributes=False,
+            )
+            pipeline = make_pipeline(StandardScaler(), classifier)
+            try:
+                pipeline.fit(features[rows], labels[rows])
+            except ConvergenceWarning as error:
+                raise TrainingError(
+                    f"LogisticRegressionCV did not converge in {max_iterations} iterations",
+                    hint="the vectors may be degenerate; look at them with `simcse analyze geometry`, "
+                    "or use --probe senteval",
+                ) from error
+            dev_scores.append(float(classifier.scores_.mean(axis=0).max()))
+            choices.append(float(classifier.C_))
+            predictions.append(np.asarray(pipeline.predict(features[fold.test]), dtype=np.int64))
+            task.advance()
+    return collect_result(labels, outer, predictions, dev_accuracies=dev_scores, penalties=choices)

@@ -63,12 +63,7 @@ def grade_distribution(gold: Floats) -> NDArray[np.float32]:
 
 
 def fit_regressor(
-    train: PairVectors,
-    dev: PairVectors,
-    test: PairVectors,
-    *,
-    progress: Progress = SILENT,
-    name: str = "regressor",
+    train: PairVectors, dev: PairVectors, test: PairVectors, *, name: str, progress: Progress = SILENT
 ) -> Floats:
     """Return the predicted similarity of the pairs of ``test``: train on ``train``, stop on ``dev``.
 

@@ -1,5 +1,3 @@
-"""Retrieval: rank a corpus for queries, and measure where the relevant texts are."""
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -114,9 +114,8 @@ def evaluate_checkpoints(
     JSON key ``by``.
     """
     if not is_run(options.model):
-        raise UsageError(
-            f"need --model RUN, a run folder of `simcse train`, not {options.model}", option="--checkpoints"
-        )
+        what = f"need --model RUN, a run folder of `simcse train`, not {options.model}"
+        raise UsageError(what, option="--checkpoints")
     results: list[SuiteResult] = []
     scored: list[dict[str, Any]] = []
     run_dir = Path(options.model)

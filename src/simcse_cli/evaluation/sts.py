@@ -166,10 +166,8 @@ def leave_out(
     for name, reason in missing.items():
         progress.warn(f"{name} is left out of the average: {reason}")
     if len(missing) == len(tasks):
-        raise DataError(
-            f"none of {', '.join(tasks)} can be scored below {data_dir}: {next(iter(missing.values()))}",
-            hint="check the folder with `simcse prepare senteval --data-dir DIR`",
-        )
+        what = f"none of {', '.join(tasks)} can be scored below {data_dir}: {next(iter(missing.values()))}"
+        raise DataError(what, hint="check the folder with `simcse prepare senteval --data-dir DIR`")
 
 
 def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, SubsetPairs]:
@@ -182,7 +180,6 @@ def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) ->
 
 
 def cosine_and_gold(subsets: Mapping[str, SubsetPairs]) -> list[tuple[Floats, Floats]]:
-    """Return predicted and gold values of each subset, as correlations take them."""
     return [(pairs.cosine, pairs.gold) for pairs in subsets.values()]
 
 
@@ -257,9 +254,7 @@ def evaluate_per_task(
             missing[task] = error.message
             progress.warn(f"{task} is left out of the average: {error.message}")
     scores = {name: score for result in results for name, score in result.tasks.items()}
-    n_sentences, seconds = (
-        sum(result.figures[key] for result in results) for key in ("n_sentences", "seconds")
-    )
+    n_sentences, seconds = (sum(each.figures[key] for each in results) for key in ("n_sentences", "seconds"))
     return replace(
         results[0],
         tasks={task: scores.get(task) for task in suite.tasks},

@@ -21,6 +21,7 @@ from simcse_cli.data.transfer_files import (
     read_transfer_task,
 )
 from simcse_cli.errors import DataError, TrainingError, UsageError, kept_on_interrupt, require_extra
+from simcse_cli.evaluation import probe
 from simcse_cli.evaluation.bootstrap import resample_accuracy, with_intervals
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache_folder, digest_of
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run
@@ -28,14 +29,6 @@ from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
 from simcse_cli.evaluation.linear import difference_and_product, require_finite
 from simcse_cli.evaluation.options import EncoderOptions, TransferOptions
-from simcse_cli.evaluation.probe import (
-    HOLDOUT_SHARE,
-    PROBE_SETTINGS,
-    ProbeResult,
-    ProbeSettings,
-    run_probe,
-    run_sklearn_probe,
-)
 from simcse_cli.evaluation.several import evaluate_checkpoints
 from simcse_cli.evaluation.sts import check_task_name, leave_out
 from simcse_cli.files.output import require_writable
@@ -67,13 +60,12 @@ class TransferSuite:
         for path in options.task_file or ():
             check_task_name(path.stem, [*TRANSFER_TASKS, *own], "--task-file")
             own[path.stem] = read_task_file(path, columns)
-            outer_splits(own[path.stem], PROBE_SETTINGS[options.protocol])
+            outer_splits(own[path.stem], probe.PROBE_SETTINGS[options.protocol])
         named = () if options.tasks is None and own else parse_tasks(options.tasks, TRANSFER_TASKS)
         data_dir = options.data_dir if named else None
         if data_dir is None and named:
-            raise UsageError(
-                "need a SentEval folder (or SIMCSE_DATA), or --task-file FILE", option="--data-dir"
-            )
+            what = "need a SentEval folder (or SIMCSE_DATA), or --task-file FILE"
+            raise UsageError(what, option="--data-dir")
         return cls(data_dir, (*named, *own), own, options.protocol, options.probe)
 
     def missing(self, progress: Progress = SILENT) -> dict[str, str]:
@@ -92,7 +84,7 @@ class TransferSuite:
     def score_task(
         self, task: TransferTask, encode: Encode, cache: EvaluationCache, progress: Progress
     ) -> tuple[TaskResult, TaskPredictions]:
-        settings = PROBE_SETTINGS[self.protocol]
+        settings = probe.PROBE_SETTINGS[self.protocol]
         key = {
             "version": _RESULT_VERSION,
             "probe": self.probe.value,
@@ -106,16 +98,16 @@ class TransferSuite:
                 name: np.array(kept[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")
             }
             penalties = tuple(kept["penalties"])
-            return _score(task, ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows))
+            return _score(task, probe.ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows))
         outer, dev_rows = outer_splits(task, settings)
         features: NDArray[np.floating] = cache.embed(task.name, task.sentences, encode)
         if task.right:
             n = len(task.left)
             features = difference_and_product(features[:n], features[n:])
         require_finite(features, task.name)
-        run: Callable[..., ProbeResult] = (
-            run_sklearn_probe if self.probe is Probe.SKLEARN else partial(run_probe, settings=settings)
-        )
+        run: Callable[..., probe.ProbeResult] = probe.run_sklearn_probe
+        if self.probe is Probe.SENTEVAL:
+            run = partial(probe.run_probe, settings=settings)
         how = {"dev_rows": dev_rows, "progress": progress, "description": f"{task.name} probe"}
         try:
             result = run(features, task.labels, outer, **how)
@@ -153,7 +145,7 @@ def evaluate_transfer(
     return SuiteResult("transfer", settings, results, missing, figures, predictions)
 
 
-def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold], RowIndices | None]:
+def outer_splits(task: TransferTask, settings: probe.ProbeSettings) -> tuple[list[Fold], RowIndices | None]:
     if "dev" in task.parts:
         return [Fold(task.rows("train"), task.rows("test"))], task.rows("dev")
     nested = "all" in task.parts
@@ -173,15 +165,15 @@ def outer_splits(task: TransferTask, settings: ProbeSettings) -> tuple[list[Fold
     else:
         folds = [Fold(rows, task.rows("test"))]
     fewest = min(len(fold.train) for fold in folds)
-    if int(HOLDOUT_SHARE * fewest) == 0:
+    if int(probe.HOLDOUT_SHARE * fewest) == 0:
         raise DataError(
-            f"{task.name}: {fewest} training examples, need {round(1 / HOLDOUT_SHARE)} to hold some out",
+            f"{task.name}: {fewest} training examples, need {round(1 / probe.HOLDOUT_SHARE)} to hold some out",
             hint="use more data, or give dev examples too",
         )
     return folds, None
 
 
-def _score(task: TransferTask, result: ProbeResult) -> tuple[TaskResult, TaskPredictions]:
+def _score(task: TransferTask, result: probe.ProbeResult) -> tuple[TaskResult, TaskPredictions]:
     gold = task.labels[result.test_rows]
     left, right = (
         tuple(texts[row] for row in result.test_rows) if texts else () for texts in (task.left, task.right)
@@ -204,7 +196,7 @@ def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
 
 
 def eval_transfer(
-    encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool = False
+    encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool
 ) -> Outcome:
     """Score transfer tasks; ``force`` overwrites the files that options name."""
     # Check everything that needs no model.
@@ -215,10 +207,9 @@ def eval_transfer(
     suite = TransferSuite.of_options(options)
     suite.missing()
     folder = cache_folder(options.cache_dir, options.cache, progress)
+    message = "finished tasks are kept; the same command continues" if folder else "nothing is kept"
 
-    @kept_on_interrupt(
-        lambda: "finished tasks are kept; the same command continues" if folder else "nothing is kept"
-    )
+    @kept_on_interrupt(lambda: message)
     def run(opened: EvalEncoder) -> SuiteResult:
         keep_vectors = not options.checkpoints
         cache = EvaluationCache(folder, opened.cache_key, keep_vectors=keep_vectors, progress=progress)

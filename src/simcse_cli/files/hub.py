@@ -1,5 +1,3 @@
-"""Explain why the Hugging Face Hub does not give a model or dataset."""
-
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any

@@ -185,6 +185,14 @@ def remote_file(address: Path | str) -> Any:
         return system.get_file_info(path)
 
 
+def file_state(file: Path | str) -> str:
+    """Return a fingerprint of a file: its SHA-256, or the size and time of a remote one."""
+    if not is_remote(file):
+        return sha256_file(file)
+    seen = remote_file(file)
+    return f"{seen.size} {seen.mtime_ns}"
+
+
 @contextmanager
 def open_input(source: Path | str) -> Iterator[BinaryIO]:
     """Yield a seekable stream of the bytes of a file, local or remote; the errors are those of ``require_file``."""

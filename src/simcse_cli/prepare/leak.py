@@ -89,14 +89,12 @@ class LeakFilter:
 
     def reasons(self, rows: Sequence[Row]) -> list[str | None]:
         """Count what the rows hold; return ``in_evaluation_set`` for those to drop."""
-        near_keys: list[set[str]] = [set() for _ in rows]
+        near: list[set[str]] = [set() for _ in rows]
         if self._index is not None:
             sketches = iter(self._index.sketch([text for row in rows for text in row]))
-            near_keys = [
-                {self._keys[n] for _ in row for n in self._index.find(next(sketches))} for row in rows
-            ]
+            near = [{self._keys[n] for _ in row for n in self._index.find(next(sketches))} for row in rows]
         reasons: list[str | None] = []
-        for row, nearly in zip(rows, near_keys, strict=True):
+        for row, nearly in zip(rows, near, strict=True):
             exact = {key for key in map(match_key, row) if key in self._tasks_of}
             self._exact |= exact
             self._nearly |= nearly

@@ -201,20 +201,17 @@ def _script(letter: str) -> str:
 
 
 def lint_files(
-    sources: Sequence[InputPath],
-    options: LintFileOptions,
-    count_tokens: CountTokens | None,
-    progress: Progress,
+    files: Sequence[InputPath], options: LintFileOptions, count_tokens: CountTokens | None, progress: Progress
 ) -> Linter:
     linter, columns = Linter(count_tokens, options.max_length), parse_columns(options.columns, POSITIONAL)
     with progress.task("rows checked") as task:
-        for source in sources:
+        for source in files:
             linter.open_file(str(source))
             for row in training_rows(source, columns, encoding=options.encoding):
                 linter.check(row)
                 task.advance()
     if not linter.n_rows:
-        raise DataError(f"{', '.join(map(str, sources))}: no rows")
+        raise DataError(f"{', '.join(map(str, files))}: no rows")
     return linter
 
 

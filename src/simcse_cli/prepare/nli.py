@@ -34,6 +34,11 @@ class NliCounts:
     n_premises: int = 0
     n_without_partner: int = 0
 
+    def watch(self, pairs: Iterable[NliPair]) -> Iterator[NliPair]:
+        for pair in pairs:
+            self.labels[pair.label or NO_LABEL] += 1
+            yield pair
+
     def summary(self) -> str:
         labels = ", ".join(f"{self.labels[label]:,} {label}" for label in Label)
         text = f"read {labels}, {self.labels[NO_LABEL]:,} without a label"
@@ -61,20 +66,13 @@ def nli_rows(
     at a time in memory. ``counts`` is filled while reading.
     """
     wanted = set(Label) if positive is PositiveLabel.ALL else {Label(positive)}
-    for pairs in corpora:
-        if hard_negative is HardNegativeLabel.NONE:
-            yield from _pairs(pairs, wanted, counts)
-        elif hard_negative is HardNegativeLabel.BOTH:
-            yield from _triplets(pairs, wanted, (Label.CONTRADICTION, Label.NEUTRAL), seed, counts)
+    is_both, is_none = hard_negative is HardNegativeLabel.BOTH, hard_negative is HardNegativeLabel.NONE
+    for pairs in map(counts.watch, corpora):
+        if is_none:
+            yield from ((pair.premise, pair.hypothesis) for pair in pairs if pair.label in wanted)
         else:
-            yield from _triplets(pairs, wanted, (Label(hard_negative),), seed, counts)
-
-
-def _pairs(pairs: Iterable[NliPair], wanted: set[Label], counts: NliCounts) -> Iterator[Row]:
-    for pair in pairs:
-        counts.labels[pair.label or NO_LABEL] += 1
-        if pair.label in wanted:
-            yield pair.premise, pair.hypothesis
+            negatives = (Label.CONTRADICTION, Label.NEUTRAL) if is_both else (Label(hard_negative),)
+            yield from _triplets(pairs, wanted, negatives, seed, counts)
 
 
 def _triplets(
@@ -82,7 +80,6 @@ def _triplets(
 ) -> Iterator[Row]:
     grouped: dict[str, dict[Label, list[str]]] = {}
     for pair in pairs:
-        counts.labels[pair.label or NO_LABEL] += 1
         if pair.label is not None:
             grouped.setdefault(pair.premise, {}).setdefault(pair.label, []).append(pair.hypothesis)
     counts.n_premises += len(grouped)

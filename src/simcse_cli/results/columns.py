@@ -92,10 +92,8 @@ def find_measure(name: str, available: Iterable[str]) -> str:
     """Return the measure of this name or heading; case and punctuation do not matter."""
     by_name = _by_name(available)
     if _squeeze(name) not in by_name:
-        raise ConfigError(
-            f"no measure {name!r} in this comparison",
-            hint=_nearest(name, by_name) or f"there are {', '.join(by_name.values())}",
-        )
+        what = f"no measure {name!r} in this comparison"
+        raise ConfigError(what, hint=_nearest(name, by_name) or f"there are {', '.join(by_name.values())}")
     return by_name[_squeeze(name)]
 
 

@@ -52,9 +52,7 @@ class TaskPredictions:
 
 
 def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = False) -> None:
-    groups = [
-        ((task, subset), pairs) for task, subsets in scores.items() for subset, pairs in subsets.items()
-    ]
+    groups = [((task, subset), pairs) for task, parts in scores.items() for subset, pairs in parts.items()]
     _PAIRS.write(target, groups, force=force)
 
 
@@ -151,9 +149,8 @@ class _FileFormat:
             records.sort(key=lambda record: int(record["index"]))
             if [record["index"] for record in records] != list(range(len(records))):
                 place = f"{source}, {' '.join(map(str, names))}"
-                raise DataError(
-                    f"{place}: indices are not 0 to {len(records) - 1}, each once", hint=self.hint
-                )
+                what = f"{place}: indices are not 0 to {len(records) - 1}, each once"
+                raise DataError(what, hint=self.hint)
             columns = {
                 key: tuple(record[key] for record in records if key in record)
                 for key in ("gold", self.value, "left", "right")

@@ -126,10 +126,8 @@ def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
 
 def check_figure_path(path: Path) -> None:
     if path.suffix.lower().lstrip(".") not in FORMATS:
-        raise OutputError(
-            f"{path}: a figure ends in .png, .svg or .pdf",
-            hint=f"use for example --plot {path.stem or 'figure'}.png",
-        )
+        what = f"{path}: a figure ends in .png, .svg or .pdf"
+        raise OutputError(what, hint=f"use for example --plot {path.stem or 'figure'}.png")
 
 
 def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:

@@ -167,9 +167,7 @@ class DiffRow:
 
     def marked(self, opening: str, closing: str, *, after: bool = True) -> str:
         side = self.after if after else self.before
-        return self.separator.join(
-            f"{opening}{words}{closing}" if changed else words for words, changed in side
-        )
+        return self.separator.join(f"{opening}{text}{closing}" if changed else text for text, changed in side)
 
 
 def to_csv(report: Report) -> str:

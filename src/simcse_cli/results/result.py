@@ -56,7 +56,6 @@ class SuiteResult:
 
     @property
     def row(self) -> dict[str, float | None]:
-        """The scores and their average, by task."""
         return {**self.scores, AVERAGE: self.average}
 
     @property

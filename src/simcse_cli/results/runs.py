@@ -223,9 +223,8 @@ def open_run_dir(path: Path, *, force: bool) -> None:
     own = [name for name in OWN_NAMES if name in inside]
     if own and not force:
         resume = f"resume it with `simcse train -o {path} --resume`, " if OWN_NAMES[0] in own else ""
-        raise OutputError(
-            f"{path} holds a run already", hint=f"{resume}choose another folder, or replace it with --force"
-        )
+        what = f"{path} holds a run already"
+        raise OutputError(what, hint=f"{resume}choose another folder, or replace it with --force")
     if inside.difference(own) and not force:
         raise OutputError(f"{path} is not empty", hint="choose a new folder with -o")
     try:

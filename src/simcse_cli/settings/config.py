@@ -1,30 +1,11 @@
-"""The settings of training and models, with their defaults."""
-
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any
 
 from simcse_cli.errors import ConfigError
-from simcse_cli.settings.choices import (
-    Attention,
-    Batches,
-    Device,
-    DevSuite,
-    DropoutMode,
-    Gather,
-    HeadUse,
-    LongTexts,
-    LoraSave,
-    Metric,
-    ObjectiveName,
-    OptimizerName,
-    Pooler,
-    Precision,
-    Schedule,
-    Similarity,
-    Tracker,
-)
+from simcse_cli.settings import choices
+from simcse_cli.settings.choices import DevSuite, Precision
 from simcse_cli.settings.declare import SEED_RANGE, check_values, flag, setting, settings_of
 
 DATA_VARIABLE = "SIMCSE_DATA"
@@ -46,11 +27,11 @@ def pinned(model: str, revision: str | None) -> str:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    pooler: Pooler | None = _model(
+    pooler: choices.Pooler | None = _model(
         None, "How token states become a vector; default: the model's recorded pooler."
     )
     force_pooler: bool = _model(False, "Use --pooler even if the model records another or lacks its weights.")
-    device: Device = _model(Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE")
+    device: choices.Device = _model(choices.Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE")
     precision: Precision = _model(
         Precision.FP32, "Arithmetic of the encoder; auto picks the fastest.", env="SIMCSE_PRECISION"
     )
@@ -61,8 +42,8 @@ class LoadOptions:
         metavar="TEXT|NAME",
     )
     truncate_dim: int | None = setting(None, "Keep only the first components of vectors.", min=1)
-    long: LongTexts = setting(
-        LongTexts.CUT, "Texts longer than the model reads: cut them, or average their windows."
+    long: choices.LongTexts = setting(
+        choices.LongTexts.CUT, "Texts longer than the model reads: cut them, or average their windows."
     )
     revision: str | None = _model(None, REVISION_HELP)
 
@@ -79,8 +60,8 @@ class ModelOptions(LoadOptions, _OneModel):  # the last base's fields come first
 
 @dataclass(frozen=True)
 class TrainConfig:
-    objective: ObjectiveName = _method(
-        ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", main=True
+    objective: choices.ObjectiveName = _method(
+        choices.ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", main=True
     )
     train_file: list[str] | None = _data(
         None,
@@ -132,25 +113,29 @@ class TrainConfig:
     temperature: float | None = _method(
         None, "Divisor of similarities; default: 0.05 (cosine), 1 (dot).", above=0, main=True
     )
-    similarity: Similarity = _method(Similarity.COSINE, "Similarity in the loss.")
-    pooler: Pooler | None = _method(
+    similarity: choices.Similarity = _method(choices.Similarity.COSINE, "Similarity in the loss.")
+    pooler: choices.Pooler | None = _method(
         None,
         "Pooler to train; default: the model's recorded one, else cls, which adds a new head.",
         main=True,
     )
-    head: HeadUse | None = _method(
+    head: choices.HeadUse | None = _method(
         None, "Head after training: dropped (train-only, the default of unsup), kept, or never added."
     )
     dropout: float | None = _method(
         None, "Every dropout probability of the encoder; default: the model's own."
     )
-    dropout_mode: DropoutMode = _method(DropoutMode.INDEPENDENT, "Dropout masks of the two views.")
+    dropout_mode: choices.DropoutMode = _method(
+        choices.DropoutMode.INDEPENDENT, "Dropout masks of the two views."
+    )
     whole_words: bool = _method(False, "Mask whole words, not sub-words (--objective mlm).")
     augment: str | None = _method(
         None,
         "Augment positives on the fly: METHOD[:RATE[:MODEL or WORDNET_DIR]], such as crop:0.1+mlm:0.15:bert-base.",
     )
-    gather: Gather = _method(Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W).")
+    gather: choices.Gather = _method(
+        choices.Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W)."
+    )
     lora: int | None = _method(
         None,
         "Train LoRA adapters of this rank in all linear layers and freeze the rest; wants about ten times the --lr.",
@@ -158,12 +143,12 @@ class TrainConfig:
         min=1,
     )
     lora_alpha: float = _method(16.0, "Scale of the adapters: alpha / rank.", above=0)
-    lora_save: LoraSave = _method(
-        LoraSave.MERGED, "Save the whole model, or the adapter and the name of its base model."
+    lora_save: choices.LoraSave = _method(
+        choices.LoraSave.MERGED, "Save the whole model, or the adapter and the name of its base model."
     )
     options: dict[str, Any] = setting(dict, "Options of the objective.", "--set", hidden=True)
     batch_size: int = _optimisation(64, "Examples per process and step.", min=1, main=True)
-    batches: Batches | None = _optimisation(
+    batches: choices.Batches | None = _optimisation(
         None,
         "Rows of a batch: as shuffled, or without any text twice, which would be its own negative; default: the "
         "latter where more than 1% of the rows share a text.",
@@ -177,19 +162,19 @@ class TrainConfig:
     warmup: float = _optimisation(0.0, "Share of the steps in which the rate rises.")
     weight_decay: float = _optimisation(0.0, "Decoupled weight decay.")
     max_grad_norm: float = _optimisation(1.0, "Maximum gradient norm; 0: no clipping.", min=0)
-    optimizer: OptimizerName = _optimisation(OptimizerName.ADAMW, "Update rule.")
-    schedule: Schedule = _optimisation(Schedule.LINEAR, "Learning rate after the warm-up.")
+    optimizer: choices.OptimizerName = _optimisation(choices.OptimizerName.ADAMW, "Update rule.")
+    schedule: choices.Schedule = _optimisation(choices.Schedule.LINEAR, "Learning rate after the warm-up.")
     adam_eps: float = setting(1e-8, "Adam's epsilon.", hidden=True)
     bucket_batches: int = _optimisation(1, "Sort by length within this many batches.", min=1)
     eval_every: int = _run(125, "Steps between dev evaluations.", min=1, main=True)
     save_every: int | None = _run(None, "Steps between resume states; default: as --eval-every.", min=1)
     keep_checkpoints: int = _run(1, "Resume states to keep for `simcse eval --checkpoints`; 0: all.")
     log_every: int = _run(10, "Steps between lines of metrics.jsonl.", min=1)
-    dev_metric: Metric = _run(
-        Metric.SPEARMAN, "Correlation that chooses the best model; transfer uses accuracy."
+    dev_metric: choices.Metric = _run(
+        choices.Metric.SPEARMAN, "Correlation that chooses the best model; transfer uses accuracy."
     )
     patience: int | None = _run(None, "Stop after this many evaluations without improvement.", min=1)
-    track: Tracker | None = _run(
+    track: choices.Tracker | None = _run(
         None,
         "Also log to a tracker; nothing leaves this machine unless the tracker's own variable allows it.",
     )
@@ -198,7 +183,7 @@ class TrainConfig:
         None, "Name of the run in the tracker, or of a group of runs; default: the folder's."
     )
     seed: int = _run(42, "Seed of everything random.", main=True, **SEED_RANGE)
-    device: Device = _run(Device.AUTO, "Where to compute.")
+    device: choices.Device = _run(choices.Device.AUTO, "Where to compute.")
     precision: Precision = _run(
         Precision.FP32,
         "Arithmetic of the encoder.",
@@ -208,7 +193,7 @@ class TrainConfig:
         False, "Keep only layer inputs and recompute the rest: less memory, slower."
     )
     compile: bool = _run(False, "Compile the transformer with torch.compile (takes minutes, once per run).")
-    attention: Attention | None = _run(
+    attention: choices.Attention | None = _run(
         None,
         "How attention is computed (packed: without padding, on a GPU too); default: as transformers does.",
     )
@@ -248,16 +233,13 @@ class TrainConfig:
                 hint="give --corpus FILE --queries FILE --qrels FILE, or hold out own pairs: --dev-split 0.05",
             )
         scored_by = {DevSuite.TRANSFER: "accuracy", DevSuite.RETRIEVAL: "nDCG@10"}.get(self.dev_suite)
-        if scored_by is not None and self.dev_metric is not Metric.SPEARMAN:
-            raise ConfigError(
-                f"--dev-metric {self.dev_metric}: --dev-suite {self.dev_suite} is scored by {scored_by}",
-                hint="leave --dev-metric out, or use --dev-suite sts",
-            )
+        if scored_by is not None and self.dev_metric is not choices.Metric.SPEARMAN:
+            what = f"--dev-metric {self.dev_metric}: --dev-suite {self.dev_suite} is scored by {scored_by}"
+            raise ConfigError(what, hint="leave --dev-metric out, or use --dev-suite sts")
         if self.dev_split is not None and (self.dev_file or self.dev_suite is not DevSuite.FILE):
             other = "--dev-file" if self.dev_file else f"--dev-suite {self.dev_suite}"
-            raise ConfigError(
-                f"--dev-split {self.dev_split:g}: {other} chooses the model", hint="leave one out"
-            )
+            what = f"--dev-split {self.dev_split:g}: {other} chooses the model"
+            raise ConfigError(what, hint="leave one out")
 
     def _check_companions(self) -> None:
         companions = {"lora": ("lora_alpha", "lora_save"), "track": ("track_project", "track_name")}
@@ -266,15 +248,11 @@ class TrainConfig:
                 value = getattr(self, name)
                 if getattr(self, main) is None and value != getattr(TrainConfig, name):
                     needed = flag(TrainConfig, main)
-                    raise ConfigError(
-                        f"{flag(TrainConfig, name)} {value}: has no effect without {needed}",
-                        hint=f"add {needed}, or leave it out",
-                    )
-        if self.track is Tracker.TENSORBOARD and (self.track_project or self.track_name):
-            raise ConfigError(
-                "--track tensorboard has no projects or names: it shows folders",
-                hint="name a run by -o, and several runs by the folder that holds them",
-            )
+                    what = f"{flag(TrainConfig, name)} {value}: has no effect without {needed}"
+                    raise ConfigError(what, hint=f"add {needed}, or leave it out")
+        if self.track is choices.Tracker.TENSORBOARD and (self.track_project or self.track_name):
+            what = "--track tensorboard has no projects or names: it shows folders"
+            raise ConfigError(what, hint="name a run by -o, and several runs by the folder that holds them")
 
     @property
     def pinned_model(self) -> str:
@@ -290,7 +268,7 @@ class TrainConfig:
         """The temperature in use: 0.05 for cosine, 1 (none) for the dot product, unless given."""
         if self.temperature is not None:
             return self.temperature
-        return 0.05 if self.similarity is Similarity.COSINE else 1.0
+        return 0.05 if self.similarity is choices.Similarity.COSINE else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         values = {k: v.value if isinstance(v, StrEnum) else v for k, v in asdict(self).items()}

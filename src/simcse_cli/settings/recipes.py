@@ -24,9 +24,7 @@ ENVIRONMENT_PREFIX = "SIMCSE_"
 
 def shipped_recipes(kind: str = "recipes") -> list[str]:
     folder = resources.files("simcse_cli") / "resources" / kind
-    return sorted(
-        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
-    )
+    return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
 
 
 def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
@@ -89,12 +87,11 @@ def resolve_config(
 
     None among ``flags`` means not given; ``objective_defaults`` holds the defaults that each objective changes.
     """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
     layers = [
         coerce_settings(TrainConfig, read_recipe(recipe), place=recipe) if recipe else {},
         environment_settings(),
-        coerce_settings(
-            TrainConfig, {k: v for k, v in (flags or {}).items() if v is not None}, place="command line"
-        ),
+        coerce_settings(TrainConfig, given, place="command line"),
     ]
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -103,9 +100,8 @@ def resolve_config(
         if options:
             merged["options"] = options
     objective = merged.get("objective", TrainConfig.objective)
-    defaults = coerce_settings(
-        TrainConfig, (objective_defaults or {}).get(objective, {}), place=f"defaults of {objective}"
-    )
+    own = (objective_defaults or {}).get(objective, {})
+    defaults = coerce_settings(TrainConfig, own, place=f"defaults of {objective}")
     config = TrainConfig(**(defaults | merged))
     if config.dev_suite in (DevSuite.STS, DevSuite.TRANSFER) and config.data_dir is None:
         return replace(config, data_dir=os.environ.get(DATA_VARIABLE) or None)
