@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.resources import files
 from itertools import cycle, islice
 from pathlib import Path
 from string import ascii_uppercase
@@ -38,31 +39,7 @@ PNG_DPI = 120
 RANK_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 UNIFORMITY_AXIS, ALIGNMENT_AXIS = "uniformity (lower is better)", "alignment (lower is better)"
 
-_STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": SOFT,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "grid.color": LINE,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "lines.linewidth": 1.8,
-    "figure.constrained_layout.use": True,
-    "svg.hashsalt": "simcse",
-    "text.parse_math": False,  # names of models and files may hold dollar signs
-}
+_STYLE = files("simcse_cli") / "resources" / "figures.mplstyle"
 
 Values = NDArray[np.floating[Any]]
 
@@ -94,7 +71,7 @@ def house_style() -> Iterator[None]:
     require_extra("matplotlib", "a figure")
     import matplotlib
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(matplotlib.rc_params_from_file(str(_STYLE), use_default_template=False)):
         yield
 
 
