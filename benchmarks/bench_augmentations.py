@@ -116,9 +116,7 @@ def ours(scores: list[float]) -> str:
 
 def main() -> None:
     """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--steps", type=int, default=40)

@@ -64,9 +64,7 @@ def measure(options: argparse.Namespace, folder: str) -> None:
             for kind, start in (("batched", 1 << 30), ("fused", 1)):
                 name = f"{precision}, length {length}, {kind} attention"
                 texts[name] = [f"{word} " * (length - 2) for word in "abcdefghijklmnop"]
-                runs[name] = lambda model=encoder, start=start, own=texts[name]: attend_from(
-                    start, model, own
-                )
+                runs[name] = lambda model=encoder, start=start, own=texts[name]: attend_from(start, model, own)
     timings = alternate(runs, options.rounds)
     encoder = load_encoder(folder, pooler=Pooler.AVG, device="cpu")
     peaks = Peaks.measured(options.clock)

@@ -84,9 +84,7 @@ def openvino_loop(folder: str, sentences: list[str], precision: str, *, int8: st
     if int8:
         import nncf
 
-        samples = [
-            {name: inputs[name] for name in names} for inputs in calibration(tokenizer, len(sentences))
-        ]
+        samples = [{name: inputs[name] for name in names} for inputs in calibration(tokenizer, len(sentences))]
         graph = (
             nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_SYM)
             if int8 == "dynamic"
@@ -95,9 +93,7 @@ def openvino_loop(folder: str, sentences: list[str], precision: str, *, int8: st
     hint = {"bf16": "bf16", "fp32": "f32"}[precision]
     settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(graph, "CPU", settings)
-    return loop_like_peer(
-        sentences, tokenizer, lambda inputs: compiled({name: inputs[name] for name in names})[0]
-    )
+    return loop_like_peer(sentences, tokenizer, lambda inputs: compiled({name: inputs[name] for name in names})[0])
 
 
 def calibration(tokenizer: Any, n_before: int) -> Iterator[Any]:
@@ -182,13 +178,9 @@ def plain_loop(folder: str, sentences: list[str], dtype: torch.dtype) -> Contend
     return run
 
 
-def ours(
-    folder: str, sentences: list[str], precision: str, device: str, *, packed: bool = False
-) -> Contender:
+def ours(folder: str, sentences: list[str], precision: str, device: str, *, packed: bool = False) -> Contender:
     """Return this toolkit in one precision; ``packed`` without padding on a GPU too."""
-    encoder = load_encoder(
-        folder, pooler=Pooler.AVG, device=device, precision="fp32" if packed else precision
-    )
+    encoder = load_encoder(folder, pooler=Pooler.AVG, device=device, precision="fp32" if packed else precision)
     if packed:
         encoder.attend_by(Attention.PACKED)
         encoder.compute_in(DTYPES[Precision(precision)])
@@ -230,17 +222,13 @@ def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> N
         contenders["simcse bf16, packed"] = ours(folder, sentences, "bf16", device, packed=True)
     if options.only:
         contenders = {
-            k: run
-            for k, run in contenders.items()
-            if k == BASELINE or any(part in k for part in options.only)
+            k: run for k, run in contenders.items() if k == BASELINE or any(part in k for part in options.only)
         }
     vectors = {}
     for name, run in list(contenders.items()):
         try:
             vectors[name] = run()
-        except (
-            ValueError
-        ) as error:  # OpenVINO's int8 graphs return nothing where newer instructions are switched off
+        except ValueError as error:  # OpenVINO's int8 graphs return nothing where newer instructions are switched off
             print(f"{name} is left out: {error}")
             del contenders[name]
     timings = alternate(contenders, options.rounds, warm_up=False)
@@ -288,9 +276,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         is_ours = row["setting"].startswith("simcse")
         axes.plot(rate, error, "o" if is_ours else "s", color="tab:red" if is_ours else "tab:gray")
         name = row["setting"].replace("sentence-transformers", "ST").removeprefix("length-sorted ")
-        name = (
-            name.removesuffix(" batches").removesuffix(", same").removesuffix(", default").split(", batch")[0]
-        )
+        name = name.removesuffix(" batches").removesuffix(", same").removesuffix(", default").split(", batch")[0]
         axes.annotate(name, (rate, error), xytext=(3, 5), textcoords="offset points", rotation=25, fontsize=8)
     axes.set(xlabel="sentences/s", ylabel="1 - least cosine to fp32", yscale="log")
     axes.margins(0.2)

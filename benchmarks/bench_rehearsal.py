@@ -134,9 +134,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--shards", type=int, default=16)
     parser.add_argument("--files", type=int, default=20)
-    parser.add_argument(
-        "--folder", type=Path, help="where to write input and vectors; default: a temporary one"
-    )
+    parser.add_argument("--folder", type=Path, help="where to write input and vectors; default: a temporary one")
     parser.add_argument("--factory", default="IVF4096,Flat", help="the FAISS index to build")
     options = parser.parse_args()
     facts: dict[str, Any] = dict(machine())

@@ -66,9 +66,7 @@ class StepClock(TrainerCallback):
         return last_wall - wall, last_cpu - cpu
 
 
-def peer(
-    folder: str, sentences: list[str], options: argparse.Namespace, *, work: Path, bf16: bool = False
-) -> Run:
+def peer(folder: str, sentences: list[str], options: argparse.Namespace, *, work: Path, bf16: bool = False) -> Run:
     """Return a run of sentence-transformers' trainer."""
     from datasets import Dataset
     from sentence_transformers import (
@@ -192,11 +190,7 @@ def main() -> None:
         for setting, values in contenders(options.device).items():
             makers[f"simcse {setting}"] = partial(ours, folder, options, work=work, **values)
         if options.only:
-            makers = {
-                k: make
-                for k, make in makers.items()
-                if k == BASELINE or any(part in k for part in options.only)
-            }
+            makers = {k: make for k, make in makers.items() if k == BASELINE or any(part in k for part in options.only)}
         runs = {name: make() for name, make in makers.items()}
         timings = alternate_runs(runs, options.rounds, options.device)
         encoder = load_encoder(folder, pooler=Pooler.AVG, device="cpu")

@@ -55,9 +55,7 @@ def same(a: Found, b: Found) -> bool:
     return bool(np.allclose(a[:2], b[:2], atol=1e-7)) and a[2] == b[2]
 
 
-def compared(
-    task: TransferTask, features: np.ndarray, protocol: str, rounds: int
-) -> tuple[dict[str, Timing], Found]:
+def compared(task: TransferTask, features: np.ndarray, protocol: str, rounds: int) -> tuple[dict[str, Timing], Found]:
     """Return the times of both sides and what they found; stop if it differs."""
     results: dict[str, Found] = {}
 

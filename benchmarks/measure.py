@@ -19,9 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
     """Return a parser with the options that every benchmark has."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="minilm", help="also random:SHAPE, see shapes.py")
     parser.add_argument("--device", default="cpu", help="where the benchmark can take one: cpu or cuda")
     parser.add_argument("--rounds", type=int, default=defaults.get("rounds", 5), help="alternating runs")
@@ -80,9 +78,7 @@ def timed(run: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def alternate(
-    contenders: Mapping[str, Callable[[], Any]], rounds: int, *, warm_up: bool = True
-) -> dict[str, Timing]:
+def alternate(contenders: Mapping[str, Callable[[], Any]], rounds: int, *, warm_up: bool = True) -> dict[str, Timing]:
     """Run every contender once a round, in an order that rotates, so that drift hits all alike."""
     names = list(contenders)
     if warm_up:

@@ -18,10 +18,7 @@ HERE = Path(__file__).resolve().parent
 BERT_BASE = ("--model", "random:bert-base")
 BATCHES = ("32", "128", "512", "1024")
 # Name of the result, script, arguments.
-CPU = [
-    (name, name, ())
-    for name in ("encode", "train", "sts", "transfer", "memory", "scale", "constants", "search")
-]
+CPU = [(name, name, ()) for name in ("encode", "train", "sts", "transfer", "memory", "scale", "constants", "search")]
 GPU = [
     ("encode", "encode", (*BERT_BASE, "--sentences", "100000", "--rounds", "3", "--peer-batches", *BATCHES)),
     ("train-64", "train", (*BERT_BASE, "--batch-size", "64", "--steps", "200")),
@@ -53,9 +50,7 @@ ISA = {
 
 def main() -> None:
     """Run the benchmarks; options it does not know go to each of them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=HERE / "results")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--isa", choices=list(ISA), help="switch the processor's instructions down to these")

@@ -54,9 +54,7 @@ class Hub:
     @property
     def fetched(self) -> list[str]:
         """The names of the files that were sent."""
-        return sorted(
-            {found["path"] for each in self.asked if (found := _FILE.fullmatch(each.removeprefix("GET ")))}
-        )
+        return sorted({found["path"] for each in self.asked if (found := _FILE.fullmatch(each.removeprefix("GET ")))})
 
     def folder(self, name: str, revision: str) -> Path | None:
         """Return the folder of a branch or commit."""

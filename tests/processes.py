@@ -42,9 +42,7 @@ def run_command(arguments: list[str], environment: Mapping[str, str]) -> None:
     main()
 
 
-def start_command(
-    *arguments: object, stderr: Path | None = None, prepare: Callable[[], None] | None = None
-) -> Any:
+def start_command(*arguments: object, stderr: Path | None = None, prepare: Callable[[], None] | None = None) -> Any:
     """Start the console command, after a call of ``prepare``; the processes that it launches are forks too."""
     words = [str(argument) for argument in arguments]
     process = FORKS.Process(target=_start, args=(words, dict(os.environ), stderr, prepare))
@@ -107,9 +105,7 @@ def run_on_processes(worker: Callable[..., Any], folder: Path, *args: Any, n_pro
     return [torch.load(folder / f"result-{rank}.pt") for rank in range(n_processes)]
 
 
-def _enter(
-    rank: int, worker: Callable[..., Any], folder: str, address: dict[str, str], args: tuple[Any, ...]
-) -> None:
+def _enter(rank: int, worker: Callable[..., Any], folder: str, address: dict[str, str], args: tuple[Any, ...]) -> None:
     os.environ |= address | {"RANK": str(rank), "LOCAL_RANK": str(rank), "ACCELERATE_USE_CPU": "true"}
     torch.set_num_threads(1)
     join_group()

@@ -33,9 +33,7 @@ def test_encode_equals_one_sentence_at_a_time(embedder, tiny_model_dir):
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     np.testing.assert_array_equal(embedder.encode(SENTENCES[3]), embedder.encode([SENTENCES[3]])[0])
     assert vectors.shape == (len(SENTENCES), embedder.dim)
-    np.testing.assert_allclose(
-        np.linalg.norm(embedder.encode(SENTENCES, normalize=True), axis=1), 1, atol=1e-6
-    )
+    np.testing.assert_allclose(np.linalg.norm(embedder.encode(SENTENCES, normalize=True), axis=1), 1, atol=1e-6)
 
 
 def test_a_batch_has_the_tokens_of_so_many_of_the_longest_texts(tiny_model_dir, monkeypatch):
@@ -141,9 +139,7 @@ def test_the_examples_of_the_page_run(tiny_model_dir, tmp_path, monkeypatch):
     short = {"model": str(tiny_model_dir), "max_steps": 2, "device": "cpu"}
     mine = simcse_cli.mine_hard_negatives
     tiny = {"model": str(tiny_model_dir), "pooler": "avg", "ranks": "0:20", "margin": -2.0}
-    monkeypatch.setattr(
-        "simcse_cli.api.mine_hard_negatives", lambda *paths, **given: mine(*paths, **given | tiny)
-    )
+    monkeypatch.setattr("simcse_cli.api.mine_hard_negatives", lambda *paths, **given: mine(*paths, **given | tiny))
     monkeypatch.setattr("simcse_cli.api.train_model", lambda path, **given: train(path, **given | short))
     monkeypatch.setattr(Embedder, "load", lambda _="": load(tiny_model_dir, pooler="avg", device="cpu"))
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):

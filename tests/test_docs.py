@@ -27,9 +27,7 @@ PAGES = [
 
 
 def load_reference_maker():
-    spec = importlib.util.spec_from_file_location(
-        "make_cli_reference", REPOSITORY / "docs" / "make_cli_reference.py"
-    )
+    spec = importlib.util.spec_from_file_location("make_cli_reference", REPOSITORY / "docs" / "make_cli_reference.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -50,9 +48,7 @@ def test_manual_page_has_every_option_and_no_error(tmp_path):
     )
     assert shown.stderr == ""
     text = re.sub(".\b", "", shown.stdout)
-    flags = re.findall(
-        r"^\| `(--[\w-]+)`", (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    flags = re.findall(r"^\| `(--[\w-]+)`", (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(flags) > 300
     assert [flag for flag in flags if flag not in text] == []
 

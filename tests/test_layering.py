@@ -181,9 +181,7 @@ def test_imports_in_functions_are_those_of_commands(path):
 def test_packages_stay_in_their_rooms(path):
     for package in third_party(path):
         assert package in ROOMS, f"{place(path)} imports {package}, which has no room"
-        assert room(path) in ROOMS[package], (
-            f"{place(path)} imports {package}, whose rooms are {ROOMS[package]}"
-        )
+        assert room(path) in ROOMS[package], f"{place(path)} imports {package}, whose rooms are {ROOMS[package]}"
 
 
 @pytest.mark.parametrize("package", sorted(EXTRAS))

@@ -13,9 +13,7 @@ pytestmark = pytest.mark.upkeep
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 SCRIPTS = sorted(
-    path.name
-    for path in RECIPES.glob("*.sh")
-    if path.name not in ("common.sh", "demo.sh", "figure2.sh", "findings.sh")
+    path.name for path in RECIPES.glob("*.sh") if path.name not in ("common.sh", "demo.sh", "figure2.sh", "findings.sh")
 )
 SCRIPTS += ["figure2.sh"]
 # Stands in for `simcse`, and runs the script again and again until no call fails, all in one process. As the real one
@@ -168,9 +166,7 @@ def test_scale_other_than_full_or_small_is_refused(tmp_path: Path) -> None:
         "SCALE": "huge",
         "OUT": str(tmp_path),
     }
-    done = subprocess.run(
-        ["bash", RECIPES / SCRIPTS[0]], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["bash", RECIPES / SCRIPTS[0]], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "need full or small" in done.stderr
 
@@ -179,9 +175,7 @@ def test_results_of_another_encoder_are_not_taken_for_those_of_this_one(tmp_path
     environment = {"PATH": os.environ["PATH"], "SIMCSE_DATA": "data", "SCALE": "small", "OUT": str(tmp_path)}
     script = f"source {RECIPES}/common.sh"
     done = [
-        subprocess.run(
-            ["bash", "-c", script, "table"], env=environment | model, capture_output=True, text=True
-        )
+        subprocess.run(["bash", "-c", script, "table"], env=environment | model, capture_output=True, text=True)
         for model in ({}, {"SEEDS": "1,2"}, {"MODEL": "bert-base"})
     ]
     assert [each.returncode for each in done] == [0, 0, 2]
@@ -191,9 +185,7 @@ def test_results_of_another_encoder_are_not_taken_for_those_of_this_one(tmp_path
 
 
 @pytest.mark.parametrize(("content", "status"), [("weights", 0), ("other weights", 1)])
-def test_the_raw_encoder_is_taken_with_the_digest_that_was_recorded(
-    content: str, status: int, tmp_path: Path
-) -> None:
+def test_the_raw_encoder_is_taken_with_the_digest_that_was_recorded(content: str, status: int, tmp_path: Path) -> None:
     weights = tmp_path / "raw-encoder-small" / "raw" / "model" / "model.safetensors"
     weights.parent.mkdir(parents=True)
     weights.write_text(content)

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _FILE_ENDINGS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
-_LICENCE = "".join(
-    f"  {line} This line stands for the licence at the head of the file.  \n" for line in range(1, 4)
-)
+_LICENCE = "".join(f"  {line} This line stands for the licence at the head of the file.  \n" for line in range(1, 4))
 
 SYNSETS: dict[str, list[tuple[str, ...]]] = {
     "n": [

@@ -289,9 +289,7 @@ def train_model(
     return FinishedRun(run_dir, record or read_run_record(run_dir))
 
 
-def evaluate(
-    model: str | Path, suite: str = "sts", *, force: bool = False, **settings: Any
-) -> dict[str, Any]:
+def evaluate(model: str | Path, suite: str = "sts", *, force: bool = False, **settings: Any) -> dict[str, Any]:
     """Score a model and return what ``simcse eval SUITE --format json`` prints.
 
     Args:

@@ -145,9 +145,7 @@ def require_extra(module: str, purpose: str) -> None:
         raise MissingExtraError(*EXTRAS[module], purpose)
 
 
-def did_you_mean(
-    name: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6
-) -> str | None:
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6) -> str | None:
     """Return a hint with the nearest known name, or ``otherwise`` if none is near."""
     near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"did you mean {near[0]}?" if near else otherwise

@@ -111,9 +111,7 @@ def test_density_figure_has_a_panel_a_model_and_ridges_in_the_order_of_ratings()
     for height, group in zip(heights, groups, strict=True):
         np.testing.assert_allclose(height, 1.2 / groups[4].density.max() * group.density, atol=1e-12)
     # From the back: the fill of the highest rating, its outline, the fill of the next.
-    layers = [
-        each.get_zorder() for pair in zip(axes.collections, outlines[::-1], strict=True) for each in pair
-    ]
+    layers = [each.get_zorder() for pair in zip(axes.collections, outlines[::-1], strict=True) for each in pair]
     assert layers == sorted(set(layers))
     ticks = [line for line in axes.lines if line.get_xdata()[0] == line.get_xdata()[-1]]
     assert [tick.get_xdata()[0] for tick in ticks] == pytest.approx([0.9, 0.9, 0.15, 0.15])
@@ -138,9 +136,7 @@ def test_density_analysis_of_two_spaces():
     )
     found = density_analysis([low, high])
     (table,) = found.tables
-    assert (
-        table.title == density_analysis([low]).tables[0].title == "Cosine similarity by gold rating on some"
-    )
+    assert table.title == density_analysis([low]).tables[0].title == "Cosine similarity by gold rating on some"
     headings = ["model", "rating", "pairs", "mean", "std", "q25", "median", "q75"]
     assert [column.heading for column in table.columns] == headings
     assert table.cells()[:2] == [
@@ -153,9 +149,5 @@ def test_density_analysis_of_two_spaces():
     assert first["density"] == pytest.approx(kernel_density(np.array([0.507])).tolist(), rel=1e-3)
     *lines, ends = found.terminal_plot().splitlines()
     assert ends == "cosine from 0.51 (left) to 1 (right)"  # 0.505, the last point of the grid before 0.507
-    names = [
-        f"{name} {rating}"
-        for name in ("one", "two")
-        for rating in ("[4,5]", "[3,4)", "[2,3)", "[1,2)", "[0,1)")
-    ]
+    names = [f"{name} {rating}" for name in ("one", "two") for rating in ("[4,5]", "[3,4)", "[2,3)", "[1,2)", "[0,1)")]
     assert [line[:9] for line in lines] == names

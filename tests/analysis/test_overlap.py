@@ -14,9 +14,7 @@ def test_read_overlaps_of_known_pairs(tmp_path):
     path.write_text("anchor,positive\na dog runs,a dog sleeps here\nyes,no\nsame words,words same\n")
     overlaps = read_overlaps(path, "mine", COLUMNS, SilentProgress())
     assert overlaps.tolist() == pytest.approx([4 / 7, 0.0, 1.0])
-    assert summarize(overlaps) == pytest.approx(
-        {"mean": 11 / 21, "q25": 2 / 7, "median": 4 / 7, "q75": 11 / 14}
-    )
+    assert summarize(overlaps) == pytest.approx({"mean": 11 / 21, "q25": 2 / 7, "median": 4 / 7, "q75": 11 / 14})
 
 
 def test_read_overlaps_counts_repeated_words_only_with_multisets(tmp_path):

@@ -245,9 +245,7 @@ def test_an_index_is_saved_and_searched_with_its_model(loaded, corpus, tmp_path)
 def test_vectors_of_the_corpus_are_read_for_each_model(loaded, corpus, tmp_path):
     for number, angles in enumerate(([0, 90, 20, 10], [90, 0, 20, 10])):
         turns = np.deg2rad(angles)
-        np.save(
-            tmp_path / f"{number}.npy", np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32)
-        )
+        np.save(tmp_path / f"{number}.npy", np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32))
     files = [tmp_path / "0.npy", tmp_path / "1.npy"]
     found = analyse(corpus=corpus, model=["m", "n"], embeddings=files, query=["1"], top_k=1)
     assert [model.prompts for model in loaded] == [["query"], ["query"]]
@@ -277,9 +275,7 @@ OWN, OTHER = {"model_digest": "digest of m/"}, {"model_digest": "other", "model"
         ({"of": "another program"}, {}, None),
     ],
 )
-def test_vectors_are_held_against_their_side_file(
-    loaded, corpus, tmp_path, monkeypatch, side, variations, found
-):
+def test_vectors_are_held_against_their_side_file(loaded, corpus, tmp_path, monkeypatch, side, variations, found):
     monkeypatch.setattr(AngleModel, "variations", variations)
     np.save(tmp_path / "v.npy", np.eye(4, 2, dtype=np.float32))
     if "model_digest" in side:

@@ -41,9 +41,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         found.append((model, label))
         angles = ANGLES if "run" not in model else ANGLES[::-1]
         right = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        made = space(
-            np.tile([1.0, 0.0], (N_PAIRS, 1)), right, np.linspace(0, 5, N_PAIRS).tolist(), label=label
-        )
+        made = space(np.tile([1.0, 0.0], (N_PAIRS, 1)), right, np.linspace(0, 5, N_PAIRS).tolist(), label=label)
         rows = dict(zip(made.data.pairs.sentences, made.vectors, strict=True))
         made.encoder = replace(made.encoder, encode=lambda texts: np.stack([rows[text] for text in texts]))
         return [made]
@@ -85,9 +83,7 @@ def parts(page: Page) -> dict[str, Any]:
 def test_the_head_of_the_page_says_what_is_known(run, monkeypatch) -> None:
     write_sts_result(run / "sts.json", dict.fromkeys(STS_TASKS, 0.4321))
     data = {"n_examples": 1000, "dev_file": "d/own-dev.csv"}
-    change(
-        run, data=data, step=1020, start_score=0.5, timings={"train_s": 60}, model_digest="0123456789abcdef"
-    )
+    change(run, data=data, step=1020, start_score=0.5, timings={"train_s": 60}, model_digest="0123456789abcdef")
     page, said = report(run, monkeypatch)
     assert (page.title, page.own) == ("run", {"run"})
     assert page.subtitle == "simcse-unsup on tiny, seed 1, finished."
@@ -158,9 +154,7 @@ def test_scores_stand_beside_rows_of_the_kind_of_the_run(run, monkeypatch) -> No
     assert systems() == ["run"]
 
 
-def test_results_of_other_settings_and_the_baseline_stand_beside_the_run(
-    run, monkeypatch, tmp_path, opened
-) -> None:
+def test_results_of_other_settings_and_the_baseline_stand_beside_the_run(run, monkeypatch, tmp_path, opened) -> None:
     (run / "results").mkdir()
     for name, score in (("a", 0.5), ("b", 0.6)):
         write_sts_result(run / f"results/{name}.json", {"STS12": score})

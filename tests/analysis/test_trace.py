@@ -40,9 +40,7 @@ def test_read_trace_keeps_measured_steps_in_order(tmp_path):
 
 
 def test_read_trace_of_a_repeated_step_keeps_the_last(tmp_path):
-    rows = [
-        {"step": step, "alignment": value, "uniformity": -1} for step, value in [(0, 1), (10, 2), (10, 3)]
-    ]
+    rows = [{"step": step, "alignment": value, "uniformity": -1} for step, value in [(0, 1), (10, 2), (10, 3)]]
     trace = read_trace(write_run(tmp_path / "run", rows) / "metrics.jsonl", "mine")
     assert trace.alignment.tolist() == [1, 3]
     assert trace.best is None
@@ -102,9 +100,7 @@ def panel_titles(figure):
 def test_trace_figure_has_the_panels_that_the_runs_allow(n_steps, dev, titles):
     traces = [trace("one", n_steps, dev=dev), trace("two", 3, dev=False)]
     assert panel_titles(trace_figure(traces)) == panel_titles(trace_analysis(traces).figure()) == titles
-    assert panel_titles(trace_figure(traces, dev=False)) == [
-        title for title in titles if title != "dev score"
-    ]
+    assert panel_titles(trace_figure(traces, dev=False)) == [title for title in titles if title != "dev score"]
 
 
 def test_trace_figure_draws_six_arrows_along_a_path_with_its_start_and_its_best():

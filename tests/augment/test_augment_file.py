@@ -24,9 +24,7 @@ DELETE = make_augmenter(Augmentation.DELETE, 0.3)
 LINES = [f"line {i} has a few words, some of which go" if i % 7 else "" for i in range(60)]
 
 
-def pairs_of(
-    job: AugmentJob, lines: list[str], *, workers: int = 1
-) -> tuple[list[tuple[str, str]], Counter[str]]:
+def pairs_of(job: AugmentJob, lines: list[str], *, workers: int = 1) -> tuple[list[tuple[str, str]], Counter[str]]:
     rows: list[tuple[str, str]] = []
     counts = write_pairs(lines, rows.append, job, workers=workers, progress=SilentProgress())
     return rows, counts
@@ -45,9 +43,7 @@ def augmented(folder: Path, lines: Sequence[str], **options: Any) -> tuple[Told,
     chosen = AugmentOptions(**{"method": "crop", "output": folder / "o.csv", **options})
     progress = Told()
     shown: list[DiffRow] = []
-    augment_file.augment_file(
-        str(folder / "in.txt"), chosen, lambda _: Exclaim(), show=shown.extend, progress=progress
-    )
+    augment_file.augment_file(str(folder / "in.txt"), chosen, lambda _: Exclaim(), show=shown.extend, progress=progress)
     return progress, [row.label for row in shown]
 
 
@@ -58,9 +54,7 @@ def augmented(folder: Path, lines: Sequence[str], **options: Any) -> tuple[Told,
         ("crop:0.2+delete", {"method": "crop:0.2+delete", "rate": None}),
     ],
 )
-def test_augment_file_tells_and_records_what_it_made(
-    tmp_path: Path, method: str, settings: dict[str, object]
-) -> None:
+def test_augment_file_tells_and_records_what_it_made(tmp_path: Path, method: str, settings: dict[str, object]) -> None:
     progress, labels = augmented(tmp_path, ["a", " ", "same b", "c"], method=method, copies=2)
     output = tmp_path / "o.csv"
     assert output.read_text() == "anchor,positive\na,a !\na,a !\nsame b,same b\nsame b,same b\nc,c !\nc,c !\n"
@@ -72,9 +66,7 @@ def test_augment_file_tells_and_records_what_it_made(
     assert manifest["counts"] == {"sentences": 3, "blank": 1, "unchanged": 2}
 
 
-def test_augment_file_writes_to_stdout_without_a_manifest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_augment_file_writes_to_stdout_without_a_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     progress, _ = augmented(tmp_path, ["a"], output=Path("-"))
     assert capsys.readouterr().out == "anchor,positive\na,a !\n"
     assert progress.lines == ["standard output: 1 pairs of 1 sentences, 0 of them unchanged"]
@@ -147,9 +139,7 @@ def test_augment_file_has_a_worker_for_each_core_unless_told_otherwise(
 ) -> None:
     used: list[int] = []
 
-    def write_pairs(
-        _: object, write: Callable[..., object], job: object, *, workers: int, progress: object
-    ) -> Any:
+    def write_pairs(_: object, write: Callable[..., object], job: object, *, workers: int, progress: object) -> Any:
         used.append(workers)
         write(("a", "b"))
         return Counter(rows=1)
@@ -183,9 +173,7 @@ def test_number_lines_leaves_blank_lines_out_of_the_rows_but_not_of_the_count() 
 
 
 def test_write_pairs_counts_lines_rows_and_what_stayed() -> None:
-    _, counts = pairs_of(
-        AugmentJob(DELETE, seed=0, copies=2), ["a b c d", " ", "single", "今天天气很好我们去公园"]
-    )
+    _, counts = pairs_of(AugmentJob(DELETE, seed=0, copies=2), ["a b c d", " ", "single", "今天天气很好我们去公园"])
     assert counts == Counter(lines=3, blank=1, rows=6, unchanged=4, unspaced=1)
 
 
@@ -204,8 +192,7 @@ def test_write_pairs_gives_each_side_of_a_copy_its_own_key_and_counts_lines() ->
     rows: list[tuple[str, str]] = []
     write_pairs(["", line], rows.append, job, workers=1, progress=progress)
     assert rows == [
-        (DELETE(line, sentence_key(1, 1, copy, 1)), DELETE(line, sentence_key(1, 1, copy, 0)))
-        for copy in (0, 1)
+        (DELETE(line, sentence_key(1, 1, copy, 1)), DELETE(line, sentence_key(1, 1, copy, 0))) for copy in (0, 1)
     ]
     assert progress.n_done == 2
 

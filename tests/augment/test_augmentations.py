@@ -55,9 +55,7 @@ def test_sentence_key_differs_for_every_argument() -> None:
         ("crop-prefix-chars:.2", (Augmentation.CROP_PREFIX_CHARS, 0.2)),
     ],
 )
-def test_parse_augmentation_reads_method_and_rate(
-    text: str, parsed: tuple[Augmentation, float | None]
-) -> None:
+def test_parse_augmentation_reads_method_and_rate(text: str, parsed: tuple[Augmentation, float | None]) -> None:
     assert parse_augmentation(text) == parsed
 
 
@@ -94,13 +92,10 @@ def test_augmenter_never_returns_blank_text(method: Augmentation, text: str, wor
 
 @pytest.mark.parametrize(
     ("method", "unit"),
-    [(method, TextUnit.WORD) for method in ON_TEXT]
-    + [(method, TextUnit.CHAR) for method in sorted(UNIT_OPERATORS)],
+    [(method, TextUnit.WORD) for method in ON_TEXT] + [(method, TextUnit.CHAR) for method in sorted(UNIT_OPERATORS)],
 )
 @pytest.mark.parametrize("text", AWKWARD)
-def test_augmenter_never_splits_a_grapheme(
-    method: Augmentation, unit: TextUnit, text: str, wordnet_dir: Path
-) -> None:
+def test_augmenter_never_splits_a_grapheme(method: Augmentation, unit: TextUnit, text: str, wordnet_dir: Path) -> None:
     rate = None if method is Augmentation.DELETE_ONE else 0.5
     augment = make_augmenter(method, rate, unit=unit, wordnet_dir=wordnet_dir)
     known = {grapheme.strip() for grapheme in split_graphemes(text)}
@@ -111,9 +106,7 @@ def test_augmenter_never_splits_a_grapheme(
 
 
 @pytest.mark.parametrize("method", ON_TEXT)
-def test_augmenter_repeats_itself_for_a_key_and_in_another_process(
-    method: Augmentation, wordnet_dir: Path
-) -> None:
+def test_augmenter_repeats_itself_for_a_key_and_in_another_process(method: Augmentation, wordnet_dir: Path) -> None:
     augment = make_augmenter(method, wordnet_dir=wordnet_dir)
     copy = pickle.loads(pickle.dumps(augment))  # noqa: S301 - our own bytes
     text = "The car and the dogs of a big city run to work quickly in the light of the day"
@@ -202,8 +195,7 @@ def test_combination_applies_its_steps_in_turn_with_randomness_of_their_own() ->
     keys = [sentence_key(seed=3, line=line) for line in range(200)]
     results = combined.many([text] * 200, keys)
     assert [crop(text, key).split() for key in keys] == [
-        [str(n) for n in range(first, first + 20)]
-        for first in (int(crop(text, key).split()[0]) for key in keys)
+        [str(n) for n in range(first, first + 20)] for first in (int(crop(text, key).split()[0]) for key in keys)
     ]
     for key, result in zip(keys, results, strict=True):
         cropped = crop(text, key).split()

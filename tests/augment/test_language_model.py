@@ -77,9 +77,7 @@ class FirstTokens:
     def __call__(self, *, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> SimpleNamespace:
         self.shapes.append(tuple(input_ids.shape))
         assert input_ids.shape == attention_mask.shape
-        return SimpleNamespace(
-            logits=-torch.arange(self.config.vocab_size).expand(*input_ids.shape, -1).float()
-        )
+        return SimpleNamespace(logits=-torch.arange(self.config.vocab_size).expand(*input_ids.shape, -1).float())
 
 
 def plain_filler(tokens: str, max_length: int = 10**9, **config: int) -> tuple[MlmFiller, FirstTokens]:
@@ -175,10 +173,7 @@ def test_filler_agrees_with_one_sentence_at_a_time(filler: MlmFiller, mlm_dir: P
     for text, key, result in zip(texts, keys, filled, strict=True):
         chosen = mask_words(text, 0.3, random.Random(key), "[MASK]").chosen
         assert result == plain_fill(mlm_dir, text, chosen)
-        assert all(
-            (a != b) == (i in chosen)
-            for i, (a, b) in enumerate(zip(text.split(), result.split(), strict=True))
-        )
+        assert all((a != b) == (i in chosen) for i, (a, b) in enumerate(zip(text.split(), result.split(), strict=True)))
 
 
 def test_filler_does_not_depend_on_batch_and_order(filler: MlmFiller) -> None:
@@ -258,9 +253,7 @@ def test_no_bars_and_reports_of_libraries_reach_the_screen(tmp_path: Path) -> No
         "finally:\n    import tqdm\n    list(tqdm.tqdm([1]))"
     )
     call = ("augment", "text.txt", "--method", f"mlm:0.5:{folder}", "-o", "o.csv")
-    done = subprocess.run(
-        [sys.executable, "-c", code, *call], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, *call], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["augment", "o.csv"]
 
 

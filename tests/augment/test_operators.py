@@ -143,9 +143,7 @@ def test_eda_clean_keeps_only_lower_case_words(text: str, words: list[str]) -> N
     assert eda_clean(text) == words
 
 
-@pytest.mark.parametrize(
-    ("n_words", "alpha", "count"), [(1, 0.1, 1), (19, 0.1, 1), (20, 0.1, 2), (10, 0.5, 5)]
-)
+@pytest.mark.parametrize(("n_words", "alpha", "count"), [(1, 0.1, 1), (19, 0.1, 1), (20, 0.1, 2), (10, 0.5, 5)])
 def test_n_operations_rounds_down_to_at_least_one(n_words: int, alpha: float, count: int) -> None:
     assert n_operations(n_words, alpha) == count
 

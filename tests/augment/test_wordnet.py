@@ -27,9 +27,7 @@ def test_synsets_come_in_order_with_spaces_and_without_markers(wordnet: WordNet)
     assert wordnet.synsets("china", Pos.NOUN) == (("china", "porcelain"), ("China", "Cathay"))
 
 
-def test_synsets_have_their_number_of_words_in_hexadecimal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_synsets_have_their_number_of_words_in_hexadecimal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = tuple(f"w{number}" for number in range(26))  # 1a
     monkeypatch.setitem(SYNSETS, "r", [words])
     assert find_wordnet(write_wordnet(tmp_path)).synsets("w0", Pos.ADVERB) == (words,)

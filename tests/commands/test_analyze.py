@@ -76,9 +76,7 @@ def test_page_shows_the_path_of_a_model_that_is_a_run(invoke, tiny_model_dir, st
     run = write_run(tmp_path / "run")
     shutil.copytree(tiny_model_dir, run / "model")
     page = tmp_path / "page.html"
-    result = invoke(
-        "analyze", "density", "--model", run, "--pooler", "avg", "--data-dir", sts_folder, "--html", page
-    )
+    result = invoke("analyze", "density", "--model", run, "--pooler", "avg", "--data-dir", sts_folder, "--html", page)
     assert result.exit_code == 0, result.stderr
     assert "Paths of training runs" in page.read_text()
 
@@ -135,9 +133,7 @@ def test_geometry_without_a_model_is_wrong_usage(invoke, sts_folder):
 
 
 def test_geometry_refuses_a_strange_figure_before_it_encodes(invoke, tiny_model_dir, sts_folder):
-    result = invoke(
-        "analyze", "geometry", "--model", tiny_model_dir, "--data-dir", sts_folder, "--plot", "figure.gif"
-    )
+    result = invoke("analyze", "geometry", "--model", tiny_model_dir, "--data-dir", sts_folder, "--plot", "figure.gif")
     assert result.exit_code == 1
     assert "figure.gif" in result.stderr
     assert "encoding" not in result.stderr
@@ -215,9 +211,7 @@ def test_retrieval_scores_groups_and_shows_models_side_by_side(invoke, two_model
     assert {each["model"] for each in payload["neighbours"]} == {"tiny-bert", "other-bert"}
 
 
-@pytest.mark.parametrize(
-    ("at", "rank", "expected"), [("1,10", 60, 1 / 60), ("1,10", 110, 0), ("1,120", 110, 1 / 110)]
-)
+@pytest.mark.parametrize(("at", "rank", "expected"), [("1,10", 60, 1 / 60), ("1,10", 110, 0), ("1,120", 110, 1 / 110)])
 def test_reciprocal_ranks_count_to_100_or_to_the_largest_rank_asked_for(
     invoke, tiny_model_dir, tiny_encoder, tmp_path, at, rank, expected
 ):
@@ -242,26 +236,18 @@ def test_encoded_index_is_searched_with_its_own_model(invoke, tiny_model_dir, co
         pytest.importorskip("faiss")
     index = tmp_path / f"corpus.{ending}"
     vectors = tmp_path / "vectors.npy"
-    made = invoke(
-        "encode", corpus, "-o", vectors, "--model", tiny_model_dir, "--pooler", "avg", "--index", index
-    )
+    made = invoke("encode", corpus, "-o", vectors, "--model", tiny_model_dir, "--pooler", "avg", "--index", index)
     assert made.exit_code == 0, made.stderr
-    result = invoke(
-        "analyze", "retrieval", "--index", index, "--query", "A man", "--keep-identical", "-f", "csv"
-    )
+    result = invoke("analyze", "retrieval", "--index", index, "--query", "A man", "--keep-identical", "-f", "csv")
     assert result.exit_code == 0, result.stderr
     assert "warning" not in result.stderr
     direct = invoke(
         *("analyze", "retrieval", "--model", tiny_model_dir, "--pooler", "avg", "--corpus", corpus),
         *("--embeddings", vectors, "--query", "A man", "--label", index.name, "-f", "csv"),
     )
-    (_, *one), (_, *two) = (
-        [line.rsplit(",", 1) for line in each.stdout.splitlines()] for each in (direct, result)
-    )
+    (_, *one), (_, *two) = ([line.rsplit(",", 1) for line in each.stdout.splitlines()] for each in (direct, result))
     assert [text for text, _ in one] == [text for text, _ in two]
-    assert [float(cosine) for _, cosine in one] == pytest.approx(
-        [float(cosine) for _, cosine in two], abs=1e-6
-    )
+    assert [float(cosine) for _, cosine in one] == pytest.approx([float(cosine) for _, cosine in two], abs=1e-6)
     of_vectors = ("--corpus", corpus, "--embeddings", vectors, "--model", tiny_model_dir)
     for source in (("--index", index), of_vectors):
         other = invoke("analyze", "search", "--query", "A man", *source, "--pooler", "cls")
@@ -359,9 +345,7 @@ def test_whitened_space_has_equal_singular_values(invoke, tiny_model_dir, sts_fo
     plain, whitened = json.loads(result.stdout)["models"]
     assert (plain["label"], whitened["label"]) == ("tiny-bert", "tiny-bert + whitening:8 (target)")
     assert len(plain["singular_values"]) == 32
-    np.testing.assert_allclose(
-        whitened["singular_values"], whitened["singular_values"][0] * np.ones(8), rtol=1e-4
-    )
+    np.testing.assert_allclose(whitened["singular_values"], whitened["singular_values"][0] * np.ones(8), rtol=1e-4)
     assert whitened["effective_rank"] == pytest.approx(8)
     assert plot.stat().st_size > 5000
 

@@ -92,9 +92,7 @@ def test_augment_mlm_fills_with_the_model_given(
     model = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_model_dir))
     model.save_pretrained(tiny_model_dir)
     output = tmp_path / "pairs.csv"
-    result = invoke(
-        "augment", corpus, "--method", "mlm", "--model", tiny_model_dir, "--device", "cpu", "-o", output
-    )
+    result = invoke("augment", corpus, "--method", "mlm", "--model", tiny_model_dir, "--device", "cpu", "-o", output)
     assert result.exit_code == 0, result.stderr
     for anchor, positive in rows_of(output.read_text()):
         changed = [a != b for a, b in zip(anchor.split(), positive.split(), strict=True)]
@@ -175,9 +173,7 @@ def test_augment_refuses_settings_that_do_not_go_together(
     assert not (tmp_path / "pairs.csv").exists()
 
 
-def test_augment_does_not_overwrite_without_force(
-    invoke: Callable[..., Any], corpus: Path, tmp_path: Path
-) -> None:
+def test_augment_does_not_overwrite_without_force(invoke: Callable[..., Any], corpus: Path, tmp_path: Path) -> None:
     output = tmp_path / "pairs.csv"
     output.write_text("mine")
     assert invoke("augment", corpus, "--method", "crop", "-o", output).exit_code == 1

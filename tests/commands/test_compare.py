@@ -106,9 +106,7 @@ def test_check_is_recorded_in_the_json(invoke, result: Path) -> None:
 
 
 def test_check_of_chosen_measures(invoke, result: Path) -> None:
-    outcome = invoke(
-        "compare", result, *UNSUPERVISED, "--check", "--measures", "sts-b,avg", "--format", "json"
-    )
+    outcome = invoke("compare", result, *UNSUPERVISED, "--check", "--measures", "sts-b,avg", "--format", "json")
     assert payload(outcome)["measures"] == ["STSBenchmark", "average"]
 
 
@@ -141,9 +139,7 @@ def test_row_is_looked_up_in_several_tables(invoke, result: Path) -> None:
         (("--baseline", "nobody"), 1, "need one of ours"),
     ],
 )
-def test_mistakes_name_the_fix(
-    invoke, result: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
+def test_mistakes_name_the_fix(invoke, result: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
     outcome = invoke("compare", result, *arguments)
     assert outcome.exit_code == code
     assert message in " ".join(outcome.stderr.split())
@@ -165,9 +161,7 @@ def test_seeds_of_one_setting_get_mean_and_deviation(invoke, tmp_path: Path) -> 
         write_run(tmp_path / "runs" / f"seed-{seed}", seed=seed, best_score=score)
     outcome = invoke("compare", tmp_path / "runs", "--against", "simcse.3", "--row", "p=0.1")
     assert "runs (mean of 2)" in outcome.stdout
-    lines = {
-        line.split("  ")[0].strip(): line.split()[-1] for line in outcome.stdout.splitlines() if line.strip()
-    }
+    lines = {line.split("  ")[0].strip(): line.split()[-1] for line in outcome.stdout.splitlines() if line.strip()}
     assert lines["runs (mean of 2)"] == "-1.50"  # the last table: 81.00 - 82.50
     assert " 1.41" in next(line for line in outcome.stdout.splitlines() if "deviation" in line)
 

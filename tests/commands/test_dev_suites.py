@@ -57,9 +57,7 @@ def test_model_of_a_transfer_run_has_the_recorded_dev_accuracy(train, invoke, se
         *("eval", "transfer", "--model", run, "--data-dir", senteval, "--tasks", "CR", "--protocol", "fast"),
         *("--format", "json", "--no-cache"),
     )
-    assert (
-        json.loads(outcome.stdout)["average_dev"] == json.loads((run / "run.json").read_text())["best_score"]
-    )
+    assert json.loads(outcome.stdout)["average_dev"] == json.loads((run / "run.json").read_text())["best_score"]
 
 
 def test_sts_suite_feeds_trace_and_compare(train, invoke, senteval, tmp_path, monkeypatch):
@@ -151,9 +149,7 @@ def test_demo_corpus_serves_the_sts_suite(invoke, tiny_model_dir, tmp_path):
         *("--batch-size", 4, "--device", "cpu", "-o", tmp_path / "run"),
     )
     assert outcome.exit_code == 0, outcome.stderr
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["dev_tasks"] == [
-        "STSBenchmark-dev"
-    ]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["dev_tasks"] == ["STSBenchmark-dev"]
 
 
 @pytest.mark.parametrize(
@@ -224,10 +220,7 @@ def test_seeds_and_sweeps_are_chosen_by_retrieval(train, beir, tmp_path):
     assert found["dev_suite"] == "retrieval"
     for trial in found["trials"]:
         runs = [folder / trial["name"] / f"seed-{seed}" for seed in (1, 2)]
-        best = [
-            max(line["dev_tasks"]["nDCG@10-dev"] for line in metrics(run) if "dev_tasks" in line)
-            for run in runs
-        ]
+        best = [max(line["dev_tasks"]["nDCG@10-dev"] for line in metrics(run) if "dev_tasks" in line) for run in runs]
         assert trial["scores"] == best
 
 

@@ -213,9 +213,7 @@ def test_finished_output_is_finished_for_resume_and_in_the_way_for_others(encode
 
 
 @pytest.mark.parametrize("change", ["grow", "cut", "replace"])
-def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(
-    encode, source, tmp_path, monkeypatch, change
-):
+def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(encode, source, tmp_path, monkeypatch, change):
     real = ReadyEncoder.encode
 
     def encode_and_change(self, sentences, **options):
@@ -240,11 +238,7 @@ def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(
     assert encode("--resume").exit_code == 0
     side = json.loads((tmp_path / "v.npy.json").read_text())
     assert side["input_sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
-    assert (
-        side["n_rows"]
-        == len(np.load(tmp_path / "v.npy"))
-        == source.read_text().count("\n") + (change == "cut")
-    )
+    assert side["n_rows"] == len(np.load(tmp_path / "v.npy")) == source.read_text().count("\n") + (change == "cut")
     assert names(tmp_path) == ["v.npy", "v.npy.json"]
 
 

@@ -313,9 +313,7 @@ def test_address_stands_for_a_file_or_folder(encode, tmp_path, source, tiny_mode
     kept = tmp_path / "there" / "v" / "part-00003-of-00007.parquet"
     kept.write_bytes(b"not touched by --resume")
     address, progress = f"file://{tmp_path}/there/v", CountingProgress()
-    options = EncodeOptions(
-        output=address, resume=True, model=str(tiny_model_dir), pooler="avg", force_pooler=True
-    )
+    options = EncodeOptions(output=address, resume=True, model=str(tiny_model_dir), pooler="avg", force_pooler=True)
     encode_file.encode_file(f"file://{source}", options, write=print, progress=progress)
     assert progress.n_done == progress.n_expected == 49
     assert kept.read_bytes() == b"not touched by --resume"

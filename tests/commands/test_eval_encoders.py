@@ -69,9 +69,7 @@ def glove(tmp_path) -> Path:
 
 
 def test_word_vectors_take_a_row(sts, glove, sts_folder):
-    table = {
-        line.split()[0]: np.array(line.split()[1:], dtype=float) for line in glove.read_text().splitlines()
-    }
+    table = {line.split()[0]: np.array(line.split()[1:], dtype=float) for line in glove.read_text().splitlines()}
     means = {}
     for sentence in SENTENCES:
         known = [table[word] for word in sentence.split() if word in table]
@@ -181,9 +179,7 @@ def test_a_post_processor_of_another_model_is_refused(sts, invoke, failing, tiny
     code, said = failing("--model", other, "--pooler", "avg", "--postprocess", saved)
     assert code == 1
     assert "other weights or another pooler" in said
-    outcome = invoke(
-        "encode", text, "-o", tmp_path / "v.npy", "-m", other, "--pooler", "avg", "--postprocess", saved
-    )
+    outcome = invoke("encode", text, "-o", tmp_path / "v.npy", "-m", other, "--pooler", "avg", "--postprocess", saved)
     assert outcome.exit_code == 1
     assert not (tmp_path / "v.npy").exists()
 
@@ -215,9 +211,7 @@ def test_a_post_processor_of_another_model_is_refused(sts, invoke, failing, tiny
     ],
 )
 def test_wrong_options_are_named(arguments, code, said, failing, tiny_model_dir):
-    of_model = (
-        () if {"--vectors", "--embeddings"} & {*arguments} else ("--model", tiny_model_dir, "--pooler", "avg")
-    )
+    of_model = () if {"--vectors", "--embeddings"} & {*arguments} else ("--model", tiny_model_dir, "--pooler", "avg")
     got, text = failing(*of_model, *arguments)
     assert (got, said in text) == (code, True), text
 

@@ -44,9 +44,7 @@ def test_precision_and_post_processing_keep_scores_apart(invoke, sts_folder, tin
     )
     (tmp_path / "fit.txt").write_text("a cat sleeps\na dog runs\nrain falls in the north\nit is cold\n")
     plain = json.loads(invoke(*common).stdout)
-    processed = json.loads(
-        invoke(*common, "--postprocess", "whitening", "--fit", tmp_path / "fit.txt").stdout
-    )
+    processed = json.loads(invoke(*common, "--postprocess", "whitening", "--fit", tmp_path / "fit.txt").stdout)
     assert not processed["tasks"]["STSBenchmark"]["cached"]
     assert processed["tasks"]["STSBenchmark"]["score"] != plain["tasks"]["STSBenchmark"]["score"]
     assert json.loads(invoke(*common).stdout)["tasks"]["STSBenchmark"]["cached"]

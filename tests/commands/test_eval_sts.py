@@ -72,9 +72,7 @@ def evaluate(invoke, tiny_model_dir, sts_folder):
     """Run ``eval sts`` on the tiny model."""
 
     def run(*arguments):
-        return invoke(
-            "eval", "sts", "--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder, *arguments
-        )
+        return invoke("eval", "sts", "--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder, *arguments)
 
     return run
 

@@ -33,9 +33,7 @@ def test_json_has_the_documented_keys(evaluate):
     assert tuple(record["tasks"]) == TASKS
     assert {"dev_accuracy", "accuracy"} <= set(record["tasks"]["MR"])
     assert "f1" in record["tasks"]["MRPC"]
-    assert record["average"] == pytest.approx(
-        np.mean([task["accuracy"] for task in record["tasks"].values()])
-    )
+    assert record["average"] == pytest.approx(np.mean([task["accuracy"] for task in record["tasks"].values()]))
     assert "the published set 10,662" in outcome.stderr
 
 

@@ -31,12 +31,10 @@ def test_help_fits_and_breaks_no_word(invoke, monkeypatch, path, width):
     shown = invoke(*path[1:], "--help")
     assert shown.exit_code == 0
     assert max(len(line) for line in shown.stdout.splitlines()) <= width
-    choices = [
-        word for param in LEAVES[path].params for word in (param.metavar or "").split("|") if word.islower()
-    ]
-    assert all(
-        re.search(rf"(?<![\\w-]){re.escape(word)}(?![\\w-])", shown.stdout) for word in choices
-    ) or main_options(LEAVES[path])
+    choices = [word for param in LEAVES[path].params for word in (param.metavar or "").split("|") if word.islower()]
+    assert all(re.search(rf"(?<![\\w-]){re.escape(word)}(?![\\w-])", shown.stdout) for word in choices) or main_options(
+        LEAVES[path]
+    )
 
 
 @each_command
@@ -70,9 +68,7 @@ def test_train_shows_the_main_options_on_a_screen_and_a_half_and_names_the_other
 def test_defaults_choices_and_variables_are_shown(invoke):
     text = " ".join(invoke("eval", "sts", "--help").stdout.split())
     assert "[fp32, tf32, bf16, fp16, int8, auto] [default: fp32] [env: SIMCSE_PRECISION]" in text
-    assert "[fp32, tf32, bf16, fp16, auto] [default: fp32]" in " ".join(
-        invoke("train", "--help-all").stdout.split()
-    )
+    assert "[fp32, tf32, bf16, fp16, auto] [default: fp32]" in " ".join(invoke("train", "--help-all").stdout.split())
     assert "[default: test]" in text
     assert "--cache / --no-cache" in text
 
@@ -135,7 +131,4 @@ def test_a_shell_gets_completions_of_options_and_values():
 
 def test_usage_names_what_is_required():
     command = LEAVES["simcse", "prepare", "demo"]
-    assert (
-        help_page(command.context_class(command, info_name="demo")).usage
-        == "Usage: demo --output FOLDER [OPTIONS]"
-    )
+    assert help_page(command.context_class(command, info_name="demo")).usage == "Usage: demo --output FOLDER [OPTIONS]"

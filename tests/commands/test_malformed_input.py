@@ -18,9 +18,7 @@ def rated(tmp_path):
     """Return the options for vectors from a file on twelve rated pairs, and a function that writes the vectors."""
     (tmp_path / "lines.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
     scores = (5.0, 4.5, 1.0, 2.0) * 3
-    rows = [
-        f"{a}\t{b}\t{score}\n" for a, b, score in zip(SENTENCES[::2], SENTENCES[1::2], scores, strict=True)
-    ]
+    rows = [f"{a}\t{b}\t{score}\n" for a, b, score in zip(SENTENCES[::2], SENTENCES[1::2], scores, strict=True)]
     (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
 
     def options(vectors):

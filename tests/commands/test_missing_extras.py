@@ -68,9 +68,7 @@ def place(tiny_model_dir, tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("command", "purpose", "module", "package", "extra"), MISSING, ids=[row[0] for row in MISSING]
-)
+@pytest.mark.parametrize(("command", "purpose", "module", "package", "extra"), MISSING, ids=[row[0] for row in MISSING])
 def test_command_that_misses_an_extra_says_in_one_line_how_to_install_it(
     invoke, hide, place, command, purpose, module, package, extra
 ):
@@ -89,9 +87,7 @@ def test_an_extra_is_added_by_what_installed_this_copy(tmp_path, monkeypatch):
     assert how_to_install("peft") == "pip install 'simcse-cli[peft]'"
     monkeypatch.setattr(errors, "which", lambda _: "/usr/bin/pip")  # the pip of another Python
     assert how_to_install("peft") == f"{python} -m pip install 'simcse-cli[peft]'"
-    monkeypatch.setattr(
-        errors, "PathFinder", SimpleNamespace(find_spec=lambda _: None)
-    )  # `uv tool install`, `uv venv`
+    monkeypatch.setattr(errors, "PathFinder", SimpleNamespace(find_spec=lambda _: None))  # `uv tool install`, `uv venv`
     assert how_to_install("peft") == f"uv pip install --python {python} 'simcse-cli[peft]'"
     (tmp_path / "pipx_metadata.json").touch()
     assert how_to_install("peft") == "pipx runpip simcse-cli install 'simcse-cli[peft]'"
@@ -118,9 +114,7 @@ def test_numbers_need_no_matplotlib(invoke, hide, place):
 
 def test_sweep_without_matplotlib_lacks_its_plot_and_nothing_else(invoke, hide, place):
     hide("matplotlib")
-    command = (
-        "train -m bert --train-file text.txt --dev-file dev.csv --batch-size 4 --max-steps 1 --device cpu"
-    )
+    command = "train -m bert --train-file text.txt --dev-file dev.csv --batch-size 4 --max-steps 1 --device cpu"
     out = invoke(*shlex.split(f"{command} --sweep grid.yaml -o runs --format json"))
     assert out.exit_code == 0, out.stderr
     assert len(json.loads(out.stdout)["trials"]) == 2

@@ -12,9 +12,7 @@ from simcse_cli.results.columns import STSB_DEV
 @pytest.fixture
 def pair_file(tmp_path):
     path = tmp_path / "mine.csv"
-    rows = "".join(
-        f"{a};{b};{i / 4}\n" for i, (a, b) in enumerate(zip(SENTENCES, SENTENCES[3:], strict=False))
-    )
+    rows = "".join(f"{a};{b};{i / 4}\n" for i, (a, b) in enumerate(zip(SENTENCES, SENTENCES[3:], strict=False)))
     path.write_text("links;rechts;wert\n" + rows)
     return path
 
@@ -52,9 +50,7 @@ def test_one_pair_file_has_the_same_score_everywhere(invoke, tiny_model_dir, pai
     assert json.loads(out.stdout)["files"][0]["n_pairs"] == len(SENTENCES) - 3
 
 
-def test_pair_files_stand_beside_tasks_and_do_not_take_their_names(
-    invoke, tiny_model_dir, pair_file, sts_folder
-):
+def test_pair_files_stand_beside_tasks_and_do_not_take_their_names(invoke, tiny_model_dir, pair_file, sts_folder):
     command = ("eval", "sts", "-m", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder, "-f", "json")
     command += COLUMNS
     out = invoke(*command, "--pair-file", pair_file, "--tasks", "STS12")
@@ -96,18 +92,14 @@ def test_unknown_columns_end_before_a_model_is_loaded(invoke, tiny_model_dir, pa
         assert "--column" in out.stderr, command
 
 
-LABELLED = "".join(
-    f"{'good' if i % 2 else 'bad'} w{i % 7} w{i % 11},{'yes' if i % 2 else 'no'}\n" for i in range(60)
-)
+LABELLED = "".join(f"{'good' if i % 2 else 'bad'} w{i % 7} w{i % 11},{'yes' if i % 2 else 'no'}\n" for i in range(60))
 
 
 def test_task_file_is_scored_by_the_probe_of_the_protocol(invoke, tiny_model_dir, tmp_path):
     (tmp_path / "mood.csv").write_text("text,label\n" + LABELLED)
     (tmp_path / "split.csv").write_text(
         "satz,klasse,split\n"
-        + "".join(
-            f"{row},{'test' if i % 3 == 0 else 'train'}\n" for i, row in enumerate(LABELLED.splitlines())
-        )
+        + "".join(f"{row},{'test' if i % 3 == 0 else 'train'}\n" for i, row in enumerate(LABELLED.splitlines()))
     )
     command = (
         "eval",
@@ -201,9 +193,7 @@ def test_a_result_of_an_earlier_model_of_the_run_is_said(invoke, tmp_path):
     assert "is of an earlier model of the run" in " ".join(invoke("compare", run).stderr.split())
 
 
-def test_eval_without_data_says_which_variable_to_set_and_marks_the_demo_corpus(
-    invoke, tiny_model_dir, tmp_path
-):
+def test_eval_without_data_says_which_variable_to_set_and_marks_the_demo_corpus(invoke, tiny_model_dir, tmp_path):
     out = invoke("eval", "sts", "-m", tiny_model_dir, "--pooler", "avg", "-o", tmp_path / "demo.json")
     assert "export SIMCSE_DATA=FOLDER" in " ".join(out.stderr.split())
     assert "compares with no published number: STS-B: the generated demo corpus" in out.stdout

@@ -70,9 +70,7 @@ def test_prepare_sentences_reads_stdin_and_writes_stdout(invoke, tmp_path, monke
 
 
 def test_prepare_sentences_splits_running_text(invoke, tmp_path):
-    result = invoke(
-        "prepare", "sentences", "-", "-o", "-", "--split-sentences", input="Dr. A came. He left.\n"
-    )
+    result = invoke("prepare", "sentences", "-", "-o", "-", "--split-sentences", input="Dr. A came. He left.\n")
     assert result.stdout == "Dr. A came.\nHe left.\n"
 
 
@@ -112,9 +110,7 @@ def test_prepare_sentences_says_what_is_wrong(invoke, text, tmp_path, monkeypatc
 
 def test_prepare_sentences_counts_sub_words_with_a_tokenizer(invoke, text, tmp_path, tiny_model_dir):
     output = tmp_path / "out.txt"
-    result = invoke(
-        "prepare", "sentences", text, "-o", output, "--tokenizer", tiny_model_dir, "--max-length", 10
-    )
+    result = invoke("prepare", "sentences", text, "-o", output, "--tokenizer", tiny_model_dir, "--max-length", 10)
     assert result.exit_code == 0, result.stderr
     found = {finding["check"]: finding for finding in read_manifest(output)["lint"]}
     assert found["truncated"]["example"].startswith("Two dogs are running")
@@ -173,8 +169,7 @@ def test_prepare_nli_makes_the_variants_of_table_4(invoke, snli, tmp_path, optio
 def test_prepare_nli_adds_anli(invoke, snli, tmp_path):
     anli = tmp_path / "anli.jsonl"
     records = [
-        {"uid": "1", "context": "P.", "hypothesis": h, "label": label}
-        for h, label in (("E.", "e"), ("C.", "c"))
+        {"uid": "1", "context": "P.", "hypothesis": h, "label": label} for h, label in (("E.", "e"), ("C.", "c"))
     ]
     anli.write_text("".join(json.dumps(record) + "\n" for record in records))
     output = tmp_path / "nli.csv"
@@ -262,9 +257,7 @@ def test_prepare_lint_reports_and_fails_only_when_strict(invoke, tmp_path):
 
 def test_prepare_demo_writes_the_same_corpus_again(invoke, tmp_path):
     for name in ("a", "b"):
-        result = invoke(
-            "prepare", "demo", "-o", tmp_path / name, "--sentences", 30, "--triplets", 10, "--pairs", 40
-        )
+        result = invoke("prepare", "demo", "-o", tmp_path / name, "--sentences", 30, "--triplets", 10, "--pairs", 40)
         assert result.exit_code == 0, result.stderr
     files = [sorted(p for p in (tmp_path / name).rglob("*") if p.is_file()) for name in ("a", "b")]
     assert len(files[0]) == 8

@@ -77,9 +77,7 @@ def test_evaluation_puts_the_prompt_and_refuses_it_for_files(invoke, prompted_mo
     assert asked["model_digest"] != plain["model_digest"]
     encoder = load_encoder(prompted_model, device="cpu")
     (pairs,) = read_sts_task(sts_folder, "STSBenchmark").subsets.values()
-    left, right = (
-        encode(encoder, side, use=Use(prompt="someone reads: ")) for side in (pairs.left, pairs.right)
-    )
+    left, right = (encode(encoder, side, use=Use(prompt="someone reads: ")) for side in (pairs.left, pairs.right))
     expected = spearman(cosine_rows(left, right), pairs.gold)
     assert asked["tasks"]["STSBenchmark"]["score"] == pytest.approx(expected, abs=1e-6)
     files = ("--embeddings", tmp_path / "v.npy", "--sentences", tmp_path / "s.txt")

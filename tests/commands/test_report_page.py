@@ -41,9 +41,7 @@ def run(invoke, tiny_model_dir, sts_folder, tmp_path):
 def keep_sts_result(run, score):
     task = {"n_pairs": 10, "score": score, "spearman": {"all": score}, "pearson": {"all": score}}
     asked = {"suite": "sts", "metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"}
-    (run / "sts.json").write_text(
-        json.dumps(asked | {"model": "tiny", "tasks": dict.fromkeys(STS_TASKS, task)})
-    )
+    (run / "sts.json").write_text(json.dumps(asked | {"model": "tiny", "tasks": dict.fromkeys(STS_TASKS, task)}))
 
 
 def titles(page):
@@ -93,14 +91,9 @@ def test_page_shows_the_group_of_the_table_that_is_asked_for(invoke, run, tmp_pa
 
 
 def test_page_shows_the_numbers_of_analyze_geometry(invoke, run, tiny_model_dir, sts_folder, tmp_path):
-    assert (
-        invoke("analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder).exit_code
-        == 0
-    )
+    assert invoke("analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder).exit_code == 0
     models = ("--model", tiny_model_dir, "--model", run)
-    measured = json.loads(
-        invoke("analyze", "geometry", *models, "--data-dir", sts_folder, "-f", "json").stdout
-    )
+    measured = json.loads(invoke("analyze", "geometry", *models, "--data-dir", sts_folder, "-f", "json").stdout)
     page = (tmp_path / "page.html").read_text()
     for model in measured["models"]:
         for key in ("alignment", "uniformity", "effective_rank", "isotropy"):
@@ -134,18 +127,14 @@ def test_markup_in_the_data_is_shown_literally(invoke, run, tmp_path):
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
-def test_without_data_and_start_the_page_has_what_the_run_holds(
-    invoke, run, tiny_model_dir, sts_folder, tmp_path
-):
+def test_without_data_and_start_the_page_has_what_the_run_holds(invoke, run, tiny_model_dir, sts_folder, tmp_path):
     outcome = invoke("analyze", "report", run, "-o", tmp_path / "page.html")
     assert outcome.exit_code == 0
     assert "no --data-dir" in outcome.stderr
     expected = ["Scores", "Training", "Paths of training runs", "Settings and data"]
     assert titles((tmp_path / "page.html").read_text()) == expected
     shutil.rmtree(tiny_model_dir)
-    again = invoke(
-        "analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder, "--force"
-    )
+    again = invoke("analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder, "--force")
     assert again.exit_code == 0, again.stderr
     assert "shows the run alone" in again.stderr
     assert "What changed" not in titles((tmp_path / "page.html").read_text())

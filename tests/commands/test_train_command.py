@@ -104,9 +104,7 @@ def test_resume_refuses_other_settings(invoke, corpus, tiny_model_dir, tmp_path,
 
 def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir, tmp_path):
     before = set(tmp_path.iterdir())
-    outcome = invoke(
-        "train", "-m", tiny_model_dir, "--train-file", corpus, *QUICK, "--dry-run", "-o", tmp_path / "r"
-    )
+    outcome = invoke("train", "-m", tiny_model_dir, "--train-file", corpus, *QUICK, "--dry-run", "-o", tmp_path / "r")
     assert outcome.exit_code == 0, outcome.stderr
     assert set(tmp_path.iterdir()) == before
     assert "batch_size: 8" in outcome.stdout
@@ -115,9 +113,7 @@ def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir
 
 
 @pytest.mark.parametrize(("enough", "n_steps"), [(1e-9, 2), (600.0, 3)])
-def test_dry_run_measures_a_long_step_once(
-    enough, n_steps, invoke, corpus, tiny_model_dir, tmp_path, monkeypatch
-):
+def test_dry_run_measures_a_long_step_once(enough, n_steps, invoke, corpus, tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(dry_run, "ENOUGH_S", enough)
     steps, train_step = [], Trainer.train_step
     monkeypatch.setattr(
@@ -167,9 +163,7 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
     if content is not None:
         write(path, content)
     mode = "sup" if kind == "one column for sup" else "unsup"
-    outcome = invoke(
-        "train", "--mode", mode, "-m", tiny_model_dir, "--train-file", path, "-o", tmp_path / "run"
-    )
+    outcome = invoke("train", "--mode", mode, "-m", tiny_model_dir, "--train-file", path, "-o", tmp_path / "run")
     assert outcome.exit_code == 1
     assert message in outcome.stderr
     assert path.name in outcome.stderr
@@ -230,8 +224,6 @@ def test_diverged_run_ends_with_the_step_and_the_fix(invoke, corpus, tiny_model_
 
 def test_folder_that_cannot_be_written(invoke, corpus, tiny_model_dir, tmp_path):
     (tmp_path / "file").write_text("")
-    outcome = invoke(
-        "train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "file" / "run", *QUICK
-    )
+    outcome = invoke("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "file" / "run", *QUICK)
     assert outcome.exit_code == 1
     assert "cannot write" in outcome.stderr

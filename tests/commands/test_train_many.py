@@ -45,9 +45,7 @@ def test_objective_trains_and_leaves_a_model(train, invoke, tmp_path, text, suff
     record = json.loads(outcome.stdout)
     assert (record["status"], record["pooler"]) == ("finished", pooler)
     assert record["scores"]["probe_max_abs_difference"]["sentence_transformers"] < 1e-5
-    encoded = invoke(
-        "encode", "-", "-o", tmp_path / "v.npy", "--model", tmp_path / "run", input="A sentence.\n"
-    )
+    encoded = invoke("encode", "-", "-o", tmp_path / "v.npy", "--model", tmp_path / "run", input="A sentence.\n")
     assert encoded.exit_code == 0, encoded.stderr
 
 
@@ -82,8 +80,7 @@ def test_sweep_reports_trials_and_resumes(train, tmp_path):
 def test_sweep_over_poolers_and_encoders_goes_on_after_a_kill(train, tmp_path):
     sweep = tmp_path / "grid.yaml"
     sweep.write_text(
-        "settings: {objective: simcse-unsup}\n"
-        "grid: {pooler: [cls, avg], options.dual_encoder: [false, true]}\n"
+        "settings: {objective: simcse-unsup}\ngrid: {pooler: [cls, avg], options.dual_encoder: [false, true]}\n"
     )
     arguments = ("--sweep", sweep, "-o", tmp_path / "runs")
     outcome = train("\n".join(SENTENCES), *arguments)

@@ -56,9 +56,7 @@ def test_changed_pairs_find_the_pair_that_moved() -> None:
 def test_changed_pairs_are_the_largest_moves_from_gain_to_loss() -> None:
     gold = np.arange(5.0)
     before, after = np.array([0.0, 4, 2, 3, 1]), np.array([3.0, 1, 2, 4, 0])
-    found = changed_pairs(
-        {"STS12": {"s": SubsetPairs(gold, before)}}, {"STS12": {"s": SubsetPairs(gold, after)}}, n=4
-    )
+    found = changed_pairs({"STS12": {"s": SubsetPairs(gold, before)}}, {"STS12": {"s": SubsetPairs(gold, after)}}, n=4)
     assert [(change["index"], change["gain"]) for change in found] == [
         (1, 0.75),
         (3, -0.25),
@@ -80,9 +78,7 @@ def test_changed_pairs_are_the_largest_moves_from_gain_to_loss() -> None:
     ]
     assert [column.heading for column in table.columns] == headings
     assert table.cells()[0] == ["STS12", "s 1", "1", "4", "1", "75.00", "0.00", "", ""]
-    assert (
-        pairs_table([change | {"task": "STSBenchmark"} for change in found], "", "").cells()[0][0] == "STS-B"
-    )
+    assert pairs_table([change | {"task": "STSBenchmark"} for change in found], "", "").cells()[0][0] == "STS-B"
 
 
 def test_sentences_come_from_whichever_file_has_them() -> None:
@@ -120,9 +116,7 @@ def test_settings_that_differ_are_shown_with_short_digests() -> None:
     ("n_files", "n", "expected"),
     [(3, 1, "file 0 -> file 2, 1"), (2, 2, "file 0 -> file 1, 2"), (1, 1, None), (2, 0, None)],
 )
-def test_examples_are_those_that_changed_from_the_first_to_the_last(
-    n_files: int, n: int, expected: str
-) -> None:
+def test_examples_are_those_that_changed_from_the_first_to_the_last(n_files: int, n: int, expected: str) -> None:
     saved = [(entry(str(i)), Path(f"file {i}")) for i in range(n_files)]
     found = example_changes(
         saved,

@@ -49,9 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
     ],
 )
-def test_the_reference_is_the_baseline_or_the_only_row_or_the_first(
-    folder, items, options, labels, reference
-) -> None:
+def test_the_reference_is_the_baseline_or_the_only_row_or_the_first(folder, items, options, labels, reference) -> None:
     found = gather(items, CompareOptions(**options))
     plain = [each.label.removeprefix("simcse.5: ").removesuffix(" (supervised)") for each in found.entries]
     assert plain == [label.removesuffix(" (supervised)") for label in labels]

@@ -155,9 +155,7 @@ def test_aggregation_does_not_matter_for_single_test_sets() -> None:
         ("split", "STS12", None),
     ],
 )
-def test_a_setting_counts_only_beside_a_measure_that_it_moves(
-    key: str, moved: str, other: str | None
-) -> None:
+def test_a_setting_counts_only_beside_a_measure_that_it_moves(key: str, moved: str, other: str | None) -> None:
     entries = [entry(value, settings={key: value, "model": value}) for value in "aba"]
     entries[2:] = [entry("without"), entry("mean", kind=EntryKind.MEAN, settings={key: "a"})]
     assert setting_mismatches(entries, [moved]) == [f"unlike settings: {key} is a in a; b in b"]
@@ -186,11 +184,7 @@ def test_scores_on_other_data_are_not_comparable() -> None:
     demo = entry("demo", scores=dict.fromkeys((*both, "MR"), 0.5), data=dict.fromkeys((*both, "CR"), DEMO))
     where = "scored on the published set in published rows, on the generated demo corpus in demo"
     assert data_mismatches([*rows, demo], [*both, "MR", "CR"]) == [f"NOT COMPARABLE: STS12, STS-B: {where}"]
-    assert (
-        data_mismatches(rows, both)
-        == data_mismatches([entry("ours", scores={"STS12": 0.5}), *rows], both)
-        == []
-    )
+    assert data_mismatches(rows, both) == data_mismatches([entry("ours", scores={"STS12": 0.5}), *rows], both) == []
     mine = entry("mine", scores={"STS12": 0.5}, data={"STS12": "mine.csv (abcd)"})
     assert data_mismatches([rows[0], mine], both) == [
         "NOT COMPARABLE: STS12: scored on the published set in published rows, on other data in mine (mine.csv (abcd))"
@@ -248,9 +242,7 @@ GEOMETRY = {"alignment": 0.1, "uniformity": -3.0}
         ([{"average": 0.5}, {}], ("average",), (), set()),
     ],
 )
-def test_a_front_needs_two_systems_and_two_measures_unless_one_is_asked_for(
-    scores, asked, over, front
-) -> None:
+def test_a_front_needs_two_systems_and_two_measures_unless_one_is_asked_for(scores, asked, over, front) -> None:
     comparison = join([entry(str(i), scores=each) for i, each in enumerate(scores)], pareto_measures=asked)
     assert (comparison.pareto_measures, comparison.front) == (over, front)
     assert front_labels([], ["alignment", "uniformity"]) == frozenset()
@@ -312,7 +304,5 @@ def test_pareto_optimal_points_of_known_points():
 
 def test_pareto_optimal_points_equal_the_double_loop():
     points = np.random.default_rng(4).integers(0, 6, size=(40, 2)).astype(float)
-    oracle = [
-        not any((other <= point).all() and (other < point).any() for other in points) for point in points
-    ]
+    oracle = [not any((other <= point).all() and (other < point).any() for other in points) for point in points]
     assert is_pareto_optimal(points).tolist() == oracle

@@ -41,9 +41,7 @@ def near(stated: float, exact: float, *, decimals: int) -> bool:
 def test_tables_cover_the_four_documents_and_the_repository() -> None:
     assert len(TABLES) == 35
     assert {name.split(".")[0] for name in TABLES} == {"simcse", "v1", "repro", "nc", "repo"}
-    assert {table.source.short for table in TABLES.values()} == {
-        source.short for source in sources().values()
-    }
+    assert {table.source.short for table in TABLES.values()} == {source.short for source in sources().values()}
 
 
 def test_tables_are_in_the_order_of_their_documents() -> None:
@@ -89,9 +87,7 @@ def test_every_system_is_found_by_its_label(table: PublishedTable) -> None:
     rows_with_average(),
     ids=lambda value: getattr(value, "id", getattr(value, "name", None)),
 )
-def test_stated_average_is_the_mean_of_its_row_or_a_listed_exception(
-    table: PublishedTable, row: TableRow
-) -> None:
+def test_stated_average_is_the_mean_of_its_row_or_a_listed_exception(table: PublishedTable, row: TableRow) -> None:
     *scores, stated = row.values
     mean = fmean(value for value in scores if value is not None)
     exception = next(
@@ -288,8 +284,7 @@ def test_own_table_is_shown_with_all_that_is_known_of_it(tmp_path: Path) -> None
         "measured twice",
     ]
     rows = [
-        {"group": None, "origin": None, "settings": {}}
-        | {key: value for key, value in row.items() if key != "values"}
+        {"group": None, "origin": None, "settings": {}} | {key: value for key, value in row.items() if key != "values"}
         for row in OWN["rows"]
     ]
     for row, (stsb, align) in zip(rows, ((0.805, 0.25), (None, 0.5), (None, None)), strict=True):
@@ -361,9 +356,7 @@ def test_a_row_may_have_measures_of_its_own(tmp_path: Path) -> None:
         (["abc"], "xyz", 0),
     ],
 )
-def test_an_unknown_row_names_five_that_hold_it_or_three_that_are_near(
-    tmp_path, names, name, n_named
-) -> None:
+def test_an_unknown_row_names_five_that_hold_it_or_three_that_are_near(tmp_path, names, name, n_named) -> None:
     rows = [{"name": each, "values": [1.0, None]} for each in names]
     with pytest.raises(ConfigError) as caught:
         load_table(own_table(tmp_path, rows=rows)).system(name)
@@ -374,9 +367,7 @@ def test_an_unknown_row_names_five_that_hold_it_or_three_that_are_near(
 
 
 def test_a_row_that_occurs_twice_is_named_with_its_groups(tmp_path: Path) -> None:
-    rows = [
-        {"name": name, "group": group, "values": [1.0, None]} for name, group in (("Big", "a"), ("big", "b"))
-    ]
+    rows = [{"name": name, "group": group, "values": [1.0, None]} for name, group in (("Big", "a"), ("big", "b"))]
     table = load_table(own_table(tmp_path, rows=rows))
     with pytest.raises(ConfigError) as caught:
         table.system("big")

@@ -25,12 +25,8 @@ def paired(kind: str, baseline: Path, candidate: Path, **settings: str) -> list[
     return run_tests(comparison, CompareOptions(resamples=50), SILENT)
 
 
-@pytest.mark.parametrize(
-    ("metric", "correlation"), [("spearman", stats.spearmanr), ("pearson", stats.pearsonr)]
-)
-def test_the_difference_is_candidate_minus_baseline_in_the_metric_of_the_baseline(
-    tmp_path, metric, correlation
-):
+@pytest.mark.parametrize(("metric", "correlation"), [("spearman", stats.spearmanr), ("pearson", stats.pearsonr)])
+def test_the_difference_is_candidate_minus_baseline_in_the_metric_of_the_baseline(tmp_path, metric, correlation):
     for name, cosine in (("base", FAR), ("new", NEAR)):
         write_pair_scores(tmp_path / name, {"STS12": {"one": SubsetPairs(GOLD, cosine)}})
     (found,) = paired("pair_scores", tmp_path / "base", tmp_path / "new", metric=metric)
@@ -115,12 +111,8 @@ def test_both_suites_get_a_table_each_with_the_mean_of_two_tasks(tmp_path):
     assert [row[1] for row in first.cells()] == ["STS12", "STS-B", "Avg."]
     assert [row[:3] for row in second.cells()[:2]] == [["new", "MR", "4"], ["new", "CR", "4"]]
     assert second.cells()[2][8:] == ["–", "–", "–", "–"]
-    assert [table.title for table in significance.tests_tables(found[:1], 50, Correction.HOLM)] == [
-        first.title
-    ]
-    assert [table.title for table in significance.tests_tables(found[3:4], 50, Correction.HOLM)] == [
-        second.title
-    ]
+    assert [table.title for table in significance.tests_tables(found[:1], 50, Correction.HOLM)] == [first.title]
+    assert [table.title for table in significance.tests_tables(found[3:4], 50, Correction.HOLM)] == [second.title]
 
 
 def test_a_single_entry_with_saved_scores_is_not_tested():

@@ -56,9 +56,7 @@ def test_dev_split_gets_measures_of_its_own(tmp_path: Path) -> None:
 
 def test_transfer_result_has_test_and_dev_averages() -> None:
     tasks = {"MR": {"accuracy": 0.8, "dev_accuracy": 0.82}, "CR": {"accuracy": 0.9, "dev_accuracy": 0.88}}
-    (found,) = read_results(
-        {"suite": "transfer", "protocol": "fast", "tasks": tasks}, label="a", source="a.json"
-    )
+    (found,) = read_results({"suite": "transfer", "protocol": "fast", "tasks": tasks}, label="a", source="a.json")
     assert found.scores["transfer-average"] == pytest.approx(0.85)
     assert found.scores["transfer-average-dev"] == pytest.approx(0.85)
     assert found.settings["transfer protocol"] == "fast, probe senteval"

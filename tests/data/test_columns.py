@@ -93,9 +93,7 @@ def test_columns_hint_can_be_pasted():
     assert "--columns 'anchor=my text,positive=answer' " in hint
     assert "anchor=1,positive=2" in hint
     hint = columns_hint({"no": "7", "text": "How is it?"}, POSITIONAL[:2])
-    assert hint.startswith(
-        "no column looks like positive; to take one anyway: --columns anchor=text,positive=no "
-    )
+    assert hint.startswith("no column looks like positive; to take one anyway: --columns anchor=text,positive=no ")
     hint = columns_hint({"a": "7", "b": ""}, POSITIONAL)
     assert hint == "give a table with 3 columns: anchor, positive, hard_negative"
 
@@ -131,9 +129,7 @@ def test_columns_are_suggested_as_a_person_would(name, content, roles, suggested
 
 @pytest.mark.parametrize(("name", "place"), [("a.tsv", "a.tsv"), ("a.jsonl", "a.jsonl, line 1")])
 def test_columns_are_named_where_they_are(name, place, tmp_path):
-    (tmp_path / name).write_text(
-        '{"q": "A dog.", "x": "A cat."}\n' if "jsonl" in name else "q\tx\nA dog.\tA cat.\n"
-    )
+    (tmp_path / name).write_text('{"q": "A dog.", "x": "A cat."}\n' if "jsonl" in name else "q\tx\nA dog.\tA cat.\n")
     for read in (read_scored_pairs, read_training_rows, lambda source: [*Table(source).sentences("z")]):
         with pytest.raises(DataError) as error:
             read(tmp_path / name)

@@ -63,7 +63,5 @@ def test_a_damaged_workbook_is_named(tmp_path):
 
 def test_without_its_package_a_workbook_can_be_saved_as_csv(tmp_path, monkeypatch):
     monkeypatch.setattr("simcse_cli.errors.find_spec", lambda name: None)
-    with pytest.raises(
-        MissingExtraError, match=r"save it as CSV UTF-8.*python-calamine.*simcse-cli\[excel\]"
-    ):
+    with pytest.raises(MissingExtraError, match=r"save it as CSV UTF-8.*python-calamine.*simcse-cli\[excel\]"):
         list(Table(tmp_path / "a.xlsx").records())

@@ -40,9 +40,9 @@ def test_rows_are_counted_and_left_out_in_every_format(tmp_path, ending, address
     for start in (0, 4, 5, 11, 22, 23, 30):
         assert list(Table(source).sentences(start=start)) == ROWS[start:]
         if not ending.startswith("txt"):
-            assert [int(cell) for cell in Table(source, columns=["id"]).column("id", start=start)] == list(
-                range(23)
-            )[start:]
+            assert [int(cell) for cell in Table(source, columns=["id"]).column("id", start=start)] == list(range(23))[
+                start:
+            ]
 
 
 def test_parquet_keeps_the_type_of_a_column(tmp_path):

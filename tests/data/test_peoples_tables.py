@@ -75,9 +75,7 @@ def test_scores_may_be_percentages_and_have_decimal_commas(spell, scores, tmp_pa
     with pytest.raises(DataError) as caught:
         read_scored_pairs(tmp_path / "a.tsv")
     assert "--columns left=one,right=two,score=match" in caught.value.hint
-    found = read_scored_pairs(
-        tmp_path / "a.tsv", dict(zip(SCORED_PAIR, ("one", "two", "match"), strict=True))
-    )
+    found = read_scored_pairs(tmp_path / "a.tsv", dict(zip(SCORED_PAIR, ("one", "two", "match"), strict=True)))
     assert found.gold.tolist() == scores
 
 

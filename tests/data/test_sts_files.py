@@ -52,9 +52,7 @@ def test_columns_after_those_needed_may_be_there_or_not(sts_folder, task, path, 
 
 @pytest.mark.parametrize("task", ["STSBenchmark", "SICKRelatedness"])
 def test_all_splits_joined(sts_folder, task):
-    parts = [
-        read_sts_task(sts_folder, task, split=split).subsets[split] for split in ("train", "dev", "test")
-    ]
+    parts = [read_sts_task(sts_folder, task, split=split).subsets[split] for split in ("train", "dev", "test")]
     joined = read_sts_task(sts_folder, task, split="all").subsets["all"]
     for side in ("left", "right", "gold"):
         assert list(getattr(joined, side)) == [value for part in parts for value in getattr(part, side)]

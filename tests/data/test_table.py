@@ -179,9 +179,7 @@ def test_any_bytes_are_rows_of_text_or_an_error_that_names_the_file(data, name):
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(st.lists(st.text(min_size=1).map(clean_text).filter(bool), min_size=2, max_size=2), min_size=1)
-)
+@given(st.lists(st.lists(st.text(min_size=1).map(clean_text).filter(bool), min_size=2, max_size=2), min_size=1))
 def test_rows_that_are_written_come_back(rows):
     for name in ("a.csv", "a.jsonl"):
         with tempfile.TemporaryDirectory() as folder:

@@ -24,9 +24,7 @@ from simcse_cli.files.streams import sha256_file
         ("a.tsv", "a\tb\tc\n", ("anchor", "positive", "hard_negative"), [("a", "b", "c")]),
     ],
 )
-def test_read_training_rows_takes_the_columns_there_are_and_drops_empty_texts(
-    tmp_path, name, content, columns, rows
-):
+def test_read_training_rows_takes_the_columns_there_are_and_drops_empty_texts(tmp_path, name, content, columns, rows):
     path = tmp_path / name
     path.write_text(content)
     read = read_training_rows(path)
@@ -132,9 +130,7 @@ def test_columns_that_make_no_row_are_refused(tmp_path, given):
     assert "--columns anchor=A,positive=B (" in caught.value.hint
 
 
-QUESTIONS = (
-    "Question,Answer\nWho wrote Faust in 1808?,Goethe wrote it.\nWhere is the river Main?,It is in Germany.\n"
-)
+QUESTIONS = "Question,Answer\nWho wrote Faust in 1808?,Goethe wrote it.\nWhere is the river Main?,It is in Germany.\n"
 
 
 @pytest.mark.parametrize(
@@ -176,9 +172,7 @@ def test_columns_by_number_take_every_row_of_a_table_without_header(tmp_path):
 def test_rows_whose_meaning_is_not_clear_are_asked_about(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         rows_of(tmp_path / "a.csv", text)
-    assert rows_of(tmp_path / "a.csv", text, {"anchor": "sentence1", "positive": "sentence2"})[1] == [
-        ("a", "b")
-    ]
+    assert rows_of(tmp_path / "a.csv", text, {"anchor": "sentence1", "positive": "sentence2"})[1] == [("a", "b")]
 
 
 def test_stored_rows_are_a_sequence_of_what_went_in():
@@ -198,9 +192,7 @@ def test_rows_of_a_large_table_do_not_stay_in_memory(tmp_path):
     from pyarrow import parquet
 
     n, text = 40_000, "a sentence that is long enough to be seen in memory, " * 5
-    with parquet.ParquetWriter(
-        tmp_path / "a.parquet", pyarrow.schema([("text", pyarrow.string())])
-    ) as writer:
+    with parquet.ParquetWriter(tmp_path / "a.parquet", pyarrow.schema([("text", pyarrow.string())])) as writer:
         for start in range(0, n, 2000):
             part = [f"{i} {text}" for i in range(start, start + 2000)]
             writer.write_table(pyarrow.table({"text": part}))

@@ -40,9 +40,7 @@ def test_subj_objective_sentences_are_the_positive_class(tmp_path):
 
 
 def test_trec_takes_the_coarse_class_and_drops_the_fine_one(tmp_path):
-    write_task(
-        tmp_path, "TREC", train=b"NUM:dist How far : is it ?\nDESC:def Wha\xf1 ?\n", test=b"HUM:ind Who ?\n"
-    )
+    write_task(tmp_path, "TREC", train=b"NUM:dist How far : is it ?\nDESC:def Wha\xf1 ?\n", test=b"HUM:ind Who ?\n")
     task = read_transfer_task(tmp_path, "TREC")
     assert task.left == ["Wha\u00f1 ?", "How far : is it ?", "Who ?"]
     assert task.labels.tolist() == [1, 5, 3]

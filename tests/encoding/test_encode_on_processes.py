@@ -63,9 +63,7 @@ def test_two_processes_need_one_folder_and_one_input(tmp_path, tiny_model_dir, m
     assert first["left"] == "rows.txt"
 
 
-def test_a_process_that_finds_its_input_missing_does_not_leave_the_other_waiting(
-    tmp_path, tiny_model_dir, monkeypatch
-):
+def test_a_process_that_finds_its_input_missing_does_not_leave_the_other_waiting(tmp_path, tiny_model_dir, monkeypatch):
     (tmp_path / "here.txt").write_text("A cat.\n")
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     started = []

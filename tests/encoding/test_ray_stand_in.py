@@ -82,9 +82,7 @@ def encode(invoke, tiny_model_dir, tmp_path, monkeypatch):
 
     def run(output, *arguments, ray=True):
         words = ("--engine", "ray") if ray else ()
-        return invoke(
-            "encode", "input.txt", "-o", output, "-m", tiny_model_dir, "--pooler", "avg", *words, *arguments
-        )
+        return invoke("encode", "input.txt", "-o", output, "-m", tiny_model_dir, "--pooler", "avg", *words, *arguments)
 
     return run
 

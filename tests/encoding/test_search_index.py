@@ -34,9 +34,7 @@ def full_ranking(queries: np.ndarray, vectors: np.ndarray, k: int) -> np.ndarray
 
 @pytest.mark.parametrize("k", [2, 9])
 @pytest.mark.parametrize(("query_block", "corpus_block"), [(1, 7), (3, 64), (256, 16_384)])
-def test_exact_search_in_blocks_is_the_full_ranking(
-    vectors, texts, monkeypatch, query_block, corpus_block, k
-):
+def test_exact_search_in_blocks_is_the_full_ranking(vectors, texts, monkeypatch, query_block, corpus_block, k):
     monkeypatch.setattr(search_index, "QUERY_BLOCK", query_block)
     monkeypatch.setattr(search_index, "CORPUS_BLOCK", corpus_block)
     queries = np.random.default_rng(1).normal(size=(5, 16))
@@ -147,9 +145,7 @@ def test_a_faiss_file_is_read_by_faiss_and_by_us(vectors, texts, tmp_path):
 def test_faiss_finds_what_exact_search_finds(vectors, texts, factory):
     pytest.importorskip("faiss")
     approximate = SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory=factory)
-    np.testing.assert_array_equal(
-        approximate.search(vectors[:20], 3)[1], full_ranking(vectors[:20], vectors, 3)
-    )
+    np.testing.assert_array_equal(approximate.search(vectors[:20], 3)[1], full_ranking(vectors[:20], vectors, 3))
 
 
 def test_faiss_searches_half_of_64_cells_and_leaves_what_it_does_not_find(monkeypatch):
@@ -171,9 +167,7 @@ def test_faiss_searches_half_of_64_cells_and_leaves_what_it_does_not_find(monkey
     assert scores.tolist() == [[1, -np.inf]] * 4
 
 
-@pytest.mark.parametrize(
-    ("limit", "step"), [(1 << 30, 1), (4 * 2600 * 16, 1), (4 * 2600 * 16 - 1, 2), (9000, 19)]
-)
+@pytest.mark.parametrize(("limit", "step"), [(1 << 30, 1), (4 * 2600 * 16, 1), (4 * 2600 * 16 - 1, 2), (9000, 19)])
 def test_faiss_trains_on_every_row_that_fits_or_every_nth(limit, step, monkeypatch):
     faiss = pytest.importorskip("faiss")
     vectors = np.random.default_rng(8).normal(size=(2600, 16)).astype(np.float32)
@@ -182,9 +176,7 @@ def test_faiss_trains_on_every_row_that_fits_or_every_nth(limit, step, monkeypat
     plain.train(units[::step])
     monkeypatch.setattr(search_index, "FAISS_TRAINING_BYTES", limit)
     ours = search_index.FaissSearcher.build(vectors, "IVF3,Flat")
-    np.testing.assert_array_equal(
-        ours._index.quantizer.reconstruct_n(0, 3), plain.quantizer.reconstruct_n(0, 3)
-    )
+    np.testing.assert_array_equal(ours._index.quantizer.reconstruct_n(0, 3), plain.quantizer.reconstruct_n(0, 3))
 
 
 def test_faiss_factory_that_makes_no_sense_names_alternatives(vectors, texts):
@@ -217,9 +209,7 @@ def test_an_index_is_searched_with_the_encoder_that_made_it(vectors):
     def encoder(digest: str) -> SimpleNamespace:
         return SimpleNamespace(name="mine", digest_with=lambda prompt: f"{digest}/{prompt}")
 
-    index = SearchIndex.build(
-        vectors[:1], ["one"], info={"model": "m", "digest": "a/query: ", "prompt": "query: "}
-    )
+    index = SearchIndex.build(vectors[:1], ["one"], info={"model": "m", "digest": "a/query: ", "prompt": "query: "})
     index.require_made_by(encoder("a"))
     with pytest.raises(DataError, match=r"the index was made by another model or pooler \(m\) than mine"):
         index.require_made_by(encoder("b"))

@@ -46,9 +46,7 @@ def read(path):
         case ".parquet":
             return np.array(parquet.read_table(path)["vector"].to_pylist(), np.float32)
         case _:
-            return np.array(
-                [json.loads(line)["vector"] for line in path.read_text().splitlines()], np.float32
-            )
+            return np.array([json.loads(line)["vector"] for line in path.read_text().splitlines()], np.float32)
 
 
 ENDINGS = [".npy", ".npz", ".safetensors", ".parquet", ".jsonl"]

@@ -38,9 +38,7 @@ def test_interval_takes_the_central_share():
 
 def test_resamples_are_correlations_of_drawn_pairs():
     subset = scores(30, 0)
-    found = resample_sts(
-        "STS12", [subset], metric=Metric.SPEARMAN, aggregation=Aggregation.ALL, n_resamples=25
-    )
+    found = resample_sts("STS12", [subset], metric=Metric.SPEARMAN, aggregation=Aggregation.ALL, n_resamples=25)
     rng = np.random.default_rng([0, *b"STS12"])
     columns = rng.integers(30, size=(30, 25))
     expected = [spearmanr(subset[0][drawn], subset[1][drawn]).statistic for drawn in columns.T]
@@ -101,9 +99,7 @@ def test_intervals_hold_the_scores_and_leave_missing_tasks_out():
     how = {"metric": Metric.SPEARMAN, "aggregation": Aggregation.ALL}
     tasks = {name: TaskResult(aggregate(*how.values(), pairs), 200) for name, pairs in subsets.items()}
     result = SuiteResult("sts", {}, {**tasks, "STS12": None})
-    found = with_intervals(
-        result, {name: resample_sts(name, pairs, **how) for name, pairs in subsets.items()}
-    )
+    found = with_intervals(result, {name: resample_sts(name, pairs, **how) for name, pairs in subsets.items()})
     for name in subsets:
         ends = found.tasks[name].extra["ci"]
         assert ends["low"] < tasks[name].score < ends["high"]
@@ -252,8 +248,7 @@ def test_mean_over_tasks_is_the_mean_of_their_differences() -> None:
 
 def test_p_values_are_uniform_when_the_models_are_equally_good() -> None:
     p_values = [
-        paired_bootstrap({"t": [sample(60, noise=1.0, seed=seed)]}, n_resamples=200)[1].p_value
-        for seed in range(150)
+        paired_bootstrap({"t": [sample(60, noise=1.0, seed=seed)]}, n_resamples=200)[1].p_value for seed in range(150)
     ]
     # far coarser than a calibration study: a tenth below 0.1, half below 0.5
     assert 0.04 < np.mean(np.array(p_values) < 0.1) < 0.18
@@ -323,9 +318,7 @@ def test_accuracy_bootstrap_has_the_moments_of_the_difference() -> None:
     b, c = 180 / 2000, 120 / 2000
     error = np.sqrt((b + c - (b - c) ** 2) / 2000)
     assert test["MR"].difference == pytest.approx(0.03)
-    assert (test["MR"].low, test["MR"].high) == pytest.approx(
-        (0.03 - 1.96 * error, 0.03 + 1.96 * error), abs=6e-4
-    )
+    assert (test["MR"].low, test["MR"].high) == pytest.approx((0.03 - 1.96 * error, 0.03 + 1.96 * error), abs=6e-4)
     assert test["MR"].p_value == pytest.approx(2 * stats.norm.sf(0.03 / error), abs=3e-4)
     assert mean == test["MR"]
 
@@ -354,8 +347,7 @@ def test_accuracy_bootstrap_of_the_mean_joins_independent_tasks() -> None:
 
 def test_accuracy_bootstrap_turns_its_sign_with_the_order() -> None:
     one, other = (
-        paired_accuracy_bootstrap({"MR": found})[1]
-        for found in (Discordance(9, 4, 50), Discordance(4, 9, 50))
+        paired_accuracy_bootstrap({"MR": found})[1] for found in (Discordance(9, 4, 50), Discordance(4, 9, 50))
     )
     assert one.difference == -other.difference == pytest.approx(0.1)
     assert one.p_value == pytest.approx(other.p_value, abs=0.05)

@@ -55,8 +55,7 @@ def test_target_is_train_dev_and_test_where_they_exist(task, n_pairs, sts_folder
 
 def test_target_of_the_real_tasks_has_the_published_sizes(shared_data):
     sizes = {
-        name: len(target_examples(StsSuite(shared_data), name))
-        for name in ("STS12", "STSBenchmark", "SICKRelatedness")
+        name: len(target_examples(StsSuite(shared_data), name)) for name in ("STS12", "STSBenchmark", "SICKRelatedness")
     }
     assert sizes == {"STS12": 3108, "STSBenchmark": 8628, "SICKRelatedness": 9927}
 
@@ -70,9 +69,7 @@ def test_nli_files_are_found_as_json_lines(tmp_path):
     examples = nli_examples(tmp_path, progress)
     assert len(examples) == 5
     assert examples[0] == ("premise snli_1.0_train.jsonl 0", "hypothesis 0")
-    assert progress.warnings == [
-        "fitting on SNLI train, MNLI train only; the papers also use SNLI dev, SNLI test"
-    ]
+    assert progress.warnings == ["fitting on SNLI train, MNLI train only; the papers also use SNLI dev, SNLI test"]
 
 
 def test_nli_files_are_found_in_the_senteval_layout(sts_folder):
@@ -157,9 +154,7 @@ def test_pairs_are_the_examples_of_the_flow():
 
 
 def test_vectors_that_do_not_suffice_are_explained():
-    with pytest.raises(
-        ConfigError, match="cannot fit whitening on 1 vectors of nli: need at least two"
-    ) as caught:
+    with pytest.raises(ConfigError, match="cannot fit whitening on 1 vectors of nli: need at least two") as caught:
         fit_postprocessor(ENCODER, replace(WHITENING, settings={}), [("a",)], SilentProgress())
     assert "--fit" in (caught.value.hint or "")
 

@@ -40,9 +40,7 @@ def test_initial_weights_are_those_of_a_seeded_linear_layer_and_leave_the_global
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-8])  # next to gradients as small as epsilon, epsilon counts
-@pytest.mark.parametrize(
-    ("name", "reference"), [("adam", torch.optim.Adam), ("rmsprop", torch.optim.RMSprop)]
-)
+@pytest.mark.parametrize(("name", "reference"), [("adam", torch.optim.Adam), ("rmsprop", torch.optim.RMSprop)])
 def test_optimizers_equal_those_of_torch(name, reference, scale):
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(2, 3, 4, generator=generator)

@@ -89,9 +89,7 @@ def model(seed: int = 0, name: str = "bags") -> EvalEncoder:
     return EvalEncoder(name, "–", f"digest{seed}", 8, Precision.FP32, WordBags(seed))
 
 
-def run(
-    tasks: list[str], data_dir: Path, tmp_path: Path, which: EvalEncoder, **options: object
-) -> SuiteResult:
+def run(tasks: list[str], data_dir: Path, tmp_path: Path, which: EvalEncoder, **options: object) -> SuiteResult:
     chosen = select_tasks(tasks=tasks)
     progress = options.pop("progress", SilentProgress())
     chosen_options = MtebOptions(results_dir=tmp_path / "results", data_dir=data_dir, **options)
@@ -106,9 +104,7 @@ def oracle(encode: WordBags, pairs: list[tuple[str, str, float]]) -> float:
 
 def test_local_dataset_folder_is_scored_by_mteb(hub_layout, tmp_path):
     result = run(["STSBenchmark"], hub_layout, tmp_path, model())
-    assert result.scores["STSBenchmark"] == pytest.approx(
-        oracle(WordBags(0), make_pairs(40, seed=0)), abs=1e-6
-    )
+    assert result.scores["STSBenchmark"] == pytest.approx(oracle(WordBags(0), make_pairs(40, seed=0)), abs=1e-6)
     assert result.to_json()["tasks"]["STSBenchmark"]["data"] == "local"
 
 
@@ -157,9 +153,7 @@ def test_an_aggregate_is_the_mean_of_its_parts_and_follows_their_data(tmp_path):
 
 def test_senteval_files_serve_the_test_split_of_sts_benchmark(senteval_layout, tmp_path):
     result = run(["STSBenchmark"], senteval_layout, tmp_path, model())
-    assert result.scores["STSBenchmark"] == pytest.approx(
-        oracle(WordBags(0), make_pairs(30, seed=2)), abs=1e-6
-    )
+    assert result.scores["STSBenchmark"] == pytest.approx(oracle(WordBags(0), make_pairs(30, seed=2)), abs=1e-6)
 
 
 def test_sick_is_scored_on_train_trial_and_test_together(senteval_layout, tmp_path):
@@ -186,11 +180,7 @@ def test_finished_tasks_are_not_encoded_again(hub_layout, tmp_path):
 def test_rerun_runs_finished_tasks_again(hub_layout, tmp_path):
     run(["STSBenchmark"], hub_layout, tmp_path, model())
     second = model()
-    assert (
-        not run(["STSBenchmark"], hub_layout, tmp_path, second, rerun=True)
-        .tasks["STSBenchmark"]
-        .extra["cached"]
-    )
+    assert not run(["STSBenchmark"], hub_layout, tmp_path, second, rerun=True).tasks["STSBenchmark"].extra["cached"]
     assert second.encode.n_encoded > 0
 
 
@@ -199,12 +189,9 @@ def test_changed_local_data_are_scored_again(hub_layout, tmp_path):
     path = hub_layout / "stsbenchmark-sts" / "test.jsonl"
     path.write_text("\n".join(path.read_text().splitlines()[:20]))
     after = run(["STSBenchmark"], hub_layout, tmp_path, model())
-    assert after.scores["STSBenchmark"] == pytest.approx(
-        oracle(WordBags(0), make_pairs(40, seed=0)[:20]), abs=1e-6
-    )
+    assert after.scores["STSBenchmark"] == pytest.approx(oracle(WordBags(0), make_pairs(40, seed=0)[:20]), abs=1e-6)
     assert (
-        after.tasks["STSBenchmark"].extra["dataset_revision"]
-        != before.tasks["STSBenchmark"].extra["dataset_revision"]
+        after.tasks["STSBenchmark"].extra["dataset_revision"] != before.tasks["STSBenchmark"].extra["dataset_revision"]
     )
 
 
@@ -212,10 +199,7 @@ def test_a_result_cut_off_while_written_is_run_again(hub_layout, tmp_path):
     first = run(["STSBenchmark"], hub_layout, tmp_path, model())
     (path,) = (tmp_path / "results").rglob("STSBenchmark.json")
     path.write_text(path.read_text()[:100])
-    assert (
-        run(["STSBenchmark"], hub_layout, tmp_path, model()).scores["STSBenchmark"]
-        == first.scores["STSBenchmark"]
-    )
+    assert run(["STSBenchmark"], hub_layout, tmp_path, model()).scores["STSBenchmark"] == first.scores["STSBenchmark"]
 
 
 def test_results_are_in_the_format_of_mteb(hub_layout, tmp_path):
@@ -249,9 +233,7 @@ def test_without_any_data_the_error_says_how_to_get_them(tmp_path):
 
 
 def test_a_local_folder_of_another_layout_is_named(hub_layout, tmp_path):
-    (hub_layout / "stsbenchmark-sts" / "test.jsonl").write_text(
-        '{"left": "a cat", "right": "a dog", "score": 1}\n'
-    )
+    (hub_layout / "stsbenchmark-sts" / "test.jsonl").write_text('{"left": "a cat", "right": "a dog", "score": 1}\n')
     with pytest.raises(DataError, match="stsbenchmark-sts is not laid out as STSBenchmark needs it"):
         run(["STSBenchmark"], hub_layout, tmp_path, model())
 
@@ -307,9 +289,7 @@ def test_unknown_names_are_refused(options, message):
 
 def test_without_mteb_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", None)
-    with pytest.raises(
-        MissingExtraError, match=r"needs the package mteb: .*pip install 'simcse-cli\[mteb\]'"
-    ):
+    with pytest.raises(MissingExtraError, match=r"needs the package mteb: .*pip install 'simcse-cli\[mteb\]'"):
         select_tasks()
 
 

@@ -16,9 +16,7 @@ def make_task(n_rows, n_features, n_classes, *, noise, seed=0):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n_rows, n_features)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    signal = features @ rng.normal(size=(n_features, n_classes)) + noise * rng.normal(
-        size=(n_rows, n_classes)
-    )
+    signal = features @ rng.normal(size=(n_features, n_classes)) + noise * rng.normal(size=(n_rows, n_classes))
     signal[:, 0] += 0.2
     return features, signal.argmax(axis=1)
 

@@ -176,9 +176,7 @@ def test_the_regressor_replaces_only_the_tasks_with_a_training_set(tmp_path):
     write_sick(tmp_path, (80, 30, 40))
     tasks = ("STS13", "STSBenchmark", "SICKRelatedness")
     result = evaluate_sts(letter_counts, StsSuite(tmp_path, tasks))
-    regressed = evaluate_sts(
-        letter_counts, StsSuite(tmp_path, tasks), resolve_setting(StsOptions(regressor=True))
-    )
+    regressed = evaluate_sts(letter_counts, StsSuite(tmp_path, tasks), resolve_setting(StsOptions(regressor=True)))
     assert [name for name, score in regressed.tasks.items() if score is None] == ["STS13", "STSBenchmark"]
     cosine = result.examples["SICKRelatedness"]["test"].cosine
     grades = regressed.examples["SICKRelatedness"]["test"].cosine

@@ -34,9 +34,7 @@ def plain_choice(features, labels, scaled_on, splits):
     means = []
     for strength in (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0):
         models = [LogisticRegression(C=strength, max_iter=1000).fit(scaled[a], labels[a]) for a, _ in splits]
-        means.append(
-            np.mean([m.score(scaled[b], labels[b]) for m, (_, b) in zip(models, splits, strict=True)])
-        )
+        means.append(np.mean([m.score(scaled[b], labels[b]) for m, (_, b) in zip(models, splits, strict=True)]))
     return max(means), (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)[int(np.argmax(means))]
 
 

@@ -58,9 +58,7 @@ def test_all_seven_tasks_are_scored_in_the_documented_form(senteval):
         assert 1 / (6 if name == "TREC" else 2) < task["accuracy"] <= 1
         assert ("f1" in task) == (name == "MRPC")
     assert record["average"] == pytest.approx(np.mean([t["accuracy"] for t in record["tasks"].values()]))
-    assert record["average_dev"] == pytest.approx(
-        np.mean([t["dev_accuracy"] for t in record["tasks"].values()])
-    )
+    assert record["average_dev"] == pytest.approx(np.mean([t["dev_accuracy"] for t in record["tasks"].values()]))
     assert "MR all has 110 rows, the published set 10,662" in progress.warnings[0]
 
 
@@ -209,9 +207,7 @@ def test_examples_line_up_whatever_the_classifier(senteval):
 def fold_task(*counts, classes=()):
     """Return a task without a test set whose classes have so many examples."""
     labels = np.repeat(np.arange(len(counts)), counts)
-    return TransferTask(
-        "own", ["x"] * len(labels), [], labels, {"all": range(len(labels))}, len(counts), classes
-    )
+    return TransferTask("own", ["x"] * len(labels), [], labels, {"all": range(len(labels))}, len(counts), classes)
 
 
 def test_a_class_of_a_fold_task_needs_two_examples_more_than_folds():

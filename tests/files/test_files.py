@@ -247,9 +247,7 @@ def test_lock_touches_no_file_of_the_user(tmp_path):
 
 def test_only_leftovers_of_this_output_are_removed(tmp_path):
     ours, other = temporary_beside(tmp_path / "out.txt"), temporary_beside(tmp_path / "out.txt.json")
-    mine = [
-        tmp_path / name for name in ("out.txt.tmp", ".out.txt.tmp", ".out.txt.0123abcd.tmp", ".out.txt.old")
-    ]
+    mine = [tmp_path / name for name in ("out.txt.tmp", ".out.txt.tmp", ".out.txt.0123abcd.tmp", ".out.txt.old")]
     for path in (ours, *mine):
         path.write_text("")
     other.mkdir()

@@ -166,16 +166,12 @@ def test_foreign_format_names_the_file_for_any_error_but_an_interrupt():
         raise DataError("mine")
 
 
-@pytest.mark.parametrize(
-    "name", ["../x", "a/../../x", "/etc/passwd", "C:/x", "..\\x", "\\\\host\\x", "a\0b", 3, None]
-)
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "C:/x", "..\\x", "\\\\host\\x", "a\0b", 3, None])
 def test_paths_that_leave_a_model_folder_are_refused(name):
     with pytest.raises(CheckpointError, match=r"modules\.json names .* outside the model folder"):
         inside("m/modules.json", name)
 
 
-@pytest.mark.parametrize(
-    "name", ["", "1_Pooling", "a/b.safetensors", "..a", "model-00001-of-00002.safetensors"]
-)
+@pytest.mark.parametrize("name", ["", "1_Pooling", "a/b.safetensors", "..a", "model-00001-of-00002.safetensors"])
 def test_paths_inside_a_model_folder_are_kept(name):
     assert inside("m/modules.json", name) == name

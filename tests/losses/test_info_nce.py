@@ -48,9 +48,7 @@ class TestInfoNce:
     @pytest.mark.parametrize(("similarity", "oracle"), [(Similarity.COSINE, cosine), (Similarity.DOT, dot)])
     def test_info_nce_equals_double_loop(self, alpha, similarity, oracle):
         a, p, n = normal(6, 4), normal(6, 4, seed=1), normal(6, 4, seed=2)
-        loss = info_nce(
-            a, p, temperature=0.3, hard_negatives=n, hard_negative_alpha=alpha, similarity=similarity
-        )
+        loss = info_nce(a, p, temperature=0.3, hard_negatives=n, hard_negative_alpha=alpha, similarity=similarity)
         assert loss.item() == pytest.approx(info_nce_oracle(a, p, 0.3, n, alpha, oracle), rel=1e-12)
         plain = info_nce(a, p, temperature=0.3, similarity=similarity)
         assert plain.item() == pytest.approx(info_nce_oracle(a, p, 0.3, None, 1.0, oracle), rel=1e-12)
@@ -68,9 +66,7 @@ class TestInfoNce:
 
     def test_info_nce_weights_each_of_several_own_negatives(self):
         same = torch.ones(4, 3, dtype=torch.float64)
-        loss = info_nce(
-            same, same, temperature=1.0, hard_negatives=same.repeat(2, 1), hard_negative_alpha=2.0
-        )
+        loss = info_nce(same, same, temperature=1.0, hard_negatives=same.repeat(2, 1), hard_negative_alpha=2.0)
         assert loss.item() == pytest.approx(math.log(4 + 2 * (3 + 2.0)))
 
     def test_info_nce_ignores_order_and_norm(self):

@@ -31,9 +31,7 @@ def test_tf32_is_refused_where_no_gpu_has_it():
     assert resolve_precision("tf32", torch.device("cuda")) is Precision.TF32
 
 
-@pytest.mark.parametrize(
-    ("precision", "name", "is_rounded"), [("tf32", "high", True), ("fp32", "highest", False)]
-)
+@pytest.mark.parametrize(("precision", "name", "is_rounded"), [("tf32", "high", True), ("fp32", "highest", False)])
 def test_products_are_rounded_to_tf32_on_a_gpu_that_was_asked_to(monkeypatch, precision, name, is_rounded):
     chosen = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)

@@ -152,9 +152,7 @@ def test_calls_from_inside_do_not_wait_for_each_other():
 def test_modes_of_the_caller_do_not_reach_the_items():
     @torch.inference_mode()
     def modes():
-        return list(
-            map_on_cores(lambda _: (torch.is_inference_mode_enabled(), torch.is_grad_enabled()), "ab")
-        )
+        return list(map_on_cores(lambda _: (torch.is_inference_mode_enabled(), torch.is_grad_enabled()), "ab"))
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)

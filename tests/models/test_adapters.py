@@ -55,8 +55,7 @@ def test_merged_weights_are_w_plus_alpha_over_r_times_b_a():
     generator = np.random.default_rng(0)
     weight, up, down = (generator.normal(size=shape) for shape in ((3, 5), (3, 2), (2, 5)))
     expected = [
-        [weight[i, j] + 6 / 2 * sum(up[i, k] * down[k, j] for k in range(2)) for j in range(5)]
-        for i in range(3)
+        [weight[i, j] + 6 / 2 * sum(up[i, k] * down[k, j] for k in range(2)) for j in range(5)] for i in range(3)
     ]
     tensors = {
         "layer.query.base_layer.weight": torch.from_numpy(weight),
@@ -342,9 +341,7 @@ def test_a_base_with_an_endless_name_is_refused(adapter_dir):
     assert len(error.value.message) < 500
 
 
-def test_the_pooler_of_the_base_has_no_adapter_where_layers_are_given_by_patterns(
-    tiny_encoder, tmp_path, monkeypatch
-):
+def test_the_pooler_of_the_base_has_no_adapter_where_layers_are_given_by_patterns(tiny_encoder, tmp_path, monkeypatch):
     monkeypatch.setattr("peft.tuners.tuners_utils.MIN_TARGET_MODULES_FOR_OPTIMIZATION", 2)
     add_lora(tiny_encoder.backbone, 4, 8, base=str(tiny_encoder.folder))
     save_encoder(tiny_encoder, tmp_path / "adapter", keep_adapter=True)

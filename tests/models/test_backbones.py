@@ -14,9 +14,7 @@ from simcse_cli.models.encode import encode
 from simcse_cli.models.packed.architectures import read_parts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "answers.md"
-ROWS = re.findall(
-    r"^\| `([a-z0-9-]+)` \|.*\| (packed|padded) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
-)
+ROWS = re.findall(r"^\| `([a-z0-9-]+)` \|.*\| (packed|padded) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 TEXTS = SENTENCES[:6]
 
 

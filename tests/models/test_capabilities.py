@@ -109,9 +109,7 @@ def test_products_are_those_of_float64_in_the_given_memory(product, dtype, monke
 
 
 @every_switch
-def test_a_split_training_pass_gives_the_gradient_of_the_padded_one(
-    switch_off, tiny_model_dir, sentences, monkeypatch
-):
+def test_a_split_training_pass_gives_the_gradient_of_the_padded_one(switch_off, tiny_model_dir, sentences, monkeypatch):
     switch_off(monkeypatch)
     gradients = []
     for is_packed in (True, False):

@@ -114,9 +114,7 @@ def test_hub_datasets_are_named(run, tmp_path):
 
 def test_usage_block_runs_as_printed(run, monkeypatch, capsys):
     pytest.importorskip("sentence_transformers")
-    vectors = encode(
-        load_encoder(run, device="cpu"), ["A man is playing a guitar.", "Someone plays an instrument."]
-    )
+    vectors = encode(load_encoder(run, device="cpu"), ["A man is playing a guitar.", "Someone plays an instrument."])
     for folder in (run / "model", run):
         (block,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
         monkeypatch.chdir(folder)
@@ -144,17 +142,13 @@ def test_settings_of_the_card_repeat_the_run(run, invoke, monkeypatch):
     monkeypatch.chdir(folder)  # the tiny model is here too
     outcome = invoke("train", "--config", "again.yaml", "-o", "again")
     assert outcome.exit_code == 0, outcome.stderr
-    digests = [
-        json.loads((each / "run.json").read_text())["model_digest"] for each in (run, folder / "again")
-    ]
+    digests = [json.loads((each / "run.json").read_text())["model_digest"] for each in (run, folder / "again")]
     assert digests[0] == digests[1]
 
 
 def test_eval_keeps_the_scores_current_and_the_rest_as_it_is(run, invoke, sts_folder):
     card = run / "model" / "README.md"
-    card.write_text(
-        card.read_text().replace("## Limits\n", "## Limits\n\n- Mine.\n").replace("simcse\n", "mine\n", 1)
-    )
+    card.write_text(card.read_text().replace("## Limits\n", "## Limits\n\n- Mine.\n").replace("simcse\n", "mine\n", 1))
     common = ("--model", run, "--data-dir", sts_folder, "--format", "json")
     sts = json.loads(invoke("eval", "sts", *common).stdout)
     invoke("eval", "sts", *common, "--truncate-dim", 8)  # of another model, so to say
@@ -164,10 +158,7 @@ def test_eval_keeps_the_scores_current_and_the_rest_as_it_is(run, invoke, sts_fo
     text = card.read_text()
     assert "- Mine.\n" in text
     assert "- mine\n" in text
-    assert (
-        f"| STS-B | test | spearman_cosine | spearman | {100 * sts['tasks']['STSBenchmark']['score']:.2f} |"
-        in text
-    )
+    assert f"| STS-B | test | spearman_cosine | spearman | {100 * sts['tasks']['STSBenchmark']['score']:.2f} |" in text
     assert text.count("| STS-B |") == 1
     invoke("eval", "sts", *common, "--metric", "pearson", "--tasks", "STS12")
     assert index_of(run)["STS12", "pearson_cosine"] == pytest.approx(sts["tasks"]["STS12"]["pearson"]["all"])
@@ -198,9 +189,7 @@ def test_published_model_opens_by_name(run, hub):
 
 
 def evaluate(invoke, run, sts_folder, *more):
-    outcome = invoke(
-        "eval", "sts", "--model", run, "--data-dir", sts_folder, "--tasks", "STSBenchmark", *more
-    )
+    outcome = invoke("eval", "sts", "--model", run, "--data-dir", sts_folder, "--tasks", "STSBenchmark", *more)
     assert outcome.exit_code == 0, outcome.stderr
     return outcome
 
@@ -247,9 +236,9 @@ def test_eval_keeps_the_line_ends_of_a_card(run, invoke, sts_folder):
     card.write_bytes(card.read_bytes().replace(b"\n", b"\r\n"))
     evaluate(invoke, run, sts_folder)
     content = card.read_bytes()
-    assert content.replace(b"\r\n", b"\n") == (run / "README.md").read_bytes().replace(
-        b"`model`", b"`.`"
-    ).replace(b'("model")', b'(".")').replace(b"--model model", b"--model .")
+    assert content.replace(b"\r\n", b"\n") == (run / "README.md").read_bytes().replace(b"`model`", b"`.`").replace(
+        b'("model")', b'(".")'
+    ).replace(b"--model model", b"--model .")
     assert content.count(b"\n") == content.count(b"\r\n")
 
 

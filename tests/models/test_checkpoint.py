@@ -56,9 +56,7 @@ def test_random_head_is_refused(tiny_model_dir):
 
 
 def test_missing_encoder_weights_are_refused(tiny_model_dir):
-    reshape_weights(
-        tiny_model_dir, lambda t: {k: v for k, v in t.items() if "layer.1.attention.self.query" not in k}
-    )
+    reshape_weights(tiny_model_dir, lambda t: {k: v for k, v in t.items() if "layer.1.attention.self.query" not in k})
     with pytest.raises(CheckpointError, match=r"lacks 2 weights \(first: encoder.layer.1.attention"):
         load_encoder(tiny_model_dir, device="cpu")
 

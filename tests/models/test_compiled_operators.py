@@ -120,9 +120,7 @@ def operators_of(kind, dtype, p, activation):
 def test_operators_equal_pytorchs_in_value_and_gradient(sizes, activation, dtype, tolerance, p, biased):
     """Attention, activation and both sums in turn, so that each passes values and gradients on to the others."""
     n_tokens, hidden, inner = sizes
-    tokens = pack(
-        [[5] * length for length in (n_tokens // 2, n_tokens // 3) if length] or [[5]], multiple=n_tokens
-    )
+    tokens = pack([[5] * length for length in (n_tokens // 2, n_tokens // 3) if length] or [[5]], multiple=n_tokens)
     shapes = [(3 * hidden, hidden), (hidden, hidden), (hidden,), (inner, hidden), (hidden, inner), (hidden,)]
     found = []
     for kind in (CompiledOperators, Operators):
@@ -258,9 +256,7 @@ def vectors_of(model):
 def test_a_step_after_a_step_gives_the_same_as_alone():
     model = bert(**NO_DROPOUTS).train()
     first = {name: gradient.clone() for name, gradient in backward(model, vectors_of(model)).items()}
-    packed_vectors(
-        packed_backbone(model), ROWS[20:], Pooler.AVG
-    ).sum().backward()  # leaves other values in memory
+    packed_vectors(packed_backbone(model), ROWS[20:], Pooler.AVG).sum().backward()  # leaves other values in memory
     again = backward(model, vectors_of(model))
     for name, gradient in first.items():
         assert torch.equal(again[name], gradient), name

@@ -142,9 +142,7 @@ def test_half_precision_weights_become_float32_as_in_the_full_path(tmp_path):
     folder = build_tiny_model(tmp_path / "model")
     halves = {name: tensor.half() for name, tensor in load_file(folder / "model.safetensors").items()}
     save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
-    full, light = (
-        load_encoder(folder, pooler="avg", device="cpu", encode_only=only) for only in (False, True)
-    )
+    full, light = (load_encoder(folder, pooler="avg", device="cpu", encode_only=only) for only in (False, True))
     assert {parameter.dtype for parameter in light.parameters()} == {torch.float32}
     assert ReadyEncoder(light).digest == ReadyEncoder(full).digest
 

@@ -24,9 +24,7 @@ def pooled_by_hand(states, mask):
 def test_onnx_graph_gives_the_states(model_type, tmp_path):
     """The graph stands and is called as the backend of sentence-transformers expects it."""
     runtime = pytest.importorskip("onnxruntime")
-    encoder = load_encoder(
-        build_tiny_model(tmp_path / "m", model_type=model_type), pooler="avg", device="cpu"
-    )
+    encoder = load_encoder(build_tiny_model(tmp_path / "m", model_type=model_type), pooler="avg", device="cpu")
     save_encoder(encoder, tmp_path / "out", backends=[Backend.ONNX])
     session = runtime.InferenceSession(tmp_path / "out" / "onnx" / "model.onnx")
     batch = encoder.tokenizer(list(SENTENCES), padding=True, return_tensors="np")
@@ -40,9 +38,7 @@ def test_onnx_graph_gives_the_states(model_type, tmp_path):
 
 def test_an_architecture_without_a_graph_is_refused(tmp_path, capfd):
     pytest.importorskip("onnxruntime")
-    encoder = load_encoder(
-        build_tiny_model(tmp_path / "m", model_type="longformer"), pooler="avg", device="cpu"
-    )
+    encoder = load_encoder(build_tiny_model(tmp_path / "m", model_type="longformer"), pooler="avg", device="cpu")
     capfd.readouterr()
     with pytest.raises(CheckpointError, match=r"longformer of .* has no graph"):
         save_encoder(encoder, tmp_path / "out", backends=[Backend.ONNX])
@@ -133,9 +129,7 @@ def test_missing_package_is_one_line(invoke, tiny_model_dir, tmp_path, monkeypat
 
 
 def test_prepared_model_records_what_the_source_did_not(invoke, tiny_model_dir, tmp_path):
-    outcome = invoke(
-        "prepare", "model", tiny_model_dir, "--pooler", "cls_before_pooler", "-o", tmp_path / "out"
-    )
+    outcome = invoke("prepare", "model", tiny_model_dir, "--pooler", "cls_before_pooler", "-o", tmp_path / "out")
     assert outcome.exit_code == 0, outcome.stderr
     assert load_encoder(tmp_path / "out", device="cpu").pooler == "cls_before_pooler"
     refused = invoke("prepare", "model", tiny_model_dir, "-o", tmp_path / "out")

@@ -78,9 +78,7 @@ def test_global_batch_norm_on_two_processes_equals_one(tmp_path):
 @pytest.mark.parametrize("scale", [1.0, 0.0])
 def test_global_batch_norm_on_one_process_is_batch_norm(scale):
     rows = ROWS * scale
-    torch.testing.assert_close(
-        GlobalBatchNorm(4).double()(rows), nn.BatchNorm1d(4).double()(rows), rtol=0, atol=0
-    )
+    torch.testing.assert_close(GlobalBatchNorm(4).double()(rows), nn.BatchNorm1d(4).double()(rows), rtol=0, atol=0)
 
 
 class TestTokenCnn:

@@ -52,9 +52,7 @@ def test_weights_that_are_not_finite_are_named(tiny_model_dir):
         load_encoder(tiny_model_dir, device="cpu")
 
 
-@pytest.mark.parametrize(
-    "name", ["embeddings.word_embeddings.weight", "encoder.layer.1.output.LayerNorm.weight"]
-)
+@pytest.mark.parametrize("name", ["embeddings.word_embeddings.weight", "encoder.layer.1.output.LayerNorm.weight"])
 def test_weights_that_a_damaged_file_has_as_zeros_are_named(name, tiny_model_dir):
     change_weights(tiny_model_dir, lambda t: t[name].fill(0))
     with pytest.raises(CheckpointError, match=f"{name} are all zero"):
@@ -131,9 +129,7 @@ def test_encoder_decoder_models_are_told_apart(tmp_path, model_type):
     small |= {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
     small |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 64}
     AutoModel.from_config(AutoConfig.for_model(model_type, **small)).save_pretrained(tmp_path)
-    with pytest.raises(
-        CheckpointError, match="has an encoder and a decoder, need an encoder alone"
-    ) as caught:
+    with pytest.raises(CheckpointError, match="has an encoder and a decoder, need an encoder alone") as caught:
         load_encoder(tmp_path, pooler="avg", device="cpu")
     assert "BERT" in str(caught.value.hint)
 
@@ -213,9 +209,7 @@ def test_paths_out_of_the_folder_are_refused(tiny_encoder, tmp_path, part):
 def test_attention_named_by_a_folder_is_not_looked_up(tmp_path, sentences):
     folder = build_tiny_model(tmp_path / "m", model_type="modernbert")
     expected = encode(load_encoder(folder, pooler="avg", device="cpu"), sentences)
-    change(
-        folder / "config.json", attn_implementation="somebody/kernel", _attn_implementation="somebody/kernel"
-    )
+    change(folder / "config.json", attn_implementation="somebody/kernel", _attn_implementation="somebody/kernel")
     encoder = load_encoder(folder, pooler="avg", device="cpu")
     assert encoder.config._attn_implementation in ("sdpa", "eager")
     np.testing.assert_array_equal(encode(encoder, sentences), expected)
@@ -247,9 +241,7 @@ def test_remote_code_is_not_run(tmp_path):
         "simcse.json",
     ],
 )
-@pytest.mark.parametrize(
-    "content", ["[]", "3", '"x"', "{", "[" * 5000, "9" * 5000, '{"a": NaN}', "{}", "null", ""]
-)
+@pytest.mark.parametrize("content", ["[]", "3", '"x"', "{", "[" * 5000, "9" * 5000, '{"a": NaN}', "{}", "null", ""])
 def test_damaged_side_files_are_errors_or_do_not_matter(tiny_encoder, tmp_path, name, content):
     folder = exported(tiny_encoder, tmp_path / "model")
     if name != "simcse.json":
@@ -257,9 +249,7 @@ def test_damaged_side_files_are_errors_or_do_not_matter(tiny_encoder, tmp_path, 
     (folder / name).write_text(content)
     for encode_only in (True, False):
         try:
-            vectors = encode(
-                load_encoder(folder, pooler="cls", device="cpu", encode_only=encode_only), ["rain", ""]
-            )
+            vectors = encode(load_encoder(folder, pooler="cls", device="cpu", encode_only=encode_only), ["rain", ""])
         except SimcseError:
             continue
         assert np.isfinite(vectors).all()
@@ -281,9 +271,7 @@ def test_heads_that_do_not_divide_the_width_are_refused(tiny_model_dir):
         load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=True)
 
 
-@pytest.mark.parametrize(
-    "name", ["config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json"]
-)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json"])
 def test_pipes_and_devices_are_no_files_of_a_model(tiny_encoder, tmp_path, name):
     folder = exported(tiny_encoder, tmp_path / "model")
     (folder / name).unlink()

@@ -112,9 +112,7 @@ def test_offline_the_cache_serves_what_it_has_whole(published, monkeypatch):
         resolve_model("someone/tiny")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name in ("someone/tiny", "someone/else"):  # one in part, the other not at all
-        with pytest.raises(
-            CheckpointError, match=f"{name} is not in the local cache, and HF_HUB_OFFLINE forbids"
-        ):
+        with pytest.raises(CheckpointError, match=f"{name} is not in the local cache, and HF_HUB_OFFLINE forbids"):
             resolve_model(name)
     published.faults.clear()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -141,6 +139,4 @@ def test_the_program_takes_the_hub_of_its_environment(published, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "fetching someone/tiny from the Hugging Face Hub" in done.stderr
     (row,) = map(json.loads, done.stdout.splitlines())
-    np.testing.assert_allclose(
-        row["vector"], load("someone/tiny", pooler="avg").encode(["A cat."])[0], atol=1e-6
-    )
+    np.testing.assert_allclose(row["vector"], load("someone/tiny", pooler="avg").encode(["A cat."])[0], atol=1e-6)

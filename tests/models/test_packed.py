@@ -60,9 +60,7 @@ DISTIL_SIZES = {
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ARCHITECTURES = {
     "bert": lambda **s: BertModel(BertConfig(**SIZES, **s), add_pooling_layer=False),
-    "bert-tanh-gelu": lambda **s: BertModel(
-        BertConfig(**SIZES, hidden_act="gelu_new", **s), add_pooling_layer=False
-    ),
+    "bert-tanh-gelu": lambda **s: BertModel(BertConfig(**SIZES, hidden_act="gelu_new", **s), add_pooling_layer=False),
     "bert-relu": lambda **s: BertModel(BertConfig(**SIZES, hidden_act="relu", **s), add_pooling_layer=False),
     "roberta": lambda **s: RobertaModel(
         RobertaConfig(**SIZES, type_vocab_size=1, pad_token_id=1, **s), add_pooling_layer=False
@@ -70,9 +68,7 @@ ARCHITECTURES = {
     "electra": lambda **s: ElectraModel(ElectraConfig(**SIZES, embedding_size=16, **s)),
     "mpnet": lambda **s: MPNetModel(MPNetConfig(**SIZES, pad_token_id=1, **s), add_pooling_layer=False),
     "distilbert": lambda **s: DistilBertModel(
-        DistilBertConfig(**DISTIL_SIZES, dropout=0.0, attention_dropout=0.0)
-        if s
-        else DistilBertConfig(**DISTIL_SIZES)
+        DistilBertConfig(**DISTIL_SIZES, dropout=0.0, attention_dropout=0.0) if s else DistilBertConfig(**DISTIL_SIZES)
     ),
 }
 # Lengths on both sides of 16, where the softmax changes; two rows share one.
@@ -147,9 +143,7 @@ def test_gradients_equal_those_of_the_padded_forward_pass(name: str, nested: boo
     (packed_vectors(packed, ROWS, Pooler.AVG_FIRST_LAST) * weights).sum().backward()
     states, mask = padded(reference, ROWS)
     (pool(Pooler.AVG_FIRST_LAST, states, mask) * weights).sum().backward()
-    for (parameter_name, found), expected in zip(
-        model.named_parameters(), reference.parameters(), strict=True
-    ):
+    for (parameter_name, found), expected in zip(model.named_parameters(), reference.parameters(), strict=True):
         assert (found.grad is None) == (expected.grad is None), parameter_name
         if expected.grad is not None and expected.grad.norm() > 1e-4:  # the key bias has gradient 0 in theory
             assert relative_difference(found.grad, expected.grad) < 1e-5, parameter_name
@@ -180,9 +174,7 @@ def test_packed_vectors_do_not_depend_on_the_order_or_company_of_the_rows() -> N
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("architecture", ["bert", "mpnet"])
-def test_attention_from_first_tokens_equals_attention_of_all_tokens(
-    architecture: str, dropout: float
-) -> None:
+def test_attention_from_first_tokens_equals_attention_of_all_tokens(architecture: str, dropout: float) -> None:
     model = build(architecture).double()
     parts = read_parts(model)
     assert parts is not None
@@ -221,9 +213,7 @@ class _MaskOfFirst:
 
     def keep(self, like: torch.Tensor, p: float) -> tuple[torch.Tensor, float]:
         length = like.shape[-1]
-        of_first = torch.rand(
-            like.numel() // length if self._only else len(like), length, generator=self._draws
-        )
+        of_first = torch.rand(like.numel() // length if self._only else len(like), length, generator=self._draws)
         mask = (of_first >= p).to(like.dtype)
         if self._only:
             return mask.view(like.shape), 1 / (1 - p)
@@ -302,9 +292,7 @@ def test_prepared_weights_follow_an_optimizer_step(fused: bool) -> None:
         pytest.param(lambda: nn.Linear(2, 2), id="no transformer"),
         pytest.param(lambda: BertModel(BertConfig(**SIZES, is_decoder=True)), id="decoder"),
         pytest.param(lambda: BertModel(BertConfig(**SIZES, hidden_act="silu")), id="other activation"),
-        pytest.param(
-            lambda: ModernBertModel(ModernBertConfig(**SIZES, pad_token_id=0)), id="other architecture"
-        ),
+        pytest.param(lambda: ModernBertModel(ModernBertConfig(**SIZES, pad_token_id=0)), id="other architecture"),
     ],
 )
 def test_packed_backbone_is_none_for_what_it_does_not_compute(model: object) -> None:

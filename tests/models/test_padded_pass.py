@@ -47,19 +47,13 @@ def table():
 
 def passes(*cpu, cuda):
     """Return devices and precisions; those of a GPU run where there is one."""
-    return [("cpu", each) for each in cpu] + [
-        pytest.param("cuda", each, marks=pytest.mark.gpu) for each in cuda
-    ]
+    return [("cpu", each) for each in cpu] + [pytest.param("cuda", each, marks=pytest.mark.gpu) for each in cuda]
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize(("pooler", "head"), list(table()))
-@pytest.mark.parametrize(
-    ("device", "precision"), passes("fp32", "bf16", cuda=("fp32", "tf32", "bf16", "fp16"))
-)
-def test_padded_pass_agrees_with_the_packed_one(
-    saved_models, sentences, monkeypatch, device, precision, pooler, head
-):
+@pytest.mark.parametrize(("device", "precision"), passes("fp32", "bf16", cuda=("fp32", "tf32", "bf16", "fp16")))
+def test_padded_pass_agrees_with_the_packed_one(saved_models, sentences, monkeypatch, device, precision, pooler, head):
     folder = saved_models(pooler, head)
     expected = encode(load_encoder(folder, device="cpu"), sentences)
     others = [expected]
@@ -90,17 +84,13 @@ def test_rounded_states_are_averaged_in_float32(tiny_encoder, sentences, monkeyp
     rows = tiny_encoder.tokenize(sentences)
     with torch.inference_mode():
         _, states, mask = tiny_encoder.embed_with_states(rows)
-        means = torch.stack(
-            [each[: int(n)].double().mean(0) for each, n in zip(states, mask.sum(1), strict=True)]
-        )
+        means = torch.stack([each[: int(n)].double().mean(0) for each, n in zip(states, mask.sum(1), strict=True)])
         np.testing.assert_allclose(tiny_encoder.embed_rows(rows).double(), means, atol=1e-5)
 
 
 @pytest.mark.parametrize(("pooler", "head"), list(table()))
 @pytest.mark.parametrize(("device", "precision"), passes("bf16", cuda=("bf16", "fp16")))
-def test_autocast_rounds_the_transformer_alone(
-    saved_models, sentences, monkeypatch, device, precision, pooler, head
-):
+def test_autocast_rounds_the_transformer_alone(saved_models, sentences, monkeypatch, device, precision, pooler, head):
     """Pooling, convolutions and head are in float32 in training too; gradients point where those of float32 do."""
     monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
     encoder = load_encoder(saved_models(pooler, head), device=device)

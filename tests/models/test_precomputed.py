@@ -52,9 +52,7 @@ def test_formats_and_types_give_the_same_float32_vectors(ending, dtype, tmp_path
 
 
 def test_a_sentence_without_vector_is_named(vectors, listed):
-    with pytest.raises(
-        DataError, match=r"sentences\.txt lacks 1 sentences, the first is 'A bird sings \.'"
-    ) as caught:
+    with pytest.raises(DataError, match=r"sentences\.txt lacks 1 sentences, the first is 'A bird sings \.'") as caught:
         PrecomputedVectors(vectors, listed).encode(["A dog runs .", "A bird sings .", "A bird sings ."])
     assert "--write-sentences" in (caught.value.hint or "")
 

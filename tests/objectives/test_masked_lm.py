@@ -71,9 +71,7 @@ def test_value_and_gradients_are_those_of_transformers(masked_lm, is_packed, mon
     found.backward()
 
     model = AutoModelForMaskedLM.from_pretrained(masked_lm).double().eval()
-    ids, labels = (
-        pad(rows, fill)[0] for rows, fill in ((batch.rows, 0), (batch.extra["mlm_labels"], NOT_MASKED))
-    )
+    ids, labels = (pad(rows, fill)[0] for rows, fill in ((batch.rows, 0), (batch.extra["mlm_labels"], NOT_MASKED)))
     expected = model(ids, attention_mask=(ids != 0).long(), labels=labels).loss
     expected.backward()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
@@ -112,9 +110,7 @@ def test_a_run_leaves_a_masked_language_model_for_every_reader(train, invoke, tm
     assert filler("A man is playing a guitar.", 1) != "A man is playing a guitar."
 
     shared = ("--device", "cpu", "--max-steps", 1, "--batch-size", 4, "--train-file", tmp_path / "texts.txt")
-    after = invoke(
-        "train", "--mode", "unsup", "--pooler", "cls", "--model", run, "-o", tmp_path / "simcse", *shared
-    )
+    after = invoke("train", "--mode", "unsup", "--pooler", "cls", "--model", run, "-o", tmp_path / "simcse", *shared)
     assert after.exit_code == 0, after.stderr
     again = invoke("train", "--objective", "mlm", "--model", run, "-o", tmp_path / "again", *shared)
     assert again.exit_code == 0, again.stderr
@@ -153,12 +149,8 @@ def test_the_dev_score_of_held_out_texts_is_one_by_perplexity(train):
     objective = build_objective(Name.MLM, encoder, {}, {})
     batch = objective.collate(held_out, np.random.default_rng(0))
     model = AutoModelForMaskedLM.from_pretrained(run / "model").eval()
-    ids, labels = (
-        pad(rows, fill)[0] for rows, fill in ((batch.rows, 0), (batch.extra["mlm_labels"], NOT_MASKED))
-    )
-    loss = functional.cross_entropy(
-        model(ids, attention_mask=(ids != 0).long()).logits.transpose(1, 2), labels
-    )
+    ids, labels = (pad(rows, fill)[0] for rows, fill in ((batch.rows, 0), (batch.extra["mlm_labels"], NOT_MASKED)))
+    loss = functional.cross_entropy(model(ids, attention_mask=(ids != 0).long()).logits.transpose(1, 2), labels)
     assert record["best_score"] == pytest.approx(math.exp(-loss.item()), rel=1e-4)
 
 

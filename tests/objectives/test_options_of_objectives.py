@@ -163,9 +163,7 @@ def test_second_encoder_starts_equal_and_encodes_the_later_views(tiny_model_dir)
             parameter.mul_(1.1)
     batch = batch_of(objective, TRIPLETS)
     (vectors,) = objective.encode(batch)
-    torch.testing.assert_close(
-        vectors[:8], objective.encoder.embed_rows(batch.rows[:8]), atol=1e-5, rtol=1e-4
-    )
+    torch.testing.assert_close(vectors[:8], objective.encoder.embed_rows(batch.rows[:8]), atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(vectors[8:], objective.second.embed_rows(batch.rows[8:]), atol=1e-5, rtol=1e-4)
     parts = [objective.encode(chunk)[0] for chunk in batch.chunks(5)]
     torch.testing.assert_close(torch.cat(parts), vectors, atol=1e-5, rtol=1e-4)

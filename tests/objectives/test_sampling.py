@@ -120,9 +120,7 @@ class TestSpanSampler:
         assert SpanSampler() == SpanSampler(n_anchors=2, n_positives=2, min_length=32, max_length=512)
         assert SpanSampler().min_document == 2048
 
-    @pytest.mark.parametrize(
-        ("n_anchors", "n_tokens"), [(1, 16), (2, 32), (2, 47), (2, 80), (3, 48), (4, 77)]
-    )
+    @pytest.mark.parametrize(("n_anchors", "n_tokens"), [(1, 16), (2, 32), (2, 47), (2, 80), (3, 48), (4, 77)])
     def test_blocks_follow_the_rule_of_neighbours_and_ends(self, n_anchors, n_tokens):
         sampler = SpanSampler(n_anchors, 1, 3, 8)
         times = 4000
@@ -151,13 +149,9 @@ class TestSpanSampler:
                 observed.update((p.stop - p.start, p.start) for p in positives)
                 for length, share in lengths.items():
                     starts = [
-                        start
-                        for start in range(34 - length + 1)
-                        if anchor.start - length <= start <= anchor.stop
+                        start for start in range(34 - length + 1) if anchor.start - length <= start <= anchor.stop
                     ]
-                    expected.update(
-                        {(length, start): len(positives) * share / len(starts) for start in starts}
-                    )
+                    expected.update({(length, start): len(positives) * share / len(starts) for start in starts})
         assert_follows(observed, expected)
 
     def test_no_anchor_crosses_a_block_at_the_original_lengths(self):

@@ -40,9 +40,7 @@ def test_common_component_is_the_first_right_singular_vector_of_the_uncentred_ma
 
 def test_common_component_of_known_vectors_is_removed():
     vectors = np.array([[3.0, 1.0], [3.0, -1.0]])
-    np.testing.assert_allclose(
-        CommonComponentRemoval().fit(vectors).transform(vectors), [[0, 1], [0, -1]], atol=1e-12
-    )
+    np.testing.assert_allclose(CommonComponentRemoval().fit(vectors).transform(vectors), [[0, 1], [0, -1]], atol=1e-12)
 
 
 def test_direction_removal_keeps_float32():

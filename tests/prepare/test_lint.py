@@ -69,9 +69,9 @@ def test_linter_finds_two_texts_of_a_triplet_exchanged(exchanged):
 
 def test_texts_that_rows_share_are_counted_but_no_fault():
     found = lint(("a", "b"), ("c", "c"), ("d", "a"), ("A", "e"))
-    assert [
-        (check, each.n_rows, each.first_row) for check, each in found.items() if check is Check.SHARED_TEXT
-    ] == [(Check.SHARED_TEXT, 1, 3)]
+    assert [(check, each.n_rows, each.first_row) for check, each in found.items() if check is Check.SHARED_TEXT] == [
+        (Check.SHARED_TEXT, 1, 3)
+    ]
     assert Check.SHARED_TEXT not in {each.check for each in faults(found.values())}
 
 
@@ -174,9 +174,7 @@ def test_findings_name_the_file_and_its_row(invoke, tmp_path):
         (tmp_path / name).write_text(text)
     files = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
     outcome = invoke("prepare", "lint", *files, "--format", "json")
-    found = {
-        each["check"]: (each["n_rows"], each["file"], each["first_row"]) for each in findings_of(outcome)
-    }
+    found = {each["check"]: (each["n_rows"], each["file"], each["first_row"]) for each in findings_of(outcome)}
     assert found == {
         "empty": (2, files[1], 2), "number_as_text": (1, files[0], 2), "control_characters": (1, files[2], 1)
     }  # fmt: skip

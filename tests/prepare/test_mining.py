@@ -68,9 +68,7 @@ def mined_by_sentence_transformers(model, pairs, **options):
         from sentence_transformers.util import mine_hard_negatives
 
         rows = datasets.Dataset.from_list([{"anchor": a, "positive": p} for a, p in pairs])
-        found = mine_hard_negatives(
-            rows, st.SentenceTransformer(str(model), device="cpu"), verbose=False, **options
-        )
+        found = mine_hard_negatives(rows, st.SentenceTransformer(str(model), device="cpu"), verbose=False, **options)
     return [(row["anchor"], row["positive"], row["negative"]) for row in found]
 
 
@@ -178,9 +176,7 @@ def stop_after(monkeypatch, n_searches):
 
 
 @pytest.mark.parametrize("kind", ["hard-negatives", "pairs"])
-def test_an_interrupted_search_continues_with_the_same_bytes(
-    invoke, model, pairs, tmp_path, monkeypatch, kind
-):
+def test_an_interrupted_search_continues_with_the_same_bytes(invoke, model, pairs, tmp_path, monkeypatch, kind):
     monkeypatch.setattr(mining, "BLOCK", 9)
     source = write_pairs(tmp_path / "pairs.csv", pairs)
     flags = ("--range", "0:9") if kind == "hard-negatives" else ("--paraphrases", "--min-score", 0.5)
@@ -259,9 +255,7 @@ def test_paraphrases_keep_to_the_scores_asked_for(invoke, model, pairs, tmp_path
         (["PAIRS", "-o", "o.csv", "--range", "70:90"], 1, "pairs found a negative among"),
     ],
 )
-def test_requests_that_cannot_work_say_so(
-    invoke, model, pairs, tmp_path, monkeypatch, arguments, code, message
-):
+def test_requests_that_cannot_work_say_so(invoke, model, pairs, tmp_path, monkeypatch, arguments, code, message):
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "PAIRS.csv", pairs)
     filled = ["PAIRS.csv" if each == "PAIRS" else each for each in arguments]
@@ -271,9 +265,7 @@ def test_requests_that_cannot_work_say_so(
     assert not (tmp_path / "o.csv").exists()
 
 
-def test_an_input_that_changes_meanwhile_and_a_second_writer_are_told(
-    invoke, model, pairs, tmp_path, monkeypatch
-):
+def test_an_input_that_changes_meanwhile_and_a_second_writer_are_told(invoke, model, pairs, tmp_path, monkeypatch):
     source = write_pairs(tmp_path / "pairs.csv", pairs)
     command = ("prepare", "hard-negatives", source, "-m", model, "--range", "0:9", "-o", tmp_path / "t.csv")
     whole = ExactSearcher.search
@@ -309,9 +301,7 @@ def search_command(source, model, output, *flags):
 
 @pytest.mark.parametrize("flags", [(), ("--force",), ("--resume",)])
 @pytest.mark.parametrize("kind", ["file", "folder", "link inside", "link"])
-def test_files_of_others_in_the_folder_of_a_search_are_never_touched(
-    invoke, model, pairs, tmp_path, kind, flags
-):
+def test_files_of_others_in_the_folder_of_a_search_are_never_touched(invoke, model, pairs, tmp_path, kind, flags):
     source, work, other = (
         write_pairs(tmp_path / "pairs.csv", pairs),
         tmp_path / "o.csv.mining",
@@ -338,9 +328,7 @@ def test_files_of_others_in_the_folder_of_a_search_are_never_touched(
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
-def test_a_full_disk_is_an_error_where_the_folder_of_a_search_is_made(
-    invoke, model, pairs, tmp_path, monkeypatch
-):
+def test_a_full_disk_is_an_error_where_the_folder_of_a_search_is_made(invoke, model, pairs, tmp_path, monkeypatch):
     source, make = write_pairs(tmp_path / "pairs.csv", pairs), os.mkdir
 
     def full(path, *rest, **more):
@@ -382,9 +370,7 @@ def test_a_search_killed_while_it_wrote_a_block_or_after_its_output_is_resumed(
     assert "exists already" in outcome.stderr
 
 
-def test_texts_that_cannot_be_kept_are_an_error_that_names_their_file(
-    invoke, model, pairs, tmp_path, monkeypatch
-):
+def test_texts_that_cannot_be_kept_are_an_error_that_names_their_file(invoke, model, pairs, tmp_path, monkeypatch):
     open_file = Path.open
 
     def read_only(path, mode="r", *rest, **options):
@@ -429,9 +415,7 @@ class Circle:
             raise KeyboardInterrupt
         self.asked.append((prompt, list(texts)))
         cosines = np.array([float(re.search(r"-?[\d.]+", text)[0]) for text in texts])
-        return (np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1) * (1 if normalize else 3)).astype(
-            np.float32
-        )
+        return (np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1) * (1 if normalize else 3)).astype(np.float32)
 
 
 @pytest.fixture
@@ -496,9 +480,7 @@ def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
     assert (
         NegativeCounts(3, 2, 9, 3, 1)
         .summary()
-        .endswith(
-            "; 1 pairs found no negative and are left out; 2 pairs found fewer negatives than asked for"
-        )
+        .endswith("; 1 pairs found no negative and are left out; 2 pairs found fewer negatives than asked for")
     )
     assert {"model_digest": "d", "margin": -2, "index": None, "corpus_prompt": "x"}.items() <= manifest[
         "settings"
@@ -545,9 +527,7 @@ def test_an_index_on_a_circle_is_searched_and_recorded(circle, tmp_path):
 def test_wrong_options_of_a_search_are_named(circle, tmp_path, options, message):
     chosen = HardNegativeOptions(**{"output": tmp_path / "o.csv", **options})
     with pytest.raises(UsageError, match=message):
-        prepare_hard_negatives(
-            ["in.csv" if "output" in options else "-"], chosen, RowWriter(chosen, SilentProgress())
-        )
+        prepare_hard_negatives(["in.csv" if "output" in options else "-"], chosen, RowWriter(chosen, SilentProgress()))
 
 
 def test_a_search_without_a_text_says_so(circle, tmp_path):
@@ -605,9 +585,7 @@ def test_blocks_are_searched_once_and_counted(tmp_path, monkeypatch):
 
 
 def paraphrases_on_circle(folder, cosines, **options):
-    (folder / "texts.txt").write_text(
-        "".join(f"t{chr(97 + i)} {cosine}\n" for i, cosine in enumerate(cosines))
-    )
+    (folder / "texts.txt").write_text("".join(f"t{chr(97 + i)} {cosine}\n" for i, cosine in enumerate(cosines)))
     chosen = PairOptions(output=folder / "p.csv", paraphrases=True, force=True, **options)
     progress = Told()
     prepare_paraphrases([str(folder / "texts.txt")], chosen, RowWriter(chosen, progress))

@@ -49,9 +49,7 @@ def test_nli_rows_gives_one_triplet_per_premise_that_has_both():
 
 
 def test_nli_rows_draws_each_hypothesis_equally_often():
-    pairs = [
-        NliPair(f"p{i}", f"{label}{j}", label) for i in range(1500) for label in (E, C) for j in range(3)
-    ]
+    pairs = [NliPair(f"p{i}", f"{label}{j}", label) for i in range(1500) for label in (E, C) for j in range(3)]
     made, _ = rows(corpora=[pairs])
     for column in (1, 2):
         drawn = Counter(row[column] for row in made)

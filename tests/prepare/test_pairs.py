@@ -41,9 +41,7 @@ def test_pair_rows_finds_the_published_layouts(tmp_path, name, content, expected
 
 def test_pair_rows_takes_the_columns_named(tmp_path):
     (tmp_path / "a.csv").write_text("id,left,right\n1,a,b\n")
-    assert list(pair_rows([tmp_path / "a.csv"], columns={"anchor": "right", "positive": "left"})) == [
-        ("b", "a")
-    ]
+    assert list(pair_rows([tmp_path / "a.csv"], columns={"anchor": "right", "positive": "left"})) == [("b", "a")]
 
 
 @pytest.mark.parametrize(
@@ -109,9 +107,7 @@ def test_parallel_rows_joins_lines(tmp_path):
     assert list(parallel_rows(tmp_path / "a.src", tmp_path / "a.dst")) == [("a", "c"), ("b", "d")]
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "shorter"), [("a\nb\n", "c\n", "a.dst"), ("a\n", "b\nc\n", "a.src")]
-)
+@pytest.mark.parametrize(("left", "right", "shorter"), [("a\nb\n", "c\n", "a.dst"), ("a\n", "b\nc\n", "a.src")])
 def test_parallel_rows_names_the_shorter_file(tmp_path, left, right, shorter):
     (tmp_path / "a.src").write_text(left)
     (tmp_path / "a.dst").write_text(right)

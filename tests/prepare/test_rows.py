@@ -70,9 +70,7 @@ def test_row_writer_tells_and_records_all_it_found(tmp_path, evaluation_sets, le
     ]
     assert progress.warnings == []
     manifest = json.loads((tmp_path / "o.tsv.manifest.json").read_text())
-    assert {"own": 1, "check_leak": str(evaluation_sets), "min_words": 2}.items() <= manifest[
-        "settings"
-    ].items()
+    assert {"own": 1, "check_leak": str(evaluation_sets), "min_words": 2}.items() <= manifest["settings"].items()
     assert list(manifest["counts"]["dropped"].items()) == [("duplicate", 1), ("too_short", 1)]
     assert manifest["leaks"][0]["n_rows"] == n_rows
     assert manifest["corpus"] == {"other_labels": {}, "n_hard_negatives": 7}
@@ -137,9 +135,7 @@ def test_row_writer_with_strict_writes_nothing_after_a_finding(tmp_path):
 
 
 def test_row_writer_says_why_no_row_is_left(tmp_path):
-    with pytest.raises(
-        DataError, match=r"no row is left of 2 \(dropped: too_short 1, empty 1\)|empty 1, too_short 1"
-    ):
+    with pytest.raises(DataError, match=r"no row is left of 2 \(dropped: too_short 1, empty 1\)|empty 1, too_short 1"):
         write([("a",), ("",)], tmp_path / "a.txt", min_words=2)
     assert list(tmp_path.iterdir()) == []
 

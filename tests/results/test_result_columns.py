@@ -22,9 +22,7 @@ def test_tasks_are_named_once_in_the_order_given():
     assert find_tasks("sick-r, STS12,SICKRelatedness", STS_TASKS) == ("SICKRelatedness", "STS12")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("SST3", "did you mean SST2"), (" , ", "no task"), ("???", "known: MR")]
-)
+@pytest.mark.parametrize(("text", "message"), [("SST3", "did you mean SST2"), (" , ", "no task"), ("???", "known: MR")])
 def test_unknown_tasks_are_refused_with_help(text, message):
     with pytest.raises(ValueError, match=message):
         find_tasks(text, TRANSFER_TASKS)

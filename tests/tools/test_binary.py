@@ -103,9 +103,7 @@ def test_unpacks_once_and_passes_the_arguments_on(binary):
 
 def test_two_first_starts_unpack_once(binary):
     starts = [
-        subprocess.Popen(
-            [binary, str(i)], env=environment(binary), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        subprocess.Popen([binary, str(i)], env=environment(binary), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         for i in range(2)
     ]
     assert [each.communicate(timeout=LIMIT_S)[0] for each in starts] == [b"ran 0\n", b"ran 1\n"]
@@ -228,9 +226,7 @@ def test_damage_is_noticed(binary, stub, part):
     outcome = start(binary)
     assert outcome.returncode == 1
     assert outcome.stdout == ""
-    assert outcome.stderr.splitlines()[-1] == (
-        "simcse: this file is damaged or incomplete; copy or download it again"
-    )
+    assert outcome.stderr.splitlines()[-1] == ("simcse: this file is damaged or incomplete; copy or download it again")
     assert not (binary.parent / "cache").exists() or unpacked(binary) == []
 
 
@@ -260,9 +256,7 @@ def test_a_folder_of_another_user_is_refused_for_the_next_one(binary):
 
 def test_a_full_disk_is_one_clear_message(binary):
     limited = ["sh", "-c", 'ulimit -f 1000; exec "$0"', str(binary)]
-    outcome = subprocess.run(
-        limited, env=environment(binary), capture_output=True, text=True, timeout=LIMIT_S
-    )
+    outcome = subprocess.run(limited, env=environment(binary), capture_output=True, text=True, timeout=LIMIT_S)
     assert outcome.returncode == 1
     assert "cannot unpack into" in outcome.stderr
     assert "File too large" in outcome.stderr

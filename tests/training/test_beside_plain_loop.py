@@ -109,11 +109,7 @@ def test_default_settings_train_as_the_plain_loop_does(mode, model_type, dropout
         assert found == pytest.approx(seen[line["step"] - 1], rel=1e-9 if exact else 1e-4)
     weights = model.state_dict() | {f"head.{name}": value for name, value in head.state_dict().items()}
     encoder = parts.objective.encoder
-    found = encoder.backbone.state_dict() | {
-        f"head.{n}": v for n, v in encoder.head.dense.state_dict().items()
-    }
+    found = encoder.backbone.state_dict() | {f"head.{n}": v for n, v in encoder.head.dense.state_dict().items()}
     for name, value in found.items():
-        if not name.endswith(
-            "key.bias"
-        ):  # without gradient but for rounding, which Adam makes as large as any
+        if not name.endswith("key.bias"):  # without gradient but for rounding, which Adam makes as large as any
             torch.testing.assert_close(value, weights[name], rtol=0, atol=1e-9 if exact else 1e-6)

@@ -38,9 +38,7 @@ def test_the_newest_states_are_kept_and_only_the_last_can_go_on(settings, tmp_pa
     train_until(dataclasses.replace(settings, keep_checkpoints=keep), tmp_path / "run")
     folders = kept_states(tmp_path / "run" / "checkpoint")
     assert [step_of(folder) for folder in folders] == expected
-    assert [(folder / states.OPTIMIZER_FILE).exists() for folder in folders] == [False] * (
-        len(expected) - 1
-    ) + [True]
+    assert [(folder / states.OPTIMIZER_FILE).exists() for folder in folders] == [False] * (len(expected) - 1) + [True]
 
 
 def test_kept_states_hold_the_weights_of_a_run_stopped_there(settings, tmp_path):
@@ -61,9 +59,7 @@ def test_keeping_more_changes_nothing_else_and_resumes_to_the_last_bit(settings,
     assert train_until(keeping, tmp_path / "two", stop_after=2).status == "interrupted"
     train_until(keeping, tmp_path / "two")
     for name in (WEIGHTS_FILE, states.OPTIMIZER_FILE):
-        one, two = (
-            load_file(tmp_path / run / "checkpoint" / "step-00000005" / name) for run in ("one", "two")
-        )
+        one, two = (load_file(tmp_path / run / "checkpoint" / "step-00000005" / name) for run in ("one", "two"))
         assert all(torch.equal(tensor, two[key]) for key, tensor in one.items())
     assert steps_in(tmp_path / "two") == [4, 5]
 
@@ -138,9 +134,7 @@ def test_of_two_encoders_the_served_one_is_loaded(settings, tmp_path, served):
 
 
 def test_run_without_dev_data_has_its_last_step_as_model(settings, tmp_path):
-    train_until(
-        dataclasses.replace(settings, dev_file=None, save_every=2, keep_checkpoints=0), tmp_path / "run"
-    )
+    train_until(dataclasses.replace(settings, dev_file=None, save_every=2, keep_checkpoints=0), tmp_path / "run")
     kept = kept_checkpoints(tmp_path / "run")
     assert [(each.step, each.is_model) for each in kept] == [(0, False), (2, False), (4, False), (5, True)]
 

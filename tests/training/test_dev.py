@@ -49,14 +49,10 @@ def cosines(task):
 @pytest.mark.parametrize("metric", [Metric.SPEARMAN, Metric.PEARSON])
 def test_sts_suite_is_the_mean_of_the_dev_correlations(sts_folder, metric):
     stsb = sts_files(sts_folder, "STSBenchmark", split="dev")[0]
-    stsb.write_text(
-        "".join(stsb.read_text().splitlines(keepends=True)[:-1])
-    )  # no two pairs of equal sentences
+    stsb.write_text("".join(stsb.read_text().splitlines(keepends=True)[:-1]))  # no two pairs of equal sentences
     correlation = spearmanr if metric is Metric.SPEARMAN else pearsonr
     names = ("STSBenchmark", "SICKRelatedness")
-    expected = {
-        f"{n}-dev": correlation(*cosines(read_sts_task(sts_folder, n, split="dev")))[0] for n in names
-    }
+    expected = {f"{n}-dev": correlation(*cosines(read_sts_task(sts_folder, n, split="dev")))[0] for n in names}
     dev_set, facts = build_dev_set(sts_config(sts_folder, dev_metric=metric), SilentProgress())
     found = dev_set.score(encode)
     assert found.tasks == pytest.approx(expected)
@@ -103,9 +99,7 @@ def test_default_sts_tasks_never_touch_test_data(sts_folder):
 
 
 def test_transfer_suite_is_the_mean_dev_accuracy_of_the_fast_protocol(transfer_folder, sts_folder):
-    config = TrainConfig(
-        dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR,trec,SST-2"
-    )
+    config = TrainConfig(dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR,trec,SST-2")
     dev_set, facts = build_dev_set(config, SilentProgress())
     suite = TransferSuite(transfer_folder, ("CR", "TREC", "SST2"), protocol=TransferProtocol.FAST)
     expected = evaluate_transfer(encode, suite)

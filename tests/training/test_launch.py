@@ -65,9 +65,7 @@ def test_a_process_that_lost_contact_is_not_the_one_to_blame(clock):
     assert first_failure([lost, lost]) is lost
 
 
-def test_an_error_of_all_processes_is_shown_once_and_no_module_is_taken_from_here(
-    capfd, tmp_path, monkeypatch
-):
+def test_an_error_of_all_processes_is_shown_once_and_no_module_is_taken_from_here(capfd, tmp_path, monkeypatch):
     (tmp_path / "yaml.py").write_text("open('executed', 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(launching, "GRACE_S", LIMIT_S)

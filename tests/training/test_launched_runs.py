@@ -150,9 +150,7 @@ def test_two_machines_are_one_process_and_survive_the_loss_of_one(invoke, argume
         where = {"endpoint": f"127.0.0.1:{free_port()}"}
         if name == "disturbed":  # a dead machine is given up after 15 seconds
             where |= {"stop_at": tmp_path / "go", "keep_alive_interval": 5}
-        pair = [
-            on_two_machines([*two, str(tmp_path / name)], is_first=first, **where) for first in (True, False)
-        ]
+        pair = [on_two_machines([*two, str(tmp_path / name)], is_first=first, **where) for first in (True, False)]
         if name == "disturbed":
             wait_until(lambda: (disturbed / "checkpoint" / "step-00000004").is_dir())
             lost = pair.pop()
@@ -308,9 +306,7 @@ def test_two_processes_stop_together_and_resume_to_what_one_logs(invoke, argumen
         before = {path.name for path in run.glob("checkpoint/step-*0")}
         stderr.unlink(missing_ok=True)
         process = start_command(*command, *more, stderr=stderr, prepare=stay_after_a_state)
-        wait_until(
-            lambda: process.exitcode or {path.name for path in run.glob("checkpoint/step-*[1-9]0")} - before
-        )
+        wait_until(lambda: process.exitcode or {path.name for path in run.glob("checkpoint/step-*[1-9]0")} - before)
         assert process.exitcode is None, stderr.read_text()
         ranks = children_of(process.pid)
         assert len(ranks) == 2

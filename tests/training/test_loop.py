@@ -99,9 +99,7 @@ def test_run_folder_holds_what_is_promised(settings, tmp_path):
     assert saved["best_score"] == best == record.best_score
     assert saved["start_score"] == lines[0]["dev_score"]
     assert saved["pooler"] == "cls_before_pooler"
-    assert {"loss", "losses", "lr", "step", "alignment", "uniformity", "sentences_per_second"} <= set(
-        lines[3]
-    )
+    assert {"loss", "losses", "lr", "step", "alignment", "uniformity", "sentences_per_second"} <= set(lines[3])
     assert [line["step"] for line in lines] == list(range(13))
 
 
@@ -115,9 +113,7 @@ def test_first_loss_is_the_closed_form(settings, tmp_path):
     parts = build_parts(config, SilentProgress())
     trainer = Trainer(config, parts, tmp_path, SilentProgress())
     batch = trainer.batches.make(0)
-    vectors = encode(parts.objective.encoder, [texts[0] for texts in batch.texts], max_length=32).astype(
-        np.float64
-    )
+    vectors = encode(parts.objective.encoder, [texts[0] for texts in batch.texts], max_length=32).astype(np.float64)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     logits = unit @ unit.T / 0.05
     expected = np.mean([np.log(np.exp(row - row[i]).sum()) for i, row in enumerate(logits)])
@@ -195,9 +191,7 @@ def test_patience_stops_early(settings, tmp_path):
     assert record.step < record.total_steps
 
 
-def _gradients(
-    rank: int, config: TrainConfig, batch_size: int, folder: str
-) -> tuple[float, dict[str, torch.Tensor]]:
+def _gradients(rank: int, config: TrainConfig, batch_size: int, folder: str) -> tuple[float, dict[str, torch.Tensor]]:
     import dataclasses
 
     config = dataclasses.replace(config, batch_size=batch_size)
@@ -214,9 +208,7 @@ def test_two_processes_equal_one_with_the_doubled_batch(settings, files, tmp_pat
 
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     objective = ObjectiveName.SIMCSE_SUP if mode == "sup" else ObjectiveName.SIMCSE_UNSUP
-    config = dataclasses.replace(
-        settings, objective=objective, train_file=files[mode], dropout_mode=DropoutMode.NONE
-    )
+    config = dataclasses.replace(settings, objective=objective, train_file=files[mode], dropout_mode=DropoutMode.NONE)
     loss, gradients = _gradients(0, config, 8, str(tmp_path))
     (tmp_path / "spawn").mkdir()
     results = run_on_processes(_gradients, tmp_path / "spawn", config, 4, str(tmp_path))

@@ -90,9 +90,7 @@ def train(config, run_dir, stop_after=None):
 
 def test_a_mixed_run_resumes_to_the_last_bit_and_refuses_other_weights_of_data(tiny_model_dir, tmp_path):
     (tmp_path / "a.csv").write_text("Frage,Antwort\n" + "".join(f'"{s}","{s} Yes."\n' for s in SENTENCES[:7]))
-    (tmp_path / "b.jsonl").write_text(
-        "".join(f'{{"Frage": "{s}", "Antwort": "No."}}\n' for s in SENTENCES[7:])
-    )
+    (tmp_path / "b.jsonl").write_text("".join(f'{{"Frage": "{s}", "Antwort": "No."}}\n' for s in SENTENCES[7:]))
     config = TrainConfig(
         model=str(tiny_model_dir),
         train_file=[f"{tmp_path / 'a.csv'}:2", str(tmp_path / "b.jsonl")],
@@ -120,9 +118,7 @@ def test_a_mixed_run_resumes_to_the_last_bit_and_refuses_other_weights_of_data(t
 def test_a_stream_is_read_as_far_as_the_steps_see(tiny_model_dir, tmp_path):
     import datasets
 
-    datasets.Dataset.from_dict({"text": [f"{s} {i}" for i in range(9) for s in SENTENCES]}).save_to_disk(
-        tmp_path / "d"
-    )
+    datasets.Dataset.from_dict({"text": [f"{s} {i}" for i in range(9) for s in SENTENCES]}).save_to_disk(tmp_path / "d")
     config = TrainConfig(
         model=str(tiny_model_dir),
         train_file=[f"hf://{tmp_path / 'd'}"],

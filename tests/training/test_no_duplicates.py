@@ -19,9 +19,7 @@ from simcse_cli.training.setup import build_parts
 def rows_of(n, n_texts, seed=3):
     """Return triplets of texts with few anchors and repeated negatives, some of them equal within a row."""
     draw = np.random.default_rng(seed)
-    return [
-        (f"a{i % n_texts}", f"p{i}", f"a{draw.integers(n_texts)}" if i % 3 else f"p{i}") for i in range(n)
-    ]
+    return [(f"a{i % n_texts}", f"p{i}", f"a{draw.integers(n_texts)}" if i % 3 else f"p{i}") for i in range(n)]
 
 
 def plain_batches(order, rows, size):
@@ -38,9 +36,7 @@ def plain_batches(order, rows, size):
     return batches
 
 
-@pytest.mark.parametrize(
-    ("n", "n_texts", "size"), [(60, 40, 4), (97, 9, 8), (50, 1, 4), (30, 30, 64), (64, 16, 16)]
-)
+@pytest.mark.parametrize(("n", "n_texts", "size"), [(60, 40, 4), (97, 9, 8), (50, 1, 4), (30, 30, 64), (64, 16, 16)])
 def test_rows_are_packed_as_by_hand(n, n_texts, size):
     rows, order = rows_of(n, n_texts), np.random.default_rng(1).permutation(n)
     packed = pack_apart(order, SharedTexts(rows), size, least=2)
@@ -84,9 +80,7 @@ class Rows(SimpleNamespace):
 def maker(rows, rank=0, n_processes=1, **settings):
     config = TrainConfig(**{"batch_size": 4, "seed": 7} | settings)
     data = SimpleNamespace(rows=rows, name="a.csv")
-    return BatchMaker(
-        Rows(), data, len(rows), config, rank=rank, n_processes=n_processes, shared=SharedTexts(rows)
-    )
+    return BatchMaker(Rows(), data, len(rows), config, rank=rank, n_processes=n_processes, shared=SharedTexts(rows))
 
 
 @pytest.mark.parametrize("n_texts", [4, 9, 40])
@@ -97,9 +91,7 @@ def test_no_batch_of_any_epoch_has_a_text_twice(n_texts):
     for step in steps:
         texts = [text for row in batches.make(step).texts for text in set(row)]
         assert len(texts) == len(set(texts)) > 2
-    assert (
-        maker(rows, bucket_batches=2).make(steps[-1]).texts == batches.make(steps[-1]).texts
-    )  # a resumed run
+    assert maker(rows, bucket_batches=2).make(steps[-1]).texts == batches.make(steps[-1]).texts  # a resumed run
 
 
 def test_processes_share_the_batches_of_one():
@@ -123,9 +115,7 @@ def test_rows_without_a_place_are_counted_and_nothing_but_one_text_is_refused():
 def test_repeated_texts_change_the_default(tiny_model_dir, tmp_path, batches, n_repeated, is_apart):
     texts = [*SENTENCES[:20], *SENTENCES[:n_repeated]]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
-    config = TrainConfig(
-        train_file=str(tmp_path / "a.txt"), model=str(tiny_model_dir), pooler="avg", batches=batches
-    )
+    config = TrainConfig(train_file=str(tmp_path / "a.txt"), model=str(tiny_model_dir), pooler="avg", batches=batches)
     assert (build_parts(config, SilentProgress()).shared is not None) is is_apart
 
 

@@ -60,9 +60,7 @@ def resume(settings, run):
 def test_a_second_training_is_told_who_writes(invoke, settings, stopped, flags):
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with lock_run(stopped):
-        outcome = invoke(
-            "train", "-m", settings.model, "--train-file", settings.train_file[0], "-o", stopped, *flags
-        )
+        outcome = invoke("train", "-m", settings.model, "--train-file", settings.train_file[0], "-o", stopped, *flags)
     assert outcome.exit_code == 1
     assert "is being written by process" in outcome.stderr
     assert before == {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
@@ -71,9 +69,7 @@ def test_a_second_training_is_told_who_writes(invoke, settings, stopped, flags):
 
 @pytest.mark.parametrize("n_processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("length", "shorter", "longer"), [("--max-steps", 2, 5), ("--epochs", 1, 2)])
-def test_a_run_with_a_constant_rate_goes_further(
-    invoke, settings, tmp_path, length, shorter, longer, n_processes
-):
+def test_a_run_with_a_constant_rate_goes_further(invoke, settings, tmp_path, length, shorter, longer, n_processes):
     common = ("--schedule", "constant", "--num-processes", n_processes)
     source = (
         "-m",
@@ -120,9 +116,7 @@ def state_of(run):
         (("--schedule", "constant"), ("--epochs", 4), "counts steps"),
     ],
 )
-def test_a_run_whose_rates_depend_on_its_length_goes_no_further(
-    invoke, settings, tmp_path, schedule, asked, why
-):
+def test_a_run_whose_rates_depend_on_its_length_goes_no_further(invoke, settings, tmp_path, schedule, asked, why):
     source = ("-m", settings.model, "--train-file", settings.train_file[0], "--device", "cpu")
     assert invoke("train", *source, "-o", tmp_path / "run", "--max-steps", 2, *schedule).exit_code == 0
     outcome = invoke("train", "-o", tmp_path / "run", "--resume", *asked)
@@ -341,9 +335,7 @@ def test_a_damaged_record_is_named(settings, stopped, text):
         resume(settings, stopped)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("data", []), ("step", "3"), ("best_score", "0.8"), ("timings", 1)]
-)
+@pytest.mark.parametrize(("name", "value"), [("data", []), ("step", "3"), ("best_score", "0.8"), ("timings", 1)])
 def test_a_record_of_wrong_types_is_named(stopped, name, value):
     values = json.loads((stopped / "run.json").read_text())
     (stopped / "run.json").write_text(json.dumps(values | {name: value}))

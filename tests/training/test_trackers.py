@@ -113,10 +113,7 @@ def read_tensorboard(folder):
 
     reader = EventAccumulator(str(folder))
     reader.Reload()
-    scalars = {
-        name: [(event.step, event.value) for event in reader.Scalars(name)]
-        for name in reader.Tags()["scalars"]
-    }
+    scalars = {name: [(event.step, event.value) for event in reader.Scalars(name)] for name in reader.Tags()["scalars"]}
     stored = reader.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     info = plugin_data_pb2.HParamsPluginData.FromString(stored).session_start_info.hparams
     values = {name: getattr(value, value.WhichOneof("kind")) for name, value in info.items()}
@@ -152,9 +149,7 @@ def test_tensorboard_forgets_the_steps_that_a_resumed_run_repeats(settings, tmp_
     run.mkdir()
     (run / "config.yaml").write_text(dump_config(config))
     asked = iter([False, True])
-    trainer = Trainer(
-        config, build_parts(config, SilentProgress()), run, SilentProgress(), lambda: next(asked)
-    )
+    trainer = Trainer(config, build_parts(config, SilentProgress()), run, SilentProgress(), lambda: next(asked))
     trainer.run()
     (newest,) = (run / "checkpoint").iterdir()
     assert newest.name == "step-00000002"
@@ -252,9 +247,7 @@ def test_runs_of_one_folder_are_a_group(record, tmp_path, folder, name, expected
     assert (run.group, run.name) == expected
 
 
-@pytest.mark.parametrize(
-    ("flag", "names"), [("--seeds", ["seed-1", "seed-2"]), ("--sweep", ["lr=0.0001", "lr=0.001"])]
-)
+@pytest.mark.parametrize(("flag", "names"), [("--seeds", ["seed-1", "seed-2"]), ("--sweep", ["lr=0.0001", "lr=0.001"])])
 def test_seeds_and_trials_are_logged_as_a_group(invoke, settings, stand_in, tmp_path, flag, names):
     calls = stand_in("wandb")
     grid = tmp_path / "lr.yaml"
@@ -317,9 +310,7 @@ def test_wandb_keeps_a_resumed_run_of_a_group_as_one_run(record, tmp_path, monke
         stored = {item.key: json.loads(item.value_json) for each in found for item in each.config.update}
         assert {name: stored[name] for name in settings} == settings
         for each in (each.history for each in found if each.HasField("history")):
-            values = {
-                item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in each.item
-            }
+            values = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in each.item}
             assert values["loss"] == pytest.approx(1 / (1 + each.step.num))
             assert values["losses/contrastive"] == 0.5
             steps.append((started.run_id, each.step.num))
@@ -363,9 +354,7 @@ def test_a_tracker_that_does_not_start_is_an_error(record, stand_in, tmp_path, m
 @pytest.mark.parametrize("tracker", list(Tracker))
 def test_a_missing_package_is_named_before_anything_is_read(invoke, tmp_path, tracker, monkeypatch):
     monkeypatch.setitem(sys.modules, str(tracker), None)
-    outcome = invoke(
-        "train", "--train-file", tmp_path / "missing.txt", "-o", tmp_path / "run", "--track", tracker
-    )
+    outcome = invoke("train", "--train-file", tmp_path / "missing.txt", "-o", tmp_path / "run", "--track", tracker)
     assert outcome.exit_code == 1
     assert f"--track {tracker} needs the package {tracker}: {how_to_install(tracker)}" in outcome.stderr
     assert not (tmp_path / "run").exists()

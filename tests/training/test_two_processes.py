@@ -58,8 +58,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
     )
     (folder / "plain.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES[:21]))
     (folder / "repeated.csv").write_text(
-        "anchor,positive\n"
-        + "".join(f'"{SENTENCES[i % 17]}","{SENTENCES[i % 19]} Yes."\n' for i in range(30))
+        "anchor,positive\n" + "".join(f'"{SENTENCES[i % 17]}","{SENTENCES[i % 19]} Yes."\n' for i in range(30))
     )
     sts = write_sts_folder(folder / "senteval")
     common = {
@@ -83,9 +82,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
         "sbert": config(ObjectiveName.SBERT, train_file=str(folder / "nli.tsv"), max_steps=2),
         "cosent": config(ObjectiveName.COSENT, train_file=dev["dev_file"], max_steps=2),
         "chunks": config(ObjectiveName.SIMCSE_UNSUP, **plain, micro_batch_size=4, epochs=1),
-        "apart": config(
-            ObjectiveName.SIMCSE_SUP, train_file=str(folder / "repeated.csv"), pooler="avg", epochs=1
-        ),
+        "apart": config(ObjectiveName.SIMCSE_SUP, train_file=str(folder / "repeated.csv"), pooler="avg", epochs=1),
         "patience": config(ObjectiveName.CT, **plain, **dev, lr=1e-12, eval_every=1, patience=1, max_steps=9),
         "sts": config(ObjectiveName.SIMCSE_UNSUP, **suite, dev_suite=DevSuite.STS, dev_metric=Metric.PEARSON),
         "transfer": config(
@@ -99,9 +96,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
 
 
 @pytest.fixture(scope="module")
-def on_two(
-    configs: dict[str, TrainConfig], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, list[Any]]:
+def on_two(configs: dict[str, TrainConfig], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     folder = tmp_path_factory.mktemp("runs")
     return folder, run_on_processes(runs_on_two, folder, configs, str(folder))
 
@@ -125,9 +120,7 @@ def test_the_logged_loss_is_that_of_the_global_batch(name, configs, on_two, tmp_
             assert line[key] == pytest.approx(other[key], abs=2e-5), (line["step"], key)
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "step"), [("patience", "stopped-early", 1), ("stopped", "interrupted", 2)]
-)
+@pytest.mark.parametrize(("name", "status", "step"), [("patience", "stopped-early", 1), ("stopped", "interrupted", 2)])
 def test_processes_stop_at_the_same_step(name, status, step, on_two):
     """Only the first process knows the score, and here only the second is asked to stop."""
     first, second = (result[name] for result in on_two[1])

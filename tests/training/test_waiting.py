@@ -201,9 +201,7 @@ def test_checkpointed_layers_give_the_same_gradient_and_keep_less(settings, tmp_
     config = dataclasses.replace(settings, pooler=Pooler.AVG, head=HeadUse.NONE)
     gradients, kept = [], []
     for is_on in (False, True):
-        objective = build_parts(
-            dataclasses.replace(config, gradient_checkpointing=is_on), SilentProgress()
-        ).objective
+        objective = build_parts(dataclasses.replace(config, gradient_checkpointing=is_on), SilentProgress()).objective
         encoder = objective.encoder
         encoder.checkpoints_layers = True  # both take the padded pass
         rows = encoder.tokenize(SENTENCES)
@@ -247,9 +245,7 @@ def test_a_compiled_transformer_is_what_training_calls(settings, tmp_path, monke
 
     def compile_to_record(module, **options):
         compiled.append((module, options))
-        module._compiled_call_impl = lambda *args, **inputs: (
-            calls.append(1) or module._call_impl(*args, **inputs)
-        )
+        module._compiled_call_impl = lambda *args, **inputs: calls.append(1) or module._call_impl(*args, **inputs)
 
     monkeypatch.setattr(torch.nn.Module, "compile", compile_to_record)
     config = dataclasses.replace(settings, gradient_checkpointing=True, max_steps=2)

@@ -86,9 +86,7 @@ def test_a_head_that_a_model_keeps_is_trained_on(settings, recording):
     encoder = build_encoder(dataclasses.replace(settings, model=model), said)
     np.testing.assert_array_equal(encode(encoder, SENTENCES), encode(before, SENTENCES))
     assert encoder.record.head_use is HeadUse.KEPT
-    assert said.lines == [
-        f"training {model} with pooler cls through its own head, kept, as the model records"
-    ]
+    assert said.lines == [f"training {model} with pooler cls through its own head, kept, as the model records"]
     bare = build_encoder(dataclasses.replace(settings, model=model, head=HeadUse.NONE), said)
     assert (bare.pooler, bare.head) == (Pooler.CLS_BEFORE_POOLER, None)
 
@@ -107,9 +105,7 @@ def test_the_model_before_training_may_be_the_best(settings, recording, tmp_path
     """Steps that ruin the vectors leave the model as it was, and say so."""
     model = recording(Pooler.AVG, normalize=True)
     vectors = encode(load_encoder(model, device="cpu"), SENTENCES)
-    order = np.argsort(
-        vectors[1:] @ vectors[0]
-    )  # gold scores that rank the pairs as the model does: it scores 1
+    order = np.argsort(vectors[1:] @ vectors[0])  # gold scores that rank the pairs as the model does: it scores 1
     rows = [f"{SENTENCES[0]}\t{SENTENCES[1 + row]}\t{rank}" for rank, row in enumerate(order)]
     dev_file = tmp_path / "dev.tsv"
     dev_file.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
@@ -158,9 +154,7 @@ def test_a_triplet_counts_three_sentences(settings, tmp_path):
     (tmp_path / "sup.tsv").write_text("anchor\tpositive\thard_negative\n" + "\n".join(rows) + "\n")
     for name, settings_ in {
         "unsup": settings,
-        "sup": dataclasses.replace(
-            settings, objective=ObjectiveName.SIMCSE_SUP, train_file=str(tmp_path / "sup.tsv")
-        ),
+        "sup": dataclasses.replace(settings, objective=ObjectiveName.SIMCSE_SUP, train_file=str(tmp_path / "sup.tsv")),
     }.items():
         record = train_run(dataclasses.replace(settings_, dev_file=None), tmp_path / name, SilentProgress())
         per_step = record.timings["sentences_per_second"] * record.timings["train_s"] / record.step

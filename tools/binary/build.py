@@ -165,9 +165,7 @@ def compile_stub(target: Path) -> None:
     run("gcc", "-O2", "-Wall", "-Werror", "-static", "-s", HERE / "stub.c", "-o", target)
 
 
-def assemble(
-    stub: Path, runtime: Path, archive: Path, version: str, unpacked: int, glibc: int, target: Path
-) -> None:
+def assemble(stub: Path, runtime: Path, archive: Path, version: str, unpacked: int, glibc: int, target: Path) -> None:
     """Put the parts behind each other, and the line that says where they are."""
     parts = [stub.read_bytes(), runtime.read_bytes(), archive.read_bytes()]
     digest = hashlib.sha256(parts[1] + parts[2]).hexdigest()[:16]
@@ -187,9 +185,7 @@ def main() -> None:
     arguments = parser.parse_args()
     work = arguments.target.with_suffix(".build").resolve()
     shutil.rmtree(work, ignore_errors=True)
-    root, stub, runtime, archive = (
-        work / name for name in ("root", "stub", "runtime.tar", "archive.tar.zst")
-    )
+    root, stub, runtime, archive = (work / name for name in ("root", "stub", "runtime.tar", "archive.tar.zst"))
     root.mkdir(parents=True)
     install(root, arguments.wheel.resolve())
     files = runtime_files(root)
@@ -201,9 +197,7 @@ def main() -> None:
     assemble(stub, runtime, archive, version, unpacked, needed_glibc(root), arguments.target)
     size = arguments.target.stat().st_size
     if size > LIMIT:
-        sys.exit(
-            f"{arguments.target} has {size:,} bytes, it may have {LIMIT:,}: is torch its CPU build? See {work}"
-        )
+        sys.exit(f"{arguments.target} has {size:,} bytes, it may have {LIMIT:,}: is torch its CPU build? See {work}")
     shutil.rmtree(work)
 
 

@@ -44,10 +44,7 @@ def way_in(jail: Path) -> list[str] | None:
     root = ["chroot", f"--userspec={NOBODY}:{NOBODY}", str(jail)]
     for way in (root, ["unshare", "--map-root-user", "chroot", str(jail)]):
         path = shutil.which(way[0], path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-        if (
-            path
-            and not subprocess.run([path, *way[1:], str(LOADER), "--version"], capture_output=True).returncode
-        ):
+        if path and not subprocess.run([path, *way[1:], str(LOADER), "--version"], capture_output=True).returncode:
             return [path, *way[1:]]
     return None
 

@@ -207,9 +207,7 @@ def run_tests(package: Path, tests: list[str], limit_s: float) -> str:
         time.sleep(0.01)
 
 
-def examine(
-    module: str, entry: dict[str, Any], copy: Path, keys: Collection[str] | None
-) -> tuple[int, list[Mutant]]:
+def examine(module: str, entry: dict[str, Any], copy: Path, keys: Collection[str] | None) -> tuple[int, list[Mutant]]:
     """Return how many mutants a module has, and those that its tests let pass; with ``keys``, only these are run."""
     target = copy / module
     source = target.read_text(encoding="utf-8")
@@ -280,9 +278,7 @@ def write_report(module: str, tried: int, survivors: list[tuple[str, str]]) -> N
         change = key.replace("|", "\\|")
         rows.append(f"| `{module}` | `{change}` | {reason} |")
     counts = sorted(row for row in rows if row.count(" | ") == 3)
-    n_tried, n_killed, n_survived = (
-        sum(int(row.split(" | ")[i].rstrip(" |")) for row in counts) for i in (1, 2, 3)
-    )
+    n_tried, n_killed, n_survived = (sum(int(row.split(" | ")[i].rstrip(" |")) for row in counts) for i in (1, 2, 3))
     never = sorted(set(yaml.safe_load(LIST.read_text(encoding="utf-8"))) - {r.split("`")[1] for r in counts})
     lines = [
         "# Mutants",

@@ -67,11 +67,7 @@ def leaves() -> dict[str, Any]:
 
 def options_of(name: str) -> list[Any]:
     """Return the parameters of a command that take a value."""
-    return [
-        each
-        for each in leaves()[name].params
-        if each.metavar is not None or each.param_type_name == "argument"
-    ]
+    return [each for each in leaves()[name].params if each.metavar is not None or each.param_type_name == "argument"]
 
 
 def with_value(name: str, parameter: Any, value: object) -> list[object]:

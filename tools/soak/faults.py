@@ -58,9 +58,7 @@ def again(bench: Workbench, job: Job, folder: Path, expected: dict[str, bytes], 
     compare(bench, files(folder), expected)
 
 
-def check_failure(
-    bench: Workbench, result: Result, folder: Path, expected: dict[str, bytes], *reasons: str
-) -> None:
+def check_failure(bench: Workbench, result: Result, folder: Path, expected: dict[str, bytes], *reasons: str) -> None:
     """Report a success with wrong files, an error without reason, and what a failure leaves."""
     found = files(folder)
     if result.code == 0:
@@ -72,11 +70,7 @@ def check_failure(
         return
     if result.code != 1 or not any(reason in result.stderr for reason in reasons):
         bench.report("wrong errors", f"exit {result.code}: {result.error}")
-    left = [
-        name
-        for name in found.keys() - expected.keys()
-        if not PARTIAL.fullmatch(name) and ".mining" not in name
-    ]
+    left = [name for name in found.keys() - expected.keys() if not PARTIAL.fullmatch(name) and ".mining" not in name]
     if left:
         bench.report("left files", ", ".join(left))
 
@@ -89,9 +83,7 @@ def full_disk(bench: Workbench, job: Job, expected: dict[str, bytes], n_operatio
     again(bench, job, folder, expected)
 
 
-def file_limit(
-    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
-) -> None:
+def file_limit(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
     folder = place(bench)
     largest = max(len(expected[name]) for name in expected.keys() - files(folder).keys())
     if largest < SHORT_BYTES:
@@ -101,9 +93,7 @@ def file_limit(
     again(bench, job, folder, expected)
 
 
-def interrupted(
-    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
-) -> None:
+def interrupted(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
     """Press Ctrl-C before a file operation, often the last one."""
     folder = place(bench)
     number = rng.choice((rng.randint(1, n_operations), n_operations))
@@ -114,9 +104,7 @@ def interrupted(
     again(bench, job, folder, expected)
 
 
-def interrupted_start(
-    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
-) -> None:
+def interrupted_start(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
     """Press Ctrl-C while a program of its own starts, most of which is imports."""
     folder, seconds = place(bench), rng.uniform(0, 2.5)
     command = [sys.executable, "-m", "simcse_cli", *job.arguments]
@@ -127,16 +115,12 @@ def interrupted_start(
     is_ours = ", in start" in error.rpartition("Traceback")[2]  # before that it is Python that starts
     if running.returncode not in (0, 130, -signal.SIGINT, 1) or ("Traceback" in error and is_ours):
         bench.report("tracebacks", f"Ctrl-C after {seconds:.2f} s: exit {running.returncode}: {error[-300:]}")
-    if (
-        running.returncode == 0
-    ):  # it was faster, and cuts files into larger windows than programs of the bench
+    if running.returncode == 0:  # it was faster, and cuts files into larger windows than programs of the bench
         return
     again(bench, job, folder, expected)
 
 
-def two_writers(
-    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
-) -> None:
+def two_writers(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
     """Start a job while another one of the same output waits in one of its operations."""
     folder, signals = place(bench), bench.new_folder()
     ready, go = signals / "ready", signals / "go"
@@ -146,9 +130,7 @@ def two_writers(
         while not go.exists():
             time.sleep(0.005)
 
-    first = bench.start(
-        *job.arguments, "--force", cwd=folder, at=At(rng.randint(1, n_operations), folder, wait)
-    )
+    first = bench.start(*job.arguments, "--force", cwd=folder, at=At(rng.randint(1, n_operations), folder, wait))
     while not ready.exists() and os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         time.sleep(0.005)
     is_held = any(path.read_bytes().startswith(b'{"pid": ') for path in folder.rglob(".*lock"))
@@ -166,9 +148,7 @@ def two_writers(
     compare(bench, files(folder), expected)
 
 
-def changed_input(
-    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
-) -> None:
+def changed_input(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
     folder = place(bench)
     source = folder / next(word for word in job.arguments if word in INPUTS)
     lines = source.read_text().splitlines(keepends=True)
@@ -188,9 +168,7 @@ def changed_input(
         if target is other:
             other.replace(source)
 
-    at = rng.choice(
-        (At(rng.randint(1, n_operations), folder, act), At(rng.randint(1, 4), source, act, reading=True))
-    )
+    at = rng.choice((At(rng.randint(1, n_operations), folder, act), At(rng.randint(1, 4), source, act, reading=True)))
     result = bench.run(*job.arguments, cwd=folder, at=at)
     other = place(bench)
     (other / source.name).write_text("".join(changed))
@@ -206,9 +184,7 @@ def changed_input(
     again(bench, Job(job.arguments), folder, expected_now, "--force")
 
 
-def damaged_partial(
-    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
-) -> None:
+def damaged_partial(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
     """Kill ``encode``, damage what it left, and continue it."""
     folder = place(bench)
     bench.run(*job.arguments, cwd=folder, at=At(rng.randint(1, n_operations), folder, kill))
@@ -259,9 +235,7 @@ def streams(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations
         words[at : at + 2] = ["--format", "json"] if "fmt" in given and name != "train" else ["-o", "-"]
     stdout = rng.choice((None, Path("/dev/full")))
     result = bench.run(*name.split(), *words, cwd=folder, stdout=stdout)
-    if result.code not in (0, 1, 2) or (
-        result.code == 0 and words[-2:] in (["--format", "json"], ["-o", "-"])
-    ):
+    if result.code not in (0, 1, 2) or (result.code == 0 and words[-2:] in (["--format", "json"], ["-o", "-"])):
         bench.report("wrong errors", f"{name} with stdout {stdout}: exit {result.code}: {result.error}")
     folder = place(bench)
     reading = rng.choice(
@@ -282,9 +256,7 @@ def odd_names(bench: Workbench, job: Job, expected: dict[str, bytes], n_operatio
     words = [*job.arguments]
     at = words.index("-o") + 1
     suffix = Path(words[at]).suffix
-    wrong = rng.choice(
-        (f"{'n' * rng.randint(216, 300)}{suffix}", "folder.npy", "lines.txt/v.npy", "/dev/null")
-    )
+    wrong = rng.choice((f"{'n' * rng.randint(216, 300)}{suffix}", "folder.npy", "lines.txt/v.npy", "/dev/null"))
     if ("." not in job.output or words[0] == "encode") and wrong in ("folder.npy", "/dev/null"):
         return  # a folder is what it writes
     result = bench.run(*words[:at], wrong, *words[at + 1 :], cwd=folder)

@@ -52,9 +52,7 @@ def pickled_arrays(folder: Path, rng: Random) -> tuple[object, ...]:
     bomb = np.array([_Bomb()] * len(SENTENCES), dtype=object)
     name = rng.choice(("v.npy", "v.npz"))
     with (folder / name).open("wb") as stream:
-        np.save(stream, bomb, allow_pickle=True) if name == "v.npy" else np.savez(
-            stream, v=bomb, allow_pickle=True
-        )
+        np.save(stream, bomb, allow_pickle=True) if name == "v.npy" else np.savez(stream, v=bomb, allow_pickle=True)
     (folder / "p.tsv").write_text(f"sentence1\tsentence2\tscore\n{SENTENCES[0]}\t{SENTENCES[1]}\t5\n")
     return ("analyze", "density", "--embeddings", name, "--sentences", "in.txt", "--pair-file", "p.tsv")
 
@@ -76,9 +74,7 @@ def remote_code(folder: Path, rng: Random) -> tuple[object, ...]:
         "AutoTokenizer": ["tokenization_x.X"] * 2,
     }
     change(model / "config.json", auto_map=remote, model_type=rng.choice(("bert", "x")))
-    change(
-        model / "tokenizer_config.json", auto_map=remote, tokenizer_class=rng.choice(("X", "BertTokenizer"))
-    )
+    change(model / "tokenizer_config.json", auto_map=remote, tokenizer_class=rng.choice(("X", "BertTokenizer")))
     return ENCODE
 
 
@@ -102,9 +98,7 @@ def outside_shards(folder: Path, rng: Random) -> tuple[object, ...]:
 
 
 def devices_as_files(folder: Path, rng: Random) -> tuple[object, ...]:
-    target = (
-        folder / "model" / rng.choice(("config.json", "model.safetensors", "tokenizer.json", "modules.json"))
-    )
+    target = folder / "model" / rng.choice(("config.json", "model.safetensors", "tokenizer.json", "modules.json"))
     target.unlink(missing_ok=True)
     match rng.randrange(3):
         case 0:
@@ -159,9 +153,7 @@ def foreign_faiss(folder: Path, rng: Random) -> tuple[object, ...]:
 def yaml_tags(folder: Path, rng: Random) -> tuple[object, ...]:
     tag = rng.choice(("!!python/object/apply:exec", "!!python/object/new:exec", "!!python/name:os.system"))
     lines = "\n".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 10)}]" for i in range(12))
-    text = rng.choice(
-        (f'model: {tag} ["{PAYLOAD}"]\n', f"a0: &a0 lol\n{lines}\nmodel: *a12\n", "model: &x [*x]\n")
-    )
+    text = rng.choice((f'model: {tag} ["{PAYLOAD}"]\n', f"a0: &a0 lol\n{lines}\nmodel: *a12\n", "model: &x [*x]\n"))
     (folder / "s.yaml").write_text(text)
     return (*ENCODE[:4], "--config", "s.yaml")
 

@@ -39,9 +39,7 @@ class Job:
 def jobs() -> list[Job]:
     """Return every command that writes, and further ways of ``encode``."""
     model = "--model bert --pooler avg"
-    ways = [
-        f"encode lines.txt -o v.{ending} {model}" for ending in ("npz", "safetensors", "parquet", "jsonl")
-    ]
+    ways = [f"encode lines.txt -o v.{ending} {model}" for ending in ("npz", "safetensors", "parquet", "jsonl")]
     ways += [
         f"encode lines.txt -o v.npy --index v.idx {model}",
         f"encode lines.txt -o new/v.npz --dtype float16 {model}",
@@ -50,9 +48,7 @@ def jobs() -> list[Job]:
         "prepare sentences lines.txt -o s.txt.gz --sample 5",
         *(f"{name} {words}" for name, words in WORKING.items() if name not in ELSEWHERE),
     ]
-    resumable = {
-        name for name, leaf in leaves().items() if any(each.name == "resume" for each in leaf.params)
-    }
+    resumable = {name for name, leaf in leaves().items() if any(each.name == "resume" for each in leaf.params)}
     return [Job(tuple(way.split()), ("--resume",) if _can_resume(way, resumable) else ()) for way in ways]
 
 
@@ -75,9 +71,7 @@ def cases(bench: Workbench, rng: Random) -> Iterator[tuple[str, Callable[[], Non
                 yield case
 
 
-def of_job(
-    bench: Workbench, job: Job, rng: Random, *, force: bool
-) -> Iterator[tuple[str, Callable[[], None]]]:
+def of_job(bench: Workbench, job: Job, rng: Random, *, force: bool) -> Iterator[tuple[str, Callable[[], None]]]:
     expected, n_operations = reference(bench, job)
     name = " ".join(map(str, job.arguments)) + " --force" * force
     for number in rng.sample(range(1, n_operations + 1), n_operations):

@@ -86,26 +86,16 @@ READERS = (
     Reader("sif counts", "counts.txt", LINES, _COUNTS, ends_in_numbers=True),
     Reader("npy", "vectors.npy", ARRAYS, f"analyze spectrum {_VECTORS}"),
     Reader("npz", "vectors.npz", ARRAYS, f"analyze geometry --embeddings vectors.npz {_PAIRS}"),
-    Reader(
-        "tensors", "vectors.safetensors", ARRAYS, f"analyze density --embeddings vectors.safetensors {_PAIRS}"
-    ),
+    Reader("tensors", "vectors.safetensors", ARRAYS, f"analyze density --embeddings vectors.safetensors {_PAIRS}"),
     Reader("pair file", "pairs.tsv", LINES, f"analyze density {_VECTORS}", ends_in_numbers=True),
     Reader("corpus vectors", "corpus.npy", ARRAYS, f"{_CORPUS} --embeddings corpus.npy --query rain"),
-    Reader(
-        "shard", "shards.shard-2-of-2.npy", ARRAYS, "encode --merge shards.npy", "shards.npy", has_digest=True
-    ),
+    Reader("shard", "shards.shard-2-of-2.npy", ARRAYS, "encode --merge shards.npy", "shards.npy", has_digest=True),
     Reader("index", "index.safetensors", ARRAYS, f"{_SEARCH} --index index.safetensors", has_digest=True),
-    Reader(
-        "faiss index", "faiss.safetensors", ARRAYS, f"{_SEARCH} --index faiss.safetensors", has_digest=True
-    ),
+    Reader("faiss index", "faiss.safetensors", ARRAYS, f"{_SEARCH} --index faiss.safetensors", has_digest=True),
     Reader("judgements", "qrels.tsv", LINES, f"{_CORPUS} --queries lines.txt --qrels qrels.tsv"),
     Reader("recipe", "recipe.yaml", LINES, f"{_RUN} -o out --config recipe.yaml --dry-run"),
-    Reader(
-        "settings", "settings.yaml", LINES, "encode lines.txt -o out.npy --config settings.yaml", "out.npy"
-    ),
-    Reader(
-        "own table", "table.yaml", LINES, "compare sts.json --against table.yaml --row mine --format json"
-    ),
+    Reader("settings", "settings.yaml", LINES, "encode lines.txt -o out.npy --config settings.yaml", "out.npy"),
+    Reader("own table", "table.yaml", LINES, "compare sts.json --against table.yaml --row mine --format json"),
     Reader("run record", "run/run.json", JSON, "compare run sts.json --format json"),
     Reader("metrics", "run/metrics.jsonl", JSON, "analyze trace run --format json"),
     Reader("metrics to compare", "run/metrics.jsonl", JSON, "compare run sts.json --format json"),
@@ -177,9 +167,7 @@ def _write_nli() -> None:
     Path("nli").mkdir()
     pairs = [(a, b, _LABELS[i % 3]) for i, (a, b) in enumerate(pairwise(SENTENCES))]
     keys = ("sentence1", "sentence2", "gold_label")
-    Path("nli.jsonl").write_text(
-        "".join(json.dumps(dict(zip(keys, pair, strict=True))) + "\n" for pair in pairs)
-    )
+    Path("nli.jsonl").write_text("".join(json.dumps(dict(zip(keys, pair, strict=True))) + "\n" for pair in pairs))
     for name, column in zip(("s1.dev", "s2.dev", "labels.dev"), zip(*pairs, strict=True), strict=True):
         Path("nli", name).write_text("".join(f"{cell}\n" for cell in column))
 
@@ -189,15 +177,10 @@ def _write_vectors() -> None:
     pyarrow.parquet.write_table(
         pyarrow.table({"text": list(SENTENCES), "number": list(range(len(SENTENCES)))}), "rows.parquet"
     )
-    words = sorted(
-        {word for sentence in SENTENCES for word in (*sentence.split(), *sentence.lower().split())}
-    )
+    words = sorted({word for sentence in SENTENCES for word in (*sentence.split(), *sentence.lower().split())})
     words += ["good", "bad", "fine", "poor", *(f"w{i}" for i in range(30))]
     vectors = rng.normal(size=(len(words), 8))
-    lines = (
-        f"{word} {' '.join(f'{value:.4f}' for value in row)}\n"
-        for word, row in zip(words, vectors, strict=True)
-    )
+    lines = (f"{word} {' '.join(f'{value:.4f}' for value in row)}\n" for word, row in zip(words, vectors, strict=True))
     Path("glove.txt").write_text("".join(lines))
     Path("counts.txt").write_text("".join(f"{word} {i + 1}\n" for i, word in enumerate(words)))
     Path("pairs.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
@@ -253,9 +236,7 @@ def damaged(bench: Workbench, good: Path, reader: Reader, seed: int) -> None:
     before = set(folder.rglob("*"))
     result = bench.run(*reader.command.split(), cwd=folder)
     if result.code:
-        _judge_error(
-            bench, result, sorted(str(path.relative_to(folder)) for path in {*folder.rglob("*")} - before)
-        )
+        _judge_error(bench, result, sorted(str(path.relative_to(folder)) for path in {*folder.rglob("*")} - before))
         return
     if reader.ends_in_numbers and _NOT_FINITE.search(data):
         bench.report("wrong successes", "a number that is not finite")

@@ -44,9 +44,7 @@ PATHS = (
     "n" * 300,
     "m/" * 3000 + "x",
 )
-KEPT = re.compile(
-    r".*/results|out\.csv\.mining|out/checkpoint|out/(config\.yaml|metrics\.jsonl|run\.json)|out$"
-)
+KEPT = re.compile(r".*/results|out\.csv\.mining|out/checkpoint|out/(config\.yaml|metrics\.jsonl|run\.json)|out$")
 """What ``--resume`` continues."""
 ABSENT = ("dangling", "/proc/x/y", "missing/deep/x", "lines.txt/x", "n" * 300, "m/" * 3000 + "x")
 CHOICES = ("", "x", "avg", "1e9", CONTROL.replace("\x00", ""))
@@ -99,9 +97,7 @@ def odd_value(bench: Workbench, name: str, parameter: Any, value: str) -> None:
     folder = working_folder(bench)
     before = state_of(folder)
     writer = feed(folder / "fifo") if value == "fifo" else None
-    result = bench.run(
-        *with_value(name, parameter, value), cwd=folder, limit_s=SECONDS, max_memory_bytes=MEMORY
-    )
+    result = bench.run(*with_value(name, parameter, value), cwd=folder, limit_s=SECONDS, max_memory_bytes=MEMORY)
     if writer is not None:
         os.kill(writer, 9)
         os.waitpid(writer, 0)
@@ -167,16 +163,12 @@ def of_foreign(bench: Workbench, rng: Random) -> Cases:
         folder = working_folder(bench)
         before = state_of(folder)
         made = folder / "made"
-        result = bench.run(
-            *name.split(), *WORKING[name].split(), cwd=folder, at=At(0, folder, kill, noted=made)
-        )
+        result = bench.run(*name.split(), *WORKING[name].split(), cwd=folder, at=At(0, folder, kill, noted=made))
         if result.code:
             bench.report("wrong errors", f"{name} as it should be: exit {result.code}: {result.error}")
             continue
         paths = [Path(line) for line in made.read_text().splitlines()]
-        tops = {
-            str(path.relative_to(folder)) for path in paths if path.is_relative_to(folder)
-        } - before.keys()
+        tops = {str(path.relative_to(folder)) for path in paths if path.is_relative_to(folder)} - before.keys()
         # Names with a random part cannot be taken beforehand.
         for path in sorted(each for each in tops if each not in (".", "made") and "tmp" not in each):
             for kind in ("file", "folder", "link", "link to a folder"):

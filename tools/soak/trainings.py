@@ -29,9 +29,7 @@ Content = dict[str, object]
 def command(bench: Workbench, *more: object) -> tuple[object, ...]:
     dev = bench.folder / "dev.csv"
     if not dev.exists():
-        dev.write_text(
-            "".join(f"main\tf\t2017\t{i}\t{i % 6}.0\trow {i}\trow {i * i % 7}\n" for i in range(12))
-        )
+        dev.write_text("".join(f"main\tf\t2017\t{i}\t{i % 6}.0\trow {i}\trow {i * i % 7}\n" for i in range(12)))
     flags = ("--batch-size", 8, "--max-steps", 4, "--eval-every", 1, "--log-every", 1, "--lr", "1e-3")
     data = ("--train-file", bench.folder / "in.txt", "--dev-file", dev)
     return ("train", "--model", bench.model, *data, *flags, "--device", "cpu", "-o", "run", *more)
@@ -41,9 +39,7 @@ def cases(bench: Workbench, rng: Random) -> Cases:
     """Three cases of one process to one of two, which takes as long as a dozen of them."""
     single, several = one_process(bench, rng), two_processes(bench, rng)
     while True:
-        found = [
-            case for queue in (single, single, single, several) if (case := next(queue, None)) is not None
-        ]
+        found = [case for queue in (single, single, single, several) if (case := next(queue, None)) is not None]
         if not found:
             return
         yield from found
@@ -61,9 +57,7 @@ def one_process(bench: Workbench, rng: Random) -> Cases:
         "out of space": fail(errno.ENOSPC),
     }
     numbers = range(1, result.operations + 1)
-    for number, name in rng.sample(
-        [(number, name) for number in numbers for name in actions], len(numbers) * 3
-    ):
+    for number, name in rng.sample([(number, name) for number in numbers for name in actions], len(numbers) * 3):
         yield (
             f"training {name} at operation {number}",
             partial(disturbed, bench, At(number, folder, actions[name]), expected),
@@ -151,10 +145,7 @@ def ranks_of(running: Running) -> list[int]:
 def is_alive(pid: int) -> bool:
     """Tell whether a process or one of its threads runs; one that has ended and was not waited for does not."""
     try:
-        states = [
-            path.read_text().rpartition(")")[2].split()[0]
-            for path in Path(f"/proc/{pid}/task").glob("*/stat")
-        ]
+        states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:
         return False
     return any(state != "Z" for state in states)

@@ -115,9 +115,7 @@ class Running:
         files = [self._place / name for name in ("stdout", "stderr")]
         texts = ["" if path.is_symlink() else path.read_bytes().decode(errors="replace") for path in files]
         count = self._place / "operations"
-        result = Result(
-            os.waitstatus_to_exitcode(status), *texts, int(count.read_text()) if count.exists() else None
-        )
+        result = Result(os.waitstatus_to_exitcode(status), *texts, int(count.read_text()) if count.exists() else None)
         self._bench.check(self._name, result)
         return result
 
@@ -250,9 +248,7 @@ class Workbench:
         if result.code:
             raise RuntimeError(result.stderr)
 
-    def _fork(
-        self, main: Action, place: Path, name: str, stdin: bytes | None, *, is_open: bool = True
-    ) -> Running:
+    def _fork(self, main: Action, place: Path, name: str, stdin: bytes | None, *, is_open: bool = True) -> Running:
         self.n_runs += 1
         (place / "stdin").write_bytes(stdin or b"")
         sys.stdout.flush()
@@ -299,9 +295,7 @@ def _be_a_command(main: Action, place: Path, *, closed: set[int]) -> None:
             os.close(opened)
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), encoding="utf-8")
-        sys.stderr = io.TextIOWrapper(
-            io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True
-        )  # type: ignore[arg-type]
+        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)  # type: ignore[arg-type]
         for number in closed:
             setattr(sys, ("stdin", "stdout")[number], None)
             os.close(number)

@@ -27,9 +27,7 @@ def space_analysis(name: str, spaces: Sequence[EmbeddingSpace]) -> Analysis:
     return SPACE_ANALYSES[name](spaces).with_means({space.label: space.encoder.group for space in spaces})
 
 
-def analyze_spaces(
-    name: str, options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
-) -> Analysis:
+def analyze_spaces(name: str, options: SpaceOptions, labels: Sequence[str] | None, progress: Progress) -> Analysis:
     """Return one analysis of the chosen spaces; its page has all analyses, and the paths of models that are runs."""
     spaces = encode_pairs(options, labels, progress)
     analysis = space_analysis(name, spaces)

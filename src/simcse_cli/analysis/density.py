@@ -131,8 +131,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     shown = columns("label", "rating", "n_pairs", *STATISTICS, label="model")
     rows = [{"label": name} | group.summary() for name, groups in by_name.items() for group in groups]
     numbers = [
-        {"groups": [group.summary() | {"density": group.density.tolist()} for group in groups]}
-        for groups in measured
+        {"groups": [group.summary() | {"density": group.density.tolist()} for group in groups]} for groups in measured
     ]
 
     def curves() -> str:

@@ -75,12 +75,8 @@ class RetrievalOptions(LoadOptions):
     sample: int = setting(0, "Draw this many queries from the corpus.", min=0)
     interactive: bool = setting(False, "Ask for queries, one by one.", "--interactive", "-i")
     top_k: int = setting(3, "Sentences shown for each query.", "--top-k", "-k", min=1)
-    show_n: int | None = setting(
-        None, "Queries to show; default: all, or none with --qrels.", "--show", min=0
-    )
-    qrels: Path | None = setting(
-        None, "Relevance: group<TAB>sentence, BEIR or TREC file; adds recall@k and MRR."
-    )
+    show_n: int | None = setting(None, "Queries to show; default: all, or none with --qrels.", "--show", min=0)
+    qrels: Path | None = setting(None, "Relevance: group<TAB>sentence, BEIR or TREC file; adds recall@k and MRR.")
     at: str = setting("1,5,10", "Ranks at which --qrels scores are shown.", needs="qrels")
     keep_identical: bool = setting(False, "Count sentences equal to the query as results.")
     embeddings: list[Path] | None = setting(
@@ -103,17 +99,13 @@ class RetrievalOptions(LoadOptions):
 
 @dataclass(frozen=True)
 class OverlapOptions:
-    columns: str | None = columns_setting(
-        "The two columns to compare, if they are not recognised.", "left=A,right=B"
-    )
+    columns: str | None = columns_setting("The two columns to compare, if they are not recognised.", "left=A,right=B")
     distinct: bool = setting(False, "Count each distinct word once.")
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    model: list[str] | None = setting(
-        None, "Run folder; the same as naming it as an argument.", "--model", "-m"
-    )
+    model: list[str] | None = setting(None, "Run folder; the same as naming it as an argument.", "--model", "-m")
     first: int = setting(100, "Last step of the panel that shows the beginning.", min=1)
 
 
@@ -144,9 +136,7 @@ class ReportOptions(LoadOptions):
 
 @dataclass(frozen=True)
 class ViewOptions:
-    label: list[str] | None = setting(
-        None, "Name in tables and figures; repeat, in the order of the models or files."
-    )
+    label: list[str] | None = setting(None, "Name in tables and figures; repeat, in the order of the models or files.")
     plot: Path | None = setting(None, "Draw the figure to this file: .png, .svg or .pdf.")
     html: Path | None = setting(None, "Write one self-contained page with all figures and tables.")
     terminal_plot: bool | None = setting(

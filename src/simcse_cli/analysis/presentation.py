@@ -111,9 +111,7 @@ def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[Na
 
 
 _LOADER = FileSystemLoader(str(files("simcse_cli") / "resources"))
-_TEMPLATES = Environment(
-    loader=_LOADER, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
-)
+_TEMPLATES = Environment(loader=_LOADER, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
 
 
 def html_page(page: Page) -> str:

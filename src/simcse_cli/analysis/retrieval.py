@@ -85,9 +85,7 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
     )
 
 
-def open_search(
-    options: RetrievalOptions, shown: ViewOptions, progress: Progress, *, force: bool
-) -> CorpusSearch:
+def open_search(options: RetrievalOptions, shown: ViewOptions, progress: Progress, *, force: bool) -> CorpusSearch:
     """Read the corpus, load or build its index for each model, and save the index if requested."""
     check_outputs(shown, force=force)
     sources = _check(options, shown)
@@ -135,9 +133,7 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         refuse_unused(options, ["qrels", "show_n"], "has no use without --query, --queries or --sample")
         refuse_unused(shown, ["html"], "has no use without --query, --queries or --sample")
     if embeddings and len(models) != len(embeddings):
-        what = (
-            f"{len(embeddings)} files for {len(models)} models, need one --model each to encode the queries"
-        )
+        what = f"{len(embeddings)} files for {len(models)} models, need one --model each to encode the queries"
         raise UsageError(what, option="--embeddings")
     if indexes:
         if models and len(models) != len(indexes):
@@ -152,9 +148,7 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
     return named
 
 
-def _query_encoder(
-    model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
-) -> NamedEncoder:
+def _query_encoder(model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress) -> NamedEncoder:
     how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}
     encode = partial(model.encode, prompt=model.query_prompt, **how)
     return NamedEncoder(named.label, named.path, encode, model.digest, model.pooler.value, named.group)
@@ -195,9 +189,7 @@ def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, pr
     source = str(options.corpus)
     found = None if source == STDIO else FileSet.find(source, options.column).digest
     if found is not None and found != side.get("input_sha256"):
-        progress.warn(
-            f"{path} was written from {side.get('input')}; its row i is taken for line i of {source}"
-        )
+        progress.warn(f"{path} was written from {side.get('input')}; its row i is taken for line i of {source}")
 
 
 def _load_index(
@@ -323,9 +315,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     )
 
 
-def neighbour_tables(
-    queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]
-) -> list[Report]:
+def neighbour_tables(queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]) -> list[Report]:
     columns = [Column("rank", "#", "count")]
     for label in found:
         columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]

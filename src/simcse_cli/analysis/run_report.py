@@ -143,9 +143,7 @@ def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> pl
 
 def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[Analysis]:
     if options.data_dir is None and options.pair_file is None:
-        progress.info(
-            "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
-        )
+        progress.info("no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours")
         return []
     shared = (*LoadOptions.__dataclass_fields__, "data_dir", "pair_file")
     own = SpaceOptions(**{name: getattr(options, name) for name in shared} | {"model": [str(run)]})
@@ -171,8 +169,7 @@ def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
     """Return the pairs whose rank differs most between the two spaces."""
     pairs = spaces[0].data.pairs
     before, after = (
-        {"": {"all": SubsetPairs(pairs.gold, space.cosines, tuple(pairs.left), tuple(pairs.right))}}
-        for space in spaces
+        {"": {"all": SubsetPairs(pairs.gold, space.cosines, tuple(pairs.left), tuple(pairs.right))}} for space in spaces
     )
     changes = changed_pairs(before, after, n=CHANGES_SHOWN)
     table = pairs_table(changes, spaces[0].label, spaces[1].label)

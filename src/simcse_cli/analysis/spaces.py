@@ -203,9 +203,7 @@ def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
     return None
 
 
-def spaces_payload(
-    analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def spaces_payload(analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the JSON object of an analysis: the numbers of each space, their means over the seeds of a setting."""
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]

@@ -67,9 +67,7 @@ class NegativesBound:
     bound: float
 
 
-def negatives_bound(
-    rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024
-) -> NegativesBound:
+def negatives_bound(rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024) -> NegativesBound:
     """Return the quantities of Eqs. 6 and 7 for rows as they are; products in float32, block by block."""
     total = rows.sum(axis=0, dtype=np.float64)
     gram_sum, n_rows = float(total @ total), len(rows)

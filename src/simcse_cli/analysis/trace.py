@@ -36,9 +36,7 @@ class Trace:
 
     def until(self, step: int) -> "Trace":
         kept = self.steps <= step
-        return Trace(
-            self.name, self.steps[kept], self.alignment[kept], self.uniformity[kept], self.dev_score[kept]
-        )
+        return Trace(self.name, self.steps[kept], self.alignment[kept], self.uniformity[kept], self.dev_score[kept])
 
     @property
     def points(self) -> Floats:
@@ -162,8 +160,7 @@ def trace_analysis(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool
         title="Paths of training runs",
         text="Measured on the development pairs at every evaluation of the run. Lower is better in both.",
         caption="Alignment against uniformity along training, arrows in the direction of training. Large hollow "
-        "marker: start; star: best dev score"
-        + ("; grey rings: Pareto front of the runs." if len(traces) > 1 else "."),
+        "marker: start; star: best dev score" + ("; grey rings: Pareto front of the runs." if len(traces) > 1 else "."),
         tables=[Report("Alignment and uniformity along training", columns(*keys), rows)],
         payload={"analysis": "trace", "runs": rows, "points": points},
         figure=lambda: trace_figure(traces, first_steps, dev=dev),

@@ -241,6 +241,4 @@ def _report(counts: Counter[str], name: str, output: Path, unit: TextUnit, progr
             "one word; --unit char works on characters"
         )
     if 2 * counts["unchanged"] > counts["rows"]:
-        progress.warn(
-            "more than half of the positives equal their anchor: too short for this method and rate"
-        )
+        progress.warn("more than half of the positives equal their anchor: too short for this method and rate")

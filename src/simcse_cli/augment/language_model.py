@@ -114,8 +114,7 @@ class MlmFiller:
         """
         mask_token = self._tokenizer.mask_token
         items = [
-            mask_words(text, self.rate, random.Random(key), mask_token)
-            for text, key in zip(texts, keys, strict=True)
+            mask_words(text, self.rate, random.Random(key), mask_token) for text, key in zip(texts, keys, strict=True)
         ]
         masked = [item.text for item in items]
         encoding = self._tokenizer(masked, truncation=True, max_length=self._max_length)

@@ -15,9 +15,7 @@ class AugmentOptions:
         metavar="METHOD[:RATE][+...]",
     )
     output: Path | None = setting(None, "Pairs: .csv, .tsv or .jsonl (.gz); - is stdout.", "--output", "-o")
-    rate: float | None = setting(
-        None, "Fraction of the words, above 0; default 0.1, mlm 0.15, synonym one word."
-    )
+    rate: float | None = setting(None, "Fraction of the words, above 0; default 0.1, mlm 0.15, synonym one word.")
     sides: Sides = setting(Sides.ONE, "Augment the positive, or the anchor too.")
     copies: int = setting(1, "Rows per sentence.", min=1)
     unit: TextUnit = setting(TextUnit.WORD, "Unit to drop or move; char for text without spaces.")

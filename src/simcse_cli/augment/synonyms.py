@@ -27,9 +27,7 @@ from simcse_cli.augment.words import (
 )
 
 # Punctuation before, the word, a possessive ending, punctuation after.
-_WORD_PARTS = regex.compile(
-    r"(?P<before>\P{L}*)(?P<core>\p{L}(?:[\p{L}\p{M}'’-]*?\p{L})??)(?P<after>(?:['’]s)?\P{L}*)"
-)
+_WORD_PARTS = regex.compile(r"(?P<before>\P{L}*)(?P<core>\p{L}(?:[\p{L}\p{M}'’-]*?\p{L})??)(?P<after>(?:['’]s)?\P{L}*)")
 _SENTENCE_END = (".", "!", "?", ":", '."', '!"', '?"', ".”", "!”", "?”")
 _AUXILIARY_WINDOW = 3
 _UNLIKELY = 0.01  # weight of a reading that the word before speaks against
@@ -40,9 +38,7 @@ _VOWEL_GROUP = re.compile("[aeiouy]+")
 _SAME_PAST = word_set(
     "bet bid burst cast cost cut hit hurt knit let put quit read rid set shed shut slit split spread thrust upset"
 )
-_SAME_PLURAL = word_set(
-    "aircraft deer fish means moose offspring salmon series sheep spacecraft species swine trout"
-)
+_SAME_PLURAL = word_set("aircraft deer fish means moose offspring salmon series sheep spacecraft species swine trout")
 # Verbs in i with another vowel in past and participle: sang, sung; most have one, as clung.
 _CHANGES_TWICE = word_set("begin drink ring shrink sing sink spring stink swim")
 _PLURAL_MANS = re.compile("(hu|sha|ro|nor|ger|otto|talis|cai)man$")
@@ -81,9 +77,7 @@ class Reading:
     inflection: Inflection
 
 
-def replace_with_synonyms(
-    words: Sequence[str], count: int, rng: random.Random, wordnet: WordNet
-) -> list[str]:
+def replace_with_synonyms(words: Sequence[str], count: int, rng: random.Random, wordnet: WordNet) -> list[str]:
     """Replace up to ``count`` words, drawn uniformly from those with a synonym, each by one drawn uniformly."""
     replaced = list(words)
     positions = list(range(len(words)))
@@ -150,9 +144,7 @@ def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
     return previous in SUBJECT_PRONOUNS and pos not in (Pos.VERB, Pos.ADVERB)
 
 
-def _fitting_synsets(
-    reading: Reading, core: str, starts_sentence: bool, wordnet: WordNet
-) -> Sequence[tuple[str, ...]]:
+def _fitting_synsets(reading: Reading, core: str, starts_sentence: bool, wordnet: WordNet) -> Sequence[tuple[str, ...]]:
     """Return the synsets that spell the lemma in the case of the text: ``China`` the state, ``china`` the porcelain.
 
     A capital at the start of a sentence and text all in capitals say nothing.
@@ -238,9 +230,7 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
         return [_with_ed(lemma)], [_with_ed(lemma)]
     ends_in_n, has_u = lemma.endswith(("n", "ne")), lemma in _CHANGES_TWICE
     participles = [  # eaten, gone, born; sung
-        form
-        for form in irregular
-        if (form.endswith(("n", "ne")) and not ends_in_n) or (has_u and "u" in form)
+        form for form in irregular if (form.endswith(("n", "ne")) and not ends_in_n) or (has_u and "u" in form)
     ]
     pasts = [form for form in irregular if form not in participles]
     if lemma.endswith(("come", "run")):  # came, ran: the participle is the base form and no exception

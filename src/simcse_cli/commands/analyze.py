@@ -97,9 +97,7 @@ def density_command(options: kinds.SpaceOptions, shown: ShowOptions) -> None:
 def retrieval_command(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[CORPUS] [QUERY]...", help="Sentences to search, then queries.", show_default=False
-        ),
+        typer.Argument(metavar="[CORPUS] [QUERY]...", help="Sentences to search, then queries.", show_default=False),
     ] = None,
     *,
     options: kinds.RetrievalOptions,
@@ -148,9 +146,7 @@ def overlap_command(
 @takes("options", kinds.TraceOptions)
 @takes("shown", ShowOptions)
 def trace_command(
-    runs: Annotated[
-        list[str] | None, typer.Argument(help="Run folders of `simcse train`.", show_default=False)
-    ] = None,
+    runs: Annotated[list[str] | None, typer.Argument(help="Run folders of `simcse train`.", show_default=False)] = None,
     *,
     options: kinds.TraceOptions,
     shown: ShowOptions,

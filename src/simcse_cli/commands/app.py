@@ -55,9 +55,7 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Explain mo
 def _root(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit."
-        ),
+        typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
     info: Annotated[
         bool,

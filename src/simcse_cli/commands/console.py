@@ -240,9 +240,7 @@ class Console:
             def get_renderables(self) -> Iterator[Any]:
                 yield self.make_tasks_table(self.tasks)
                 yield from (
-                    Text.from_markup(f"  {task.fields['values']}")
-                    for task in self.tasks
-                    if task.fields["values"]
+                    Text.from_markup(f"  {task.fields['values']}") for task in self.tasks if task.fields["values"]
                 )
 
         with BarWithValues(
@@ -325,8 +323,7 @@ class Console:
         terminal = self._stderr() if to_stderr else _terminal()
         if not terminal.is_terminal:
             lines = (
-                f"{row.label}\n- {row.marked('[-', '-]', after=False)}\n+ {row.marked('{+', '+}')}"
-                for row in rows
+                f"{row.label}\n- {row.marked('[-', '-]', after=False)}\n+ {row.marked('{+', '+}')}" for row in rows
             )
             text = printable("\n\n".join(lines)) + "\n"
             if to_stderr:
@@ -339,8 +336,7 @@ class Console:
         for row in rows:
             sides = ((row.before, "red strike"), (row.after, "bold green"))
             before, after = (
-                [Text(printable(words), style if changed else "") for words, changed in side]
-                for side, style in sides
+                [Text(printable(words), style if changed else "") for words, changed in side] for side, style in sides
             )
             gap = Text(row.separator)
             table.add_row(Text(printable(row.label)), gap.join(before), gap.join(after))

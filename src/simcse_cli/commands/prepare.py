@@ -177,9 +177,7 @@ def lint_command(
 @app.command("model")
 @takes("options", kinds.ModelFolderOptions)
 def model_command(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Run folder, model folder, Hub name or alias.")
-    ],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Run folder, model folder, Hub name or alias.")],
     options: kinds.ModelFolderOptions,
 ) -> None:
     """Write a model folder for sentence-transformers, transformers, ONNX Runtime and OpenVINO.

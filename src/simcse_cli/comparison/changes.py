@@ -74,9 +74,7 @@ def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
     return errors
 
 
-def _pair_changes(
-    task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]
-) -> Iterator[Change]:
+def _pair_changes(task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]) -> Iterator[Change]:
     gold = np.concatenate([pairs.gold for pairs in before.values()])
     cosine_before = np.concatenate([pairs.cosine for pairs in before.values()])
     cosine_after = np.concatenate([after[subset].cosine for subset in before])
@@ -144,8 +142,7 @@ def example_changes(
 def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
     keys = ("cosine_before", "cosine_after", "error_before", "error_after", "left", "right")
     rows = [
-        change | {"task": label(change["task"]), "pair": f"{change['subset']} {change['index']}"}
-        for change in changes
+        change | {"task": label(change["task"]), "pair": f"{change['subset']} {change['index']}"} for change in changes
     ]
     note = (
         f"before: {before}; after: {after}. Rank error: distance of the rank of the cosine from that of the "
@@ -158,8 +155,7 @@ def predictions_table(changes: Sequence[Change], before: str, after: str) -> Rep
     predicted = columns("predicted_before", "predicted_after", "text", text="sentence")
     shown = [*columns("task", "index"), *columns("gold", kind="count"), *predicted]
     rows = [
-        change
-        | {"task": label(change["task"]), "text": " | ".join(filter(None, (change["left"], change["right"])))}
+        change | {"task": label(change["task"]), "text": " | ".join(filter(None, (change["left"], change["right"])))}
         for change in changes
     ]
     note = f"before: {before}; after: {after}. Examples that only one gets right, gains first"

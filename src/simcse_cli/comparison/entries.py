@@ -123,15 +123,11 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
         return read_results(content, label=label or "standard input", source=path, view=view)
     folder = Path(path)
     if not folder.is_dir():
-        return read_results(
-            read_json(path, hint=HOW_TO_WRITE), label=label or folder.stem, source=path, view=view
-        )
+        return read_results(read_json(path, hint=HOW_TO_WRITE), label=label or folder.stem, source=path, view=view)
     name = folder.resolve().name
     if runs.is_run(folder):
         return _read_run(folder, label or name, view)
-    folders = sorted(
-        record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{runs.RUN_FILE}")
-    )
+    folders = sorted(record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{runs.RUN_FILE}"))
     if not folders:
         what = f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it"
         raise DataError(what, hint="give a run folder of `simcse train`, or a result file of `simcse eval`")
@@ -143,9 +139,7 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     return entries
 
 
-def _results_in(
-    folder: Path, label: str, view: CompareOptions
-) -> Iterator[tuple[Path, Mapping[str, Any], Entry]]:
+def _results_in(folder: Path, label: str, view: CompareOptions) -> Iterator[tuple[Path, Mapping[str, Any], Entry]]:
     """Yield the entries in the result files of a folder, each with its file and its content."""
     for path in sorted(folder.glob("*.json")):
         if is_result(content := read_json(path)):

@@ -137,9 +137,7 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
     for entry in entries:
         for index, other in enumerate(merged):
             shared = other.scores.keys() & entry.scores.keys()
-            is_same = other.label == entry.label and (
-                None in (other.seed, entry.seed) or other.seed == entry.seed
-            )
+            is_same = other.label == entry.label and (None in (other.seed, entry.seed) or other.seed == entry.seed)
             if is_same and shared <= set(TIMES):
                 merged[index] = join_parts(other, entry)
                 break
@@ -167,9 +165,7 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
         labels = [member.label for member in members]
         if len(set(labels)) < len(labels):
             seeds = [f"seed {each.seed}" if each.seed is not None else i for i, each in enumerate(members, 1)]
-            members = [
-                replace(m, label=f"{m.label} [{seed}]") for m, seed in zip(members, seeds, strict=True)
-            ]
+            members = [replace(m, label=f"{m.label} [{seed}]") for m, seed in zip(members, seeds, strict=True)]
         lines += members
         if len(members) > 1:
             same = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
@@ -239,9 +235,7 @@ def join(
     if n_judged < 2 or (len(front_over) < 2 and not pareto_measures):
         front_over = ()  # a front needs two systems
     front = front_labels(levelled, front_over) if front_over else frozenset()
-    return Comparison(
-        tuple(levelled), columns, reference, tuple(warnings), front_over, front, tuple(unlike_data)
-    )
+    return Comparison(tuple(levelled), columns, reference, tuple(warnings), front_over, front, tuple(unlike_data))
 
 
 def without_members(entries: Sequence[Entry]) -> list[Entry]:

@@ -120,10 +120,7 @@ class PublishedTable:
                 for column, measure, value in zip(self.columns, self.measures, row.values, strict=True)
             ]
         else:
-            lines = [
-                (row, row.name, zip(row.measures or self.measures, row.values, strict=False))
-                for row in self.rows
-            ]
+            lines = [(row, row.name, zip(row.measures or self.measures, row.values, strict=False)) for row in self.rows]
         found = []
         for row, name, cells in lines:
             stored = {measure: self.scaled(value, measure) for measure, value in cells if measure is not None}
@@ -232,9 +229,7 @@ def _plain(text: str) -> str:
 def published_tables(show: str | None) -> Outcome:
     if show is not None:
         return _show_table(load_table(show))
-    shown = columns(
-        "table", "source", "label", "title", "rows", "systems", label="in the source", title="what"
-    )
+    shown = columns("table", "source", "label", "title", "rows", "systems", label="in the source", title="what")
     rows = []
     for table in map(load_table, table_ids()):
         counts = len(table.rows), len(table.all_systems())
@@ -278,8 +273,7 @@ def _notes(table: PublishedTable) -> list[str]:
         for item in table.corrections
     ]
     notes += [
-        f"average: {'all rows' if item.row == '*' else item.row}: {item.reason}"
-        for item in table.average_exceptions
+        f"average: {'all rows' if item.row == '*' else item.row}: {item.reason}" for item in table.average_exceptions
     ]
     return notes + list(table.notes)
 

@@ -202,9 +202,7 @@ def _is_running(values: Sequence[str]) -> bool:
     return all(map(str.isdigit, values)) and len({int(each) - n for n, each in enumerate(values)}) == 1
 
 
-_ID_NAME = re.compile(
-    r"(^|[\W_]|(?<=[a-z])(?=I))(id|nr|no|num|number|key|code|sku|uuid|index)$", re.IGNORECASE
-)
+_ID_NAME = re.compile(r"(^|[\W_]|(?<=[a-z])(?=I))(id|nr|no|num|number|key|code|sku|uuid|index)$", re.IGNORECASE)
 _NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?\s*%?\s*", re.IGNORECASE)
 
 

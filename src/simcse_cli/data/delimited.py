@@ -166,9 +166,7 @@ def named_cells(
         if len(cells) != len(names):
             missing = names[len(cells) :]
             if any(cells[len(names) :]) or not all(map(_UNNAMED.fullmatch, missing)):
-                found = (
-                    f"{source}, line {number}: {len(cells)} columns, need {len(names)} ({', '.join(names)})"
-                )
+                found = f"{source}, line {number}: {len(cells)} columns, need {len(names)} ({', '.join(names)})"
                 plain = "name a file with one sentence per line .txt"
                 other = "give the table a header line" if source.endswith(".txt") else plain
                 raise DataError(found, hint=f"quote cells that hold the separator; {other}")

@@ -64,9 +64,7 @@ def prepare_demo(
         check_output(manifest, force=force)
         manifest.unlink(missing_ok=True)  # it is written last and marks the corpus as complete
         files = write_demo_corpus(corpus, folder, force=force)
-        facts = build_manifest(
-            "demo", inputs=[], folder=folder, outputs=files.items(), settings=vars(sizes), seed=seed
-        )
+        facts = build_manifest("demo", inputs=[], folder=folder, outputs=files.items(), settings=vars(sizes), seed=seed)
         write_json(manifest, facts)
     for path, count in files.items():
         progress.info(f"{path}: {count:,} rows")
@@ -111,9 +109,7 @@ def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) 
     """
     files = {folder / name: text_and_count for name, text_and_count in corpus_files(corpus).items()}
     missing = {
-        path: text
-        for path, (text, _) in files.items()
-        if not path.is_file() or path.read_bytes() != text.encode()
+        path: text for path, (text, _) in files.items() if not path.is_file() or path.read_bytes() != text.encode()
     }
     for path in missing:
         check_output(path, force=force)

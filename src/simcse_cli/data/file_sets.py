@@ -32,9 +32,7 @@ class FileSet:
     column: str | None = None
     text_per: TextPer = TextPer.LINE
     encoding: str = "utf-8"
-    blank: Counter[str] = field(
-        default_factory=Counter, compare=False
-    )  # texts of nothing that were read, by file
+    blank: Counter[str] = field(default_factory=Counter, compare=False)  # texts of nothing that were read, by file
 
     @classmethod
     def find(
@@ -145,9 +143,7 @@ class FileSet:
         is_whole = self.text_per is TextPer.FILE
         return Table(file, columns=[self.column], encoding=self.encoding, is_whole=is_whole)
 
-    def _rows(
-        self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None
-    ) -> Iterator[_Item]:
+    def _rows(self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None) -> Iterator[_Item]:
         def rows_of_files(skipped: int) -> Iterator[Iterator[_Item]]:
             for number, file in enumerate(self.files):
                 if skipped and skipped >= self.counts[number]:

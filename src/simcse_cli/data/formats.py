@@ -40,9 +40,7 @@ _BY_SUFFIX = {
     **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods"), FileFormat.EXCEL),
 }
 _HUB_PREFIX = "hf://"
-_HUB_HINT = (
-    "write hf://OWNER/NAME, hf://OWNER/NAME:SPLIT or hf://OWNER/NAME@CONFIG:SPLIT (SPLIT is train by default)"
-)
+_HUB_HINT = "write hf://OWNER/NAME, hf://OWNER/NAME:SPLIT or hf://OWNER/NAME@CONFIG:SPLIT (SPLIT is train by default)"
 
 
 @dataclass(frozen=True)
@@ -135,9 +133,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 def _excel_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows of the first visible sheet with something in it."""
-    require_extra(
-        "python_calamine", f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)"
-    )
+    require_extra("python_calamine", f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)")
     from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
 
     with open_input(source) as stream, foreign_format(source, "a workbook without a password"):
@@ -146,9 +142,7 @@ def _excel_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[s
         sheets = (book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in names)
         cells = next(filter(None, sheets), [])
     texts = (
-        [str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell) for cell in row]
-        if any(row)
-        else []
+        [str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell) for cell in row] if any(row) else []
         for row in cells
     )
     yield from named_cells(enumerate(texts, start=1), source_name(source), layout.names, layout.header)
@@ -190,9 +184,7 @@ def parquet_shape(source: InputPath) -> tuple[int, list[str]]:
         return int(table.metadata.num_rows), list(table.schema_arrow.names)
 
 
-def parquet_rows(
-    source: InputPath, columns: Sequence[str] | None = None, start: int = 0
-) -> Iterator[dict[str, Any]]:
+def parquet_rows(source: InputPath, columns: Sequence[str] | None = None, start: int = 0) -> Iterator[dict[str, Any]]:
     with _parquet_file(source) as table:
         groups = list(range(table.num_row_groups))
         while groups and start >= (n_rows := table.metadata.row_group(groups[0]).num_rows):

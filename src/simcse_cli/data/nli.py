@@ -19,9 +19,7 @@ class Label(StrEnum):
 
 # Words, the letters of ANLI, and the numbers of the Hub versions of SNLI, MNLI and ANLI; None for no label.
 _LABELS: dict[str, Label | None] = {
-    spelling: label
-    for number, label in enumerate(Label)
-    for spelling in (label.value, label.value[0], str(number))
+    spelling: label for number, label in enumerate(Label) for spelling in (label.value, label.value[0], str(number))
 } | dict.fromkeys(("-", "", "-1", "hidden"))
 NO_LABEL = "no_label"
 
@@ -57,9 +55,7 @@ def iter_nli(
 def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
     text = label.strip().lower()
     if text not in _LABELS:
-        raise DataError(
-            f"{place}: label {text!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
-        )
+        raise DataError(f"{place}: label {text!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)")
     return NliPair(premise.strip(), hypothesis.strip(), _LABELS[text])
 
 

@@ -26,9 +26,7 @@ def iter_pairs(
         yield left, right
 
 
-def iter_scored_pairs(
-    source: InputPath, columns: Mapping[str, str] | None = None
-) -> Iterator[tuple[str, str, float]]:
+def iter_scored_pairs(source: InputPath, columns: Mapping[str, str] | None = None) -> Iterator[tuple[str, str, float]]:
     """Yield the pairs of a file with their scores, of any range; rows with a blank score are skipped."""
     n_pairs = 0
     for place, *texts, score in _iter_rows(source, SCORED_PAIR, columns or {}):

@@ -72,9 +72,7 @@ class Table:
             return ()
         return [row for _, row in islice(formats.READERS[self.form](self._source, self._layout), _HEAD)]
 
-    def pick(
-        self, resolve: Callable[[Record[str]], tuple[str, ...]]
-    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+    def pick(self, resolve: Callable[[Record[str]], tuple[str, ...]]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield the place of each row and its texts in the columns that ``resolve`` finds, again in rows of others."""
         names: tuple[str, ...] = ()
         for record in self.texts():
@@ -82,9 +80,7 @@ class Table:
                 names = resolve(record)
             yield record.place, tuple(record[name] for name in names)
 
-    def sentences(
-        self, column: str | None = None, *, hint: str = _WHICH_COLUMN, start: int = 0
-    ) -> Iterator[str]:
+    def sentences(self, column: str | None = None, *, hint: str = _WHICH_COLUMN, start: int = 0) -> Iterator[str]:
         """Yield one string per line of a text file (blank lines too), or one per row of a table, from ``start``.
 
         ``column`` is the name or number of a column; by default the only one, or the one called ``text``, ``anchor``

@@ -223,9 +223,7 @@ def _texts(value: Any, place: str) -> list[str]:
     if isinstance(value, dict):
         raise DataError(f"{place}: a JSON object, need a text or a list of texts")
     values = value if isinstance(value, list) else [value]
-    known = (
-        each for each in values if each is not None and each == each
-    )  # pandas writes NaN for missing ones
+    known = (each for each in values if each is not None and each == each)  # pandas writes NaN for missing ones
     return [text for text in (" ".join(str(each).split()) for each in known) if text]
 
 

@@ -98,9 +98,7 @@ def transfer_files(data_dir: Path | str, task: str) -> dict[str, Path]:
     return {role: folder / name for role, name in _FILES[task].items()}
 
 
-def missing_transfer_files(
-    data_dir: Path | str, tasks: tuple[str, ...] = TRANSFER_TASKS
-) -> dict[str, list[Path]]:
+def missing_transfer_files(data_dir: Path | str, tasks: tuple[str, ...] = TRANSFER_TASKS) -> dict[str, list[Path]]:
     """Return the missing files by task; complete tasks are left out."""
     files = {task: transfer_files(data_dir, task).values() for task in tasks}
     missing = {task: [path for path in paths if not path.is_file()] for task, paths in files.items()}
@@ -143,9 +141,7 @@ def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
         rows.setdefault(part, []).append((texts[0], texts[1] if len(texts) > 1 else "", label))
     if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
         found = ", ".join(rows) or "none"
-        raise DataError(
-            f"{path}: the parts are {found}; need train and test, perhaps dev, in the column split"
-        )
+        raise DataError(f"{path}: the parts are {found}; need train and test, perhaps dev, in the column split")
     labels = {label for part in rows.values() for _, _, label in part}
     by_number = ((not label.isdecimal(), int(label) if label.isdecimal() else 0, label) for label in labels)
     classes = tuple(label for *_, label in sorted(by_number))

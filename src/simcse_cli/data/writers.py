@@ -123,8 +123,7 @@ def build_manifest(
         "settings": settings,
         "inputs": [describe_file(path) for path in inputs],
         "outputs": [
-            describe_file(path) | {"path": path.relative_to(folder).as_posix(), "rows": rows}
-            for path, rows in outputs
+            describe_file(path) | {"path": path.relative_to(folder).as_posix(), "rows": rows} for path, rows in outputs
         ],
         **results,
     }

@@ -111,9 +111,7 @@ def _encode_one(
         writer.encoder.warn_truncated(progress)
 
 
-def _encode_folder(
-    files: FileSet, inputs: Inputs, folder: str, options: EncodeOptions, progress: Progress
-) -> None:
+def _encode_folder(files: FileSet, inputs: Inputs, folder: str, options: EncodeOptions, progress: Progress) -> None:
     """Encode the input, or this job's parts of it, into a folder of parquet files."""
     n_rows = sum(files.counts)
     parts = cut(n_rows, shards.count_parts(n_rows))
@@ -145,9 +143,7 @@ def _encode_here(writer: vector_writer.VectorWriter, outputs: Outputs, progress:
     writer.encoder.warn_truncated(progress)
 
 
-def _encode_shards(
-    files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
-) -> None:
+def _encode_shards(files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress) -> None:
     """Encode shards of a file on Ray, join them, and remove them."""
     with vector_writer.vector_output(output, inputs, options):
         n_rows = sum(files.counts)

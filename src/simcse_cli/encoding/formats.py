@@ -233,9 +233,7 @@ def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Ite
 DAMAGED = "it is damaged or unfinished: encode it again with --force"
 
 
-def _array_blocks(
-    path: Path, form: VectorFile, dtype: np.dtype[Any], shape: tuple[int, int]
-) -> Iterator[NDArray[Any]]:
+def _array_blocks(path: Path, form: VectorFile, dtype: np.dtype[Any], shape: tuple[int, int]) -> Iterator[NDArray[Any]]:
     with ExitStack() as stack:
         header = _safetensors_header if form is VectorFile.SAFETENSORS else _npy_header
         if form is VectorFile.NPZ:

@@ -36,9 +36,7 @@ class EncodeOptions(ModelOptions):
     )
     normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize")
     dtype: str = setting("float32", "float32, float16, int8 (cosine kept), binary (signs).", needs=_TO_A_FILE)
-    postprocess: Path | None = setting(
-        None, "Saved post-processor to apply (`simcse eval sts --save-postprocess`)."
-    )
+    postprocess: Path | None = setting(None, "Saved post-processor to apply (`simcse eval sts --save-postprocess`).")
     max_length: int | None = setting(None, "Cut sentences after this many sub-words.", min=3)
     index: Path | None = setting(
         None,

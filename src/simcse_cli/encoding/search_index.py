@@ -288,9 +288,7 @@ class Neighbour:
     cosine: float
 
 
-def rank_rows(
-    index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
-) -> tuple[Rows, Scores]:
+def rank_rows(index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None) -> tuple[Rows, Scores]:
     """Return rows and cosines of the ``k`` nearest sentences of each query, best first, each ``(M, k)``.
 
     Missing neighbours have row -1 and cosine -inf. Queries are ``(M, D)`` of any norm; with their ``texts``, sentences
@@ -316,9 +314,7 @@ def rank_rows(
     return rows, scores
 
 
-def nearest(
-    index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
-) -> list[list[Neighbour]]:
+def nearest(index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None) -> list[list[Neighbour]]:
     """Return the sentences that :func:`rank_rows` finds; fewer than ``k`` if the index holds fewer."""
     rows, scores = rank_rows(index, queries, k, texts)
     return [
@@ -339,9 +335,7 @@ def _mapped_tensors(path: Path) -> dict[str, NDArray[Any]]:
     header.pop("__metadata__", None)
     types = {"U8": np.uint8, "I64": np.int64, "F32": np.float32}
     return {
-        name: np.memmap(
-            path, types[entry["dtype"]], "r", 8 + length + entry["data_offsets"][0], tuple(entry["shape"])
-        )
+        name: np.memmap(path, types[entry["dtype"]], "r", 8 + length + entry["data_offsets"][0], tuple(entry["shape"]))
         for name, entry in header.items()
     }
 

@@ -171,10 +171,7 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
                         whole.add(rows, texts)
                     if own | digest.facts() != own and "rows_sha256" in own:
                         raise DataError(f"{path} is not what its side file describes", hint=formats.DAMAGED)
-            if (
-                formats.finish_file(raw, complete, dtype, shape, column(1), column(2) if has_ids else None)
-                == raw
-            ):
+            if formats.finish_file(raw, complete, dtype, shape, column(1), column(2) if has_ids else None) == raw:
                 raw.rename(complete)
             else:
                 raw.unlink()

@@ -25,9 +25,7 @@ def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
     RowIndices ``(N, D)`` have any norm; row i of ``right`` is the positive of row i of ``left``.
     """
     if left.shape != right.shape or left.ndim != 2 or len(left) == 0:
-        raise ValueError(
-            f"left has shape {left.shape} and right {right.shape}, need the same (N, D) with N > 0"
-        )
+        raise ValueError(f"left has shape {left.shape} and right {right.shape}, need the same (N, D) with N > 0")
     difference = unit_rows(left, np.float64) - unit_rows(right, np.float64)
     return float(np.einsum("nd,nd->n", difference, difference).mean())
 

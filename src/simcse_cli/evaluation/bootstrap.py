@@ -143,8 +143,7 @@ def resample_sts(
     rng = task_generator(task, seed)
     parts, weights = strata(aggregation, subsets)
     scores = [
-        ResampledCorrelation(predicted, gold=gold, metric=metric).draw(n_resamples, rng)[0]
-        for predicted, gold in parts
+        ResampledCorrelation(predicted, gold=gold, metric=metric).draw(n_resamples, rng)[0] for predicted, gold in parts
     ]
     return np.average(scores, axis=0, weights=weights)
 

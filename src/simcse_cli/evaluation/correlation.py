@@ -67,9 +67,7 @@ def strata(
     return list(subsets), np.array(weights, dtype=np.float64)
 
 
-def aggregate(
-    metric: Metric, aggregation: Aggregation, subsets: Sequence[tuple[Floats, Floats]]
-) -> float | None:
+def aggregate(metric: Metric, aggregation: Aggregation, subsets: Sequence[tuple[Floats, Floats]]) -> float | None:
     """Return one score in [-1, 1] for the subsets of an STS task: the weighted mean over its strata.
 
     ``subsets`` are predicted and gold values. None without any, or if the correlation of a stratum is undefined.

@@ -54,8 +54,7 @@ def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Pat
 def digest_of(*parts: Any) -> str:
     """Return 16 hex digits for JSON values and NumPy arrays; any change gives other digits."""
     encoded = (
-        part.tobytes() if isinstance(part, np.ndarray) else json.dumps(part, sort_keys=True).encode()
-        for part in parts
+        part.tobytes() if isinstance(part, np.ndarray) else json.dumps(part, sort_keys=True).encode() for part in parts
     )
     return digest(*(piece for data in encoded for piece in (len(data).to_bytes(8, "little"), data)))[:16]
 
@@ -113,9 +112,7 @@ class EvaluationCache:
         try:
             yield
         except OutputError as error:
-            self._progress.warn(
-                f"continuing without the cache: {error.message} (choose another with --cache-dir)"
-            )
+            self._progress.warn(f"continuing without the cache: {error.message} (choose another with --cache-dir)")
             self._folder = None
 
     def _path(self, name: str) -> Path | None:

@@ -155,9 +155,7 @@ def fit_linear(
     accuracy = np.empty((n_splits, n_penalties))
     for stream in sorted({split.stream for split in splits}):
         members = [i for i, split in enumerate(splits) if split.stream == stream]
-        cohort = _Cohort(
-            design, labels, [splits[i] for i in members], penalties[members], settings, n_classes
-        )
+        cohort = _Cohort(design, labels, [splits[i] for i in members], penalties[members], settings, n_classes)
         cohort.train(task)
         weights[members] = cohort.best_weights
         accuracy[members] = cohort.best_accuracy

@@ -310,9 +310,7 @@ def _quiet() -> Iterator[None]:
 def eval_mteb(encoder: EncoderOptions, options: MtebOptions, progress: Progress, *, force: bool) -> Outcome:
     """Score tasks of MTEB; ``force`` overwrites a saved post-processor."""
     benchmark = options.benchmark or DEFAULT_BENCHMARK
-    tasks = select_tasks(
-        benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category)
-    )
+    tasks = select_tasks(benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category))
     folder = results_folder(options)
     again = "the same command without --rerun" if options.rerun else "the same command"
 

@@ -62,9 +62,7 @@ class EncoderOptions(ModelOptions, FitOptions):
         excludes=("vectors", *_OF_MODELS),
         because="which need no model",
     )
-    sentences: Path | None = _vectors(
-        None, "The sentences of --embeddings, one per line.", needs="embeddings"
-    )
+    sentences: Path | None = _vectors(None, "The sentences of --embeddings, one per line.", needs="embeddings")
     postprocess: str | None = _postprocess(None, POSTPROCESS_HELP, metavar="NAME[:N]|FILE")
     save_postprocess: Path | None = _postprocess(
         None,
@@ -75,9 +73,7 @@ class EncoderOptions(ModelOptions, FitOptions):
 
 @dataclass(frozen=True)
 class SuiteOptions:
-    tasks: str | None = setting(
-        None, "Comma-separated task names, for example STS12,STSBenchmark.", completes="tasks"
-    )
+    tasks: str | None = setting(None, "Comma-separated task names, for example STS12,STSBenchmark.", completes="tasks")
     ci: bool = setting(False, "Add 95% bootstrap confidence intervals.", "--ci")
     save_scores: Path | None = setting(None, "Write the prediction of every example here, as JSON lines.")
     checkpoints: bool = setting(False, _CHECKPOINTS_HELP, "--checkpoints", excludes=_OF_ONE_MODEL)
@@ -85,18 +81,14 @@ class SuiteOptions:
 
 @dataclass(frozen=True)
 class StsOptions(SuiteOptions):
-    data_dir: Path | None = setting(
-        None, f"{_DATA_HELP}; default: the generated demo corpus.", env=DATA_VARIABLE
-    )
+    data_dir: Path | None = setting(None, f"{_DATA_HELP}; default: the generated demo corpus.", env=DATA_VARIABLE)
     protocol: StsProtocol = setting(
         StsProtocol.SIMCSE, "Setting of a paper (Table B.1); single flags below override it."
     )
     aggregation: Aggregation | None = setting(
         None, "How the subsets of a year become one score; default: the protocol's (all)."
     )
-    metric: Metric | None = setting(
-        None, "Correlation with the gold scores; default: the protocol's (spearman)."
-    )
+    metric: Metric | None = setting(None, "Correlation with the gold scores; default: the protocol's (spearman).")
     regressor: bool | None = setting(
         None, "Train a regressor on STS-B and SICK-R, as SentEval does.", "--regressor/--no-regressor"
     )
@@ -123,9 +115,7 @@ class StsOptions(SuiteOptions):
 
 @dataclass(frozen=True)
 class TransferOptions(SuiteOptions):
-    data_dir: Path | None = setting(
-        None, f"{_DATA_HELP}; needed unless only --task-file is scored.", env=DATA_VARIABLE
-    )
+    data_dir: Path | None = setting(None, f"{_DATA_HELP}; needed unless only --task-file is scored.", env=DATA_VARIABLE)
     protocol: TransferProtocol = setting(
         TransferProtocol.DEFAULT, "default: 10 folds, Adam; fast: 5 folds, RMSprop (the paper's dev mode)."
     )
@@ -138,9 +128,7 @@ class TransferOptions(SuiteOptions):
         "text=A,label=B",
         needs="task_file",
     )
-    probe: Probe = setting(
-        Probe.SENTEVAL, "senteval: the original classifier; sklearn: LogisticRegressionCV."
-    )
+    probe: Probe = setting(Probe.SENTEVAL, "senteval: the original classifier; sklearn: LogisticRegressionCV.")
     cache_dir: Path | None = setting(
         None,
         "Where vectors and finished tasks are kept; default: simcse in the user's cache folder.",
@@ -155,12 +143,8 @@ class MtebOptions:
     tasks: str | None = setting(
         None, "Comma-separated mteb tasks, for example STS12,SICK-R; default: all of --benchmark."
     )
-    benchmark: str | None = setting(
-        None, 'Benchmark of mteb; default: "MTEB(eng, v1)", the 56 datasets of the papers.'
-    )
-    category: str | None = setting(
-        None, "Only these categories, comma-separated, for example STS,Classification."
-    )
+    benchmark: str | None = setting(None, 'Benchmark of mteb; default: "MTEB(eng, v1)", the 56 datasets of the papers.')
+    category: str | None = setting(None, "Only these categories, comma-separated, for example STS,Classification.")
     data_dir: Path | None = setting(
         None,
         "Look here first: folders of datasets as downloaded from the Hub, or a SentEval folder.",

@@ -126,9 +126,7 @@ def collect_result(
     dev_accuracies: Sequence[float],
     penalties: Sequence[float],
 ) -> ProbeResult:
-    accuracies = [
-        float((found == labels[fold.test]).mean()) for found, fold in zip(predictions, outer, strict=True)
-    ]
+    accuracies = [float((found == labels[fold.test]).mean()) for found, fold in zip(predictions, outer, strict=True)]
     test_rows = np.concatenate([fold.test for fold in outer])
     order = np.argsort(test_rows)
     return ProbeResult(

@@ -42,9 +42,7 @@ class PairVectors:
 
     def design(self, name: str) -> Tensor:
         """Return the features ``[|u - v|, u * v, 1]``, ``(N, 2D + 1)``."""
-        return linear.with_constant(
-            linear.require_finite(linear.difference_and_product(self.left, self.right), name)
-        )
+        return linear.with_constant(linear.require_finite(linear.difference_and_product(self.left, self.right), name))
 
 
 def grade_distribution(gold: Floats) -> NDArray[np.float32]:

@@ -50,10 +50,7 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
     depth = ranked.shape[1]
     gains = np.array([[wanted.get(row, 0.0) for row in rows] for rows, wanted in judged])
     ideal = np.array(
-        [
-            sorted(wanted.values(), reverse=True)[:depth] + [0.0] * (depth - len(wanted))
-            for _, wanted in judged
-        ]
+        [sorted(wanted.values(), reverse=True)[:depth] + [0.0] * (depth - len(wanted)) for _, wanted in judged]
     )
     discount = 1 / np.log2(np.arange(2, depth + 2))
     found = np.cumsum(gains > 0, axis=1)

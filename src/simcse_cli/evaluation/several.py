@@ -121,9 +121,7 @@ def evaluate_checkpoints(
     run_dir = Path(options.model)
     kept = kept_checkpoints(run_dir)
     if len(kept) == 1:
-        progress.warn(
-            f"{run_dir} keeps one checkpoint: train with --keep-checkpoints N, or 0 for all, to have more"
-        )
+        progress.warn(f"{run_dir} keeps one checkpoint: train with --keep-checkpoints N, or 0 for all, to have more")
     for checkpoint in kept:
         model = load_for_encoding(options.model, options, progress)
         if not checkpoint.is_model:

@@ -94,9 +94,7 @@ class TransferSuite:
         kept = cache.load_result(task.name, key)
         if kept is not None:
             progress.info(f"{task.name}: kept from an earlier call")
-            rows = {
-                name: np.array(kept[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")
-            }
+            rows = {name: np.array(kept[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")}
             penalties = tuple(kept["penalties"])
             return _score(task, probe.ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows))
         outer, dev_rows = outer_splits(task, settings)
@@ -175,9 +173,7 @@ def outer_splits(task: TransferTask, settings: probe.ProbeSettings) -> tuple[lis
 
 def _score(task: TransferTask, result: probe.ProbeResult) -> tuple[TaskResult, TaskPredictions]:
     gold = task.labels[result.test_rows]
-    left, right = (
-        tuple(texts[row] for row in result.test_rows) if texts else () for texts in (task.left, task.right)
-    )
+    left, right = (tuple(texts[row] for row in result.test_rows) if texts else () for texts in (task.left, task.right))
     extra: dict[str, Any] = {"dev_accuracy": result.dev_accuracy}
     if task.name == "MRPC":
         extra["f1"] = f1_score(gold, result.predictions)
@@ -195,9 +191,7 @@ def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
     return 2 * hits / total if total else 0.0
 
 
-def eval_transfer(
-    encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool
-) -> Outcome:
+def eval_transfer(encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool) -> Outcome:
     """Score transfer tasks; ``force`` overwrites the files that options name."""
     # Check everything that needs no model.
     if options.probe is Probe.SKLEARN:

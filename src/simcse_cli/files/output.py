@@ -102,9 +102,7 @@ def _require_own_record(path: Path, key: str, *, force: bool) -> None:
 
 
 @contextmanager
-def work_folder(
-    path: Path, facts: Mapping[str, Any], *, names: str, resume: bool, force: bool
-) -> Iterator[Path]:
+def work_folder(path: Path, facts: Mapping[str, Any], *, names: str, resume: bool, force: bool) -> Iterator[Path]:
     """Yield a folder for the finished parts of a command; remove it when the block ends without an error.
 
     An existing folder is continued if it has the same ``facts``. Nothing in it is read, replaced or removed unless all

@@ -43,9 +43,7 @@ def off_diagonal_squares(matrix: Tensor) -> Tensor:
 def checked_views(view_a: Tensor, view_b: Tensor) -> tuple[Tensor, Tensor]:
     """Return two views in at least float32; raise ValueError if shapes differ or there is only one row."""
     if view_a.ndim != 2 or view_a.shape != view_b.shape:
-        raise ValueError(
-            f"views {tuple(view_a.shape)} and {tuple(view_b.shape)}: need two (N, P) of one shape"
-        )
+        raise ValueError(f"views {tuple(view_a.shape)} and {tuple(view_b.shape)}: need two (N, P) of one shape")
     if len(view_a) < 2:
         raise ValueError("a batch of one sentence has no variance over the batch: need at least 2 rows")
     dtype = torch.promote_types(view_a.dtype, torch.float32)

@@ -25,7 +25,5 @@ def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Ten
         )
     dtype = torch.promote_types(left.dtype, torch.float32)
     scores = (left.to(dtype) * right.to(dtype)).sum(dim=1)
-    losses = functional.binary_cross_entropy_with_logits(
-        scores, is_positive.to(scores.dtype), reduction="none"
-    )
+    losses = functional.binary_cross_entropy_with_logits(scores, is_positive.to(scores.dtype), reduction="none")
     return mean_over_processes(losses)

@@ -52,9 +52,7 @@ def info_nce(
 def check_pairs(anchors: Tensor, positives: Tensor, temperature: float) -> None:
     """Raise ``ValueError`` unless anchors and positives are both ``(N, D)`` and temperature is above 0."""
     if anchors.ndim != 2 or anchors.shape != positives.shape:
-        raise ValueError(
-            f"anchors {tuple(anchors.shape)}, positives {tuple(positives.shape)}: need both (N, D)"
-        )
+        raise ValueError(f"anchors {tuple(anchors.shape)}, positives {tuple(positives.shape)}: need both (N, D)")
     if not temperature > 0:
         raise ValueError(f"temperature {temperature}: must be above 0")
 

@@ -44,9 +44,7 @@ class BiLstmMax:
         version: 1 or 2; None means 2 if the vectors have that version's markers, else 1.
     """
 
-    def __init__(
-        self, checkpoint: Path | str, vectors: WordVectors, *, version: Version | None = None
-    ) -> None:
+    def __init__(self, checkpoint: Path | str, vectors: WordVectors, *, version: Version | None = None) -> None:
         self._path = require_file(checkpoint)
         self.name = self._path.name
         self.vectors = vectors

@@ -253,9 +253,7 @@ def _score_block(scores: list[CardScore]) -> str:
     return "".join(template.blocks["scores"](template.new_context({"scores": scores})))
 
 
-def _card(
-    run_dir: Path, record: RunRecord, model: SentenceEncoder, scores: list[CardScore], place: str
-) -> str:
+def _card(run_dir: Path, record: RunRecord, model: SentenceEncoder, scores: list[CardScore], place: str) -> str:
     sources = _listed(record.config.get("train_file"))
     compared = {Similarity.COSINE: "their cosine", Similarity.DOT: "their dot product"}
     return _template().render(
@@ -319,8 +317,7 @@ def _settings(record: RunRecord) -> str:
     shown: dict[str, Any] = {
         key: value
         for key, value in record.config.items()
-        if (key in ("objective", "model", "batch_size", "lr") or value != defaults.get(key))
-        and key not in _NOT_SHOWN
+        if (key in ("objective", "model", "batch_size", "lr") or value != defaults.get(key)) and key not in _NOT_SHOWN
     }
     shown["model"] = record.model if record.base.get("name") else Path(record.model).name
     for key in _PATHS:

@@ -283,10 +283,7 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
     last = record.step if record.best_step is None else record.best_step
     facts = read_json(model / RECORD_FILE, dict[str, Any])
     model_step = checked(facts.get("step", last), int, f"{model / RECORD_FILE}: step")
-    found = {
-        step_of(path): KeptCheckpoint(step_of(path), path, False)
-        for path in kept_states(run_dir / "checkpoint")
-    }
+    found = {step_of(path): KeptCheckpoint(step_of(path), path, False) for path in kept_states(run_dir / "checkpoint")}
     found[model_step] = KeptCheckpoint(model_step, model, True)
     return [found[step] for step in sorted(found)]
 

@@ -148,9 +148,7 @@ class ReadyEncoder:
         """Warn of the texts that were cut since the last call of this, if any."""
         self.model.tokens.warn_truncated(progress)
 
-    def encode(
-        self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
-    ) -> NDArray[np.float32]:
+    def encode(self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any) -> NDArray[np.float32]:
         """Return one vector per sentence; see ``encode``. ``prompt`` takes the place of the one in use."""
         use = self.use if prompt is None else replace(self.use, prompt=prompt)
         return encode(self.model, sentences, use, **how)

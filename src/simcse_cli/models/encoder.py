@@ -119,18 +119,14 @@ class SentenceEncoder(nn.Module):
         """Return sub-word ids with special tokens, cut at ``max_length`` (default: the model's own limit)."""
         return self.tokens.ids(sentences, min(max_length or self.tokens.max_length, self.tokens.max_length))
 
-    def hidden_states(
-        self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor
-    ) -> tuple[Tensor, ...]:
+    def hidden_states(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor) -> tuple[Tensor, ...]:
         """Return ``(B, L, H)`` states: all layers, embedding output first, if the pooler needs them, else the last.
 
         They are at least float32, as is everything after the transformer, even under autocast.
         """
         all_layers = POOLERS[self.pooler].needs_all_layers
         mask = self._unread_mask(attention_mask)
-        output = self.backbone(
-            input_ids=input_ids, attention_mask=mask, output_hidden_states=all_layers, **inputs
-        )
+        output = self.backbone(input_ids=input_ids, attention_mask=mask, output_hidden_states=all_layers, **inputs)
         last: Tensor = output.last_hidden_state
         states = (*output.hidden_states[:-1], last) if all_layers else (last,)
         states = tuple(state.float() if state.dtype in HALF else state for state in states)
@@ -199,9 +195,7 @@ class SentenceEncoder(nn.Module):
         with no_autocast(pooled.device):
             return self.head(pooled)  # type: ignore[no-any-return]
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor
-    ) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor) -> Tensor:
         """Return embeddings ``(B, D)``, not normalised, with gradient in training mode."""
         states = self.hidden_states(input_ids, attention_mask, **inputs)
         return self.apply_head(pool(self.pooler, states, attention_mask, n_skipped=n_skipped))

@@ -107,9 +107,7 @@ def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
     return pooler
 
 
-def _write_module(
-    path: Path, config: dict[str, Any], weights: Mapping[str, Tensor], prefix: str = ""
-) -> None:
+def _write_module(path: Path, config: dict[str, Any], weights: Mapping[str, Tensor], prefix: str = "") -> None:
     """Write a module of sentence-transformers: its configuration to ``path``, its weights beside it."""
     path.parent.mkdir()
     write_json(path, config)

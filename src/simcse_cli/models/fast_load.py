@@ -263,7 +263,6 @@ def _puts_around(processor: Mapping[str, Any], start: str | None, end: str | Non
         found = [processor.get(name, [None])[0] for name in ("cls", "sep")]
         return found == [start, end]
     pieces = [
-        (piece.get("SpecialToken") or piece.get("Sequence") or {}).get("id")
-        for piece in processor.get("single", ())
+        (piece.get("SpecialToken") or piece.get("Sequence") or {}).get("id") for piece in processor.get("single", ())
     ]
     return bool(processor.get("type") == "TemplateProcessing" and pieces == [start, "A", end])

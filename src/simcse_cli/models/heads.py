@@ -57,9 +57,7 @@ class GlobalBatchNorm(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Normalise ``(B, width)`` by mean and variance over all processes; B may differ between them."""
         if n_processes() == 1:
-            return functional.batch_norm(
-                rows, None, None, self.weight, self.bias, training=True, eps=self.eps
-            )
+            return functional.batch_norm(rows, None, None, self.weight, self.bias, training=True, eps=self.eps)
         count = sum_over_processes(rows.new_full((), len(rows)))
         mean = sum_over_processes(rows.sum(dim=0)) / count
         centred = rows - mean
@@ -98,9 +96,7 @@ class TokenCnn(nn.Module):
         super().__init__()
         self.dim = n_channels * len(kernel_sizes)
         self.kernel_sizes = list(kernel_sizes)
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(dim, n_channels, size, padding=size // 2) for size in kernel_sizes
-        )
+        self.convolutions = nn.ModuleList(nn.Conv1d(dim, n_channels, size, padding=size // 2) for size in kernel_sizes)
 
     def forward(self, tokens: Tensor, attention_mask: Tensor) -> Tensor:
         """Map ``(B, L, H)`` to local features ``(B, L, dim)``; values at padded positions mean nothing."""

@@ -99,8 +99,7 @@ def _find_base(folder: Path, called: str, progress: Progress) -> Path:
     except CheckpointError as error:
         raise CheckpointError(
             f"{folder} is an adapter of {called}: {error.message}",
-            hint=f"put the model back there, or name its place in {folder / ADAPTER_FILE} "
-            "(base_model_name_or_path)",
+            hint=f"put the model back there, or name its place in {folder / ADAPTER_FILE} (base_model_name_or_path)",
         ) from error
     if _base_name(found) is not None:
         raise CheckpointError(

@@ -60,9 +60,7 @@ def mean_of_layers(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else sum(tensors[1:], tensors[0]) / len(tensors)
 
 
-def pool(
-    pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor, *, n_skipped: int = 0
-) -> Tensor:
+def pool(pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor, *, n_skipped: int = 0) -> Tensor:
     """Return sentence vectors before any head, ``(B, D)``.
 
     Args:

@@ -105,9 +105,7 @@ class Tokens:
             )
         return n_before, n_after
 
-    def longer_than(
-        self, limit: int, texts: Sequence[str], rows: Sequence[Sequence[int]]
-    ) -> dict[int, list[int]]:
+    def longer_than(self, limit: int, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> dict[int, list[int]]:
         """Return all sub-words of the texts that have more than ``limit``, by position; in ``rows`` they are cut."""
         candidates = [position for position, row in enumerate(rows) if len(row) >= limit]
         whole = self.ids([texts[position] for position in candidates], None) if candidates else []

@@ -73,9 +73,7 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """Copy the batch to a device without waiting."""
         return self._with_tensors(
-            lambda tensors: (
-                tensors.to(device) if isinstance(tensors, PaddedRows) else to_device(tensors, device)
-            )
+            lambda tensors: tensors.to(device) if isinstance(tensors, PaddedRows) else to_device(tensors, device)
         )
 
     def _with_tensors(self, change: Callable[[Any], Any]) -> "Batch":

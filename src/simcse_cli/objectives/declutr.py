@@ -143,9 +143,7 @@ class Declutr(Objective):
                 )
             if len(self._documents) < len(tokens):
                 n_short = len(tokens) - len(self._documents)
-                self.warnings.append(
-                    f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words"
-                )
+                self.warnings.append(f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words")
         return self._documents
 
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:

@@ -55,9 +55,7 @@ def build_objective(
     own = sorted(accepted.keys() - settings.keys())
     for option in options:
         if option in settings:
-            raise ConfigError(
-                f"--set {option} is no option of the objective", hint="use its own flag or setting"
-            )
+            raise ConfigError(f"--set {option} is no option of the objective", hint="use its own flag or setting")
         if option not in own:
             raise ConfigError(
                 f"--set {option}: --objective {name} has no such option",

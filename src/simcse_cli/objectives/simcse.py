@@ -44,9 +44,7 @@ class SimcseUnsup(TextViews):
         width = training_width(encoder)
         for dim in self.matryoshka_dims:
             if not isinstance(dim, int) or not 1 <= dim <= width:
-                raise ConfigError(
-                    f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}"
-                )
+                raise ConfigError(f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}")
         self.widths = sorted({*self.matryoshka_dims, width})
         if self.mlm_weight < 0:
             raise ConfigError(f"--mlm-weight {self.mlm_weight}: need 0 or more")

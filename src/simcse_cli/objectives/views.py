@@ -34,9 +34,7 @@ class TextViews(TwoEncoders):
     def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
         super().__init__(encoder, **options)
         if self.augment_both and self.augment is None:
-            raise ConfigError(
-                "--set augment_both=true: nothing augments", hint="name a method with --augment"
-            )
+            raise ConfigError("--set augment_both=true: nothing augments", hint="name a method with --augment")
         if self.dropout_mode is not DropoutMode.FIXED:
             return
         one_vector = "--dropout-mode fixed makes one vector serve as both views"
@@ -49,9 +47,7 @@ class TextViews(TwoEncoders):
         n_columns = len(data.columns)
         least, most = self.n_columns
         if not least <= n_columns <= most:
-            needed = (
-                "anchor, positive and perhaps hard_negative" if least == 2 else "one sentence, or a pair,"
-            )
+            needed = "anchor, positive and perhaps hard_negative" if least == 2 else "one sentence, or a pair,"
             other = "--mode unsup" if n_columns == 1 else "--mode sup"
             raise DataError(
                 f"{data.name}: {n_columns} columns ({', '.join(data.columns)}), "

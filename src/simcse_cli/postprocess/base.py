@@ -65,9 +65,7 @@ class PostProcessor(ABC):
         if not hasattr(self, "n_features_in_"):
             raise ValueError(f"{self.name} is not fitted; call fit first")
         if vectors.ndim != 2 or vectors.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"{self.name} was fitted on {self.n_features_in_} dimensions, got shape {vectors.shape}"
-            )
+            raise ValueError(f"{self.name} was fitted on {self.n_features_in_} dimensions, got shape {vectors.shape}")
 
 
 def fit_matrix(vectors: FloatArray) -> FloatArray:

@@ -104,13 +104,10 @@ class MultiLevelFlow(nn.Module):
     def __init__(self, dim: int, *, levels: int, depth: int, width: int, seed: int) -> None:
         super().__init__()
         if dim % 2**levels:
-            raise ValueError(
-                f"a flow of {levels} levels needs a dimension divisible by {2**levels}, got {dim}"
-            )
+            raise ValueError(f"a flow of {levels} levels needs a dimension divisible by {2**levels}, got {dim}")
         generator = torch.Generator().manual_seed(seed)
         self.levels = nn.ModuleList(
-            nn.ModuleList(FlowStep(dim // 2**level, width, generator) for _ in range(depth))
-            for level in range(levels)
+            nn.ModuleList(FlowStep(dim // 2**level, width, generator) for _ in range(depth)) for level in range(levels)
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,9 +152,7 @@ class BertFlow(PostProcessor):
         seed: int = 42,
     ) -> None:
         if min(levels, depth, width, epochs) < 1 or batch_size < 2 or learning_rate <= 0:
-            raise ValueError(
-                "levels, depth, width and epochs need 1 or more, batch_size 2, learning_rate above 0"
-            )
+            raise ValueError("levels, depth, width and epochs need 1 or more, batch_size 2, learning_rate above 0")
         self.levels, self.depth, self.width = levels, depth, width
         self.learning_rate, self.epochs, self.batch_size, self.seed = learning_rate, epochs, batch_size, seed
 

@@ -108,9 +108,7 @@ def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: 
     record, needed = fitted.record, fitted.processor.n_features_in_
     if dim == needed and digest == record.encoder_digest:
         return
-    found = (
-        "has other weights or another pooler" if dim == needed else f"gives {dim} dimensions, need {needed}"
-    )
+    found = "has other weights or another pooler" if dim == needed else f"gives {dim} dimensions, need {needed}"
     raise CheckpointError(
         f"{place} was fitted on the vectors of {record.encoder}: this encoder {found}", hint=_HOW_TO_SAVE
     )

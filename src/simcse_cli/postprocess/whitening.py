@@ -48,9 +48,7 @@ class Whitening(base.PostProcessor):
             raise ValueError(f"k is {self.k}, but the vectors have only {dim} dimensions")
         self.mean_: base.Float64Array = base.mean_row(matrix)
         self.eigenvalues_, directions = base.principal_directions(base.second_moment(matrix, self.mean_))
-        n_kept = min(
-            self.k or dim, int((self.eigenvalues_ > self.eigenvalue_floor * self.eigenvalues_[0]).sum())
-        )
+        n_kept = min(self.k or dim, int((self.eigenvalues_ > self.eigenvalue_floor * self.eigenvalues_[0]).sum()))
         if n_kept == 0:
             raise ValueError("the fit vectors are all the same; nothing to whiten")
         if n_kept < (self.k or dim):

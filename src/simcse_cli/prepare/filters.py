@@ -52,8 +52,7 @@ def drop_empty(rows: Sequence[Row]) -> list[str | None]:
 def drop_self_negatives(rows: Sequence[Row]) -> list[str | None]:
     """Drop triplets whose positive and hard negative are the same: no embedding can tell them apart."""
     return [
-        "positive_is_hard_negative" if len(row) > 2 and match_key(row[1]) == match_key(row[2]) else None
-        for row in rows
+        "positive_is_hard_negative" if len(row) > 2 and match_key(row[1]) == match_key(row[2]) else None for row in rows
     ]
 
 

@@ -65,9 +65,7 @@ class LeakFilter:
     ``near`` is the smallest Jaccard similarity of a near occurrence; None searches only exact ones.
     """
 
-    def __init__(
-        self, sentences: dict[str, list[str]], *, drop: bool = False, near: float | None = None
-    ) -> None:
+    def __init__(self, sentences: dict[str, list[str]], *, drop: bool = False, near: float | None = None) -> None:
         self._drop = drop
         self._tasks_of: dict[str, set[str]] = defaultdict(set)
         self._n_rows = dict.fromkeys(sentences, 0)

@@ -75,9 +75,7 @@ class NearIndex:
         hashed = (self._factors[:, None] * joined + self._offsets[:, None]) >> np.uint64(32)
         smallest = np.minimum.reduceat(hashed, starts, axis=1)
         bands = smallest.reshape(N_BANDS, ROWS_PER_BAND, len(texts)) * self._mixers[:, :, None]
-        keys = bands.sum(axis=1, dtype=np.uint64) ^ (
-            np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58)
-        )
+        keys = bands.sum(axis=1, dtype=np.uint64) ^ (np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58))
         return [(values, row) for values, row in zip(sets, keys.T.tolist(), strict=True)]
 
     def add(self, sketch: Sketch) -> None:

@@ -288,16 +288,13 @@ def _negative_rows(
     by_anchor = np.argsort(anchor_rows, kind="stable")
     starts = np.searchsorted(anchor_rows[by_anchor], np.arange(len(anchors) + 1))
     keys, sorted_pool = anchor_keys[is_new_anchor], np.sort(pool_keys)
-    form = np.dtype(
-        [("rows", "<i8", options.per_anchor), ("scores", "<f4", options.per_anchor), ("positive", "<f4")]
-    )
+    form = np.dtype([("rows", "<i8", options.per_anchor), ("scores", "<f4", options.per_anchor), ("positive", "<f4")])
 
     def search(block: slice) -> NDArray[Any]:
         numbers = range(*block.indices(len(anchors)))
         excluded = [known(keys[number]) for number in numbers]
         n_excluded = (
-            np.searchsorted(sorted_pool, each, "right") - np.searchsorted(sorted_pool, each)
-            for each in excluded
+            np.searchsorted(sorted_pool, each, "right") - np.searchsorted(sorted_pool, each) for each in excluded
         )
         depth = limits.last + max(int(n.sum()) for n in n_excluded)
         scores, rows = searcher.search(queries[block], depth)

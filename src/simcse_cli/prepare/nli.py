@@ -43,9 +43,7 @@ class NliCounts:
         labels = ", ".join(f"{self.labels[label]:,} {label}" for label in Label)
         text = f"read {labels}, {self.labels[NO_LABEL]:,} without a label"
         if self.n_premises:
-            text += (
-                f"; {self.n_premises:,} premises, {self.n_without_partner:,} of them without both hypotheses"
-            )
+            text += f"; {self.n_premises:,} premises, {self.n_without_partner:,} of them without both hypotheses"
         return text
 
 

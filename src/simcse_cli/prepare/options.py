@@ -16,9 +16,7 @@ _PAIR = "anchor=A,positive=B"
 
 @dataclass(frozen=True, kw_only=True)
 class LintOptions:
-    tokenizer: str | None = setting(
-        None, "Model whose sub-words are counted, to report texts that training cuts."
-    )
+    tokenizer: str | None = setting(None, "Model whose sub-words are counted, to report texts that training cuts.")
     max_length: int = setting(32, "Sub-words of a text that training will keep.", min=3, needs="tokenizer")
     strict: bool = setting(False, "Fail when lint finds anything.")
     encoding: str = setting("utf-8", "Encoding of text inputs.")
@@ -40,9 +38,7 @@ class LintFileOptions(LintOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions(LintOptions):
-    output: Path = setting(
-        ..., "File to write (.txt, .csv, .tsv, .jsonl, also .gz); - is stdout.", "--output", "-o"
-    )
+    output: Path = setting(..., "File to write (.txt, .csv, .tsv, .jsonl, also .gz); - is stdout.", "--output", "-o")
     sample: int | None = setting(None, "Draw this many rows at random after filtering.", min=1)
     keep_order: bool = setting(False, "Keep a sample in the order of the input.", needs="sample")
     min_words: int | None = setting(None, "Drop rows with a text of fewer words.", min=1)
@@ -78,18 +74,14 @@ class SentenceOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class NliOptions(RowOptions):
-    positive: choices.PositiveLabel = setting(
-        choices.PositiveLabel.ENTAILMENT, "Hypotheses that become positives."
-    )
+    positive: choices.PositiveLabel = setting(choices.PositiveLabel.ENTAILMENT, "Hypotheses that become positives.")
     hard_negative: choices.HardNegativeLabel = setting(
         choices.HardNegativeLabel.CONTRADICTION, "Hypotheses that become hard negatives; none makes pairs."
     )
     anli: list[str] | None = setting(
         None, "ANLI file to add (uid, context, hypothesis, label); repeat for more.", metavar="FILE"
     )
-    overlap: bool = setting(
-        True, "Report the lexical overlap of anchors and positives.", "--overlap/--no-overlap"
-    )
+    overlap: bool = setting(True, "Report the lexical overlap of anchors and positives.", "--overlap/--no-overlap")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +101,7 @@ class HardNegativeOptions(MiningOptions):
     margin: float | None = _mining(
         None, "Least difference of cosines, positive minus negative; default: 0.05, none with --ratio."
     )
-    ratio: float | None = _mining(
-        None, "Largest negative cosine, as a share of the positive's.", min=0, max=1
-    )
+    ratio: float | None = _mining(None, "Largest negative cosine, as a share of the positive's.", min=0, max=1)
     min_score: float | None = _mining(None, "Least cosine of a negative.")
     max_score: float | None = _mining(None, "Largest cosine of a negative.")
     per_anchor: int = _mining(1, "Negatives per anchor; each makes a row.", min=1)
@@ -185,9 +175,7 @@ class SentevalOptions:
 @dataclass(frozen=True, kw_only=True)
 class ModelFolderOptions:
     output: Path = setting(..., "Folder to write.", "--output", "-o", metavar="FOLDER")
-    backend: list[choices.Backend] | None = setting(
-        None, "Also write a graph for this backend; repeat for both."
-    )
+    backend: list[choices.Backend] | None = setting(None, "Also write a graph for this backend; repeat for both.")
     quantize: choices.Quantization | None = setting(
         None,
         "Also write a graph of 8-bit integers for each backend; its vectors are near, not equal.",
@@ -196,9 +184,7 @@ class ModelFolderOptions:
     pooler: choices.Pooler | None = setting(
         None, "How token states become a vector; default: the model's recorded pooler."
     )
-    force_pooler: bool = setting(
-        False, "Use --pooler even if the model records another or lacks its weights."
-    )
+    force_pooler: bool = setting(False, "Use --pooler even if the model records another or lacks its weights.")
     revision: str | None = setting(None, REVISION_HELP)
     force: bool = setting(False, "Overwrite an existing folder, even that of the model itself.")
 

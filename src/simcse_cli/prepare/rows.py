@@ -45,9 +45,7 @@ class RowWriter:
     of pairs), and about 2 kB per row to find near duplicates.
     """
 
-    def __init__(
-        self, options: RowOptions, progress: Progress, count_tokens: CountTokens | None = None
-    ) -> None:
+    def __init__(self, options: RowOptions, progress: Progress, count_tokens: CountTokens | None = None) -> None:
         self.options, self.progress, self._count_tokens = options, progress, count_tokens
         self._leak = leak_filter(options, progress)  # reads the evaluation sets before hours of mining
 

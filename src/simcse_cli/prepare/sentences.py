@@ -16,9 +16,7 @@ _MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct"
 _OTHERS = ("vs", "inc", "ltd", "co", "corp", "fig", "no", "vol", "pp", "ed", "eds", "al", "e.g", "i.e", "cf")
 _ABBREVIATIONS = frozenset((*_TITLES, *_MONTHS, *_OTHERS, "a.m", "p.m", "u.s", "u.k"))
 # An end mark with closing quotes or brackets, white space and a possible sentence start; or a CJK end mark.
-_BOUNDARY = re.compile(
-    r"""(?<=[.!?…])(["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_a-z])|(?<=[。！？])(["”」』）]*)\s*(?=\S)"""
-)
+_BOUNDARY = re.compile(r"""(?<=[.!?…])(["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_a-z])|(?<=[。！？])(["”」』）]*)\s*(?=\S)""")
 _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
 
 

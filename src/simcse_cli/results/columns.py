@@ -77,9 +77,7 @@ def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list
 
 def in_order(measures: set[str]) -> list[str]:
     """Return the measures as tables print them: STS and transfer tasks with their averages, then the rest."""
-    known = [
-        name for base in _ORDER for name in (base, *(base + s for s in SPLIT_SUFFIXES)) if name in measures
-    ]
+    known = [name for base in _ORDER for name in (base, *(base + s for s in SPLIT_SUFFIXES)) if name in measures]
     others = sorted(measures.difference(known, PLAIN_NUMBERS))
     return known + others + [name for name in PLAIN_NUMBERS if name in measures]
 

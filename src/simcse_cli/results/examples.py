@@ -73,18 +73,13 @@ def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
     return all(np.array_equal(left[subset].gold, right[subset].gold) for subset in left)
 
 
-def write_predictions(
-    target: Path | str, tasks: Mapping[str, TaskPredictions], *, force: bool = False
-) -> None:
+def write_predictions(target: Path | str, tasks: Mapping[str, TaskPredictions], *, force: bool = False) -> None:
     _CLASSES.write(target, [((task,), found) for task, found in tasks.items()], force=force)
 
 
 def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
     """Return the predictions of a file by task, in order of index; DataError names file and line."""
-    return {
-        task: TaskPredictions(gold, predicted, *texts)
-        for (task,), gold, predicted, texts in _CLASSES.read(source)
-    }
+    return {task: TaskPredictions(gold, predicted, *texts) for (task,), gold, predicted, texts in _CLASSES.read(source)}
 
 
 def same_examples(a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredictions], task: str) -> bool:
@@ -156,9 +151,7 @@ class _FileFormat:
                 for key in ("gold", self.value, "left", "right")
             }
             gold, values = (np.array(columns[key], dtype=self.dtype) for key in ("gold", self.value))
-            left, right = (
-                columns[side] if len(columns[side]) == len(records) else () for side in ("left", "right")
-            )
+            left, right = (columns[side] if len(columns[side]) == len(records) else () for side in ("left", "right"))
             yield names, gold, values, (left, right)
 
 

@@ -145,9 +145,7 @@ _PLACES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1),
 _HORIZONTAL, _VERTICAL = {1: "left", 0: "center", -1: "right"}, {1: "bottom", 0: "center", -1: "top"}
 
 
-def place_labels(
-    figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]
-) -> None:
+def place_labels(figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
     """Write each name beside its point, at the first of ten places that is free; the last one if none is."""
     from matplotlib.transforms import Bbox
 

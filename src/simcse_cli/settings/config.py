@@ -107,9 +107,7 @@ class TrainConfig:
     model: str = _data("minilm", MODEL_HELP, "--model", "-m", main=True, completes="model")
     revision: str | None = _data(None, REVISION_HELP)
     max_length: int = _data(32, "Sub-words per sentence in training, including special ones.", min=1)
-    hard_negative_alpha: float = _method(
-        1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", above=0
-    )
+    hard_negative_alpha: float = _method(1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", above=0)
     temperature: float | None = _method(
         None, "Divisor of similarities; default: 0.05 (cosine), 1 (dot).", above=0, main=True
     )
@@ -122,20 +120,14 @@ class TrainConfig:
     head: choices.HeadUse | None = _method(
         None, "Head after training: dropped (train-only, the default of unsup), kept, or never added."
     )
-    dropout: float | None = _method(
-        None, "Every dropout probability of the encoder; default: the model's own."
-    )
-    dropout_mode: choices.DropoutMode = _method(
-        choices.DropoutMode.INDEPENDENT, "Dropout masks of the two views."
-    )
+    dropout: float | None = _method(None, "Every dropout probability of the encoder; default: the model's own.")
+    dropout_mode: choices.DropoutMode = _method(choices.DropoutMode.INDEPENDENT, "Dropout masks of the two views.")
     whole_words: bool = _method(False, "Mask whole words, not sub-words (--objective mlm).")
     augment: str | None = _method(
         None,
         "Augment positives on the fly: METHOD[:RATE[:MODEL or WORDNET_DIR]], such as crop:0.1+mlm:0.15:bert-base.",
     )
-    gather: choices.Gather = _method(
-        choices.Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W)."
-    )
+    gather: choices.Gather = _method(choices.Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W).")
     lora: int | None = _method(
         None,
         "Train LoRA adapters of this rank in all linear layers and freeze the rest; wants about ten times the --lr.",
@@ -179,9 +171,7 @@ class TrainConfig:
         "Also log to a tracker; nothing leaves this machine unless the tracker's own variable allows it.",
     )
     track_project: str | None = _run(None, "Project of the tracker [simcse].")
-    track_name: str | None = _run(
-        None, "Name of the run in the tracker, or of a group of runs; default: the folder's."
-    )
+    track_name: str | None = _run(None, "Name of the run in the tracker, or of a group of runs; default: the folder's.")
     seed: int = _run(42, "Seed of everything random.", main=True, **SEED_RANGE)
     device: choices.Device = _run(choices.Device.AUTO, "Where to compute.")
     precision: Precision = _run(
@@ -189,9 +179,7 @@ class TrainConfig:
         "Arithmetic of the encoder.",
         metavar="|".join(each for each in Precision if each is not Precision.INT8),  # which is for inference
     )
-    gradient_checkpointing: bool = _run(
-        False, "Keep only layer inputs and recompute the rest: less memory, slower."
-    )
+    gradient_checkpointing: bool = _run(False, "Keep only layer inputs and recompute the rest: less memory, slower.")
     compile: bool = _run(False, "Compile the transformer with torch.compile (takes minutes, once per run).")
     attention: choices.Attention | None = _run(
         None,
@@ -203,9 +191,7 @@ class TrainConfig:
             object.__setattr__(self, "train_file", [self.train_file])
         check_values(settings_of(TrainConfig), vars(self))
         if self.max_length < 3:
-            raise ConfigError(
-                f"--max-length {self.max_length}: need at least 3 (two special tokens and a word)"
-            )
+            raise ConfigError(f"--max-length {self.max_length}: need at least 3 (two special tokens and a word)")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ConfigError(f"--dropout {self.dropout}: need a probability in [0, 1)")
         if not 0 <= self.warmup < 1:

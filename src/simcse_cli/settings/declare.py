@@ -182,9 +182,7 @@ def _phrase(condition: str, declared: Declared) -> str:
     return f"{preposition} {' or '.join(flags)}"
 
 
-def check_keys(
-    values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
-) -> dict[str, Any]:
+def check_keys(values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str) -> dict[str, Any]:
     """Return the values by name; keys may also be spelled as flags if ``valid`` maps them."""
     names = list(valid)
     by_flag = valid if isinstance(valid, Mapping) else {}

@@ -129,9 +129,7 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
     for row in order.tolist():
         texts = shared.of.get(row, ())
         place = max([first_open, *(closed[text] for text in texts)])
-        while place < len(batches) and (
-            len(batches[place]) == size or any(place in holders[text] for text in texts)
-        ):
+        while place < len(batches) and (len(batches[place]) == size or any(place in holders[text] for text in texts)):
             place += 1
         if place == len(batches):
             batches.append([])

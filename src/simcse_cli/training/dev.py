@@ -228,9 +228,7 @@ def given_columns(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
     return given, of_pairs
 
 
-def build_dev_set(
-    config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()
-) -> tuple[DevSet | None, Facts]:
+def build_dev_set(config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()) -> tuple[DevSet | None, Facts]:
     pairs, facts = None, Facts()
     if config.dev_split is not None:
         return _build_held_out(config, held_out, progress)
@@ -260,9 +258,7 @@ _RETRIEVAL_FACTS = {
 }
 
 
-def _build_held_out(
-    config: TrainConfig, rows: Sequence[Row], progress: Progress
-) -> tuple[DevSet | None, Facts]:
+def _build_held_out(config: TrainConfig, rows: Sequence[Row], progress: Progress) -> tuple[DevSet | None, Facts]:
     """Return the dev set of held-out rows; for the loss of an objective, which comes later, the facts alone."""
     facts = Facts(dev_split=config.dev_split, n_dev_rows=len(rows))
     progress.info(f"--dev-split {config.dev_split:g}: {len(rows):,} rows are held out to choose the model")
@@ -292,9 +288,7 @@ def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevS
     return dev_set, files | _RETRIEVAL_FACTS | {"dev_files": digests}
 
 
-def _build_sts(
-    config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
-) -> tuple[DevSet, Facts]:
+def _build_sts(config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress) -> tuple[DevSet, Facts]:
     default = tuple(name for name in STS_TASKS if has_split(name, "dev"))
     names = default if config.dev_tasks is None else _tasks(config.dev_tasks, STS_TASKS)
     splits: dict[str, Split] = {name: "dev" if has_split(name, "dev") else "test" for name in names}

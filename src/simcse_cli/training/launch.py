@@ -62,9 +62,7 @@ def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None
         progress.warn(f"--mixed_precision {mixed} of accelerate has no effect: use --precision")
 
 
-def launch(
-    n_processes: int, arguments: Sequence[str], progress: Progress, *, environment: Mapping[str, str]
-) -> None:
+def launch(n_processes: int, arguments: Sequence[str], progress: Progress, *, environment: Mapping[str, str]) -> None:
     """Run the same command in several processes; if one of them or this one ends, all of them end.
 
     The output of the first process is shown, that of the others only if the first does not fail itself. They share

@@ -26,12 +26,8 @@ class RunOptions:
         completes="run",
     )
     config: str | None = _run(None, "YAML file or name of a shipped recipe.", main=True, completes="recipe")
-    seeds: str | None = _run(
-        None, "Train once per seed, such as 1,2,3; report mean and deviation.", main=True
-    )
-    sweep: str | None = _run(
-        None, "Grid or search over settings: YAML file or shipped name.", completes="sweep"
-    )
+    seeds: str | None = _run(None, "Train once per seed, such as 1,2,3; report mean and deviation.", main=True)
+    sweep: str | None = _run(None, "Grid or search over settings: YAML file or shipped name.", completes="sweep")
     num_processes: int = _run(1, "Processes on this machine.", min=1)
     resume: bool = _run(False, "Continue the run in -o.", main=True)
     dry_run: bool = _run(False, "Show settings, a batch and a forecast.", main=True)

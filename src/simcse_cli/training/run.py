@@ -82,9 +82,7 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
         resume = options.resume or is_many
         if n_started > 1:
             with runs.lock_run(run_dir):
-                return launch.launch_run(
-                    config, run_dir, n_started, progress, resume=resume, force=options.force
-                )
+                return launch.launch_run(config, run_dir, n_started, progress, resume=resume, force=options.force)
         return train_run(config, run_dir, progress, resume=resume, force=options.force)
 
     if is_many:

@@ -66,10 +66,7 @@ class ManyRuns:
         """Return the records of one run per seed, in folders ``seed-S``; a single one has the folder to itself."""
         seeds, folder = self.seeds or (config.seed,), self.folder / below
         names = {seed: f"{SEED_PREFIX}{seed}" if len(seeds) > 1 else "" for seed in seeds}
-        return [
-            run_or_reuse(replace(config, seed=seed), folder / name, self.run_one)
-            for seed, name in names.items()
-        ]
+        return [run_or_reuse(replace(config, seed=seed), folder / name, self.run_one) for seed, name in names.items()]
 
 
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
@@ -106,8 +103,7 @@ def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
     if len(records) < len(runs.seeds):
         return None
     rows: list[dict[str, Any]] = [
-        {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step}
-        for r in records
+        {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step} for r in records
     ]
     start, best = (mean_and_deviation([row[key] for row in rows]) for key in ("start", "best"))
     summary = {name: {"start": start[i], "best": best[i]} for i, name in enumerate(("mean", "deviation"))}

@@ -109,9 +109,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     return encoder
 
 
-def put_lora(
-    encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, rank: int, progress: Progress
-) -> None:
+def put_lora(encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, rank: int, progress: Progress) -> None:
     if rank >= encoder.hidden_size:
         raise ConfigError(
             f"--lora {rank}: need a rank below {encoder.hidden_size}, the width of {config.model}",
@@ -278,8 +276,7 @@ def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[training_fi
     held_out = [row for row in data.rows if row[0] in taken]
     kept, rows = training_file.StoredRows(row for row in data.rows if row[0] not in taken), iter(data.rows)
     files = [
-        (sum(row[0] not in taken for row in itertools.islice(rows, n_rows)), weight)
-        for n_rows, weight in data.files
+        (sum(row[0] not in taken for row in itertools.islice(rows, n_rows)), weight) for n_rows, weight in data.files
     ]
     if not all(n_rows for n_rows, _ in files) or not len(kept):
         raise DataError(f"{data.name}: --dev-split {share:g} would hold out every row of a file")

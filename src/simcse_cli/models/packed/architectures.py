@@ -227,9 +227,7 @@ def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
     return parts
 
 
-def _backbone_parts(
-    backbone: nn.Module, config: Any, activation: str, layers: tuple[LayerParts, ...]
-) -> BackboneParts:
+def _backbone_parts(backbone: nn.Module, config: Any, activation: str, layers: tuple[LayerParts, ...]) -> BackboneParts:
     embeddings: Any = backbone.embeddings
     pad_id = int(embeddings.padding_idx) if config.model_type in _COUNTS_REAL_TOKENS else None
     segments = getattr(embeddings, "token_type_embeddings", None)

@@ -146,9 +146,7 @@ def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWei
     return LinearWeights(weight, bias, LowRank(torch.cat([each.down for each in factors]), up))
 
 
-def _copied(
-    groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None
-) -> Sequence[Tensor]:
+def _copied(groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None) -> Sequence[Tensor]:
     """Return the matrices of each group stacked in ``dtype``; a single matrix of this type is not copied."""
     weights = [group[0] for group in groups]
     needed = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]

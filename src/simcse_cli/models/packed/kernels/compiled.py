@@ -177,9 +177,7 @@ def _activation_kernels(kind: int) -> tuple[Any, Any]:
                 result[j] = _pack(value, result)
 
     @_compiled
-    def backward(
-        x: np.ndarray, bias: np.ndarray, d_out: np.ndarray, d_x: np.ndarray, d_bias: np.ndarray
-    ) -> None:
+    def backward(x: np.ndarray, bias: np.ndarray, d_out: np.ndarray, d_x: np.ndarray, d_bias: np.ndarray) -> None:
         for i in range(x.shape[0]):
             row, d_result, d_row = x[i], d_out[i], d_x[i]
             for j in range(x.shape[1]):
@@ -453,9 +451,7 @@ def _rounded_up(number: Any, multiple: Any) -> Any:
 
 
 @_compiled
-def _draw_head(
-    stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int
-) -> tuple[int, int]:
+def _draw_head(stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int) -> tuple[int, int]:
     """Draw for one head; return where in ``words`` its draws start, and the word that holds its last one.
 
     Heads share words where their number of draws is no multiple of ``DRAWS_A_WORD``: ``last`` is the word returned for
