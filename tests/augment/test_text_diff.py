@@ -3,7 +3,7 @@ from functools import cache
 
 import pytest
 
-from simcse_cli.augment.words import Change, diff_row, word_changes
+from simcse_cli.augment.words import TextChange, diff_row, word_changes
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import TextUnit
 
@@ -24,15 +24,15 @@ def plain_distance(before: str, after: str) -> int:
 @pytest.mark.parametrize(
     ("before", "after", "distance", "changes"),
     [
-        ("a b c", "a b c", 0, [Change(("a", "b", "c"), ("a", "b", "c"))]),
-        ("a b c", "a c", 1, [Change(("a",), ("a",)), Change(("b",), ()), Change(("c",), ("c",))]),
-        ("a b", "a x y b", 2, [Change(("a",), ("a",)), Change((), ("x", "y")), Change(("b",), ("b",))]),
-        ("a b", "c", 2, [Change(("a", "b"), ("c",))]),
+        ("a b c", "a b c", 0, [TextChange(("a", "b", "c"), ("a", "b", "c"))]),
+        ("a b c", "a c", 1, [TextChange(("a",), ("a",)), TextChange(("b",), ()), TextChange(("c",), ("c",))]),
+        ("a b", "a x y b", 2, [TextChange(("a",), ("a",)), TextChange((), ("x", "y")), TextChange(("b",), ("b",))]),
+        ("a b", "c", 2, [TextChange(("a", "b"), ("c",))]),
         ("", "", 0, []),
     ],
 )
 def test_word_changes_lists_equal_and_changed_stretches(
-    before: str, after: str, distance: int, changes: list[Change]
+    before: str, after: str, distance: int, changes: list[TextChange]
 ) -> None:
     assert word_changes(before.split(), after.split()) == (distance, changes)
 

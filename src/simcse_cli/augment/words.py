@@ -76,7 +76,7 @@ def match_case(word: str, replacement: str) -> str:
     return replacement
 
 
-class Change(NamedTuple):
+class TextChange(NamedTuple):
     """A stretch of words in both texts: equal, replaced, removed or added (one side empty)."""
 
     before: tuple[str, ...]
@@ -99,26 +99,26 @@ def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
     )
 
 
-def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[Change]]:
+def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[TextChange]]:
     """Return the word-level edit distance and the changes of one cheapest way from ``before`` to ``after``.
 
     The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most the longer length.
     """
     costs = _cost_table(before, after)
-    changes: list[Change] = []
+    changes: list[TextChange] = []
     i, j = len(before), len(after)
     while i or j:
         if i and j and costs[i][j] == costs[i - 1][j - 1] + (before[i - 1] != after[j - 1]):
             i, j = i - 1, j - 1
-            changes.append(Change((before[i],), (after[j],)))
+            changes.append(TextChange((before[i],), (after[j],)))
         elif i and costs[i][j] == costs[i - 1][j] + 1:
             i -= 1
-            changes.append(Change((before[i],), ()))
+            changes.append(TextChange((before[i],), ()))
         else:
             j -= 1
-            changes.append(Change((), (after[j],)))
+            changes.append(TextChange((), (after[j],)))
     stretches = [zip(*run, strict=True) for _, run in groupby(reversed(changes), lambda each: each.is_equal)]
-    return costs[-1][-1], [Change(*(tuple(chain(*side)) for side in sides)) for sides in stretches]
+    return costs[-1][-1], [TextChange(*(tuple(chain(*side)) for side in sides)) for sides in stretches]
 
 
 def _cost_table(before: Sequence[str], after: Sequence[str]) -> list[list[int]]:
