@@ -31,7 +31,7 @@ if [ -n "${ANLI_FILE:-}" ]; then
 fi
 pairs flickr30k "$SIMCSE_DATA/flickr30k/captions.tsv" --flickr30k
 [ -z "${QQP_FILE:-}" ] || pairs qqp "$QQP_FILE"
-[ -z "${PARANMT_FILE:-}" ] || pairs paranmt "$PARANMT_FILE"
+[ -z "${PARANMT_FILE:-}" ] || pairs paranmt "$PARANMT_FILE" --columns 1,2 # its score is not used
 
 simcse analyze overlap "$OUT"/*.csv
 for part in sample full; do

@@ -3,10 +3,11 @@ import pytest
 
 from simcse_cli.analysis.options import OverlapOptions
 from simcse_cli.analysis.overlap import overlap_analysis, overlap_figure, read_overlaps, summarize
+from simcse_cli.data.given import Given
 from simcse_cli.errors import DataError
 from simcse_cli.progress import SILENT, SilentProgress
 
-COLUMNS = {"left": "anchor", "right": "positive"}
+COLUMNS = Given({"left": "anchor", "right": "positive"})
 
 
 def test_read_overlaps_of_known_pairs(tmp_path):
@@ -29,12 +30,12 @@ def test_read_overlaps_names_a_missing_column(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("anchor,positive\na,b\n")
     with pytest.raises(DataError, match="hypo"):
-        read_overlaps(path, "mine", {"left": "anchor", "right": "hypo"}, SilentProgress())
+        read_overlaps(path, "mine", Given({"left": "anchor", "right": "hypo"}), SilentProgress())
 
 
 def test_all_labelled_snli_pairs_overlap_less_than_entailment_pairs(shared_data):
     path = shared_data / "nli" / "snli_dev.jsonl"
-    overlaps = read_overlaps(path, "snli", {"left": "sentence1", "right": "sentence2"}, SilentProgress())
+    overlaps = read_overlaps(path, "snli", Given({"left": "sentence1", "right": "sentence2"}), SilentProgress())
     assert len(overlaps) == 9842
     assert summarize(overlaps)["mean"] < 0.39
 
@@ -58,7 +59,7 @@ def test_overlap_figure_shows_shares_of_pairs_in_twentieths_and_the_mean():
 
 
 def test_overlap_analysis_of_two_files(tmp_path):
-    for name, rows in (("a", "no no no,no\nyes,no\n"), ("b", "yes,yes\n")):
+    for name, rows in (("a", "well well well,well\nyes sir,no\n"), ("b", "a dog,a dog\n")):
         (tmp_path / f"{name}.csv").write_text("anchor,positive\n" + rows)
     files = [tmp_path / "a.csv", tmp_path / "b.csv"]
     found = overlap_analysis(files, OverlapOptions(), ["one", "two"], SILENT)

@@ -59,8 +59,8 @@ def test_score_is_taken_on_the_last_pairs():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sentence1,sentence2\na,b\n", "missing: score"),
-        ("sentence1,sentence2,score\na,b,high\n", "line 2: score 'high' is not a finite number"),
+        ("sentence1,sentence2\na,b\n", "no column looks like the score"),
+        ("sentence1,sentence2,score\na,b,high\nc,d,1\n", "line 2: score 'high' is not a finite number"),
     ],
 )
 def test_rated_file_names_what_is_wrong(tmp_path, text, message):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from simcse_cli.augment.augmentations import make_augmenter, sentence_key
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.settings.choices import Augmentation
 from tiny_wordnet import write_wordnet
@@ -202,4 +203,4 @@ def test_augment_writes_every_format_that_train_reads(
     assert invoke("augment", corpus, "--method", "crop", "-o", tmp_path / name).exit_code == 0
     crop = make_augmenter(Augmentation.CROP)
     expected = [(text, crop(text, sentence_key(42, line))) for line, text in enumerate(sentences, start=1)]
-    assert [tuple(record.values()) for record in Table(tmp_path / name).texts()] == expected
+    assert [tuple(record.values()) for _, record in Table(tmp_path / name, Job.LINT).records()] == expected

@@ -188,9 +188,9 @@ def test_terminal_escapes_are_shown_and_not_obeyed(invoke, tiny_model_dir, tmp_p
 
 
 def test_cells_that_a_spreadsheet_would_run_stay_as_they_are(invoke, tmp_path):
-    (tmp_path / "in.jsonl").write_text('{"anchor": "=1+1", "positive": "@SUM(A1)"}\n')
+    (tmp_path / "in.jsonl").write_text('{"anchor": "=1+1 is two", "positive": "@SUM(A1) too"}\n')
     assert invoke("prepare", "pairs", tmp_path / "in.jsonl", "-o", tmp_path / "out.csv").exit_code == 0
-    assert (tmp_path / "out.csv").read_text() == "anchor,positive\n=1+1,@SUM(A1)\n"
+    assert (tmp_path / "out.csv").read_text() == "anchor,positive\n=1+1 is two,@SUM(A1) too\n"
 
 
 @pytest.mark.parametrize("seed", ["-1", "9" * 22])

@@ -1,6 +1,7 @@
 """One's own pair and task files in every command that takes them, and results that a run keeps."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -58,7 +59,6 @@ def test_pair_files_stand_beside_tasks_and_do_not_take_their_names(invoke, tiny_
     for name, flags, message in (
         ("STS12.csv", (), "there is a task called STS12"),
         ("b.csv", ("--split", "dev"), "has a test set only"),
-        ("b.csv", ("--columns", "left=links,right=rechts"), "missing: score"),
     ):
         pair_file.with_name(name).write_text(pair_file.read_text())
         out = invoke(*command, "--pair-file", pair_file.with_name(name), *flags, "-m", "no/model/here")
@@ -66,6 +66,8 @@ def test_pair_files_stand_beside_tasks_and_do_not_take_their_names(invoke, tiny_
 
 
 def test_unknown_columns_end_before_a_model_is_loaded(invoke, tiny_model_dir, pair_file, tmp_path):
+    rows = "".join(f"{a};{b};{a} too;{i / 4};{i / 8}\n" for i, (a, b) in enumerate(pairwise(SENTENCES), 1))
+    pair_file.write_text("links;rechts;mitte;wert;zahl\n" + rows)
     (tiny_model_dir / "model.safetensors").write_bytes(b"")  # loading it would be another error
     for command in (
         ("eval", "sts", "--pair-file", pair_file),
@@ -88,7 +90,7 @@ def test_unknown_columns_end_before_a_model_is_loaded(invoke, tiny_model_dir, pa
         model = () if command[0] == "prepare" or "overlap" in command else ("-m", tiny_model_dir)
         out = invoke(*command, *model)
         assert out.exit_code == 1, command
-        assert "links, rechts, wert" in out.stderr, command
+        assert "1 links | 2 rechts | 3 mitte | 4 wert | 5 zahl" in out.stderr, command
         assert "--column" in out.stderr, command
 
 
@@ -132,7 +134,7 @@ def test_task_file_is_scored_by_the_probe_of_the_protocol(invoke, tiny_model_dir
         (
             "a.csv",
             "review,stars\nA fine film it was.,1\nNot a good film.,0\n",
-            "--columns text=review,label=stars",
+            "a class (0) has",
         ),
         ("a.csv", "text,label,split\na,1,train\nb,0,dev\n", "need train and test"),
         ("MR.csv", "text,label\n" + LABELLED, "there is a task called MR"),

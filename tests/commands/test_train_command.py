@@ -150,7 +150,7 @@ BAD_FILES = {
     "empty": (b"", "is empty"),
     "binary": (b"\x7fELF\x00\x00\x01", "binary file"),
     "wrong encoding": ("Grüße\nnochmal\n".encode("latin1"), "not UTF-8"),
-    "one column for sup": (b"one sentence\nanother\n", "1 column"),
+    "one column for sup": (b"one sentence\nanother\n", "a single column, two texts are needed"),
     "ragged table": (b"anchor,positive\na,b\na,b,c,d\n", "line 3"),
     "one sentence": (b"only one\n", "at least 2"),
 }

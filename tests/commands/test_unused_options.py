@@ -25,7 +25,7 @@ UNUSED = [
     ("prepare pairs lines.txt lines.txt -o out.csv --parallel --columns a,b", "--columns"),
     ("prepare pairs lines.txt -o out.csv --paraphrases --flickr30k", "--flickr30k"),
     ("prepare pairs lines.txt -o out.csv --paraphrases --parallel", "--parallel"),
-    ("prepare pairs lines.txt -o out.csv --paraphrases --columns text", "--columns"),
+    ("prepare pairs lines.txt -o out.csv --paraphrases --columns text", "--column"),
     ("prepare hard-negatives pairs.csv -o out.csv --index none --corpus lines.txt", "--corpus"),
     ("prepare neighbours lines.txt -o out.csv --every", "--every"),
     ("prepare neighbours lines.txt -o out.csv --every --next 1", "--every"),

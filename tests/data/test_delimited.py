@@ -1,46 +1,62 @@
+import re
+
 import pytest
 
-from simcse_cli.data.columns import resolve_columns
-from simcse_cli.data.delimited import SEPARATORS, is_stsb_line, table_rows
+from simcse_cli.data.delimited import choose_separator, is_stsb_line, open_delimited
+from simcse_cli.data.given import Given
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 
 
-def rows_of(text, header=None, separators=SEPARATORS):
-    return [row for _, row in table_rows(iter(text.splitlines()), "a.csv", separators, (), header)]
+def grid_of(text, header=None, separator=None):
+    return open_delimited(iter(text.splitlines()), "a.csv", Given(header=header, separator=separator))
+
+
+def rows_of(text, header=None, separator=None):
+    grid = grid_of(text, header, separator)
+    return [cells for _, cells in grid.pick(range(len(grid.names)))]
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "rows"),
     [
-        ("a\n", [("a",)]),
-        ("a,b\nc,d\n", [("a", "b"), ("c", "d")]),
-        ("a,b,c\n", [("a", "b", "c")]),
+        ("a dog\n", [("a dog",)]),
+        ("A dog.,A cat.\nA cow.,A hen.\n", [("A dog.", "A cat."), ("A cow.", "A hen.")]),
         ("sent0,sent1,hard_neg\na,b,c\n", [("a", "b", "c")]),
-        ("anchor,positive,hard_negative\na,b,c\n", [("a", "b", "c")]),
-        ("hard_negative,positive,anchor\nc,b,a\n", [("a", "b", "c")]),
-        ("Sentence1,Sentence2\na,b\n", [("a", "b")]),
-        (",anchor,positive\n0,a,b\n", [("a", "b")]),
-        ('a,"b\nb"\n\n"c,c",d\n', [("a", "b\nb"), ("c,c", "d")]),
+        (",anchor,positive\n0,a,b\n", [("0", "a", "b")]),
+        ('anchor,positive\nA,"b\nb"\n\n"c,c",D.\n', [("A", "b\nb"), ("c,c", "D.")]),
         ("anchor;positive\na, then b;c\n", [("a, then b", "c")]),
         ("anchor|positive\na, then b|c\n", [("a, then b", "c")]),
         ("anchor\tpositive\na, then b\tc\n", [("a, then b", "c")]),
-        ("a;b\nc;d\n", [("a", "b"), ("c", "d")]),
-        ("a|b\nc|d\n", [("a", "b"), ("c", "d")]),
-        ("a, or b | c\nd\n", None),
-        ("a | b\n", [("a | b",)]),  # a single row is no table
-        ("a\n\n\nb\n", [("a",), ("b",)]),
+        ("A dog.||A | cat.\nA cow.||A hen.\n", [("A dog.", "A | cat."), ("A cow.", "A hen.")]),
+        ("A dog.|||A cat.\n", [("A dog.", "A cat.")]),
+        ("A dog, he said.\nA cow, she said.\n", [("A dog, he said.",), ("A cow, she said.",)]),
+        ("A dog.\n\n\nA cat.\n", [("A dog.",), ("A cat.",)]),
+        ("anchor,positive\na,b,,\nc\n", [("a", "b"), ("c", "")]),
+        ("A report;;\n\nquery;answer;note\na;b;\n", [("a", "b", "")]),
+        ("sep=;\nquery;answer\na;b\n", [("a", "b")]),
     ],
 )
-def test_columns_are_found_by_header_and_by_position(content, expected):
-    if expected is None:
-        with pytest.raises(DataError, match=r"a\.csv, line 2: 1 columns, need 2"):
-            rows_of(content)
-        return
-    records = rows_of(content)
-    columns = ("anchor", "positive", "hard_negative")[: len(expected[0])]
-    names = resolve_columns(records[0], columns, "a.csv")
-    assert [tuple(record[name] for name in names) for record in records] == expected
+def test_lines_are_cut_into_cells(content, rows):
+    assert rows_of(content) == rows
+
+
+@pytest.mark.parametrize(
+    ("line", "separator"),
+    [("a\tb", "\t"), ("a||b", "||"), ("a:::b", ":::"), ("4,2;b", ";"), ("a|b", "|"), ("a,b", ","), ("a, b", "none")],
+)
+def test_the_first_separator_that_fits_is_taken(line, separator):
+    assert choose_separator([line] * 3, "a.csv") == separator
+
+
+def test_two_separators_that_fit_are_asked_about():
+    text = "A dog;has,legs.\nA cow;gives,milk.\nA hen;lays,eggs.\n"
+    with pytest.raises(DataError, match="two separators fit every row") as asked:
+        rows_of(text)
+    assert "--separator ';'" in asked.value.hint
+    assert rows_of(text, header=False, separator=",")[0] == ("A dog;has", "legs.")
+    assert rows_of(text, header=False, separator="none")[0] == ("A dog;has,legs.",)
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
@@ -48,46 +64,50 @@ def test_columns_are_found_by_header_and_by_position(content, expected):
 def test_marks_and_line_ends_of_windows_are_no_text(tmp_path, mark, end):
     path = tmp_path / "a.csv"
     path.write_bytes(mark + end.join([b"anchor,positive", b'"a', b'b",c', b"", b"d,e", b""]))
-    found = list(Table(path).texts())
-    assert found == [{"anchor": "a\nb", "positive": "c"}, {"anchor": "d", "positive": "e"}]
-    assert [record.place for record in found] == [f"{path}, line 3", f"{path}, line 5"]
+    table = Table(path, Job.ROWS)
+    assert list(table.rows("anchor", "positive")) == [(3, ("a\nb", "c")), (5, ("d", "e"))]
 
 
 @pytest.mark.parametrize(
     ("text", "header", "names"),
     [
-        ("Frage,Antwort\nWer ist das?,Das ist er.\n", None, ["Frage", "Antwort"]),  # names above sentences
-        ("dog,cat\nhorse,cow\n", None, ["anchor", "positive"]),  # words above words
-        ("dog,cat\nhorse,cow\n", True, ["dog", "cat"]),
-        ("anchor,positive\na,b\n", False, ["1", "2"]),  # data that looks like a header
-        ("myText,n\na,b\n", None, ["myText", "n"]),
-        ("w,x,y,z\na,b,c,d\n", None, ["w", "x", "y", "z"]),  # too many columns for a file without a header
-        ("text,,\na,b,c\n", None, ["text", "column2", "column3"]),
+        ("Frage,Antwort\nWer ist das?,Das ist er.\n", None, ("Frage", "Antwort")),
+        ("dog,cat\nhorse,cow\n", True, ("dog", "cat")),
+        ("anchor,positive\na,b\n", False, ("1", "2")),
+        ("text,,\na,b,c\n", None, ("text", "column2", "column3")),
+        ("text,n,text\na,b,c\n", None, ("text.1", "n", "text.2")),
     ],
 )
-def test_a_header_is_told_from_data(text, header, names):
-    assert list(rows_of(text, header)[0]) == names
+def test_names_are_those_of_the_header_or_numbers(text, header, names):
+    assert grid_of(text, header).names == names
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a,b\nc,d,e\n", "line 2: 3 columns, need 2"),
-        ("a\tb\nc\n", "line 2: 1 columns, need 2"),
-        ("anchor;positive\na;b;c\n", "line 2: 3 columns, need 2"),
-        ('a,b\n"c"d,e\n', "line 2: not valid CSV"),
-        ('a,b\n"c,d\n', "line 2: not valid CSV"),
-        (
-            "1,2,3,3\n",
-            "line 1: 3 stands there twice; need a header with a different name for each of the 4 columns",
-        ),
+        ("A dog.,b\nc,d,e\nf,g\n", "line 2: 3 cells below 2 columns: 'c | d | e'"),
+        ("anchor;positive\na;b;c\n", "line 2: 3 cells below 2 columns"),
+        ('A dog.,b\n"c"d,e\n', "line 2: not valid CSV"),
+        ('A dog.,b\n"c,d\n', "line 2: not valid CSV"),
+        ("dog,cat\nhorse,cow\n", "row 1 may be the header: 'dog | cat' above 'horse | cow'"),
     ],
 )
-def test_a_ragged_or_broken_row_is_named(content, message):
-    with pytest.raises(DataError, match=message) as caught:
-        rows_of(content, separators="\t" if "\t" in content else SEPARATORS)
-    assert caught.value.message.startswith("a.csv, ")
-    assert caught.value.hint
+def test_what_cannot_be_cut_is_named(content, message):
+    with pytest.raises(DataError, match=re.escape(message)) as caught:
+        rows_of(content)
+    assert caught.value.message.startswith("a.csv")
+    assert "--" in caught.value.hint or "quote" in caught.value.hint or '"' in caught.value.hint
+
+
+def test_a_wide_row_after_the_sample_is_named():
+    text = "question,answer\n" + "How?,So.\n" * 500 + "Who?,He,or she.\n"
+    with pytest.raises(DataError, match=r"line 502: 3 cells below 2 columns: 'Who\? \| He \| or she\.'"):
+        rows_of(text)
+
+
+def test_cells_may_be_of_any_length():
+    long = "word " * 60_000
+    assert rows_of(f"text,id\n{long},7\n") == [(long, "7")]
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "anchor,positive\n"])
@@ -100,7 +120,7 @@ def test_a_table_may_have_no_rows(text):
     [('"a ""b"" c"', 'a "b" c'), ('"quoted"', '"quoted"'), ('a "b" c', 'a "b" c'), ('"a" "b"', '"a" "b"')],
 )
 def test_tsv_quoting_is_undone_only_where_certain(cell, read):
-    assert rows_of(f"text\tlabel\n{cell}\t1\n", separators="\t") == [{"text": read, "label": "1"}]
+    assert rows_of(f"text\tlabel\n{cell}\t1\n") == [(read, "1")]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@ import zipfile
 
 import pytest
 
+from simcse_cli.data.given import Given
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError, MissingExtraError
 
@@ -46,22 +48,22 @@ def test_a_workbook_gives_the_first_sheet_that_one_sees(tmp_path):
     pytest.importorskip("python_calamine")
     rows = [["Nr", "Betreff", "score"], [1, "Drucker: geht nicht", 0.5], [], [2, "Maus", None]]
     write_workbook(tmp_path / "a.xlsx", [["hidden", "sheet"]], [], rows)
-    found = [(record.place, dict(record)) for record in Table(tmp_path / "a.xlsx").records()]
-    assert found == [
-        (f"{tmp_path / 'a.xlsx'}, line 2", {"Nr": "1", "Betreff": "Drucker: geht nicht", "score": "0.5"}),
-        (f"{tmp_path / 'a.xlsx'}, line 4", {"Nr": "2", "Betreff": "Maus", "score": ""}),
+    assert list(Table(tmp_path / "a.xlsx", Job.TEXTS).records()) == [
+        (2, {"Nr": "1", "Betreff": "Drucker: geht nicht", "score": "0.5"}),
+        (4, {"Nr": "2", "Betreff": "Maus", "score": ""}),
     ]
-    assert list(Table(tmp_path / "a.xlsx").sentences("betreff")) == ["Drucker: geht nicht", "Maus"]
+    given = Given().of_texts("betreff")
+    assert list(Table(tmp_path / "a.xlsx", Job.TEXTS, given).texts()) == ["Drucker: geht nicht", "Maus"]
 
 
 def test_a_damaged_workbook_is_named(tmp_path):
     pytest.importorskip("python_calamine")
     (tmp_path / "a.xlsx").write_bytes(b"PK no workbook")
     with pytest.raises(DataError, match=r"a\.xlsx"):
-        list(Table(tmp_path / "a.xlsx").records())
+        list(Table(tmp_path / "a.xlsx", Job.TEXTS).records())
 
 
 def test_without_its_package_a_workbook_can_be_saved_as_csv(tmp_path, monkeypatch):
     monkeypatch.setattr("simcse_cli.errors.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"save it as CSV UTF-8.*python-calamine.*simcse-cli\[excel\]"):
-        list(Table(tmp_path / "a.xlsx").records())
+        list(Table(tmp_path / "a.xlsx", Job.TEXTS).records())

@@ -7,6 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.training_file import read_training_rows
 from simcse_cli.errors import DataError
@@ -36,19 +37,17 @@ def write(path, rows=ROWS):
 @pytest.mark.parametrize("ending", ["txt", "txt.gz", "jsonl", "csv", "parquet"])
 def test_rows_are_counted_and_left_out_in_every_format(tmp_path, ending, address):
     source = f"{address}{write(tmp_path / f'x.{ending}')}"
-    assert Table(source).count() == 23
+    assert Table(source, Job.TEXTS).count() == 23
     for start in (0, 4, 5, 11, 22, 23, 30):
-        assert list(Table(source).sentences(start=start)) == ROWS[start:]
+        assert list(Table(source, Job.TEXTS).texts(start)) == ROWS[start:]
         if not ending.startswith("txt"):
-            assert [int(cell) for cell in Table(source, columns=["id"]).column("id", start=start)] == list(range(23))[
-                start:
-            ]
+            assert [int(cell) for cell in Table(source, Job.TEXTS).column("id", start=start)] == list(range(23))[start:]
 
 
 def test_parquet_keeps_the_type_of_a_column(tmp_path):
-    assert next(Table(write(tmp_path / "x.parquet")).column("id")) == 0
+    assert next(Table(write(tmp_path / "x.parquet"), Job.TEXTS).column("id")) == 0
     with pytest.raises(DataError, match="no column key; there are id, text"):
-        next(Table(tmp_path / "x.parquet").column("key"))
+        next(Table(tmp_path / "x.parquet", Job.TEXTS).column("key"))
 
 
 @pytest.mark.parametrize("address", ["", "file://"])

@@ -3,6 +3,7 @@
 import pytest
 
 from hub import CLOCK, Fault
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 
@@ -22,8 +23,8 @@ def rows(hub, tmp_path, monkeypatch):
 
 
 def test_a_split_is_read_by_name(rows):
-    assert list(Table("hf://someone/rows").sentences()) == ["A cat.", "A dog."]
-    assert list(Table("hf://someone/rows:test").sentences()) == ["A bird."]
+    assert list(Table("hf://someone/rows", Job.TEXTS).texts()) == ["A cat.", "A dog."]
+    assert list(Table("hf://someone/rows:test", Job.TEXTS).texts()) == ["A bird."]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_a_split_is_read_by_name(rows):
 def test_each_failure_is_one_line_with_its_reason(rows, source, fault, message, hint):
     rows.faults += [fault] if fault else []
     with pytest.raises(DataError) as caught:
-        list(Table(f"hf://someone/{source}").sentences())
+        list(Table(f"hf://someone/{source}", Job.TEXTS).texts())
     assert message.replace("the Hub", "the Hugging Face Hub") in caught.value.message
     assert "\n" not in caught.value.message
     assert hint in caught.value.hint
@@ -59,5 +60,5 @@ def test_offline_rows_are_not_asked_for(rows, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     with pytest.raises(DataError, match="someone/rows is not in the local cache, and HF_HUB_OFFLINE forbids"):
-        list(Table("hf://someone/rows").sentences())
+        list(Table("hf://someone/rows", Job.TEXTS).texts())
     assert rows.asked == []

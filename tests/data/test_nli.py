@@ -79,7 +79,7 @@ def test_iter_nli_names_the_line_of_a_label_file(tmp_path):
     ("content", "message"),
     [
         (jsonl({"sentence1": "a", "sentence2": "b", "gold_label": "maybe"}), "line 1: label 'maybe'"),
-        (jsonl({"sentence1": "a", "sentence2": "b"}), "need sentence1, sentence2 and gold_label"),
+        (jsonl({"sentence1": "a", "sentence2": "b"}), "no column looks like the label"),
     ],
 )
 def test_iter_nli_names_what_is_no_nli(tmp_path, content, message):

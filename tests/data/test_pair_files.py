@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from simcse_cli.data.columns import parse_columns
+from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_pairs, read_scored_pairs
 from simcse_cli.data.senteval import read_sts_task, read_stsb_file
 from simcse_cli.errors import DataError
@@ -46,10 +46,10 @@ def test_every_layout_gives_the_same_pairs(tmp_path, name, text, columns):
     path = tmp_path / name
     path.write_text(text)
     names = parse_columns(columns, SCORED_PAIR)
-    read = read_scored_pairs(path, names)
+    read = read_scored_pairs(path, Given(names))
     assert list(zip(read.left, read.right, read.gold.tolist(), strict=True)) == ROWS
     pair_names = {role: column for role, column in names.items() if role != "score"}
-    assert list(iter_pairs(path, pair_names)) == [row[:2] for row in ROWS]
+    assert list(iter_pairs(path, Given(pair_names))) == [row[:2] for row in ROWS]
 
 
 def test_parquet_pairs_keep_their_scale_and_drop_blank_scores(tmp_path):
@@ -65,11 +65,11 @@ def test_parquet_pairs_keep_their_scale_and_drop_blank_scores(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("A;B;C\nOne text.;Another text here.;1\nA third one.;A fourth one here.;2\n",
-         "columns are A, B, C; missing: left, right, score", "--columns left=A,right=B,score=C"),
-        ("sentence1,sentence2\na,b\n", "missing: score", "give a table with 3 columns: left, right, score"),
-        ("One text.,5,1\nA third one.,6,2\n", "columns are anchor, positive, hard_negative; missing", "score=hard"),
-        ("sentence1,sentence2,score\na,b,nan\n", "line 2: score 'nan' is not a finite number", "--columns"),
+        ("A,B,C,D\nOne text.,Another text here.,3,2\nA third one.,A fourth one here.,1,7\n",
+         "2 columns may hold the score", "--columns left=A,right=B,score=C"),
+        ("sentence1,sentence2\na,b\n", "no column looks like the score", None),
+        ("One text.,5,1\nA third one.,6,2\n", "no two columns look like texts", "--columns left=1,right=2"),
+        ("sentence1,sentence2,score\na,b,high\nc,d,2\n", "line 2: score 'high' is not a finite number", "--columns"),
         ("sentence1,sentence2,score\na,,1\n", "line 2: the right text is empty", "remove the row"),
         ("sentence1,sentence2,score\na,b,\n", "holds no pair with a score", None),
     ],

@@ -1,26 +1,26 @@
 """Tables as people have them: each is read at once, or after one hint that works as typed."""
 
 import json
-import re
-import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from simcse_cli.data.columns import POSITIONAL, parse_columns
-from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
-from simcse_cli.data.table import Table, check_column
+from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.names import POSITIONAL
+from simcse_cli.data.pair_files import read_scored_pairs
+from simcse_cli.data.roles import Job
+from simcse_cli.data.table import Table
 from simcse_cli.data.training_file import read_training_rows
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.prepare.pairs import pair_rows
 
-Q = ["Where is my refund?", "The lid does not close.", "Can I pay by card?"]
-A = ["It takes five days.", "A new one is on the way.", "Any card works."]
+Q = ["Where is my refund?", "Why does the lid not close?", "Can I pay by card?", "When do you open?", "Who answers?"]
+A = ["It takes five days.", "A new one is on the way.", "Any card works.", "We open at nine.", "Somebody does."]
 
 
 def table(row, head=""):
-    return head + "".join(row(n) + "\n" for n in range(3))
+    return head + "".join(row(n) + "\n" for n in range(len(Q)))
 
 
 def chat(n):
@@ -35,7 +35,7 @@ TABLES = {
     "one.csv": (table(lambda n: Q[n], "Feedback\n"), "anchor=Feedback"),
     "ragged.csv": (table(lambda n: f"{n},{Q[n]}" + ",,," * (n % 2), "id,remarks,,,\n"), "anchor=remarks"),
     "trailing.csv": (table(lambda n: f"{Q[n]},{A[n]},,", "asked,answered,\n"), "anchor=asked,positive=answered"),
-    "array.json": (json.dumps([{"instruction": Q[n], "input": "", "output": A[n]} for n in range(3)], indent=1),
+    "array.json": (json.dumps([{"instruction": Q[n], "input": "", "output": A[n]} for n in range(len(Q))], indent=1),
                    "anchor=instruction,positive=output"),
     "nested.jsonl": (table(lambda n: json.dumps({"id": n, "data": {"body": Q[n]}})), "anchor=data.body"),
     "chat.jsonl": (table(chat), "anchor=turns.0.text,positive=turns.1.text"),
@@ -52,30 +52,28 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_hint_names_the_texts_and_works(name, tmp_path):
+def test_a_table_is_read_at_once(name, tmp_path):
     text, columns = TABLES[name]
     (tmp_path / name).write_text(text)
-    with pytest.raises(DataError) as caught:
-        read_training_rows(tmp_path / name)
-    found = shlex.split(re.search(r"--columns ('[^']*'|\S+)", caught.value.hint)[1])[0]
-    assert found == columns
-    rows = read_training_rows(tmp_path / name, parse_columns(found, POSITIONAL)).rows
-    assert list(rows) == [pair[: found.count("=")] for pair in zip(Q, A, strict=True)]
+    is_pair = "positive" in columns
+    rows = read_training_rows(tmp_path / name, n_columns=1 + is_pair).rows
+    assert list(rows) == [pair[: 1 + is_pair] for pair in zip(Q, A, strict=True)]
+    given = Given(parse_columns(columns, POSITIONAL))
+    assert list(read_training_rows(tmp_path / name, given, n_columns=1 + is_pair).rows) == list(rows)
 
 
 def test_an_array_of_rows_is_not_an_array_a_line(tmp_path):
     (tmp_path / "a.json").write_text(table(lambda n: json.dumps([Q[n], A[n]])))
-    assert list(read_training_rows(tmp_path / "a.json").rows) == list(zip(Q, A, strict=True))
+    assert list(read_training_rows(tmp_path / "a.json", n_columns=2).rows) == list(zip(Q, A, strict=True))
 
 
-@pytest.mark.parametrize(("spell", "scores"), [("{:.1f}%", [0, 40, 80]), ("0,{:02.0f}", [0, 0.4, 0.8])])
+@pytest.mark.parametrize(
+    ("spell", "scores"), [("{:.1f}%", [0, 20, 40, 60, 80]), ("0,{:02.0f}", [0, 0.2, 0.4, 0.6, 0.8])]
+)
 def test_scores_may_be_percentages_and_have_decimal_commas(spell, scores, tmp_path):
-    lines = table(lambda n: f"{Q[n]}\t{A[n]}\t{spell.format(40 * n)}", "one\ttwo\tmatch\n")
+    lines = table(lambda n: f"{Q[n]}\t{A[n]}\t{spell.format(20 * n)}", "one\ttwo\tmatch\n")
     (tmp_path / "a.tsv").write_text(lines)
-    with pytest.raises(DataError) as caught:
-        read_scored_pairs(tmp_path / "a.tsv")
-    assert "--columns left=one,right=two,score=match" in caught.value.hint
-    found = read_scored_pairs(tmp_path / "a.tsv", dict(zip(SCORED_PAIR, ("one", "two", "match"), strict=True)))
+    found = read_scored_pairs(tmp_path / "a.tsv")
     assert found.gold.tolist() == scores
 
 
@@ -92,14 +90,14 @@ def test_a_text_is_a_table_only_where_columns_are_wanted(row, head, name, tmp_pa
     path.write_text(table(lambda n: row.format(Q[n], A[n]), head))
     assert list(pair_rows([path])) == list(read_training_rows(path, n_columns=2).rows) == rows
     if head:
-        assert list(Table(path, columns=["positive"]).sentences("positive")) == A
-    check_column("anchor", [path])
-    assert list(Table(path).sentences()) == path.read_text().splitlines()
+        assert list(Table(path, Job.TEXTS, Given().of_texts("positive")).texts()) == A
+    assert list(Table(path, Job.TEXTS).texts()) == path.read_text().splitlines()
 
 
 def test_cells_of_markdown_may_hold_bars(tmp_path):
     (tmp_path / "a.md").write_text(f"|anchor|positive|\n|-|-|\n|a \\| b||\n|{Q[0]}|{A[0]}|\n\nThe end.\n")
-    assert list(Table(tmp_path / "a.md", columns=["anchor"]).texts()) == [
+    table = Table(tmp_path / "a.md", Job.ROWS)
+    assert [record for _, record in table.records()] == [
         {"anchor": "a | b", "positive": ""},
         {"anchor": Q[0], "positive": A[0]},
     ]
@@ -109,12 +107,12 @@ def test_lines_that_end_with_cr_alone_are_mended_by_the_hint(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     Path("a b.csv").write_bytes(table(lambda n: f"{Q[n]},{A[n]}").replace("\n", "\r").encode())
     with pytest.raises(DataError, match=r"a b\.csv, line 1: not valid CSV") as caught:
-        read_training_rows("a b.csv")
+        read_training_rows("a b.csv", n_columns=2)
     subprocess.run(caught.value.hint.split(": ")[1], shell=True, check=True)
-    assert list(read_training_rows("a b-lines.csv").rows) == list(zip(Q, A, strict=True))
+    assert list(read_training_rows("a b-lines.csv", n_columns=2).rows) == list(zip(Q, A, strict=True))
 
 
-def test_plain_text_has_no_column(tmp_path):
-    (tmp_path / "a.txt").write_text(table(lambda n: f"{Q[n]}, {A[n]}" + "," * n))
+def test_a_column_of_plain_text_is_a_cell_if_there_is_one(tmp_path):
+    (tmp_path / "a.txt").write_text(table(lambda n: f"{Q[n]} {A[n]}"))
     with pytest.raises(UsageError, match="needs a table"):
-        check_column("anchor", [tmp_path / "a.txt"])
+        list(Table(tmp_path / "a.txt", Job.TEXTS, Given().of_texts("2")).texts())

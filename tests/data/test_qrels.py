@@ -1,5 +1,6 @@
 import pytest
 
+from simcse_cli.data.given import Given
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts
 from simcse_cli.errors import DataError
 
@@ -58,4 +59,4 @@ def test_texts_of_beir_hold_their_title(tmp_path):
     )
     found = NumberedTexts(["d9", "d7"], ["Dogs They bark.", "A cat."])
     assert read_texts(tmp_path / "corpus.jsonl") == found
-    assert read_texts(tmp_path / "corpus.jsonl", "text").sentences == ["They bark.", "A cat."]
+    assert read_texts(tmp_path / "corpus.jsonl", Given().of_texts("text")).sentences == ["They bark.", "A cat."]

@@ -12,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcse_cli.data.formats import FileFormat, guess_format, parse_hub_source
+from simcse_cli.data.given import Given
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.output import Output
 
+PAIR = Given({"left": "anchor", "right": "positive"})
 TWO = ["A dog runs, fast.", 'He said "no".']
 
 
@@ -49,17 +52,17 @@ def write_as(folder: Path, suffix: str) -> Path:
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".jsonl", ".csv", ".tsv", ".parquet"])
 def test_sentences_reads_every_format(tmp_path, suffix):
-    assert list(Table(write_as(tmp_path, suffix)).sentences()) == TWO
+    assert list(Table(write_as(tmp_path, suffix), Job.TEXTS).texts()) == TWO
 
 
 def test_sentences_keeps_blank_lines_and_unicode_separators(tmp_path):
     path = write(tmp_path / "a.txt", "one\n\ntwo\u2028still two\r\n")
-    assert list(Table(path).sentences()) == ["one", "", "two\u2028still two"]
+    assert list(Table(path, Job.TEXTS).texts()) == ["one", "", "two\u2028still two"]
 
 
 def test_sentences_reads_stdin(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("a b\nç\n".encode())))
-    assert list(Table("-").sentences()) == ["a b", "ç"]
+    assert list(Table("-", Job.TEXTS).texts()) == ["a b", "ç"]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
@@ -73,34 +76,34 @@ def test_sentences_takes_no_nested_value_for_a_sentence(tmp_path, suffix, value,
         from pyarrow import parquet
 
         parquet.write_table(pyarrow.table({"data": [value]}), path)
-    if suffix == ".jsonl" and isinstance(value, dict):
-        assert list(Table(path).sentences("data.text")) == ["a"]
+    if isinstance(value, dict):
+        assert list(Table(path, Job.TEXTS, Given().of_texts("data.text")).texts()) == ["a"]
         return
     with pytest.raises(DataError, match=f"line 1: column data holds {found}, need a text"):
-        list(Table(path, columns=["data"]).sentences("data"))
+        list(Table(path, Job.TEXTS, Given().of_texts("data")).texts())
 
 
 @pytest.mark.parametrize("header", ["id,title,body", "n,title,body"])
 def test_sentences_takes_the_named_column(tmp_path, header):
     path = write(tmp_path / "a.csv", f"{header}\n1,T,B\n")
-    assert list(Table(path, columns=["body"]).sentences("body")) == ["B"]
+    assert list(Table(path, Job.TEXTS, Given().of_texts("body")).texts()) == ["B"]
 
 
 @pytest.mark.parametrize(
     ("column", "message"),
-    [(None, "which of the columns id, title, body"), ("text", "no column text; there are id, title, body")],
+    [(None, "2 columns hold texts, one is needed"), ("body", "no column body; there are id, title, remark")],
 )
 def test_sentences_names_the_columns_when_unclear(tmp_path, column, message):
-    path = write(tmp_path / "a.csv", "id,title,body\n1,T,B\n")
+    path = write(tmp_path / "a.csv", "id,title,remark\n1,A title here,Another remark there\n")
     with pytest.raises(DataError, match=message) as caught:
-        list(Table(path, columns=[column]).sentences(column))
+        list(Table(path, Job.TEXTS, Given().of_texts(column)).texts())
     assert "--column" in caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", 'a,b\n"c"d,e\n', "line 2: not valid CSV"),
+        ("a.csv", 'anchor,b\n"c"d,e\n', "line 2: not valid CSV"),
         ("a.jsonl", '{"text": "a"}\n{"text": \n', "line 2: not valid JSON"),
         ("a.jsonl", '{"text": "a"}\n7\n', "line 2: a JSON int, need an object"),
         ("a.parquet", "not parquet", "need a parquet file"),
@@ -109,22 +112,24 @@ def test_sentences_names_the_columns_when_unclear(tmp_path, column, message):
 def test_table_names_file_and_line_of_what_is_wrong(tmp_path, name, content, message):
     path = write(tmp_path / name, content)
     with pytest.raises(DataError, match=message) as caught:
-        list(Table(path).texts())
+        list(Table(path, Job.TEXTS).texts())
     assert str(path) in caught.value.message
 
 
 def test_table_reads_json_lists_strings_and_other_values(tmp_path):
     path = write(tmp_path / "a.jsonl", '["a", "b"]\n"c"\n\n{"text": null, "n": 2, "list": ["x"]}\n')
-    assert list(Table(path).texts()) == [
-        {"anchor": "a", "positive": "b"},
-        {"anchor": "c"},
-        {"text": "", "n": "2", "list": '["x"]'},
-    ]
+    with pytest.raises(DataError, match="line 4: no two columns look like texts"):
+        list(Table(path, Job.ROWS).rows("anchor"))
+    path = write(tmp_path / "b.jsonl", '["A dog."]\n"A cat."\n\n{"n": 2, "text": null}\n')
+    assert list(Table(path, Job.TEXTS).texts()) == ["A dog.", "A cat.", ""]
 
 
 def test_table_streams(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "a"}\nbroken\n')
-    assert next(Table(path).texts()) == {"text": "a"}
+    with pytest.raises(DataError, match="line 2: not valid JSON"):
+        next(Table(path, Job.TEXTS).texts())
+    path = write(tmp_path / "b.jsonl", '{"text": "a"}\n' * 200 + "broken\n")
+    assert next(Table(path, Job.TEXTS).texts()) == "a"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +162,7 @@ def test_table_reads_a_saved_dataset(tmp_path):
     import datasets
 
     datasets.Dataset.from_dict({"text": TWO}).save_to_disk(tmp_path / "saved")
-    assert list(Table(f"hf://{tmp_path}/saved").sentences()) == TWO
+    assert list(Table(f"hf://{tmp_path}/saved", Job.TEXTS).texts()) == TWO
 
 
 @settings(max_examples=60)
@@ -170,7 +175,7 @@ def test_any_bytes_are_rows_of_text_or_an_error_that_names_the_file(data, name):
         path = Path(folder) / name
         path.write_bytes(data)
         try:
-            rows = list(Table(path).texts())
+            rows = [record for _, record in Table(path, Job.LINT, Given(never_asks=True)).records()]
         except DataError as error:
             rows = []
             assert str(path) in error.message  # noqa: PT017 - both ends are fine
@@ -187,12 +192,12 @@ def test_rows_that_are_written_come_back(rows):
             with open_rows(Output(path), ("anchor", "positive")) as append:
                 for row in rows:
                     append(tuple(row))
-            assert [list(record.values()) for record in Table(path).texts()] == rows
+            assert [list(cells) for _, cells in Table(path, Job.COSINES, PAIR).rows("left", "right")] == rows
 
 
 def test_an_error_of_a_pipe_does_not_wait_for_a_second_writer(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     writer = Thread(target=(tmp_path / "pipe").write_text, args=("a line\n",), daemon=True)
     writer.start()
-    with pytest.raises(DataError, match="no column b"):
-        list(Table(tmp_path / "pipe", text_as=FileFormat.CSV, names=("a",)).sentences("b"))
+    with pytest.raises(UsageError, match="needs a table"):
+        list(Table(tmp_path / "pipe", Job.TEXTS, Given().of_texts("b")).texts())

@@ -1,5 +1,6 @@
 import pytest
 
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import (
     OverlapMean,
@@ -113,7 +114,7 @@ def test_overlap_mean_has_no_value_before_the_first_pair():
 def test_overlap_f1_of_snli_entailments_is_near_the_papers_39_percent(shared_data):
     mean = OverlapMean()
     for split in ("dev", "test"):
-        for record in Table(shared_data / "nli" / f"snli_{split}.jsonl").texts():
+        for _, record in Table(shared_data / "nli" / f"snli_{split}.jsonl", Job.NLI).records():
             if record["gold_label"] == "entailment":
                 mean.add(record["sentence1"], record["sentence2"])
     assert mean.value == pytest.approx(0.39, abs=0.01)

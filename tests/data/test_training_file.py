@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from simcse_cli.data.columns import POSITIONAL, Record, parse_columns
+from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.training_file import (
     StoredRows,
-    iter_training_rows,
     join_rows,
     read_labelled_rows,
     read_training_documents,
@@ -20,8 +20,8 @@ from simcse_cli.files.streams import sha256_file
     ("name", "content", "columns", "rows"),
     [
         ("a.txt", "a  b\n\nc\n", ("anchor",), [("a b",), ("c",)]),
-        ("a.csv", "sent1,id,sent0\nb,1,a\n,2,c\n", ("anchor", "positive"), [("a", "b")]),
-        ("a.tsv", "a\tb\tc\n", ("anchor", "positive", "hard_negative"), [("a", "b", "c")]),
+        ("a.csv", "positive,id,anchor\nb,1,a\n,2,c\n", ("anchor", "positive"), [("a", "b")]),
+        ("b.csv", "sent1,id,sent0\nb,1,a\nd,2,\n", ("anchor",), [("a",)]),
     ],
 )
 def test_read_training_rows_takes_the_columns_there_are_and_drops_empty_texts(tmp_path, name, content, columns, rows):
@@ -29,22 +29,22 @@ def test_read_training_rows_takes_the_columns_there_are_and_drops_empty_texts(tm
     path.write_text(content)
     read = read_training_rows(path)
     assert (read.columns, list(read.rows), read.digest) == (columns, rows, sha256_file(path))
-    assert read.n_dropped == (0 if name == "a.tsv" else 1)
+    assert read.n_dropped == 1
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"id": 1, "positive": "b"}', "the columns are id, positive; need anchor, or anchor and positive"),
-        ('{"anchor": "a", "hard_negative": "c"}', "the columns are anchor, hard_negative; need anchor"),
-        ('{"anchor": "a", "positive": "b"}\n{"anchor": "c"}', "line 2: no column positive; there are anchor"),
+        ('{"id": 1, "positive": "b"}', "no two columns look like texts"),
+        ('{"anchor": "a", "hard_negative": "c"}', "2 columns hold texts, a pair has two"),
+        ('{"anchor": "a", "positive": "b"}\n{"anchor": "c"}', "line 2: a single column, two texts are needed"),
         ('{"anchor": " "}', "holds no training example"),
     ],
 )
 def test_read_training_rows_says_what_is_wrong(tmp_path, content, message):
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(DataError, match=message):
-        read_training_rows(tmp_path / "a.jsonl")
+        read_training_rows(tmp_path / "a.jsonl", n_columns=1 if "example" in message else 2)
 
 
 def test_split_documents_breaks_at_blank_lines():
@@ -79,9 +79,9 @@ def test_read_labelled_rows_drops_pairs_without_a_label_or_a_text(tmp_path):
         read_labelled_rows(tmp_path / "b.jsonl")
 
 
-def rows_of(path, text, columns=None):
+def rows_of(path, text, columns=None, keep=()):
     path.write_text(text)
-    read = read_training_rows(path, columns)
+    read = read_training_rows(path, Given(columns or {}, keep_labels=keep), n_columns=2)
     return read.columns, list(read.rows)
 
 
@@ -94,7 +94,7 @@ TRIPLET, PAIR = ("anchor", "positive", "hard_negative"), ("anchor", "positive")
         # lists: as many rows as there are of the more frequent kind, dealt in turn
         ("a.jsonl", '{"query": "q", "pos": ["p", "r"], "neg": ["x", "y", "z"]}', TRIPLET,
          [("q", "p", "x"), ("q", "r", "y"), ("q", "p", "z")]),
-        ("a.jsonl", '{"query": "q", "pos": ["p", "r"], "prompt": "t"}', PAIR, [("q", "p"), ("q", "r")]),
+        ("a.jsonl", '{"query": "q", "pos": ["p", "r"], "prompt": "for search"}', PAIR, [("q", "p"), ("q", "r")]),
         ("a.jsonl", '{"set": ["a", "b", "c"]}', PAIR, [("a", "b"), ("a", "c"), ("b", "c")]),
         ("a.jsonl", '["a", "b"]\n["c", "d"]', PAIR, [("a", "b"), ("c", "d")]),
         ("a.jsonl", '{"anchor": "a", "positive": "b", "negative": "c"}', TRIPLET, [("a", "b", "c")]),
@@ -103,10 +103,9 @@ TRIPLET, PAIR = ("anchor", "positive", "hard_negative"), ("anchor", "positive")
         ("a.csv", "query,response\nq,r\n", PAIR, [("q", "r")]),
         ("a.csv", "anchor,positive,negative_1,negative_2\na,b,c,d\n", TRIPLET, [("a", "b", "c"), ("a", "b", "d")]),
         ("a.csv", "anchor;positive\nOne, two;Three\n", PAIR, [("One, two", "Three")]),
-        ("a.csv", "one; two\nthree; four\n", PAIR, [("one", "two"), ("three", "four")]),
+        ("a.csv", "One dog.; Two.\nA cat.; Four.\n", PAIR, [("One dog.", "Two."), ("A cat.", "Four.")]),
         # labels say which rows are pairs
         ("a.csv", "sentence1,sentence2,label\na,b,1\nc,d,0\n", PAIR, [("a", "b")]),
-        ("a.csv", "anchor,positive,score\na,b,0.5\n", PAIR, [("a", "b")]),
         ("a.csv", "premise,hypothesis,label\na,b,0\nc,d,1\ne,f,2\n", PAIR, [("a", "b")]),
         ("a.csv", "premise,hypothesis,label\na,b,n\nc,d,e\ne,f,c\ng,h,-1\n", PAIR, [("c", "d")]),
         ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "gold_label": "entailment"}\n'
@@ -117,41 +116,28 @@ def test_layouts_of_other_tools_become_rows(tmp_path, name, text, columns, rows)
     assert rows_of(tmp_path / name, text) == (columns, rows)
 
 
-def test_nothing_in_a_cell_is_no_text():
-    record = {"anchor": ["a", None, float("nan"), " "], "positive": "b"}
-    assert list(iter_training_rows([Record(record.items(), "t", 1)])) == [(PAIR, ("a", "b"))]
-
-
-@pytest.mark.parametrize("given", ["positive=B", "anchor=A,hard_negative=B"])
-def test_columns_that_make_no_row_are_refused(tmp_path, given):
-    (tmp_path / "a.csv").write_text("A,B,C\nA dog.,A cat.,7\n")
-    with pytest.raises(DataError, match=r"a.csv: --columns names .*; need anchor, or") as caught:
-        read_training_rows(tmp_path / "a.csv", parse_columns(given, POSITIONAL))
-    assert "--columns anchor=A,positive=B (" in caught.value.hint
+def test_nothing_in_a_cell_is_no_text(tmp_path):
+    text = '{"anchor": ["a", null, NaN, " "], "positive": "b"}'
+    assert rows_of(tmp_path / "a.jsonl", text) == (PAIR, [("a", "b")])
 
 
 QUESTIONS = "Question,Answer\nWho wrote Faust in 1808?,Goethe wrote it.\nWhere is the river Main?,It is in Germany.\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "hint"),
+    ("text", "columns"),
     [
-        (QUESTIONS, "--columns anchor=Question,positive=Answer "),
-        (QUESTIONS.replace("Question,Answer", "Frage,Erklärung"), "--columns 'anchor=Frage,positive=Erklärung' "),
-        ("src_de,tgt_en\nein Hund,a dog\n", "--columns anchor=src_de,positive=tgt_en "),
-        ("my text,other\nA dog runs fast.,B c d e.\nA cat sits there.,D e f g.\n",
-         "--columns 'anchor=my text,positive=other' "),
+        (QUESTIONS, None),
+        (QUESTIONS, "positive=Answer"),
+        (QUESTIONS, "anchor=1"),
+        (QUESTIONS.replace("Question,Answer", "Frage,Erklärung"), None),
+        (QUESTIONS.replace("Question,Answer", "source,target"), None),
+        (QUESTIONS.replace("Question,Answer", "my text,other"), "my text,other"),
     ],
-)  # fmt: skip
-def test_unknown_headers_are_asked_about_not_trained_on(tmp_path, text, hint):
-    path = tmp_path / "a.csv"
-    path.write_text(text)
-    with pytest.raises(DataError, match="the columns are") as caught:
-        read_training_rows(path)
-    assert text.split("\n")[0].split(",")[0] in caught.value.message
-    assert hint in caught.value.hint
-    columns, rows = rows_of(path, text, parse_columns(hint.split("columns ")[1].strip(" '"), POSITIONAL))
-    assert columns == PAIR
+)
+def test_the_sides_are_found_by_name_by_content_or_as_given(tmp_path, text, columns):
+    found, rows = rows_of(tmp_path / "a.csv", text, parse_columns(columns, POSITIONAL))
+    assert found == PAIR
     assert rows[0] == tuple(text.split("\n")[1].split(","))
 
 
@@ -164,8 +150,8 @@ def test_columns_by_number_take_every_row_of_a_table_without_header(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sentence1,sentence2,score\na,b,4.5\n", "which of these scored pairs are positives"),
-        ("sentence1,sentence2,label\na,b,sports\n", "label 'sports'; need 1 for a pair"),
+        ("sentence1,sentence2,score\na,b,4.5\n", "column score judges the pairs"),
+        ("sentence1,sentence2,label\na,b,sports\n", "column label judges the pairs"),
         ("sentence1,sentence2,label\na,b,0\n", "left out rows that are not pairs: 1 with label 0"),
     ],
 )
@@ -173,6 +159,20 @@ def test_rows_whose_meaning_is_not_clear_are_asked_about(tmp_path, text, message
     with pytest.raises(DataError, match=message):
         rows_of(tmp_path / "a.csv", text)
     assert rows_of(tmp_path / "a.csv", text, {"anchor": "sentence1", "positive": "sentence2"})[1] == [("a", "b")]
+
+
+def test_a_label_may_be_kept(tmp_path):
+    text = "sentence1,sentence2,same\na,b,yes\nc,d,no\ne,f,yes\n"
+    assert rows_of(tmp_path / "a.csv", text, keep=("YES",)) == (PAIR, [("a", "b"), ("e", "f")])
+    pair = {"anchor": "1", "positive": "2", "label": "3"}
+    assert rows_of(tmp_path / "a.csv", text, pair, ("no",)) == (PAIR, [("c", "d")])
+
+
+def test_a_label_of_unknown_meaning_after_the_first_rows_is_named(tmp_path):
+    text = "sentence1,sentence2,label\n" + "a,b,1\n" * 200 + "c,d,sports\n"
+    with pytest.raises(DataError, match="line 202: label 'sports'; need 1 for a pair") as caught:
+        rows_of(tmp_path / "a.csv", text)
+    assert "--keep-label" in caught.value.hint
 
 
 def test_stored_rows_are_a_sequence_of_what_went_in():
@@ -211,7 +211,7 @@ def test_a_saved_dataset_is_read_as_far_as_asked(tmp_path):
     datasets.Dataset.from_dict({"query": list("abcd"), "pos": [["x"], ["y"], ["z"], ["w"]]}).save_to_disk(
         tmp_path / "d"
     )
-    read = read_training_rows(f"hf://{tmp_path / 'd'}", limit=3)
+    read = read_training_rows(f"hf://{tmp_path / 'd'}", limit=3, n_columns=2)
     assert list(read.rows) == [("a", "x"), ("b", "y"), ("c", "z")]
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from simcse_cli.data.given import Given
 from simcse_cli.data.transfer_files import (
     TRANSFER_ROWS,
     missing_transfer_files,
@@ -136,7 +137,7 @@ def test_published_files_have_the_published_sizes(shared_data, name):
 
 def task_of(path, text, columns=None):
     path.write_text(text)
-    task = read_task_file(path, columns or {})
+    task = read_task_file(path, Given(columns or {}))
     rows = list(zip(task.left, task.right or [""] * len(task.left), task.labels.tolist(), strict=True))
     return task.name, rows, task.parts, (task.n_classes, task.classes)
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.writers import build_manifest, describe_file, manifest_path, open_rows
 from simcse_cli.errors import OutputError
@@ -20,7 +21,7 @@ def test_open_rows_writes_what_readers_read(tmp_path, name):
     with open_rows(Output(tmp_path / name), COLUMNS) as write:
         for row in ROWS:
             write(row)
-    assert [tuple(record.values()) for record in Table(tmp_path / name).texts()] == ROWS
+    assert [tuple(record.values()) for _, record in Table(tmp_path / name, Job.LINT).records()] == ROWS
 
 
 def test_open_rows_writes_plain_lines(tmp_path):

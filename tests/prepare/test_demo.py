@@ -19,6 +19,7 @@ from simcse_cli.data.demo_grammar import (
     vary,
 )
 from simcse_cli.data.nli import iter_nli
+from simcse_cli.data.roles import Job
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.data.table import Table
 from simcse_cli.errors import OutputError
@@ -102,8 +103,8 @@ def test_build_demo_corpus_does_not_depend_on_hash_seeds(corpus):
 def test_write_demo_corpus_is_read_by_the_readers(corpus, tmp_path):
     files = write_demo_corpus(corpus, tmp_path)
     assert sum(files.values()) == 300 + 100 + 300 + sum(map(len, corpus.documents)) + 200
-    assert list(Table(tmp_path / "sentences.txt").sentences()) == corpus.sentences
-    triplets = [tuple(record.values()) for record in Table(tmp_path / "triplets.csv").texts()]
+    assert list(Table(tmp_path / "sentences.txt", Job.TEXTS).texts()) == corpus.sentences
+    triplets = [tuple(record.values()) for _, record in Table(tmp_path / "triplets.csv", Job.ROWS).records()]
     assert triplets == [(row[0], row[1], row[3]) for row in corpus.inference]
     (nli,) = iter_nli(tmp_path / "nli.tsv")
     assert [pair.hypothesis for pair in nli] == [text for row in corpus.inference for text in row[1:]]

@@ -5,6 +5,7 @@ import pytest
 from helpers import CountingProgress, write_transfer_folder
 from simcse_cli.data.demo import build_demo_corpus, write_demo_corpus
 from simcse_cli.data.demo_grammar import DemoSizes
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.prepare.leak import LeakFilter, evaluation_sentences, leak_filter
@@ -87,7 +88,7 @@ def test_evaluation_sentences_refuses_other_folders(tmp_path):
 
 @pytest.fixture(scope="module")
 def captions(shared_data):
-    return [(text,) for text in Table(shared_data / "flickr30k" / "captions.tsv").sentences()]
+    return [(text,) for text in Table(shared_data / "flickr30k" / "captions.tsv", Job.TEXTS).texts()]
 
 
 @pytest.fixture(scope="module")

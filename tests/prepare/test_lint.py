@@ -2,6 +2,9 @@ import json
 
 import pytest
 
+from simcse_cli.data.given import Given
+from simcse_cli.data.roles import Job
+from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.lint import (
     Check,
@@ -75,8 +78,34 @@ def test_texts_that_rows_share_are_counted_but_no_fault():
     assert Check.SHARED_TEXT not in {each.check for each in faults(found.values())}
 
 
-def test_linter_does_not_call_repeated_sentences_pairs():
-    assert lint(("a",), ("a",)) == {}
+def test_repeated_texts_are_counted_but_no_fault(tmp_path):
+    (tmp_path / "a.txt").write_text("a\nA\n")
+    found = lint_files([tmp_path / "a.txt"], LintFileOptions(), None, SilentProgress()).findings()
+    assert [(each.check, each.n_rows) for each in found] == [(Check.REPEATED_TEXT, 1)]
+    assert faults(found) == []
+    assert lint(("a",), ("A",)) == {}
+
+
+@pytest.mark.parametrize(("text", "check"), [("nan", Check.MISSING_VALUE), ("['a', 'b']", Check.LIST_AS_TEXT)])
+def test_linter_finds_what_programs_write_for_nothing_and_for_lists(text, check):
+    assert list(lint(("a dog",), (text,))) == [check]
+
+
+def test_a_table_in_a_text_file_is_found(tmp_path):
+    (tmp_path / "a.txt").write_text("1\ta dog\n2\ta cat\n")
+    linter = lint_files([tmp_path / "a.txt"], LintFileOptions(), None, SilentProgress())
+    assert [(each.check, each.n_rows) for each in linter.findings()] == [(Check.CELLS_AS_TEXT, 2)]
+
+
+def test_kanji_with_and_without_kana_are_one_script():
+    found = lint(("東京都庁舎展望室",), ("これはペンです",), ("東京タワー",))
+    assert Check.LANGUAGE_MIX not in found or found[Check.LANGUAGE_MIX].share <= 1
+
+
+def test_a_row_of_two_languages_counts_once():
+    german = "Das ist nicht der Hund, und ich mit dem Kind auch nicht."
+    found = lint((ENGLISH, german), (ENGLISH, german), (ENGLISH, german))
+    assert found[Check.LANGUAGE_MIX].n_rows == 3
 
 
 def test_linter_finds_rows_in_another_language_than_most():
@@ -153,20 +182,24 @@ def test_guess_language_goes_by_most_letters():
     assert guess_language("The word мир is in the title of that book.") == "English"
 
 
+def rows_of(path, columns=None):
+    return list(training_rows(Table(path, Job.LINT, Given(columns or {}))))
+
+
 def test_training_rows_takes_the_columns_there_are(tmp_path):
     (tmp_path / "a.csv").write_text("sent0,sent1,hard_neg\na,b,c\n")
     (tmp_path / "b.txt").write_text("one\n")
-    assert list(training_rows(tmp_path / "a.csv")) == [("a", "b", "c")]
-    assert list(training_rows(tmp_path / "b.txt")) == [("one",)]
+    assert rows_of(tmp_path / "a.csv") == [("a", "b", "c")]
+    assert rows_of(tmp_path / "b.txt") == [("one",)]
     (tmp_path / "c.jsonl").write_text('{"query": "q", "pos": ["a", "b"], "score": 1}')
-    assert list(training_rows(tmp_path / "c.jsonl")) == [("q", "a"), ("q", "b")]
+    assert rows_of(tmp_path / "c.jsonl") == [("q", "a"), ("q", "b")]
     (tmp_path / "d.jsonl").write_text(
         '{"sent0": "a", "hard_neg": "b", "n": 1}\n{"sent0": "c", "hard_neg": null, "n": 2}'
     )
-    assert list(training_rows(tmp_path / "d.jsonl")) == [("a", "b", "1"), ("c", "", "2")]
+    assert rows_of(tmp_path / "d.jsonl") == [("a",), ("c",)]
     (tmp_path / "e.csv").write_text("left,right\na,b\n")
-    assert list(training_rows(tmp_path / "e.csv", {"anchor": "right"})) == [("b",)]
-    assert list(training_rows(tmp_path / "e.csv", {"positive": "right"})) == [("a", "b")]
+    assert rows_of(tmp_path / "e.csv", {"anchor": "right"}) == [("b",)]
+    assert rows_of(tmp_path / "e.csv") == [("a", "b")]
 
 
 def test_findings_name_the_file_and_its_row(invoke, tmp_path):
@@ -176,10 +209,11 @@ def test_findings_name_the_file_and_its_row(invoke, tmp_path):
     outcome = invoke("prepare", "lint", *files, "--format", "json")
     found = {each["check"]: (each["n_rows"], each["file"], each["first_row"]) for each in findings_of(outcome)}
     assert found == {
-        "empty": (2, files[1], 2), "number_as_text": (1, files[0], 2), "control_characters": (1, files[2], 1)
+        "empty": (2, files[1], 2), "number_as_text": (1, files[0], 2), "control_characters": (1, files[2], 1),
+        "repeated_text": (1, files[2], 2),
     }  # fmt: skip
     assert "b.txt" in invoke("prepare", "lint", *files).stdout
-    assert "file" not in invoke("prepare", "lint", files[1]).stdout.splitlines()[1]
+    assert "  file  " not in invoke("prepare", "lint", files[1]).stdout
 
 
 def test_lint_outcome_lists_every_check_and_the_files_of_several(tmp_path):
@@ -190,9 +224,11 @@ def test_lint_outcome_lists_every_check_and_the_files_of_several(tmp_path):
     linter = lint_files(sources, options, count_tokens=count_words, progress=SilentProgress())
     outcome = lint_outcome(sources, linter)
     empty = {"check": "empty", "n_rows": 1, "share": 0.25, "first_row": 2, "example": "", "file": sources[0]}
+    readings = outcome.payload.pop("readings")
+    assert [each["file"] for each in readings] == sources
     assert outcome.payload == {"inputs": sources, "n_rows": 4, "findings": [empty]}
     nothing = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
-    assert outcome.reports[0].rows == [
+    assert outcome.reports[-1].rows == [
         {
             **(empty if check is Check.EMPTY else nothing),
             "check": check.replace("_", " "),
@@ -200,11 +236,11 @@ def test_lint_outcome_lists_every_check_and_the_files_of_several(tmp_path):
         }
         for check in Check
     ]
-    assert [column.key for column in outcome.reports[0].columns] == [
+    assert [column.key for column in outcome.reports[-1].columns] == [
         *("check", "n_rows", "share", "file", "first_row", "example", "meaning")
     ]
     plain = lint_files(sources[:1], options, count_tokens=None, progress=SilentProgress())
-    shown = lint_outcome(sources[:1], plain).reports[0]
+    shown = lint_outcome(sources[:1], plain).reports[-1]
     assert "truncated" not in [row["check"] for row in shown.rows]
     assert "file" not in [column.key for column in shown.columns]
     (tmp_path / "c.csv").write_text("anchor,positive\n")

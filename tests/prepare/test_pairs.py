@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from simcse_cli.data.given import Given
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.prepare.options import PairOptions
 from simcse_cli.prepare.pairs import PairCounts, caption_rows, pair_rows, parallel_rows, prepare_pairs
@@ -25,10 +26,8 @@ TOKEN = "10.jpg#0\ta\n10.jpg#1\tb\n10.jpg#2\tc\n20.jpg#0\td\n20.jpg#1\te\n"
         ("quora_duplicate_questions.tsv", QQP, [("How?", "How so?")]),
         ("msr_paraphrase_train.txt", MRPC, [('He " said', "Said he")]),
         ("train.tsv", WIKIAUTO, [("normal 0", "simple 0"), ("normal 2", "simple 2")]),
-        ("para-nmt-50m.txt", "so , unhindered .\tunhindered\t0.78\na\tb\t0.5\n",
-         [("so , unhindered .", "unhindered"), ("a", "b")]),
         ("scored.tsv", "notAligned\ts0\tn0\ta\tb\t0.1\naligned\ts1\tn1\tc\td\t0.9\n", [("d", "c")]),
-        ("two.csv", "a,b\nc,d\n", [("a", "b"), ("c", "d")]),
+        ("two.csv", "A dog.,A cat.\nA cow.,A hen.\n", [("A dog.", "A cat."), ("A cow.", "A hen.")]),
         ("named.csv", "score,positive,anchor\n1,b,a\n", [("a", "b")]),
         ("glue.jsonl", json.dumps({"question1": "a", "question2": "b", "label": 1}), [("a", "b")]),
         ("wiki.csv", "alignment_label,normal_sentence,simple_sentence\n0,a,b\n1,c,d\n", [("c", "d")]),
@@ -41,27 +40,35 @@ def test_pair_rows_finds_the_published_layouts(tmp_path, name, content, expected
 
 def test_pair_rows_takes_the_columns_named(tmp_path):
     (tmp_path / "a.csv").write_text("id,left,right\n1,a,b\n")
-    assert list(pair_rows([tmp_path / "a.csv"], columns={"anchor": "right", "positive": "left"})) == [("b", "a")]
+    assert list(pair_rows([tmp_path / "a.csv"], Given({"anchor": "right", "positive": "left"}))) == [("b", "a")]
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (None, "the columns are id, left, text; missing: positive"),
-        ({"anchor": "left", "positive": "wrong"}, "the columns are id, left, text; no column wrong"),
+        ({}, "no two columns look like texts"),
+        ({"anchor": "left", "positive": "wrong"}, "no column wrong; there are id, left, n"),
     ],
 )
 def test_pair_rows_says_which_columns_there_are(tmp_path, columns, message):
-    (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "left": "a", "text": "b"}))
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "left": "a", "n": 0}))
     with pytest.raises(DataError, match=message):
-        list(pair_rows([tmp_path / "a.jsonl"], columns=columns))
+        list(pair_rows([tmp_path / "a.jsonl"], Given(columns)))
+
+
+def test_pairs_with_a_score_are_asked_about_and_all_taken_if_named(tmp_path):
+    (tmp_path / "para-nmt-50m.txt").write_text("so , unhindered .\tunhindered\t0.78\na dog\ta cat\t0.5\n")
+    with pytest.raises(DataError, match="column 3 judges the pairs"):
+        list(pair_rows([tmp_path / "para-nmt-50m.txt"]))
+    given = Given({"anchor": "1", "positive": "2"})
+    assert list(pair_rows([tmp_path / "para-nmt-50m.txt"], given))[1] == ("a dog", "a cat")
 
 
 def test_pairs_can_come_from_standard_input_and_captions_cannot(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\tb\nc\td\n")))
-    assert list(pair_rows(["-"])) == [("a", "b"), ("c", "d")]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\tA cat.\nA cow.\tA hen.\n")))
+    assert list(pair_rows(["-"])) == [("A dog.", "A cat."), ("A cow.", "A hen.")]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TOKEN.encode())))
-    with pytest.raises(DataError, match="the columns are anchor, need an image name and a caption"):
+    with pytest.raises(DataError, match="need an image name and a caption"):
         list(caption_rows(["-"]))
 
 

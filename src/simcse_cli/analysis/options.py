@@ -7,12 +7,13 @@ from simcse_cli.evaluation.options import POSTPROCESS_GROUP, POSTPROCESS_HELP, F
 from simcse_cli.settings.choices import SearchBackend
 from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, MODEL_HELP, LoadOptions
 from simcse_cli.settings.declare import columns_setting, setting
+from simcse_cli.settings.tables import TableOptions
 
 _MODELS_HELP = MODEL_HELP + " Repeat to compare."
 
 
 @dataclass(frozen=True)
-class SpaceOptions(LoadOptions, FitOptions):
+class SpaceOptions(LoadOptions, FitOptions, TableOptions):
     """The embedding spaces to measure, and the rated pairs to measure them on."""
 
     model: list[str] | None = setting(
@@ -59,7 +60,7 @@ class SpectrumOptions(SpaceOptions):
 
 
 @dataclass(frozen=True)
-class RetrievalOptions(LoadOptions):
+class RetrievalOptions(LoadOptions, TableOptions):
     model: list[str] | None = setting(
         None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
     )
@@ -98,7 +99,7 @@ class RetrievalOptions(LoadOptions):
 
 
 @dataclass(frozen=True)
-class OverlapOptions:
+class OverlapOptions(TableOptions):
     columns: str | None = columns_setting("The two columns to compare, if they are not recognised.", "left=A,right=B")
     distinct: bool = setting(False, "Count each distinct word once.")
 
@@ -110,7 +111,7 @@ class TraceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions(LoadOptions):
+class ReportOptions(LoadOptions, TableOptions):
     output: Path = setting(..., "Page to write (.html).", "--output", "-o")
     baseline: str | None = setting(
         None, "Run or model to compare with; default: the model that training started from.", completes="run"

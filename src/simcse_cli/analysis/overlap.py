@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import OverlapOptions
 from simcse_cli.analysis.presentation import Analysis, label_sources
-from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.formats import source_name
+from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.text import overlap_f1
 from simcse_cli.errors import DataError
@@ -22,16 +22,26 @@ BINS = np.linspace(0, 1, 21)
 
 
 def read_overlaps(
-    source: Path, name: str, columns: Mapping[str, str], progress: Progress, *, multiset: bool = True
+    source: Path, name: str, given: Given, progress: Progress, *, multiset: bool = True
 ) -> NDArray[np.float64]:
     """Return F1 between the words of the two texts, ``(N,)`` in [0, 1] (``docs/analysis.md``, overlap)."""
-    values = []
+    values: list[float] = []
+    n_empty = 0
+
+    def count_empty() -> None:
+        nonlocal n_empty
+        n_empty += 1
+
     with progress.task(f"overlap of {name}") as task:
-        for left, right in iter_pairs(source, columns):
+        for left, right in iter_pairs(source, given, left_out=count_empty):
             values.append(overlap_f1(left, right, multiset=multiset))
             task.advance()
     if not values:
         raise DataError(f"{source_name(source)} has no rows")
+    if n_empty:
+        progress.info(
+            f"{source_name(source)}: left out {n_empty:,} {'row' if n_empty == 1 else 'rows'} with an empty text"
+        )
     return np.array(values)
 
 
@@ -57,10 +67,11 @@ def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> plots.Figure:
 def overlap_analysis(
     files: Sequence[Path], options: OverlapOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Analysis:
-    names_of, multiset = parse_columns(options.columns, PAIR), not options.distinct
+    given = Given.of(options, parse_columns(options.columns, PAIR), roles=PAIR, progress=progress)
+    multiset = not options.distinct
     names = label_sources([str(path) for path in files], labels)
     overlaps = {
-        name: read_overlaps(path, name, names_of, progress, multiset=multiset)
+        name: read_overlaps(path, name, given, progress, multiset=multiset)
         for path, name in zip(files, names, strict=True)
     }
     rows = [{"file": name, "n_pairs": len(own), **summarize(own)} for name, own in overlaps.items()]

@@ -13,8 +13,8 @@ from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
 from simcse_cli.analysis.presentation import Analysis, NamedSource, check_outputs, label_sources, name_sources
 from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.given import Given
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
-from simcse_cli.data.table import check_column
 from simcse_cli.encoding import search_index
 from simcse_cli.encoding.vector_writer import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
@@ -26,7 +26,7 @@ from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.precomputed import read_matrix
 from simcse_cli.models.resolve import is_local
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results import plots
 from simcse_cli.results.report import Column, Report, with_seed_means
 from simcse_cli.settings.choices import LongTexts, Pooler, SearchBackend
@@ -93,7 +93,8 @@ def open_search(options: RetrievalOptions, shown: ViewOptions, progress: Progres
         if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
         search_index.check_index_output(options.save_index, force=force)
-    corpus = None if options.corpus is None else read_texts(options.corpus, options.column)
+    given = Given.of(options, progress=progress).of_texts(options.column)
+    corpus = None if options.corpus is None else read_texts(options.corpus, given)
     indexes = []
     for i, source in enumerate(sources):
         if options.index:
@@ -119,8 +120,6 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         require_extra("faiss", "--backend faiss")
     if shown.plot is not None and options.qrels is None:
         raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
-    files = [str(each) for each in (options.corpus, options.queries) if each is not None]
-    check_column(options.column, files)
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
@@ -187,7 +186,7 @@ def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, pr
         what = f"{path} holds post-processed vectors, and queries are not post-processed"
         raise DataError(what, hint="encode without --postprocess")
     source = str(options.corpus)
-    found = None if source == STDIO else FileSet.find(source, options.column).digest
+    found = None if source == STDIO else FileSet.find(source).digest
     if found is not None and found != side.get("input_sha256"):
         progress.warn(f"{path} was written from {side.get('input')}; its row i is taken for line i of {source}")
 
@@ -227,10 +226,10 @@ def read_ranks(text: str) -> list[int]:
     return ranks
 
 
-def read_queries(options: RetrievalOptions, corpus: NumberedTexts) -> NumberedTexts:
+def read_queries(options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT) -> NumberedTexts:
     """Return the queries with their ids: their line numbers in the file or corpus, or the positions of the flags."""
     if options.queries is not None:
-        return read_texts(options.queries, options.column)
+        return read_texts(options.queries, Given.of(options, progress=progress).of_texts(options.column))
     if options.sample:
         return sample_texts(corpus, options.sample, seed=options.seed)
     return NumberedTexts.numbered(options.query or ())

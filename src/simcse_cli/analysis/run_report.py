@@ -34,6 +34,7 @@ from simcse_cli.results.result import DEMO
 from simcse_cli.results.runs import RunRecord, is_run, read_run_record
 from simcse_cli.settings.choices import STS_TASKS, ObjectiveName
 from simcse_cli.settings.config import LoadOptions
+from simcse_cli.settings.tables import TableOptions
 
 STS_TABLE = "simcse.5"
 SUPERVISED = (ObjectiveName.SIMCSE_SUP, ObjectiveName.SBERT)
@@ -145,12 +146,12 @@ def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
     if options.data_dir is None and options.pair_file is None:
         progress.info("no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours")
         return []
-    shared = (*LoadOptions.__dataclass_fields__, "data_dir", "pair_file")
+    shared = (*LoadOptions.__dataclass_fields__, *TableOptions.__dataclass_fields__, "data_dir", "pair_file")
     own = SpaceOptions(**{name: getattr(options, name) for name in shared} | {"model": [str(run)]})
     baseline = options.baseline or record.model
     label = Path(baseline).resolve().name if Path(baseline).exists() else baseline
     label += "" if options.baseline else " (start)"
-    name, data = run.resolve().name, read_pair_set(own)  # once, since it may be a pipe
+    name, data = run.resolve().name, read_pair_set(own, progress)  # once, since it may be a pipe
     try:
         before = encode_pairs(replace(own, model=[baseline]), [label], progress, data)
     except CheckpointError:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import SpaceOptions
 from simcse_cli.analysis.presentation import label_sources, name_sources
-from simcse_cli.data.columns import parse_columns
+from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.errors import UsageError
@@ -22,7 +22,7 @@ from simcse_cli.evaluation.fit_postprocess import NLI, plan_postprocess, with_po
 from simcse_cli.evaluation.options import EncoderOptions, FitOptions
 from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import read_json
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import STS_TASKS
@@ -112,7 +112,7 @@ class PairSet:
     n_scored: int
 
 
-def read_pair_set(options: SpaceOptions) -> PairSet:
+def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet:
     """Return the pairs of a file, or of STS-B: 8,628 pairs, 17,256 sentences in all of the full data."""
     if options.split not in get_args(Split):
         raise UsageError(f"{options.split!r}; need one of {', '.join(get_args(Split))}", option="--split")
@@ -121,7 +121,9 @@ def read_pair_set(options: SpaceOptions) -> PairSet:
             refuse_unused(options, ["data_dir"], "has no use with --pair-file and without --fit nli")
         if options.split != "all":
             raise UsageError("STS-B has parts, --pair-file has none", option="--split")
-        pairs = read_scored_pairs(options.pair_file, parse_columns(options.columns, SCORED_PAIR))
+        columns = parse_columns(options.columns, SCORED_PAIR)
+        given = Given.of(options, columns, roles=SCORED_PAIR, progress=progress)
+        pairs = read_scored_pairs(options.pair_file, given)
         return PairSet(options.pair_file.name, pairs, pairs.n_pairs)
     if options.data_dir is None:
         raise UsageError("need the SentEval folder, or --pair-file", option="--data-dir")
@@ -171,7 +173,7 @@ def encode_pairs(
     options: SpaceOptions, labels: Sequence[str] | None, progress: Progress, data: PairSet | None = None
 ) -> list[EmbeddingSpace]:
     """Return the space of each encoder, by default on the pairs of the options; repeated sentences are kept."""
-    data = data or read_pair_set(options)
+    data = data or read_pair_set(options, progress)
     spaces = []
     for encoder in load_encoders(options, labels, data.pairs, progress):
         vectors = encoder.encode(data.pairs.sentences)

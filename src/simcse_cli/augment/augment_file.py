@@ -16,7 +16,9 @@ from simcse_cli.augment.augmentations import TextAugmenter, parse_steps, sentenc
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.words import diff_row, is_unspaced
 from simcse_cli.data.formats import source_name
-from simcse_cli.data.table import Table, check_column
+from simcse_cli.data.given import Given
+from simcse_cli.data.roles import Job
+from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
@@ -50,10 +52,10 @@ def augment_file(
     known to be right: loading a model takes seconds.
     """
     output, steps, name = options.output or Path(STDIO), parse_steps(options), source_name(source)
-    check_column(options.column, [source])
+    given = Given.of(options, progress=progress).of_texts(options.column)
     with row_output(output, COLUMNS, inputs=[source], force=options.force) as writing:
         job = AugmentJob(make_augmenter(options), options.seed, options.copies, options.sides is Sides.BOTH)
-        sentences = Table(source, columns=[options.column]).sentences(options.column)
+        sentences = Table(source, Job.TEXTS, given).texts()
         if options.preview:
             head = _take_sentences(sentences, options.preview)
             show(list(_preview_rows(head, job, options.unit)))

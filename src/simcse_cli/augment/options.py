@@ -4,10 +4,11 @@ from pathlib import Path
 from simcse_cli.settings.choices import Device, Sides, TextUnit
 from simcse_cli.settings.config import REVISION_HELP, pinned
 from simcse_cli.settings.declare import setting
+from simcse_cli.settings.tables import TableOptions
 
 
 @dataclass(frozen=True)
-class AugmentOptions:
+class AugmentOptions(TableOptions):
     method: str = setting(
         ...,
         "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda or crop-prefix-chars; "

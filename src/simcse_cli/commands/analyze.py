@@ -117,7 +117,7 @@ def retrieval_command(
     shown.check()
     console, options = get_console(), retrieval.with_arguments(options, words or [])
     search = retrieval.open_search(options, shown, console, force=shown.force)
-    queries = retrieval.read_queries(options, search.corpus)
+    queries = retrieval.read_queries(options, search.corpus, console)
     if queries.sentences:
         show_analysis(lambda _: retrieval.retrieval_analysis(search, queries), shown)
     if options.interactive:

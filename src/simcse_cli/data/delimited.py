@@ -1,8 +1,6 @@
-"""Read CSV and TSV as rows with named columns: find the separator and the header, and undo quoting.
+"""Cut lines into the rows and cells of a table: find the separator and the header, and undo quoting.
 
-Files of one to three columns may lack a header, like those for the original SimCSE code; their columns are then
-``POSITIONAL``. The separator of a CSV file is whichever of ``,``, ``;``, tab and ``|`` fits its first rows. A Markdown
-table is told by the dashes under its header.
+A Markdown table is told by the dashes under its header; SentEval's STS-B files by their columns.
 """
 
 import csv
@@ -10,57 +8,79 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
-from simcse_cli.data.columns import COLUMN_ALIASES, POSITIONAL
+from simcse_cli.data import names
+from simcse_cli.data.given import Given
+from simcse_cli.data.grid import SAMPLE_ROWS, Grid
+from simcse_cli.data.headers import decide_header
+from simcse_cli.data.show import show_rows
 from simcse_cli.errors import DataError
 
 STSB_COLUMNS = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")
 """Columns of SentEval's ``sts-train.csv``, ``sts-dev.csv`` and ``sts-test.csv``: tab-separated, without a header."""
 
-# A first row with one of these names is a header.
-_HEADER_NAMES = frozenset(COLUMN_ALIASES).union(
-    ("id", "image_id", "image", "sku", "title", "subject", "body", "description", "comment", "message"),
-    *COLUMN_ALIASES.values(),
+_WIKIAUTO_COLUMNS = (
+    *("alignment_label", "simple_sentence_id", "normal_sentence_id", "simple_sentence", "normal_sentence"),
+    "gleu_score",
 )
-SEPARATORS = ",;\t|"
-_SNIFFED_ROWS = 20
-# A column name: letters first, three words at most, nothing that ends a sentence.
-_NAME = re.compile(r"[^\W\d_][\w./()#-]{0,39}( [\w./()#-]{1,20}){0,2}(?<![.])")
-_UNNAMED = re.compile(r"column\d+")
-_DIGIT = re.compile(r"\d")
+_WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
+
+SEPARATORS = ("\t", "|||", "||", ":::", ";", "|", ",")
+"""What may separate cells; the first that fits is taken."""
+OF_TEXT = SEPARATORS[:3]
+"""Separators that tell in a text file of single texts that it may be a table."""
+NO_SEPARATOR = "none"
+_BARS = SEPARATORS[1:3] + SEPARATORS[5:6]
+_HEAD_LINES = 400
+_LEAST_SHARE = 0.8  # of the rows that a separator has to cut
+_NOTHING = "\x1f"  # separates nothing, for tables of one column
 # A row of a TSV file that a program wrote with quotes around all texts, which corpora do not have.
 _QUOTED_ROW = re.compile(r'(?:"(?:[^"\t]|"")*"|[-+\d.,]*)(?:\t(?:"(?:[^"\t]|"")*"|[-+\d.,]*))*')
 _MARKDOWN_RULE = re.compile(r"\s*\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?")
 _MARKDOWN_BAR = re.compile(r"(?<!\\)\|")
-_IDENTIFIER = re.compile(r"_|[a-z][A-Z0-9]")
+_NO_CUT = re.compile(r",(?= )|(?<=\d),(?=\d)")  # commas of prose and of numbers
+
+csv.field_size_limit(1 << 30)  # cells of any length; a line has a limit of its own
+
+Cells = tuple[int, list[str]]
+"""The number of a row's last line, and its cells."""
 
 
-def table_rows(
-    lines: Iterator[str], source: str, separators: str, names: tuple[str, ...], header: bool | None
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield ``(line number, columns by name)`` for each row of a table called ``source``.
-
-    ``names`` gives the columns of a table known to have no header; ``header`` is None to decide by the first rows.
-    """
-    head = list(islice(lines, _SNIFFED_ROWS))
+def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
+    """Return the table in some lines."""
+    head = list(islice(lines, _HEAD_LINES))
     lines = chain(head, lines)
-    if not names and head and is_stsb_line(head[0]):
+    if head and is_stsb_line(head[0]):
         hint = "the file begins as an STS-B file of SentEval; check it with `simcse prepare senteval`"
-        yield from stsb_rows(lines, source, hint=hint)
-        return
-    if head and (told := re.fullmatch("sep=(.)", head[0])):  # a line for Excel
-        head, separators = head[1:], told[1]
+        rows = stsb_rows(lines, source, hint=hint)
+        return Grid.of(source, STSB_COLUMNS, rows, is_named=True, is_published=True)
+    if head and not given.wants_table and (columns := _wikiauto_columns(head[0])):
+        rows = _split_cells(lines, "\t")
+        return Grid.of(source, columns, rows, is_named=True, is_published=True)
+    told = given.separator
+    n_before = 0
+    if head and told is None and (line := re.fullmatch("sep=(.)", head[0])):  # a line for Excel
+        told, head, n_before = line[1], head[1:], 1
         next(lines)
-    if any(map(_MARKDOWN_RULE.fullmatch, head)):
-        yield from named_cells(_markdown_cells(lines), source, names, True if header is None else header)
-        return
-    separator = max(separators, key=lambda each: _fit(head, each))
-    is_bare = separator == "\t" and not all(map(_QUOTED_ROW.fullmatch, head))
-    cells = _tsv_cells(lines) if is_bare else _csv_cells(lines, separator, source)
-    yield from named_cells(cells, source, names, header)
+    if told is None and any(map(_MARKDOWN_RULE.fullmatch, head)):
+        rows = _markdown_cells(lines)
+        header = True if given.header is None else given.header
+        return named_rows(rows, source, given, header=header)
+    separator = told or choose_separator(head, source)
+    rows = _cells(lines, separator, source, head)
+    if n_before:
+        rows = ((number + n_before, cells) for number, cells in rows)
+    return named_rows(rows, source, given, header=given.header)
+
+
+def holds_cells(head: Sequence[str], source: str) -> bool:
+    """Tell whether the first lines of a text are the rows of a table."""
+    if any(map(_MARKDOWN_RULE.fullmatch, head)) or any(line.startswith("sep=") for line in head[:1]):
+        return True
+    return choose_separator(head, source) != NO_SEPARATOR
 
 
 def is_stsb_line(line: str) -> bool:
@@ -72,62 +92,190 @@ def is_stsb_line(line: str) -> bool:
         return False
 
 
-def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _wikiauto_columns(line: str) -> tuple[str, ...]:
+    """Return the columns of WikiAuto's manual alignments (tabs, no header); nothing for other files."""
+    cells = line.split("\t")
+    is_wikiauto = cells[0] in _WIKIAUTO_LABELS and len(cells) >= 5  # the score may be missing
+    return _WIKIAUTO_COLUMNS[: len(cells)] if is_wikiauto else ()
+
+
+def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Cells]:
     """Yield the rows as the protocol reads them: no quoting, and columns after the sentences are ignored."""
+    n_columns = len(STSB_COLUMNS)
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
-        if len(cells) < len(STSB_COLUMNS):
-            raise DataError(
-                f"{source}, line {number}: {len(cells)} columns, need 7 (genre, file, year, id, score, sentence 1, "
-                "sentence 2)",
-                hint=hint,
-            )
-        yield number, dict(zip(STSB_COLUMNS, cells, strict=False))
+        if len(cells) < n_columns:
+            wanted = "genre, file, year, id, score, sentence 1, sentence 2"
+            what = f"{source}, line {number}: {len(cells)} columns, need {n_columns} ({wanted})"
+            raise DataError(what, hint=hint)
+        yield number, cells[:n_columns]
 
 
-def is_table(lines: Iterable[str]) -> bool:
-    """Tell whether the first lines of a text look like rows of cells."""
-    head = list(islice(lines, _SNIFFED_ROWS))
-    return any(map(_MARKDOWN_RULE.fullmatch, head)) or any(any(_fit(head, each)) for each in SEPARATORS)
+# ------------------------------------------------------------------ the separator
+@dataclass(frozen=True)
+class _Fit:
+    """How a separator cuts the first rows; ``bad`` is the first row that speaks against it."""
+
+    separator: str
+    rows: list[Cells]
+    share: float = 0.0
+    bad: Cells | None = None
+    has_names: bool = False
+    error: DataError | None = None
+
+    @property
+    def is_even(self) -> bool:
+        return self.share == 1 and len({len(cells) for _, cells in self.rows}) == 1
 
 
-def _fit(head: Sequence[str], separator: str) -> tuple[bool, int]:
-    """Return whether a separator gives usual names in the header, and rows of equal width, best with tabs."""
-    rows: list[list[str]] = []
-    with suppress(csv.Error):  # a row ends after the sample, or is broken, which is reported on reading
-        rows += csv.reader(head, delimiter=separator, strict=separator != "\t")
-    rows = [row for row in rows if row]
-    widths = {len(row) for row in rows}
-    has_tab = separator == "\t"
-    fits = len(widths) == 1 and widths != {1} and (len(rows) > 1 or has_tab)
-    return bool(rows) and len(rows[0]) > 1 and _has_known_name(rows[0]), fits * (1 + has_tab)
+def choose_separator(head: Sequence[str], source: str) -> str:
+    """Return the separator that fits the first lines of a table; NO_SEPARATOR for a single column."""
+    fits = [_fit(head, separator, source) for separator in SEPARATORS]
+    fitting = [fit for fit in fits if fit.share > 0 and fit.bad is None]
+    if not fitting:
+        for fit in fits:
+            if fit.error is not None:
+                raise fit.error
+        _refuse_uneven(fits, source)
+        return NO_SEPARATOR
+    best, *others = fitting
+    if len(others) and not best.has_names:
+        named = [fit for fit in others if fit.has_names]
+        if named:
+            return named[0].separator
+    _refuse_ambiguous(best, others, source)
+    return best.separator
 
 
-def _has_known_name(cells: Iterable[str]) -> bool:
-    return any(cell.strip().lower() in _HEADER_NAMES for cell in cells)
+def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
+    if not any(separator in line for line in head):
+        return _Fit(separator, [])
+    rows: list[Cells] = []
+    broken: DataError | None = None
+    try:
+        for number, cells in _cells(iter(head), separator, source, head):
+            rows.append((number, cells))
+    except DataError as error:  # of a row that is broken, or goes on after the sample
+        broken = error
+    if len(head) == _HEAD_LINES and len(rows) > 1:
+        del rows[-1]  # which the sample may have cut
+    rows = _without_titles(rows)[:SAMPLE_ROWS]
+    if not rows:
+        return _Fit(separator, [], error=broken)
+    has_names = len(rows[0][1]) > 1 and any(map(names.is_known, rows[0][1]))
+    if separator == "," and not has_names and _cuts_nothing(head):
+        return _Fit(separator, [])
+
+    # Every row needs two cells, and none more than row 1 has.
+    width = len(rows[0][1])
+    narrow = [row for row in rows if len(row[1]) < 2]
+    wide = [row for row in rows if _width(row[1]) > width]
+    share = 1 - len(narrow) / len(rows)
+    least = 0.5 if has_names else _LEAST_SHARE
+    if wide:
+        return _Fit(separator, rows, share, wide[0], has_names)
+    bad = narrow[0] if share < least else None
+    return _Fit(separator, rows, share, bad, has_names)
 
 
-def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line + "\n" for line in lines), delimiter=separator, strict=True)
+def _width(cells: Sequence[str]) -> int:
+    """Return the number of cells up to the last that is not empty."""
+    n_cells = len(cells)
+    while n_cells and not cells[n_cells - 1].strip():
+        n_cells -= 1
+    return n_cells
+
+
+def _cuts_nothing(head: Sequence[str]) -> bool:
+    """Tell whether the commas are those of prose or of numbers, in every line without quotes."""
+    bare = [line for line in head if "," in line and '"' not in line]
+    return bool(bare) and all("," not in _NO_CUT.sub("", line) for line in bare)
+
+
+def _refuse_uneven(fits: Sequence[_Fit], source: str) -> None:
+    """Raise DataError if a separator cuts half of the rows, but not all, or one row too often."""
+    half = [fit for fit in fits if fit.share >= 0.5 and fit.bad is not None]
+    if not half:
+        return
+    fit = max(half, key=lambda each: each.share)
+    number, cells = fit.bad or (1, [])
+    raise uneven_row(source, number, cells, len(fit.rows[0][1]))
+
+
+def uneven_row(source: str, number: int, cells: Sequence[str], n_columns: int) -> DataError:
+    """Return the error of a row with other cells than row 1 has."""
+    shown = " | ".join(cells)
+    shown = shown if len(shown) <= 200 else f"{shown[:199]}…"
+    counts = f"{len(cells)} cell{'s' * (len(cells) != 1)} below {n_columns} column{'s' * (n_columns != 1)}"
+    return DataError(
+        f"{source}, line {number}: {counts}: '{shown}'",
+        hint="quote a cell that holds the separator, name another one with --separator ';', "
+        f"or read whole lines as texts with --separator {NO_SEPARATOR}",
+    )
+
+
+def _refuse_ambiguous(best: _Fit, others: Sequence[_Fit], source: str) -> None:
+    if best.has_names or not best.is_even:
+        return
+    is_tsv = best.separator == "\t" and source.lower().endswith((".tsv", ".tab", ".tsv.gz"))
+    for other in others:
+        are_bars = best.separator in _BARS and other.separator in _BARS
+        if is_tsv or are_bars or not other.is_even:
+            continue
+        lines = [f"   as {fit.separator!r}: {' | '.join(fit.rows[0][1])[:80]}" for fit in (best, other)]
+        choices = [f"--separator {shlex.quote(fit.separator)}" for fit in (best, other)]
+        what = "two separators fit every row\n" + "\n".join(lines)
+        raise DataError(f"{source}: {what}", hint="\n        ".join(choices))
+
+
+# ------------------------------------------------------------------ the cells
+def _cells(lines: Iterable[str], separator: str, source: str, head: Sequence[str]) -> Iterator[Cells]:
+    if separator == NO_SEPARATOR:
+        separator = _NOTHING
+    is_quoted = separator == "\t" and all(map(_QUOTED_ROW.fullmatch, head))
+    if len(separator) > 1 or (separator == "\t" and not is_quoted):
+        return _split_cells(lines, separator)
+    return _csv_cells(lines, separator, source)
+
+
+def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[Cells]:
+    ended = (line + "\n" for line in lines)
+    reader = csv.reader(ended, delimiter=separator, strict=True)
     try:
         for cells in reader:
-            yield reader.line_num, cells
+            if cells:
+                yield reader.line_num, cells
     except csv.Error as error:
-        fixed = f"{Path(source).stem}-lines.csv"
-        raise DataError(
-            f"{source}, line {reader.line_num}: not valid CSV ({error})",
-            hint=f"end the lines as others do: tr '\\r' '\\n' < {shlex.quote(source)} > {shlex.quote(fixed)}"
-            if "new-line" in str(error)
-            else 'put cells that hold commas or quotes in "..." and double the quotes inside, or use JSONL',
-        ) from error
+        raise _not_csv(error, source, reader.line_num) from error
 
 
-def _tsv_cells(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
+    if "new-line" in str(error):
+        fixed = shlex.quote(f"{Path(source).stem}-lines.csv")
+        hint = f"end the lines as others do: tr '\\r' '\\n' < {shlex.quote(source)} > {fixed}"
+    else:
+        hint = 'put cells that hold commas or quotes in "..." and double the quotes inside, or use JSONL'
+    return DataError(f"{source}, line {number}: not valid CSV ({error})", hint=hint)
+
+
+def _split_cells(lines: Iterable[str], separator: str) -> Iterator[Cells]:
+    """Yield the cells between separators; quotes are undone only where they are certain."""
     for number, line in enumerate(lines, start=1):
-        yield number, [_unquote(cell) for cell in line.split("\t")] if line.strip() else []
+        if '"' in line:
+            yield number, [_unquote(cell) for cell in line.split(separator)]
+        elif line and not line.isspace():
+            yield number, line.split(separator)
 
 
-def _markdown_cells(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+def _unquote(cell: str) -> str:
+    # Common TSV files hold bare quotes: only "a ""b"" c" is certain.
+    inner = cell[1:-1]
+    if len(cell) > 1 and cell[0] == cell[-1] == '"' and '""' in inner and '"' not in inner.replace('""', ""):
+        return inner.replace('""', '"')
+    return cell
+
+
+def _markdown_cells(lines: Iterable[str]) -> Iterator[Cells]:
     """Yield the cells of a Markdown table, without the text around it and the dashes under its header."""
     for number, line in enumerate(map(str.strip, lines), start=1):
         if "|" in line and not _MARKDOWN_RULE.fullmatch(line):
@@ -135,84 +283,74 @@ def _markdown_cells(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
             yield number, [cell.strip().replace("\\|", "|") for cell in cells]
 
 
-def _unquote(cell: str) -> str:
-    # Common TSV files hold bare quotes, so quoting is undone only where it is certain: "a ""b"" c".
-    inner = cell[1:-1]
-    if len(cell) > 1 and cell[0] == cell[-1] == '"' and '""' in inner and '"' not in inner.replace('""', ""):
-        return inner.replace('""', '"')
-    return cell
+# ------------------------------------------------------------------ the names
+def named_rows(rows: Iterator[Cells], source: str, given: Given, *, header: bool | None) -> Grid:
+    """Return rows of cells as a table, whose names are those of row 1, or numbers."""
+    head = _without_titles(list(islice(rows, SAMPLE_ROWS + 1)))
+    if not head:
+        return Grid.of(source, (), iter(()), is_named=True)
+    notes: tuple[str, ...] = ()
+    if header is None:
+        found = decide_header([cells for _, cells in head], tuple(given.columns.values()))
+        header = found.found
+        if found.by_look:
+            notes = (f"{source}: row 1 is read as the header; if it is data: --no-header",)
+    if header is None:
+        if not given.never_asks:
+            raise _undecided_header([cells for _, cells in head], source)
+        notes = (f"{source}: row 1 may be the header: --header, or as data: --no-header",)
+    if header:
+        columns = _header_names(head[0][1])
+        del head[0]
+    else:
+        columns = tuple(str(number) for number in range(1, len(head[0][1]) + 1))
+    even = _even_rows(chain(head, rows), len(columns), source)
+    return Grid.of(source, columns, even, is_named=bool(header), notes=notes)
 
 
-def named_cells(
-    rows: Iterator[tuple[int, list[str]]], source: str, names: tuple[str, ...], header: bool | None
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows with column names: those given, those of the header, ``POSITIONAL``, or numbers."""
-    rows = ((number, cells) for number, cells in rows if cells)
-    if not names:
-        head = list(islice(rows, _SNIFFED_ROWS))
-        while len(head) > 1 and header is not False and _is_title(head[0][1]):
-            del head[0]  # a title above the table, as spreadsheets have
-        if not head:
-            return
-        (number, first), *others = head
-        is_wide = len(first) > len(POSITIONAL)
-        if header or (header is None and (is_wide or _looks_like_header([cells for _, cells in head]))):
-            names, head = _header_names(first, f"{source}, line {number}"), others
-        else:
-            numbers = tuple(str(n) for n in range(1, len(first) + 1))
-            names = numbers if header is False else POSITIONAL[: len(first)]
-        rows = chain(head, rows)
-    for number, cells in rows:
-        if len(cells) != len(names):
-            missing = names[len(cells) :]
-            if any(cells[len(names) :]) or not all(map(_UNNAMED.fullmatch, missing)):
-                found = f"{source}, line {number}: {len(cells)} columns, need {len(names)} ({', '.join(names)})"
-                plain = "name a file with one sentence per line .txt"
-                other = "give the table a header line" if source.endswith(".txt") else plain
-                raise DataError(found, hint=f"quote cells that hold the separator; {other}")
-            cells = [*cells[: len(names)], *("" for _ in missing)]  # spreadsheets cut and add empty cells
-        yield number, dict(zip(names, cells, strict=True))
-
-
-def _is_title(cells: Sequence[str]) -> bool:
-    """Tell whether a row is one text over a wide table, or nothing, as above the header of a report."""
-    return len(cells) > 2 and not any(cells[1:]) and not _has_known_name(cells)
-
-
-def _looks_like_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether the first row holds column names: usual ones, identifiers, or short names above texts or numbers."""
-    first, *others = rows
-    cells = [cell.strip() for cell in first]
-    while len(cells) > 1 and not cells[-1]:
-        cells.pop()
-    if _has_known_name(cells):
-        return True
-    if not cells[0] and all(row[0].strip().isdigit() for row in others):  # an index
-        cells[0] = "index"
-    if not others or len(set(cells)) < len(cells) or not all(map(_NAME.fullmatch, cells)):
-        return False
-    if any(map(_IDENTIFIER.search, cells)):
-        return True
-    columns = zip(*(row for row in others if len(row) >= len(cells)), strict=False)
-    return any(
-        2 * sum(_NAME.fullmatch(text.strip()) is None for text in texts) > len(texts)
-        or all(_DIGIT.search(text) and not _DIGIT.search(cell) for text in texts)
-        for cell, texts in zip(cells, columns, strict=False)  # no column where no row is as wide
+def _undecided_header(rows: Sequence[Sequence[str]], source: str) -> DataError:
+    above, below = (" | ".join(row)[:80] for row in rows[:2])
+    shown = show_rows([list(row) for row in rows[:4]])
+    return DataError(
+        f"{source}: row 1 may be the header: '{above}' above '{below}'\n{shown}",
+        hint="row 1 is the header   --header\n        row 1 is data         --no-header",
     )
 
 
-def _header_names(cells: list[str], place: str) -> tuple[str, ...]:
+def _even_rows(rows: Iterable[Cells], n_columns: int, source: str) -> Iterator[Cells]:
+    """Yield the rows with a cell for each column; those missing at the end are empty."""
+    for number, cells in rows:
+        if len(cells) != n_columns:
+            if _width(cells) > n_columns:
+                raise uneven_row(source, number, cells, n_columns)
+            cells = [*cells[:n_columns], *[""] * (n_columns - len(cells))]
+        yield number, cells
+
+
+def _without_titles(rows: list[Cells]) -> list[Cells]:
+    """Leave out the titles above a table, as reports have: single cells above wider rows."""
+    n_titles = 0
+    while n_titles < min(3, len(rows) - 2) and _is_title(rows[n_titles][1], rows[n_titles + 1 :]):
+        n_titles += 1
+    return rows[n_titles:]
+
+
+def _is_title(cells: Sequence[str], below: Sequence[Cells]) -> bool:
+    if _width(cells) > 1 or any(map(names.is_known, cells)) or len(cells) == 2:
+        return False
+    if len(cells) > 2:
+        return True
+    widths = Counter(len(row) for _, row in below)
+    return widths.most_common(1)[0][0] > 1 and widths[1] <= 1
+
+
+def _header_names(cells: Sequence[str]) -> tuple[str, ...]:
     """Return the names in a header; columns without a name, such as a pandas index, or with one name get numbers."""
-    names = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
-    count, seen = Counter(names), Counter[str]()
-    for at, name in enumerate(names):
-        if count[name] > 1 and _NAME.fullmatch(name):
+    found = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
+    count = Counter(found)
+    seen = Counter[str]()
+    for at, name in enumerate(found):
+        if count[name] > 1:
             seen[name] += 1
-            names[at] = f"{name}.{seen[name]}"
-    if twice := [name for name, n in Counter(names).items() if n > 1]:
-        raise DataError(
-            f"{place}: {', '.join(twice)} stands there twice; "
-            f"need a header with a different name for each of the {len(names)} columns",
-            hint=f"add a first line with the names, for example {','.join(POSITIONAL)}",
-        )
-    return tuple(names)
+            found[at] = f"{name}.{seen[name]}"
+    return tuple(found)

@@ -11,7 +11,9 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
 from simcse_cli.data.formats import FileFormat, guess_format, is_saved_dataset
-from simcse_cli.data.table import Table, check_column
+from simcse_cli.data.given import Given
+from simcse_cli.data.roles import Job
+from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import STDIO, digest, file_state, file_system, is_remote, iter_lines
@@ -29,19 +31,17 @@ class FileSet:
 
     source: str
     files: tuple[str, ...]
-    column: str | None = None
+    given: Given = field(default_factory=Given, compare=False)
     text_per: TextPer = TextPer.LINE
-    encoding: str = "utf-8"
     blank: Counter[str] = field(default_factory=Counter, compare=False)  # texts of nothing that were read, by file
 
     @classmethod
     def find(
         cls,
         source: str,
-        column: str | None = None,
+        given: Given | None = None,
         *,
         text_per: TextPer | None = None,
-        encoding: str = "utf-8",
         again: str | None = None,
         output: str | None = None,
     ) -> "FileSet":
@@ -54,7 +54,7 @@ class FileSet:
         """
         files = _listed(source)
         names = (source,) if files is None else tuple(sorted(files))
-        found = cls(source, names, column, text_per or TextPer.LINE, encoding)
+        found = cls(source, names, given or Given(), text_per or TextPer.LINE)
         is_there = source == STDIO or guess_format(source) is FileFormat.HUB or Path(source).exists()
         if again is not None and files != [] and is_there and not found.is_stored:
             raise UsageError("needs an input that can be read again: save it to a file first", option=again)
@@ -67,7 +67,6 @@ class FileSet:
                 f"{source} holds no file with sentences",
                 hint="names end in .txt, .jsonl, .csv, .tsv or .parquet, perhaps with .gz; put a glob in quotes",
             )
-        check_column(column, files or [source])
         if files is None:
             return found
         by_format = {guess_format(file): file for file in sorted(files, reverse=True)}
@@ -88,7 +87,7 @@ class FileSet:
     def _refuse_paragraphs(self) -> None:
         """Raise DataError if text files have blank lines between others, as documents have: what is one text?"""
         for file in self.files[:_LOOKED_AT]:
-            lines = islice(iter_lines(file, encoding=self.encoding), _LINES_LOOKED_AT)
+            lines = islice(iter_lines(file, encoding=self.given.encoding), _LINES_LOOKED_AT)
             if "\n\n" in "\n".join(line.strip() for line in lines).strip():
                 raise DataError(
                     f"{self.source}: {len(self.files):,} text files with blank lines, such as {file}; "
@@ -98,7 +97,7 @@ class FileSet:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        return tuple(self._table(file).count(self.column) for file in self.files)
+        return tuple(self._table(file).count() for file in self.files)
 
     @cached_property
     def total(self) -> int | None:
@@ -118,7 +117,7 @@ class FileSet:
 
     def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
         def read(file: str, skipped: int) -> Iterator[str]:
-            for text in self._table(file).sentences(self.column, start=skipped):
+            for text in self._table(file).texts(skipped):
                 self.blank[file] += not text.strip()
                 yield text
 
@@ -126,7 +125,7 @@ class FileSet:
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         def read(file: str, skipped: int) -> Iterator[Any]:
-            return Table(file, columns=[column]).column(column, start=skipped)
+            return self._table(file).column(column, start=skipped)
 
         return self._rows(read, start, stop)
 
@@ -140,8 +139,7 @@ class FileSet:
         return found
 
     def _table(self, file: str) -> Table:
-        is_whole = self.text_per is TextPer.FILE
-        return Table(file, columns=[self.column], encoding=self.encoding, is_whole=is_whole)
+        return Table(file, Job.TEXTS, self.given, is_whole=self.text_per is TextPer.FILE)
 
     def _rows(self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None) -> Iterator[_Item]:
         def rows_of_files(skipped: int) -> Iterator[Iterator[_Item]]:

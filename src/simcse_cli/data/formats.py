@@ -1,23 +1,30 @@
-"""The formats of tables, each read as a stream of numbered rows with named values."""
+"""The formats of tables: each is opened as a ``Grid`` of names and rows."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.data.columns import POSITIONAL
-from simcse_cli.data.delimited import SEPARATORS, named_cells, table_rows
-from simcse_cli.errors import DataError, require_extra
+from simcse_cli.data import names
+from simcse_cli.data.delimited import OF_TEXT, holds_cells, named_rows, open_delimited
+from simcse_cli.data.given import Given
+from simcse_cli.data.grid import SAMPLE_ROWS, Grid
+from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.files.hub import hub_failure
-from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import STDIO, is_utf16, iter_json_lines, iter_lines, open_input, read_text
+from simcse_cli.files.schema import foreign_format, parse_json
+from simcse_cli.files.streams import (
+    LARGEST_TEXT,
+    STDIO,
+    is_utf16,
+    iter_lines,
+    open_input,
+)
 
 InputPath = Path | str
-NumberedRows = Iterable[tuple[int, Mapping[str, Any]]]
+_Records = Iterator[tuple[int, dict[str, Any]]]
 
 
 class FileFormat(StrEnum):
@@ -41,18 +48,9 @@ _BY_SUFFIX = {
 }
 _HUB_PREFIX = "hf://"
 _HUB_HINT = "write hf://OWNER/NAME, hf://OWNER/NAME:SPLIT or hf://OWNER/NAME@CONFIG:SPLIT (SPLIT is train by default)"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Facts about a table that are known before it is read: ``names`` of columns, and whether there is a ``header``.
-
-    By default the first row is a header if it holds a usual column name or looks like names.
-    """
-
-    encoding: str = "utf-8"
-    header: bool | None = None
-    names: tuple[str, ...] = ()
+_LINES_LOOKED_AT = 100
+_MOST_PATHS = 64  # columns that nested objects may give
+_JSON_HINT = 'for example {"anchor": "...", "positive": "..."}'
 
 
 def guess_format(source: InputPath) -> FileFormat:
@@ -73,51 +71,169 @@ def source_name(source: InputPath) -> str:
     return "standard input" if str(source) == STDIO else str(source)
 
 
-def _text_rows(source: InputPath, layout: Layout) -> NumberedRows:
-    lines = iter_lines(source, encoding=layout.encoding)
-    return enumerate(({POSITIONAL[0]: line} for line in lines), start=1)
+def open_grid(source: InputPath, given: Given) -> Grid:
+    """Open any table."""
+    return _OPENERS[guess_format(source)](source, given)
 
 
-def _delimited_rows(source: InputPath, layout: Layout, *, separators: str) -> NumberedRows:
-    lines = iter_lines(source, encoding=layout.encoding)
-    return table_rows(lines, source_name(source), separators, layout.names, layout.header)
+# ------------------------------------------------------------------ text
+def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, bool]:
+    """Return a text file as a table, and whether it is plain text: lines of single texts.
 
-
-def _jsonl_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of JSON Lines, or of the array in a ``.json`` file, with nested values by path.
-
-    A list or string is a row without column names.
+    It is plain where ``single`` texts are wanted and the user does not speak of cells. JSON objects in every line are
+    no plain text.
     """
-    hint = "write one JSON object per line; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
-    how: dict[str, Any] = {"encoding": layout.encoding, "lenient": True, "hint": hint}
-    for number, value in _array_items(source) or iter_json_lines(source, **how):
-        if isinstance(value, str):
-            value = [value]
-        if isinstance(value, list) and 1 <= len(value) <= len(POSITIONAL):
-            value = dict(zip(POSITIONAL, value, strict=False))
-        if not isinstance(value, dict) or not value:
-            place = f"{source_name(source)}, line {number}"
-            what = f"{place}: a JSON {type(value).__name__}, need an object with named columns"
-            raise DataError(what, hint='for example {"anchor": "...", "positive": "..."}')
-        is_nested = any(isinstance(each, dict) or _is_objects(each) for each in value.values())
-        yield number, dict(_flat(value)) if is_nested else value
+    lines = iter_lines(source, encoding=given.encoding, asks_encoding=True)
+    head = list(islice(lines, _LINES_LOOKED_AT))
+    lines = chain(head, lines)
+    name = source_name(source)
+    filled = [line for line in head if line.strip()]
+    if filled and all(_is_json_object(line) for line in filled):
+        return Grid.of_records(name, _json_lines(lines, name)), False
+    is_plain = single and not given.wants_table
+    if not is_plain and (given.separator or given.header or holds_cells(head, name)):
+        return open_delimited(lines, name, given), False
+    if single and set(given.columns.values()) - {"1"}:
+        what = f"needs a table (.csv, .tsv, .jsonl or .parquet), and {name} is plain text"
+        raise UsageError(what, option=given.option)
+    rows = enumerate(([line] for line in lines), start=1)
+    names_of_lines = ("1",) if single or head else ()
+    return Grid.of(name, names_of_lines, rows, is_named=False), single
 
 
-def _array_items(source: InputPath) -> Iterator[tuple[int, Any]] | None:
-    """Return the numbered objects of a ``.json`` file that is one array; None for JSON Lines."""
-    if str(source) == STDIO or not str(source).lower().endswith(".json"):
-        return None
-    if not next(iter_lines(source), "").lstrip().startswith("["):
-        return None
+def cells_in_text(lines: Sequence[str]) -> str | None:
+    """Return the separator if every line of a text has equally many cells, two or more."""
+    filled = [line for line in lines if line.strip()]
+    for separator in OF_TEXT:
+        counts = {line.count(separator) for line in filled}
+        if len(filled) > 1 and len(counts) == 1 and counts.pop() > 0:
+            return separator
+    return None
+
+
+def _is_json_object(line: str) -> bool:
+    if not line.lstrip().startswith("{"):
+        return False
     try:
-        found = json.loads(read_text(source))
+        return isinstance(json.loads(line), dict)
     except ValueError:
-        return None  # an array a line
-    return enumerate(found, start=1) if _is_objects(found) else None
+        return False
+
+
+def _open_plain(source: InputPath, given: Given) -> Grid:
+    return open_text(source, given, single=False)[0]
+
+
+def _open_cells(source: InputPath, given: Given) -> Grid:
+    lines = iter_lines(source, encoding=given.encoding, asks_encoding=True)
+    return open_delimited(lines, source_name(source), given)
+
+
+# ------------------------------------------------------------------ JSON
+def _open_json(source: InputPath, given: Given) -> Grid:
+    """Open JSON Lines, or a ``.json`` file that is one value: a list, or an object that holds one."""
+    name = source_name(source)
+    lines = iter_lines(source, encoding=given.encoding, asks_encoding=True)
+    head = list(islice(lines, 2))
+    lines = chain(head, lines)
+    if str(source).lower().removesuffix(".gz").endswith(".json") and not _is_line_by_line(head):
+        return Grid.of_records(name, _json_items(lines, name))
+    return Grid.of_records(name, _json_lines(lines, name))
+
+
+def _is_line_by_line(head: Sequence[str]) -> bool:
+    """Tell whether a ``.json`` file holds a value in each line."""
+    try:
+        json.loads(head[0])
+    except (ValueError, IndexError):
+        return False
+    return len(head) > 1 and bool(head[1].strip())
+
+
+def _json_lines(lines: Iterable[str], name: str) -> _Records:
+    hint = "write one JSON object per line; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            value = parse_json(line, name, line=number, lenient=True, hint=hint)
+            yield number, _record(value, f"{name}, line {number}")
+
+
+def _json_items(lines: Iterable[str], name: str) -> _Records:
+    """Yield the rows of a JSON file that is one value."""
+    text = "\n".join(lines)
+    if len(text) > LARGEST_TEXT:
+        hint = f"unpack it into lines first, for example: jq -c '.[]' {name} > {Path(name).stem}.jsonl"
+        raise DataError(f"{name} has more than {LARGEST_TEXT >> 20} MiB", hint=hint)
+    value = parse_json(text, name, lenient=True)
+    items = value if isinstance(value, list) else _items_of(value, name)
+    for number, item in enumerate(items, start=1):
+        yield number, _record(item, f"{name}, item {number}")
+
+
+def _items_of(value: Any, name: str) -> list[Any]:
+    """Return the rows in an object: its only list, its lists side by side, or itself."""
+    if not isinstance(value, dict) or not value:
+        raise DataError(f"{name}: {_json_kind(value)}, need a list of objects", hint=_JSON_HINT)
+    lists = {key: each for key, each in value.items() if isinstance(each, list)}
+    is_row = any(map(names.is_known, value)) or value.keys() & {"set", "texts"}
+    if len(lists) == 1:
+        ((key, items),) = lists.items()
+        if items and (isinstance(items[0], dict | list) or not is_row):
+            return items
+    is_table = len(lists) == len(value) > 1 and len({len(each) for each in lists.values()}) == 1
+    if is_table and not any(isinstance(item, dict | list) for each in lists.values() for item in each):
+        return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    if is_row and not any(_is_objects(each) for each in lists.values()):
+        return [value]
+    key = next(iter(lists), next(iter(value)))
+    raise _too_deep(name, f"an object of {len(value):,} values that is no table", f".{json.dumps(key)}[]")
+
+
+def _record(value: Any, place: str) -> dict[str, Any]:
+    """Return a row as named values; those inside objects are named by their path."""
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list) and value:
+        if any(isinstance(item, list | dict) for item in value):
+            raise _too_deep(place, "lists or objects inside of a list", ".[]")
+        value = {str(number): item for number, item in enumerate(value, start=1)}
+    if not isinstance(value, dict) or not value:
+        what = f"{place}: {_json_kind(value)}, need an object with named columns"
+        raise DataError(what, hint=_JSON_HINT)
+    if not any(isinstance(each, dict | list) for each in value.values()):
+        return value
+    if any(_has_nested_objects(each) for each in value.values()):
+        raise _too_deep(place, "objects in lists inside of other lists", ".PATH[]")
+    flat = dict(_flat(value))
+    if len(flat) > max(_MOST_PATHS, len(value)):
+        raise _too_deep(place, f"objects that hold {len(flat):,} values", ".PATH[]")
+    return flat
+
+
+def _too_deep(place: str, what: str, path: str) -> DataError:
+    return DataError(
+        f"{place}: {what}; need a list of objects with texts",
+        hint=f"take the rows out first, for example: jq -c '{path} | {{text: .text}}' FILE.json > FILE.jsonl",
+    )
+
+
+def _json_kind(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "an empty object" if isinstance(value, dict) else "an empty list"
+    return f"a JSON {type(value).__name__}"
 
 
 def _is_objects(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+
+
+def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
+    """Tell whether objects in a list hold lists of objects again."""
+    if _is_objects(value):
+        return in_list or any(_has_nested_objects(each, in_list=True) for item in value for each in item.values())
+    if isinstance(value, dict):
+        return any(_has_nested_objects(each, in_list=in_list) for each in value.values())
+    return False
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -131,33 +247,59 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{name}", each
 
 
-def _excel_rows(source: InputPath, layout: Layout) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of the first visible sheet with something in it."""
+# ------------------------------------------------------------------ workbooks, parquet, the Hub
+def _open_excel(source: InputPath, given: Given) -> Grid:
+    """Open the first visible sheet with something in it."""
     require_extra("python_calamine", f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)")
     from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
 
     with open_input(source) as stream, foreign_format(source, "a workbook without a password"):
         book = CalamineWorkbook.from_filelike(stream)
-        names = [sheet.name for sheet in book.sheets_metadata if sheet.visible is SheetVisibleEnum.Visible]
-        sheets = (book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in names)
-        cells = next(filter(None, sheets), [])
-    texts = (
-        [str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell) for cell in row] if any(row) else []
-        for row in cells
-    )
-    yield from named_cells(enumerate(texts, start=1), source_name(source), layout.names, layout.header)
+        visible = [sheet.name for sheet in book.sheets_metadata if sheet.visible is SheetVisibleEnum.Visible]
+        sheets = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in visible}
+    filled = [name for name, rows in sheets.items() if rows]
+    if len(filled) > 1:
+        others = ", ".join(filled[1:])
+        given.told.info(f"{source_name(source)}: the sheet {filled[0]} is read; sheets not read: {others}")
+    rows = _sheet_rows(sheets[filled[0]]) if filled else iter(())
+    return named_rows(rows, source_name(source), given, header=given.header)
 
 
-READERS: dict[FileFormat, Callable[[InputPath, Layout], NumberedRows]] = {
-    FileFormat.TEXT: _text_rows,
-    FileFormat.JSONL: _jsonl_rows,
-    FileFormat.CSV: partial(_delimited_rows, separators=SEPARATORS),
-    FileFormat.TSV: partial(_delimited_rows, separators="\t|;"),
-    FileFormat.PARQUET: lambda source, _: enumerate(parquet_rows(source), start=1),
-    FileFormat.EXCEL: _excel_rows,
-    FileFormat.HUB: lambda source, _: enumerate(_hub_rows(str(source)), start=1),
+def _sheet_rows(sheet: Sequence[Sequence[Any]]) -> Iterator[tuple[int, list[str]]]:
+    for number, row in enumerate(sheet, start=1):
+        if any(cell != "" for cell in row):
+            yield number, [_sheet_text(cell) for cell in row]
+
+
+def _sheet_text(cell: Any) -> str:
+    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
+
+
+def _open_parquet(source: InputPath, given: Given) -> Grid:
+    sample = islice(parquet_rows(source, batch_size=SAMPLE_ROWS), SAMPLE_ROWS)
+    return Grid.of_records(source_name(source), list(enumerate(sample, start=1)))  # all rows are read by column
+
+
+def _open_hub(source: InputPath, given: Given) -> Grid:
+    rows = enumerate(map(_flat_row, _hub_rows(str(source))), start=1)
+    return Grid.of_records(source_name(source), rows)
+
+
+def _flat_row(row: dict[str, Any]) -> dict[str, Any]:
+    is_nested = any(isinstance(each, dict) for each in row.values())
+    return dict(_flat(row)) if is_nested else row
+
+
+_OPENERS: dict[FileFormat, Callable[[InputPath, Given], Grid]] = {
+    FileFormat.TEXT: _open_plain,
+    FileFormat.JSONL: _open_json,
+    FileFormat.CSV: _open_cells,
+    FileFormat.TSV: _open_cells,
+    FileFormat.PARQUET: _open_parquet,
+    FileFormat.EXCEL: _open_excel,
+    FileFormat.HUB: _open_hub,
 }
-"""Readers by format; a new format needs a function, a row here and its ending above."""
+"""Openers by format; a new format needs a function, a row here and its ending above."""
 
 
 def count_lines(source: InputPath) -> int:
@@ -179,19 +321,22 @@ def _parquet_file(source: InputPath) -> Iterator[Any]:
         yield table
 
 
-def parquet_shape(source: InputPath) -> tuple[int, list[str]]:
+def parquet_length(source: InputPath) -> int:
     with _parquet_file(source) as table:
-        return int(table.metadata.num_rows), list(table.schema_arrow.names)
+        return int(table.metadata.num_rows)
 
 
-def parquet_rows(source: InputPath, columns: Sequence[str] | None = None, start: int = 0) -> Iterator[dict[str, Any]]:
+def parquet_rows(
+    source: InputPath, columns: Sequence[str] | None = None, start: int = 0, batch_size: int = 4096
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows from ``start`` on, with values inside structs by path; of ``columns`` alone if given."""
     with _parquet_file(source) as table:
         groups = list(range(table.num_row_groups))
         while groups and start >= (n_rows := table.metadata.row_group(groups[0]).num_rows):
             start -= n_rows
             del groups[0]
-        for batch in table.iter_batches(batch_size=4096, row_groups=groups, columns=columns):
-            yield from batch.slice(min(start, len(batch))).to_pylist()
+        for batch in table.iter_batches(batch_size=batch_size, row_groups=groups, columns=columns):
+            yield from map(_flat_row, batch.slice(min(start, len(batch))).to_pylist())
             start -= min(start, len(batch))
 
 

@@ -1,11 +1,12 @@
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 
-from simcse_cli.data.columns import Record, columns_hint, find_column
-from simcse_cli.data.formats import FileFormat, InputPath
+from simcse_cli.data.formats import FileFormat, InputPath, guess_format
+from simcse_cli.data.given import Given
+from simcse_cli.data.kinds import cell_text, is_missing
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import STDIO, iter_lines
@@ -22,6 +23,7 @@ _LABELS: dict[str, Label | None] = {
     spelling: label for number, label in enumerate(Label) for spelling in (label.value, label.value[0], str(number))
 } | dict.fromkeys(("-", "", "-1", "hidden"))
 NO_LABEL = "no_label"
+NLI_ROLES = ("anchor", "positive", "label")
 
 
 @dataclass(frozen=True)
@@ -33,44 +35,32 @@ class NliPair:
     label: Label | None
 
 
-def iter_nli(
-    source: InputPath, columns: Mapping[str, str] | None = None, *, encoding: str = "utf-8"
-) -> Iterator[Iterator[NliPair]]:
+def iter_nli(source: InputPath, given: Given | None = None) -> Iterator[Iterator[NliPair]]:
     """Yield the pairs of each file of a source, in any published layout of an NLI corpus.
 
     These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and SentEval's
-    ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (one of the three, or the folder). ``columns`` gives the names of
-    ``anchor``, ``positive`` and ``label`` in other tables.
+    ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (one of the three, or the folder). ``given`` may name the columns of
+    ``anchor``, ``positive`` and ``label``.
     """
-    label_files = [] if str(source) == STDIO else _label_files(Path(source))
+    given = given or Given()
+    is_stream = str(source) == STDIO or guess_format(source) is FileFormat.HUB
+    label_files = [] if is_stream else _label_files(Path(source))
     for labels in label_files:
-        yield _iter_senteval(labels, encoding)
+        yield _iter_senteval(labels, given.encoding)
     if not label_files:
-        given = columns or {}
-        table = Table(source, text_as=FileFormat.TSV, encoding=encoding, columns=given.values())
-        rows = table.pick(partial(_columns, given=given))
-        yield (_pair(place, *texts) for place, texts in rows)
+        yield _iter_table(Table(source, Job.NLI, given))
+
+
+def _iter_table(table: Table) -> Iterator[NliPair]:
+    for number, cells in table.rows(*NLI_ROLES):
+        yield _pair(table.place(number), *map(cell_text, cells))
 
 
 def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
-    text = label.strip().lower()
+    text = "" if is_missing(label) else label.strip().lower()
     if text not in _LABELS:
-        raise DataError(f"{place}: label {text!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)")
+        raise DataError(f"{place}: label {label!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)")
     return NliPair(premise.strip(), hypothesis.strip(), _LABELS[text])
-
-
-def _columns(record: Record[str], given: Mapping[str, str]) -> tuple[str, str, str]:
-    found = [find_column(record, given.get(name, name)) for name in ("anchor", "positive", "label")]
-    if None in found:
-        raise DataError(
-            f"{record.columns_place}: the columns are {', '.join(record)}; need sentence1, sentence2 and gold_label "
-            "(or premise, hypothesis and label)",
-            hint="give an SNLI, MNLI or ANLI file, or, for other names in training, "
-            f"{columns_hint(record, ('anchor', 'positive', 'label'))}; "
-            "for pairs without labels use `simcse prepare pairs`",
-        )
-    premise, hypothesis, label = map(str, found)
-    return premise, hypothesis, label
 
 
 def _label_files(source: Path) -> list[Path]:

@@ -19,7 +19,9 @@ from functools import cached_property
 from pathlib import Path
 
 from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.given import Given
 from simcse_cli.data.packed_texts import PackedTexts
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import iter_lines
@@ -47,17 +49,26 @@ class NumberedTexts:
         return [str(number) for number in range(1, len(self.sentences) + 1)]
 
 
-def read_texts(source: Path | str, column: str | None = None) -> NumberedTexts:
+def read_texts(source: Path | str, given: Given | None = None) -> NumberedTexts:
     """Return the sentences of an input with their ids: its ``id`` or ``_id`` column, else line numbers from 1."""
-    files = FileSet.find(str(source), column)
-    table = Table(files.files[0], columns=[column])
-    if len(files.files) > 1 or table.is_text:
+    given = given or Given()
+    files = FileSet.find(str(source), given)
+    if len(files.files) > 1:
         return NumberedTexts.numbered(PackedTexts.of(files.sentences()))
-    sentences, records = list(table.sentences(column)), list(table.texts())
-    name = next((name for name in ("id", "_id") if records and name in records[0]), None)
-    ids = None if name is None else [record[name] for record in records]
-    if column is None and records and {"_id", "title", "text"} <= records[0].keys():
-        sentences = [f"{record.get('title', '')} {record['text']}".strip() for record in records]
+    table = Table(files.files[0], Job.TEXTS, given)
+    names = table.reading.grid.names
+    id_name = next((name for name in ("id", "_id") if name in names), None)
+    if table.is_text or id_name is None:
+        return NumberedTexts.numbered(PackedTexts.of(table.texts()))
+    (text,) = (names[at] for at in table.reading.places("text"))
+    is_beir = not given.columns and {"_id", "title", "text"} <= set(names)
+    ids, sentences = [], []
+    for _, record in table.records():
+        ids.append(record[id_name])
+        if is_beir:
+            sentences.append(f"{record['title']} {record['text']}".strip())
+        else:
+            sentences.append(record[text])
     return NumberedTexts(ids, sentences)
 
 

@@ -150,7 +150,7 @@ def read_stsb_file(path: Path | str) -> StsSubset:
     """Return the pairs of an STS-B file: tab-separated, gold in column 5, sentences in columns 6 and 7."""
     path = Path(path)
     rows = stsb_rows(iter_lines(path), str(path), hint="give an STS-B file such as sts-dev.csv")
-    pairs = (_pair(f"{path}, line {n}", row["sentence1"], row["sentence2"], row["score"]) for n, row in rows)
+    pairs = (_pair(f"{path}, line {n}", left, right, score) for n, (*_, score, left, right) in rows)
     return StsSubset.of(pairs, path)
 
 

@@ -1,192 +1,269 @@
-import json
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+"""The one door to every table: what its columns are for a job, and its rows."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 from simcse_cli.data import formats
-from simcse_cli.data.columns import Record, V, column_name, find_column, has_header, suggest_columns
-from simcse_cli.data.delimited import is_table
+from simcse_cli.data.delimited import open_delimited
 from simcse_cli.data.formats import FileFormat
-from simcse_cli.errors import DataError, UsageError
-from simcse_cli.files.streams import STDIO, iter_lines
+from simcse_cli.data.given import Given
+from simcse_cli.data.grid import Grid
+from simcse_cli.data.kinds import MISSING, Kind, cell_text, is_missing, list_items
+from simcse_cli.data.roles import Job, Roles, decide, told_line
+from simcse_cli.data.show import shorten
+from simcse_cli.data.text import are_lines, one_line
+from simcse_cli.errors import DataError
 
-_HEAD = 20
-_WHICH_COLUMN = "choose with --column COLUMN (or by number, without a header: --column 1)"
+_SINGLE = (Job.TEXTS, Job.VIEWS)
+_BATCH_ROWS = 64
+
+
+@dataclass(frozen=True)
+class TableReading:
+    """What a table was read as: its columns, and those of each role."""
+
+    grid: Grid
+    roles: Roles
+    is_text: bool
+
+    def places(self, *roles: str) -> tuple[int, ...]:
+        """Return the columns of some roles, of which each may have several."""
+        return tuple(at for role in roles for at in self.roles.columns.get(role, ()))
+
+    def has(self, role: str) -> bool:
+        return role in self.roles.columns
 
 
 class Table:
-    """An input as rows with named columns; the format follows from its name (``.gz`` is unpacked).
-
-    Text and standard input are tables with the single column ``anchor``.
+    """An input as rows with known columns, which are decided by its first rows when they are needed.
 
     Args:
         source: a path, an address, ``hf://OWNER/NAME``, or ``-`` for standard input.
-        text_as: the format in which to read a ``.txt`` file: lines of text, or a table, as always with ``columns``.
-        columns: the names or numbers of the columns to be read, which tell whether a CSV file has a header.
-        names: the columns of a file that is known to have no header.
-        is_whole: whether all lines of a text file are one sentence, as ``sentences`` yields it.
+        job: what the rows are for.
+        given: what the user said about the table.
+        is_whole: whether all lines of a text file are one text, as ``texts`` yields it.
     """
 
     def __init__(
         self,
         source: formats.InputPath,
+        job: Job,
+        given: Given | None = None,
         *,
-        text_as: formats.FileFormat = formats.FileFormat.TEXT,
-        encoding: str = "utf-8",
-        columns: Iterable[str | None] = (),
-        names: Sequence[str] = (),
         is_whole: bool = False,
     ) -> None:
-        self._source, self.name = source, formats.source_name(source)
-        columns = [column for column in columns if column]
+        self.name = formats.source_name(source)
         self.form = formats.guess_format(source)
-        if self.is_text:
-            self.form = FileFormat.CSV if columns else text_as
-        self._is_whole = is_whole and self.is_text
-        self._layout = formats.Layout(encoding, has_header(columns), tuple(names))
+        self._source, self._job, self._given = source, job, given or Given()
+        self._is_whole = is_whole
+        self._reading: TableReading | None = None
+        self._is_read = False
+
+    # -------------------------------------------------------------- the decision
+    @property
+    def reading(self) -> TableReading:
+        """What the table is read as; a DataError shows the choices where that is not certain."""
+        if self._reading is None:
+            self._reading = self._read()
+            self._tell(self._reading)
+        return self._reading
 
     @property
     def is_text(self) -> bool:
-        return self.form is formats.FileFormat.TEXT
+        return self.reading.is_text
 
-    def records(self, start: int = 0) -> Iterator[Record[Any]]:
-        """Yield each row with its native values, skipping the first ``start`` rows."""
-        rows = formats.READERS[self.form](self._source, self._layout)
-        return (self._record(row.items(), number) for number, row in islice(rows, start, None))
+    def _read(self) -> TableReading:
+        is_text = False
+        if self.form is FileFormat.TEXT:
+            single = self._job in (*_SINGLE, Job.LINT)
+            grid, is_text = formats.open_text(self._source, self._given, single=single)
+        else:
+            grid = formats.open_grid(self._source, self._given)
+        if is_text:
+            return TableReading(grid, Roles({"text": (0,)}), True)
+        if not grid.names:
+            return TableReading(grid, Roles({}), False)
+        return TableReading(grid, decide(grid, self._job, self._given), False)
 
-    def texts(self) -> Iterator[Record[str]]:
-        """Yield each row with every value as a string: numbers and lists in JSON spelling, "" for a missing value."""
-        for number, row in formats.READERS[self.form](self._source, self._layout):
-            yield self._record(((name, _text_of(value)) for name, value in row.items()), number)
+    def _tell(self, reading: TableReading) -> None:
+        told = self._given.told
+        for note in reading.grid.notes:
+            told.info(note)
+        if reading.is_text:
+            self._tell_of_cells(reading.grid)
+            return
+        line, has_unused = told_line(reading.grid, reading.roles)
+        show = told.info if has_unused and not reading.grid.is_published else told.detail
+        show(line)
 
-    def _record(self, values: Iterable[tuple[str, V]], number: int) -> Record[V]:
-        has_names = self.form is FileFormat.JSONL
-        return Record(values, self.name, number, has_names=has_names, head=self._head_rows)
+    def _tell_of_cells(self, grid: Grid) -> None:
+        """Say that lines of text look like cells, and which column the texts seem to be in."""
+        if self._is_whole:
+            return
+        lines = [row[0] for row in grid.first_rows(len(grid.sample))]
+        separator = formats.cells_in_text(lines)
+        if separator is None:
+            return
+        n_cells = next(line.count(separator) + 1 for line in lines if line.strip())
+        column = "1"
+        try:
+            cells = open_delimited(iter(lines), self.name, Given(separator=separator, never_asks=True))
+            (chosen,) = decide(cells, Job.TEXTS, Given()).columns["text"]
+            column = str(chosen + 1)
+        except DataError:
+            pass  # several columns hold texts: the first is named
+        n_lines = f"{len(lines)}" if len(lines) < 100 else "its"
+        self._given.told.info(
+            f"{self.name}: {n_lines} lines of {n_cells} cells are read as plain text; "
+            f"to read one cell: --column {column}"
+        )
 
-    def _head_rows(self) -> Sequence[Mapping[str, Any]]:
-        """Return the first rows for a look at their values; none of a stream, which cannot be read again."""
-        if str(self._source) == STDIO or Path(self._source).is_fifo():
-            return ()
-        return [row for _, row in islice(formats.READERS[self.form](self._source, self._layout), _HEAD)]
+    # -------------------------------------------------------------- the rows
+    def rows(self, *roles: str, start: int = 0) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Yield the number of each row and its cells in the columns of some roles; the input is read once."""
+        reading = self.reading
+        chosen = reading.places(*roles)
 
-    def pick(self, resolve: Callable[[Record[str]], tuple[str, ...]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield the place of each row and its texts in the columns that ``resolve`` finds, again in rows of others."""
-        names: tuple[str, ...] = ()
-        for record in self.texts():
-            if not names or any(name not in record for name in names):
-                names = resolve(record)
-            yield record.place, tuple(record[name] for name in names)
+        def again(row: Grid) -> Sequence[int]:
+            found = TableReading(row, decide(row, self._job, self._given), False).places(*roles)
+            if len(found) != len(chosen):
+                raise DataError(f"{row.source}: other columns than in row 1: {', '.join(row.names)}")
+            return found
 
-    def sentences(self, column: str | None = None, *, hint: str = _WHICH_COLUMN, start: int = 0) -> Iterator[str]:
-        """Yield one string per line of a text file (blank lines too), or one per row of a table, from ``start``.
+        return self._pick(chosen, start, again)
 
-        ``column`` is the name or number of a column; by default the only one, or the one called ``text``, ``anchor``
-        or one of their aliases. ``hint`` is shown if this does not decide it, with a name in place of ``COLUMN``.
-        """
-        if self.is_text:
-            lines = iter_lines(self._source, encoding=self._layout.encoding)
+    def _pick(
+        self, chosen: Sequence[int], start: int = 0, again: Callable[[Grid], Sequence[int]] | None = None
+    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        grid = self.reading.grid
+        if self.form is FileFormat.PARQUET:
+            return self._parquet_cells([grid.names[at] for at in chosen], start)
+        if self._is_read:  # from the beginning again
+            grid = self._read().grid
+        self._is_read = True
+        return grid.pick(chosen, start, again)
+
+    def _parquet_cells(self, names: Sequence[str], start: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        tops = list(dict.fromkeys(name.partition(".")[0] if "." in name else name for name in names))
+        wanted = [*names] if all("." not in name for name in names) else tops
+        rows = formats.parquet_rows(self._source, wanted or None, start)
+        for number, row in enumerate(rows, start=start + 1):
+            yield number, tuple(row.get(name) for name in names)
+
+    def place(self, number: int) -> str:
+        return f"{self.name}, line {number}"
+
+    def texts(self, start: int = 0) -> Iterator[str]:
+        """Yield one text per line of a text file (blank lines too), or one per row of a table, from ``start``."""
+        reading = self.reading
+        if reading.is_text:
+            lines: Iterator[str] = (cells[0] for _, cells in self.rows("text"))
             if self._is_whole:
                 lines = iter([" ".join(" ".join(lines).split())])
             yield from islice(lines, start, None)
             return
-        chosen, given = "", None if column is None else column_name(column)
-        if self.form is formats.FileFormat.PARQUET:
-            names = self._record(dict.fromkeys(self._parquet[1]).items(), 0)
-            chosen = self._sentence_column(names, given, hint)
-        for record in self._cells(chosen, start):
-            if chosen not in record:
-                chosen = self._sentence_column(record, given, hint)
-            yield _sentence(record[chosen], chosen, record.place)
+        if not reading.grid.names:
+            return
+        role = "text" if reading.has("text") else "anchor"
+        name = reading.grid.names[reading.places(role)[0]]
+        missing = MISSING if self._has_missing else frozenset()
+        for number, (cell,) in self.rows(role, start=start):
+            if isinstance(cell, str):
+                yield "" if cell in missing else cell
+            else:
+                yield self._text(cell, name, number)
 
-    def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
-        if self.form is formats.FileFormat.PARQUET:
-            _require_column(name, self._parquet[1], self.name)
-        for record in self._cells(name, start):
-            if name not in record:
-                _require_column(name, record, record.columns_place)
-            yield record[name]
+    def _text(self, cell: Any, column: str, number: int) -> str:
+        """Return the text of a cell, "" for a missing one; refuse objects and lists."""
+        if isinstance(cell, dict | list):
+            kind = "an object" if isinstance(cell, dict) else "a list"
+            raise DataError(
+                f"{self.place(number)}: column {column} holds {kind}, need a text",
+                hint="take the text out first; of JSON, for example: jq -c '{text: .data.text}' FILE > FLAT.jsonl",
+            )
+        return self.text_of(cell)
 
-    def count(self, column: str | None = None) -> int:
-        """Return the number of sentences; text and parquet need not be parsed for it."""
-        if self._is_whole:
-            return 1
-        if self.form is formats.FileFormat.PARQUET:
-            return self._parquet[0]
-        if not self.is_text or str(self._source).endswith(".gz"):
-            return sum(1 for _ in self.sentences(column))
-        return formats.count_lines(self._source)
+    def text_of(self, cell: Any) -> str:
+        """Return a cell as text, "" for a missing one."""
+        text = cell_text(cell)
+        return "" if self._has_missing and is_missing(text) else text
 
     @cached_property
-    def _parquet(self) -> tuple[int, list[str]]:
-        return formats.parquet_shape(self._source)
+    def _has_missing(self) -> bool:
+        """Tell whether cells such as ``nan`` are missing, which plain text and JSON keep."""
+        sample = self.reading.grid.sample
+        return not self.is_text and bool(sample) and not isinstance(sample[0][1], dict)
 
-    def _cells(self, column: str, start: int) -> Iterator[Record[Any]]:
-        """Yield the rows from ``start`` on; from parquet, only the requested column is read."""
-        if self.form is not formats.FileFormat.PARQUET:
-            return self.records(start)
-        rows = enumerate(formats.parquet_rows(self._source, [column], start), start=start + 1)
-        return (Record(row.items(), self.name, number) for number, row in rows)
+    def lines(self, *roles: str) -> Iterator[tuple[str, ...]]:
+        """Yield the texts of each row on one line each, "" for a missing one."""
+        missing = MISSING if self._has_missing else frozenset[str]()
 
-    def _sentence_column(self, record: Record[Any], column: str | None, hint: str) -> str:
-        if column is None:
-            found = find_column(record, "text") or find_column(record, "anchor")
-            # A delimited file with a single column may be plain text without separators.
-            if found is None and len(record) == 1 and self.form not in (FileFormat.CSV, FileFormat.TSV):
-                found = next(iter(record))
-            what = f"which of the columns {', '.join(record)} holds the sentences?"
-        else:
-            found, what = find_column(record, column), f"no column {column}; there are {', '.join(record)}"
-        if found is None:
-            seems = suggest_columns(record, ["text"])["text"]
-            hint = hint.replace("COLUMN", "COLUMN" if seems == "NAME" else shlex.quote(seems))
-            raise DataError(f"{record.columns_place}: {what}", hint=hint)
-        return found
+        def line(cell: Any) -> str:
+            if isinstance(cell, str):
+                text = one_line(cell)
+                return "" if text in missing else text
+            return " ".join(self.cell_texts(cell, is_list=False)[:1])
 
+        # Most texts are lines already, which is faster to see of many at once.
+        rows = (cells for _, cells in self.rows(*roles))
+        while batch := list(islice(rows, _BATCH_ROWS)):
+            cells = list(chain.from_iterable(batch))
+            are_texts = set(map(type, cells)) == {str}
+            if are_texts and are_lines(cells) and missing.isdisjoint(cells):
+                yield from batch
+            else:
+                yield from (tuple(map(line, cells)) for cells in batch)
 
-def check_column(column: str | None, sources: Sequence[formats.InputPath], option: str = "--column") -> None:
-    """Raise UsageError for a column if every input is plain text, which has no columns."""
-    if column is not None and all(map(_is_plain, sources)):
-        raise UsageError("needs a table (.csv, .tsv, .jsonl or .parquet), and no input is one", option=option)
+    def cell_texts(self, cell: Any, *, is_list: bool) -> list[str]:
+        """Return the texts in a cell on one line each, without blank and missing ones; a list has several."""
+        if is_list and isinstance(cell, str) and (items := list_items(cell)) is not None:
+            cell = items
+        if isinstance(cell, dict):
+            raise DataError(f"{self.name}: a JSON object, need a text or a list of texts")
+        values = cell if isinstance(cell, list) else [cell]
+        texts = []
+        for value in values:
+            if value is None or value != value:
+                continue
+            text = " ".join(cell_text(value).split())
+            if text and not (self._has_missing and is_missing(text)):
+                texts.append(text)
+        return texts
 
+    def is_list(self, at: int) -> bool:
+        return self.reading.grid.kinds[at] is Kind.LIST
 
-def _is_plain(source: formats.InputPath) -> bool:
-    if formats.guess_format(source) is not FileFormat.TEXT:
-        return False
-    return str(source) == STDIO or not is_table(iter_lines(source, encoding="latin-1"))  # any bytes will do
+    def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
+        """Yield the cells of a column by its name or number."""
+        grid = self.reading.grid
+        found = [at for at, own in enumerate(grid.names) if own == name and grid.is_named]
+        if not found and name.isdigit() and 1 <= int(name) <= len(grid.names):
+            found = [int(name) - 1]
+        if not found:
+            what = f"{self.name}: no column {name}; there are {', '.join(shorten(each, 40) for each in grid.names)}"
+            raise DataError(what)
+        return (cell for _, (cell,) in self._pick(found[:1], start))
+
+    def records(self) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield the number of each row and all of its cells as texts, by name."""
+        names = self.reading.grid.names
+        for number, cells in self._pick(range(len(names))):
+            yield number, dict(zip(names, map(cell_text, cells), strict=True))
+
+    def count(self) -> int:
+        """Return the number of texts; plain text and parquet need not be parsed for it."""
+        if self._is_whole:
+            return 1
+        if self.form is FileFormat.PARQUET:
+            return formats.parquet_length(self._source)
+        if not self.is_text or str(self._source).endswith(".gz"):
+            return sum(1 for _ in self.texts())
+        return formats.count_lines(self._source)
 
 
 def first_read(rows: Iterator[str]) -> Iterator[str]:
     """Read the first row at once, so that a missing file or column ends the command, and return all rows."""
     return chain(list(islice(rows, 1)), rows)
-
-
-def take_out_hint(source: formats.InputPath, option: str) -> str:
-    """Return a hint for a table given to an ``option`` that takes only files of sentences."""
-    text = shlex.quote(f"{Path(source).stem}.txt")
-    taken = f"simcse prepare sentences {shlex.quote(str(source))} --column COLUMN -o {text}"
-    return f"take one out with `{taken}`, then {option} {text}"
-
-
-def _require_column(column: str, names: Iterable[str], place: str) -> None:
-    if column not in names:
-        raise DataError(f"{place}: no column {column}; there are {', '.join(names)}")
-
-
-def _sentence(value: Any, column: str, place: str) -> str:
-    """Return the text of a cell; refuse objects and lists, whose JSON spelling would be encoded."""
-    if isinstance(value, dict | list):
-        kind = "an object" if isinstance(value, dict) else "a list"
-        raise DataError(
-            f"{place}: column {column} holds {kind}, need a text",
-            hint="take the text out first; of JSON, for example: jq -c '{text: .data.text}' FILE > FLAT.jsonl",
-        )
-    return _text_of(value)
-
-
-def _text_of(value: Any) -> str:
-    if value is None or (isinstance(value, float) and value != value):  # NaN: missing, in tables of numbers
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

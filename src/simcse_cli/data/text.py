@@ -13,6 +13,9 @@ _ASCII_WORD = re.compile(r"[^\W_]+")
 # In scripts written without spaces, each character counts as a word.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+", regex.VERSION1)
+_UNSPACED_LETTER = regex.compile(rf"[{_UNSPACED}]")
+_ASCII_SPACES = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
+_SPACES = _ASCII_SPACES + "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
 _CONTROL = regex.compile(r"[[\p{Cc}\p{Cs}]--\s]", regex.VERSION1)
 _NOT_IN_KEY = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
@@ -22,6 +25,18 @@ def clean_text(text: str) -> str:
     if not text.isprintable():
         text = _CONTROL.sub("", text)
     return " ".join(text.split())
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def are_lines(texts: Iterable[str]) -> bool:
+    """Tell whether ``one_line`` changes none of the texts, without looking at each."""
+    joined = "\0".join(("", *texts, ""))
+    if "  " in joined or " \0" in joined or "\0 " in joined:
+        return False
+    return not any(space in joined for space in (_ASCII_SPACES if joined.isascii() else _SPACES))
 
 
 def has_control_characters(text: str) -> bool:
@@ -36,6 +51,22 @@ def words(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     return [str(word) for word in _WORD.findall(text.lower())]
+
+
+def count_words(text: str) -> int:
+    """Return the number of words between spaces; in scripts without spaces two letters are one.
+
+    Example:
+        >>> count_words("It's 5 p.m."), count_words("怎么给绿萝浇水?")
+        (3, 4)
+    """
+    if text.isascii():
+        return len(text.split())
+    n_words = 0
+    for run in text.split():
+        n_letters = len(_UNSPACED_LETTER.findall(run))
+        n_words += max(1, (n_letters + 1) // 2)
+    return n_words
 
 
 def match_key(text: str) -> str:

@@ -1,45 +1,24 @@
 """Read training files for objectives: rows of one to three texts, documents, labelled pairs, or scored pairs."""
 
 import hashlib
-import re
-import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any, overload
 
-from simcse_cli.data.columns import (
-    COLUMN_ALIASES,
-    POSITIONAL,
-    Record,
-    columns_hint,
-    find_column,
-    is_number,
-    resolve_columns,
-)
-from simcse_cli.data.formats import FileFormat, guess_format, source_name
+from simcse_cli.data.formats import source_name
+from simcse_cli.data.given import Given
+from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
+from simcse_cli.data.roles import SET, Job, Roles
 from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import STDIO, digest, sha256_file
-
-_SET = "set"  # a list of texts that all mean the same
-_ROWS_SHOWN = 3
-_NUMBERED = re.compile(r"[ _-]?\d+$")
-# Whether a label marks a pair: in any table, and in those with one of these columns of positives, which are NLI corpora
-# (as on the Hub and in ANLI) and WikiAuto.
-_LABELS = dict.fromkeys(("1", "1.0", "true", "entailment"), True) | dict.fromkeys(
-    ("0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", ""), False
-)
-_LABELS_OF = {
-    "hypothesis": {"0": True, "1": False, "2": False, "-1": False, "e": True, "n": False, "c": False},
-    "simple_sentence": {"aligned": True, "partialaligned": True, "2": True, "notaligned": False},
-}
 
 
 class StoredRows(Sequence[Row]):
@@ -95,76 +74,55 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
     return state.hexdigest()
 
 
-@dataclass(frozen=True)
-class RowLayout:
-    """The columns of a table that make up training rows.
-
-    ``keys`` are the table's columns for each of ``columns``; hard negatives may have several (``negative_1``, ...).
-    ``labels`` tells whether each value of the column ``label`` marks a pair.
-    """
-
-    columns: tuple[str, ...]
-    keys: tuple[tuple[str, ...], ...]
-    label: str | None = None
-    labels: Mapping[str, bool] = field(default_factory=lambda: _LABELS)
-
-
-def iter_training_rows(
-    records: Iterable[Record[Any]],
-    columns: Mapping[str, str] | None = None,
-    *,
-    left_out: Counter[str] | None = None,
-    allow_numbers: bool = False,
-    n_columns: int = 1,
-) -> Iterator[tuple[tuple[str, ...], Row]]:
+def iter_training_rows(table: Table, *, left_out: Counter[str] | None = None) -> Iterator[tuple[tuple[str, ...], Row]]:
     """Yield ``(columns, row)`` for each training row of a table; the layouts are in ``docs/data.md``.
 
-    The first record determines the layout. A cell may hold a list: a record with several positives or hard
-    negatives becomes as many rows as its longer list has items, and the shorter list is repeated.
-
-    ``columns`` are the names of ``anchor``, ``positive`` and ``hard_negative``; other columns are then ignored.
-    ``left_out`` counts, by label, the records that are not pairs. ``allow_numbers`` accepts a column of numbers, which
-    nobody reads as texts. ``n_columns`` is the least number of texts in a row.
+    A cell may hold a list: a row of the table with several positives or hard negatives becomes as many rows as its
+    longer list has items, and the shorter list is repeated. ``left_out`` counts, by label, the rows that are not pairs.
     """
-    layout: RowLayout | None = None
-    first: list[Row] = []  # until they show that no column holds numbers
-    for record in records:
-        place = record.place
-        if layout is None:
-            layout = find_layout(record, columns or {}, record.columns_place)
-            if len(layout.columns) < n_columns and layout.columns != (_SET,):
-                resolve_columns(record, POSITIONAL[:n_columns], record.columns_place)
-        if layout.label is not None and not _is_pair(str(record[layout.label]), layout, place):
-            if left_out is not None:
-                left_out[str(record[layout.label])] += 1
-            continue
-        texts = [[text for key in keys for text in _texts(record[key], place)] for keys in layout.keys]
-        if layout.columns == (_SET,):
-            yield from ((POSITIONAL[:2], pair) for pair in combinations(texts[0], 2))
-            continue
-        sides = [side or [""] for side in texts]
-        for turn in range(max(map(len, sides))):
-            row = tuple(side[turn % len(side)] for side in sides)
-            if not (columns or allow_numbers) and len(first) < _ROWS_SHOWN:
-                first.append(row)
-                if len(first) == _ROWS_SHOWN:
-                    _refuse_numbers(first, layout, record.columns_place)
-            yield layout.columns, row
-    if layout is not None and 0 < len(first) < _ROWS_SHOWN:
-        _refuse_numbers(first, layout, record.columns_place)
+    reading = table.reading
+    roles = reading.roles
+    if SET in roles.columns:
+        yield from _set_rows(table)
+        return
+    columns = tuple(role for role in (*POSITIONAL, "text") if role in roles.columns)
+    names = tuple("anchor" if role == "text" else role for role in columns)
+    chosen = [roles.columns[role] for role in columns]
+    if all(len(places) == 1 and not table.is_list(places[0]) for places in chosen) and "label" not in roles.columns:
+        for row in table.lines(*columns):
+            yield names, row
+        return
+    for number, cells in table.rows(*columns, "label"):
+        if "label" in roles.columns:
+            label = cells[-1]
+            cells = cells[:-1]
+            if not _is_pair(table.text_of(label), roles, table.place(number)):
+                if left_out is not None:
+                    left_out[table.text_of(label)] += 1
+                continue
+        yield from _expanded(table, names, chosen, cells)
 
 
-def _refuse_numbers(rows: Sequence[Row], layout: RowLayout, place: str) -> None:
-    """Raise DataError if a column of texts holds numbers, which are scores or labels and no texts."""
-    for column, cells in zip(layout.columns, zip(*rows, strict=True), strict=True):
-        if column != "anchor" and all(map(is_number, cells)):
-            shown = "".join(f"\n   {' | '.join(text[:40] for text in row)}" for row in rows)
-            keys = dict(zip(layout.columns, layout.keys, strict=True))
-            named = shlex.quote(",".join(f"{each}={keys[each][0]}" for each in keys if each != column))
-            raise DataError(
-                f"{place}: the column of {column} texts holds numbers{shown}",
-                hint=f"to train on scored pairs: --objective cosent; to leave the numbers out: --columns {named}",
-            )
+def _set_rows(table: Table) -> Iterator[tuple[tuple[str, ...], Row]]:
+    """Yield every two texts of each list of texts that all mean the same."""
+    for _, (cell,) in table.rows(SET):
+        for pair in combinations(table.cell_texts(cell, is_list=True), 2):
+            yield POSITIONAL[:2], pair
+
+
+def _expanded(
+    table: Table, names: tuple[str, ...], chosen: Sequence[tuple[int, ...]], cells: Sequence[Any]
+) -> Iterator[tuple[tuple[str, ...], Row]]:
+    """Yield the rows of one row of a table, combining the items of its lists in turn."""
+    sides: list[list[str]] = []
+    left = list(cells)
+    for places in chosen:
+        texts: list[str] = []
+        for at in places:
+            texts += table.cell_texts(left.pop(0), is_list=table.is_list(at))
+        sides.append(texts or [""])
+    for turn in range(max(map(len, sides))):
+        yield names, tuple(side[turn % len(side)] for side in sides)
 
 
 def list_left_out(left_out: Counter[str]) -> list[str]:
@@ -172,80 +130,35 @@ def list_left_out(left_out: Counter[str]) -> list[str]:
     return [f"left out rows that are not pairs: {labels}"] if labels else []
 
 
-def find_layout(record: Mapping[str, Any], given: Mapping[str, str], place: str) -> RowLayout:
-    if given:
-        wanted = tuple(column for column in POSITIONAL if column in given)
-        if "anchor" not in wanted or wanted == ("anchor", "hard_negative"):
-            what = f"{place}: --columns names {', '.join(wanted)}; need anchor, or anchor and positive"
-            raise DataError(what, hint=columns_hint(record, POSITIONAL[:2]))
-        return RowLayout(wanted, tuple((name,) for name in resolve_columns(record, wanted, place, given)))
-    if list(record) in ([_SET], ["texts"]) and isinstance(next(iter(record.values())), list):
-        return RowLayout((_SET,), (tuple(record),))
-    found = {column: find_column(record, column) for column in POSITIONAL}
-    keys = {column: (name,) for column, name in found.items() if name is not None}
-    known = ("hard_negative", *COLUMN_ALIASES["hard_negative"])
-    numbered = [name for name in record if _NUMBERED.search(name)]  # negative_1, neg2
-    if numbered := [name for name in numbered if _NUMBERED.sub("", name.strip().lower()) in known]:
-        keys["hard_negative"] = tuple(dict.fromkeys((*keys.get("hard_negative", ()), *numbered)))
-    columns = tuple(keys)
-    if not columns or columns[0] != "anchor" or columns == ("anchor", "hard_negative"):
-        raise DataError(
-            f"{place}: the columns are {', '.join(record)}; "
-            "need anchor, or anchor and positive, or these and hard_negative",
-            hint=columns_hint(record, POSITIONAL[:2], is_optional=True),
-        )
-    if len(columns) != 2:
-        return RowLayout(columns, tuple(keys.values()))
-    label = find_column(record, "label")
-    positive, score = keys["positive"][0].lower(), find_column(record, "score")
-    if label is None and score is not None and positive != "positive":
-        pair = shlex.quote(",".join(f"{column}={names[0]}" for column, names in keys.items()))
-        raise DataError(
-            f"{place}: the columns are {', '.join(record)}; which of these scored pairs are positives?",
-            hint=f"scored pairs serve as --dev-file; to train on every row: --columns {pair}",
-        )
-    return RowLayout(columns, tuple(keys.values()), label, _LABELS | _LABELS_OF.get(positive, {}))
-
-
-def _is_pair(label: str, layout: RowLayout, place: str) -> bool:
-    text = label.strip().lower()
-    if text not in layout.labels:
+def _is_pair(label: str, roles: Roles, place: str) -> bool:
+    found = roles.is_pair(label)
+    if found is None:
         raise DataError(
             f"{place}: label {label!r}; need 1 for a pair and 0 for none, or the labels of an NLI corpus",
-            hint="make triplets of an NLI corpus with `simcse prepare nli`; to take every row, name the columns with "
-            "--columns anchor=anchor,positive=positive",
+            hint="keep the rows with a label: --keep-label VALUE; to take every row, name the columns with "
+            "--columns anchor=A,positive=B",
         )
-    return layout.labels[text]
-
-
-def _texts(value: Any, place: str) -> list[str]:
-    """Return the texts of a cell, each on one line, without blank ones."""
-    if isinstance(value, dict):
-        raise DataError(f"{place}: a JSON object, need a text or a list of texts")
-    values = value if isinstance(value, list) else [value]
-    known = (each for each in values if each is not None and each == each)  # pandas writes NaN for missing ones
-    return [text for text in (" ".join(str(each).split()) for each in known) if text]
+    return found
 
 
 def read_training_rows(
-    source: str | Path, columns: Mapping[str, str] | None = None, limit: int | None = None, n_columns: int = 1
+    source: str | Path, given: Given | None = None, limit: int | None = None, n_columns: int = 1
 ) -> TrainingRows:
     """Return at most ``limit`` rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 
-    Text files give single sentences, or rows where a row needs more; for tables see ``iter_training_rows``.
+    Where a row may be a single text (``n_columns`` is 1), lines of text and tables give single texts, or pairs under
+    the names anchor and positive; else tables give pairs or triplets.
     """
-    is_text = guess_format(source) is FileFormat.TEXT
-    text_as = FileFormat.TSV if n_columns > 1 else FileFormat.TEXT
-    table = Table(source, text_as=text_as, columns=(columns or {}).values())
+    given = given or Given()
+    table = Table(source, Job.ROWS if n_columns > 1 else Job.VIEWS, given)
     left_out, n_dropped, name = Counter[str](), 0, table.name
     found_columns: tuple[str, ...] = ()
-    least = 1 if is_text else n_columns
-    found = iter_training_rows(table.records(), columns, left_out=left_out, n_columns=least)
+    found = iter_training_rows(table, left_out=left_out)
 
     def whole_rows() -> Iterator[Row]:
         nonlocal n_dropped, found_columns
-        for layout, row in found:
-            found_columns = layout
+        for columns, row in found:
+            found_columns = columns
             if all(row):
                 yield row
             else:
@@ -281,11 +194,10 @@ def split_documents(lines: Iterable[str]) -> list[list[str]]:
     return documents if documents[-1] else documents[:-1]
 
 
-def read_training_documents(source: str | Path, columns: Mapping[str, str] | None) -> TrainingDocuments:
+def read_training_documents(source: str | Path, given: Given | None = None) -> TrainingDocuments:
     """Return the documents of a file: text with a blank line between documents, or a table with one per row."""
-    anchor = (columns or {}).get("anchor")
-    table = Table(source, columns=[anchor])
-    name, lines = table.name, list(table.sentences(anchor, hint="choose with --columns anchor=COLUMN"))
+    table = Table(source, Job.TEXTS, given)
+    name, lines = table.name, list(table.texts())
     if not table.is_text:
         lines = [line for text in lines for line in (*text.splitlines(), "")]
     documents = split_documents(lines)
@@ -326,10 +238,10 @@ def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
     )
 
 
-def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
+def read_labelled_rows(source: str | Path, given: Given | None = None) -> TrainingRows:
     """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped."""
     name = source_name(source)
-    pairs = list(chain.from_iterable(iter_nli(source, columns)))
+    pairs = list(chain.from_iterable(iter_nli(source, given)))
     rows = [(each.premise, each.hypothesis, each.label.value) for each in pairs if each.label is not None]
     rows = [row for row in rows if all(row)]
     if not rows:
@@ -338,10 +250,10 @@ def read_labelled_rows(source: str | Path, columns: Mapping[str, str] | None = N
     return TrainingRows(name, ("anchor", "positive", "label"), rows, len(pairs) - len(rows), sha256)
 
 
-def read_scored_rows(source: str | Path, columns: Mapping[str, str] | None = None) -> TrainingRows:
+def read_scored_rows(source: str | Path, given: Given | None = None) -> TrainingRows:
     """Return left text, right text and score of a file of scored pairs, such as any dev set."""
     name = source_name(source)
-    rows = [(left, right, str(score)) for left, right, score in iter_scored_pairs(source, columns)]
+    rows = [(left, right, str(score)) for left, right, score in iter_scored_pairs(source, given)]
     if len({score for *_, score in rows}) == 1:
         raise DataError(
             f"{name}: all {len(rows):,} scores are {rows[0][2]}, so no pair should be more similar than another",

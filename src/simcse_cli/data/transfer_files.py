@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.data.columns import find_column, resolve_columns
-from simcse_cli.data.formats import FileFormat
+from simcse_cli.data.given import Given
+from simcse_cli.data.roles import Job
 from simcse_cli.data.senteval import CHECK_HINT, malformed, resolve_senteval_dir, single_spaced
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
@@ -120,23 +120,20 @@ def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
     return _assemble(task, parts, len(TREC_CLASSES) if task == "TREC" else 2)
 
 
-def read_task_file(path: Path, columns: Mapping[str, str]) -> TransferTask:
+def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
     """Read a table of labelled texts, or pairs of texts, as a task named after the file.
 
     Without a column ``split`` (train, test, perhaps dev) all rows are one part, evaluated by cross-validation.
-    ``columns`` gives the names of ``text`` (or ``left`` and ``right``) and ``label``, if they are not recognised.
     """
-    names, sides = tuple[str, ...](), tuple[str, ...]()
+    table = Table(path, Job.LABELLED, given)
+    grid = table.reading.grid
+    names = [grid.names[at] for at in table.reading.places("text", "left", "right", "label")]
     rows: dict[str, list[tuple[str, str, str]]] = {}
-    for record in Table(path, text_as=FileFormat.CSV, columns=columns.values()).texts():
-        if not names:
-            has_pair = {"left", "right"} <= columns.keys() or find_column(record, "right") is not None
-            sides = ("left", "right") if has_pair and "text" not in columns else ("text",)
-            names = resolve_columns(record, (*sides, "label"), record.columns_place, columns)
-        *texts, label = (single_spaced(record.get(name, "")) for name in names)
+    for number, record in table.records():
+        *texts, label = (single_spaced(table.text_of(record[name])) for name in names)
         if not label or not all(texts):
             what = "the label" if all(texts) else "a text"
-            raise DataError(f"{record.place}: {what} is missing", hint="mend the row")
+            raise DataError(f"{table.place(number)}: {what} is missing", hint="mend the row")
         part = _SPLIT_NAMES.get(record.get("split", "").strip().lower(), record.get("split", "all"))
         rows.setdefault(part, []).append((texts[0], texts[1] if len(texts) > 1 else "", label))
     if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):

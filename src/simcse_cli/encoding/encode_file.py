@@ -1,5 +1,6 @@
 """Encode an input into a file, shards or a folder of parts, here or on a Ray cluster; or write cosines of pairs."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -7,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from torch import distributed
 
-from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.formats import source_name
+from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.table import first_read
 from simcse_cli.data.text import clean_text
@@ -59,7 +60,8 @@ def encode_file(
     cut_by = _cut_by(output, options)
     if output != STDIO and cut_by is None:
         processes.join_group()  # first of all: who fails later is missed by the others at once
-    files = FileSet.find(source, options.column, text_per=options.text_per, again=cut_by, output=output)
+    given = Given.of(options, progress=progress).of_texts(options.column)
+    files = FileSet.find(source, given, text_per=options.text_per, again=cut_by, output=output)
     inputs = Inputs(files.files)
     sentences = first_read(files.sentences())
     if output == STDIO:
@@ -77,7 +79,8 @@ def encode_file(
     else:
         _encode_one(files, inputs, sentences, Path(output), options, progress)
     if n_blank := files.blank.total():
-        progress.info(f"{n_blank:,} texts of {source} are blank and have the vector of an empty text")
+        are = "text is" if n_blank == 1 else "texts are"
+        progress.info(f"{source}: {n_blank:,} {are} empty, encoded as an empty text")
 
 
 def _encode_one(
@@ -196,9 +199,11 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     names = parse_columns(options.column, PAIR, "--column")
     if options.column and len(names) != 2:
         raise UsageError("need two names with --pairs, as in question1,question2", option="--column")
+    given = Given.of(options, names, roles=PAIR, progress=progress)
+    empty = Counter[str]()
     columns = (*_PAIR_COLUMNS, "cosine")
     with row_output(output, columns, inputs=[source], force=options.force, manifest=False) as table:
-        rows = iter_pairs(source, names, option="--column")
+        rows = iter_pairs(source, given, left_out=lambda: empty.update(rows=1))
         blocks = windows((clean_text(left), clean_text(right)) for left, right in rows)
         first = next(blocks, None)  # errors in the file show before the model is loaded
         if first is None:
@@ -213,3 +218,5 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
                     write_row((*pair, f"{cosine:.6f}"))
                 task.advance(len(pairs))
     encoder.warn_truncated(progress)
+    if n_empty := empty["rows"]:
+        progress.info(f"left out {n_empty:,} {'row' if n_empty == 1 else 'rows'} of {source} with an empty text")

@@ -4,13 +4,14 @@ from pathlib import Path
 from simcse_cli.settings.choices import Engine, TextPer
 from simcse_cli.settings.config import ModelOptions
 from simcse_cli.settings.declare import ALL, setting
+from simcse_cli.settings.tables import TableOptions
 
 _OF_VECTORS = ("index", "resume", "shard", "engine", "workers", "dtype", "id_column", "normalize", "text_per")
 _TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 
 
 @dataclass(frozen=True)
-class EncodeOptions(ModelOptions):
+class EncodeOptions(ModelOptions, TableOptions):
     output: str | None = setting(
         None,
         "Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; a folder of parquet parts; - prints JSONL.",

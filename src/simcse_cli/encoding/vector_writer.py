@@ -22,6 +22,7 @@ from simcse_cli.models.encode import ReadyEncoder, check_vectors
 from simcse_cli.postprocess.registry import check_encoder, load
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Precision, TextPer
+from simcse_cli.settings.tables import table_facts
 from simcse_cli.version import __version__
 
 
@@ -102,6 +103,7 @@ class VectorWriter:
             self._record["text_per"] = options.text_per.value
         if options.id_column is not None:
             self._record["id_column"] = options.id_column
+        self._record |= table_facts(options)
 
     def write(
         self,

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from simcse_cli.data.columns import find_column
+from simcse_cli.data.given import Given
+from simcse_cli.data.roles import Job
 from simcse_cli.data.senteval import has_split, resolve_senteval_dir
-from simcse_cli.data.table import Table, take_out_hint
+from simcse_cli.data.table import Table
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
@@ -77,15 +78,15 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
 
 
 def file_examples(path: Path | str) -> list[Example]:
-    """Return the pairs of a table with columns ``anchor`` and ``positive`` (or aliases), else its sentences."""
-    examples: list[Example] = []
-    for record in Table(path).texts():
-        left, right = find_column(record, "anchor"), find_column(record, "positive")
-        if left is None or right is None:
-            sentences = Table(path).sentences(hint=take_out_hint(path, "--fit"))
-            examples = [(sentence,) for sentence in sentences if sentence.strip()]
-            break
-        examples.append((record[left], record[right]))
+    """Return the pairs of a table with two columns of texts, else its single texts."""
+    table = Table(path, Job.LINT)
+    if table.reading.has("anchor"):
+        rows = table.rows("anchor", "positive")
+        examples: list[Example] = [tuple(map(table.text_of, cells)) for _, cells in rows]
+    elif table.reading.has("text"):
+        examples = [(text,) for text in table.texts() if text.strip()]
+    else:
+        examples = [(text,) for text in Table(path, Job.TEXTS, Given().of_file("--fit")).texts()]
     if not examples:
         raise DataError(f"{path} holds no sentence", hint=_FILE_HINT)
     return examples

@@ -7,6 +7,7 @@ from pathlib import Path
 from simcse_cli.settings.choices import Aggregation, Metric, Probe, StsProtocol, TransferProtocol
 from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, LoadOptions, ModelOptions
 from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, settings_of
+from simcse_cli.settings.tables import TableOptions
 
 POSTPROCESS_GROUP = "Post-processing"
 _postprocess = partial(setting, group=POSTPROCESS_GROUP)
@@ -80,7 +81,7 @@ class SuiteOptions:
 
 
 @dataclass(frozen=True)
-class StsOptions(SuiteOptions):
+class StsOptions(SuiteOptions, TableOptions):
     data_dir: Path | None = setting(None, f"{_DATA_HELP}; default: the generated demo corpus.", env=DATA_VARIABLE)
     protocol: StsProtocol = setting(
         StsProtocol.SIMCSE, "Setting of a paper (Table B.1); single flags below override it."
@@ -114,7 +115,7 @@ class StsOptions(SuiteOptions):
 
 
 @dataclass(frozen=True)
-class TransferOptions(SuiteOptions):
+class TransferOptions(SuiteOptions, TableOptions):
     data_dir: Path | None = setting(None, f"{_DATA_HELP}; needed unless only --task-file is scored.", env=DATA_VARIABLE)
     protocol: TransferProtocol = setting(
         TransferProtocol.DEFAULT, "default: 10 folds, Adam; fast: 5 folds, RMSprop (the paper's dev mode)."

@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.data.columns import parse_columns
 from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
+from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
 from simcse_cli.errors import DataError, UsageError
@@ -97,12 +97,14 @@ class StsSuite:
         Without --tasks no other tasks are scored beside pair files, else all that have the split; of the demo corpus,
         which is taken without a folder, STS-B alone.
         """
-        columns, data_dir = parse_columns(options.columns, SCORED_PAIR), options.data_dir
+        data_dir = options.data_dir
+        columns = parse_columns(options.columns, SCORED_PAIR)
+        given = Given.of(options, columns, roles=SCORED_PAIR, progress=progress)
         own: dict[str, StsTask] = {}
         named: tuple[str, ...] = ()
         for path in options.pair_file or ():
             check_task_name(path.stem, [*STS_TASKS, *own], "--pair-file")
-            own[path.stem] = StsTask(path.stem, "test", {"test": read_scored_pairs(path, columns)})
+            own[path.stem] = StsTask(path.stem, "test", {"test": read_scored_pairs(path, given)})
         if options.tasks is not None:
             named = parse_tasks(options.tasks, STS_TASKS)
         elif split == "dev":

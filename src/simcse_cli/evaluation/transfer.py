@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.data.columns import parse_columns
+from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.transfer_files import (
     TransferTask,
     missing_transfer_files,
@@ -53,13 +53,14 @@ class TransferSuite:
     probe: Probe = Probe.SENTEVAL
 
     @classmethod
-    def of_options(cls, options: TransferOptions) -> Self:
+    def of_options(cls, options: TransferOptions, progress: Progress = SILENT) -> Self:
         """Choose the tasks and read the task files, which have enough examples for the folds."""
-        columns = parse_columns(options.columns, ("text", "label", "left", "right"))
+        roles = ("text", "label", "left", "right")
+        given = Given.of(options, parse_columns(options.columns, roles), roles=roles, progress=progress)
         own: dict[str, TransferTask] = {}
         for path in options.task_file or ():
             check_task_name(path.stem, [*TRANSFER_TASKS, *own], "--task-file")
-            own[path.stem] = read_task_file(path, columns)
+            own[path.stem] = read_task_file(path, given)
             outer_splits(own[path.stem], probe.PROBE_SETTINGS[options.protocol])
         named = () if options.tasks is None and own else parse_tasks(options.tasks, TRANSFER_TASKS)
         data_dir = options.data_dir if named else None
@@ -198,7 +199,7 @@ def eval_transfer(encoder: EncoderOptions, options: TransferOptions, progress: P
         require_extra("sklearn", "--probe sklearn")
     if options.save_scores is not None:
         require_writable(options.save_scores, force=force)
-    suite = TransferSuite.of_options(options)
+    suite = TransferSuite.of_options(options, progress)
     suite.missing()
     folder = cache_folder(options.cache_dir, options.cache, progress)
     message = "finished tasks are kept; the same command continues" if folder else "nothing is kept"

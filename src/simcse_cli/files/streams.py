@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from simcse_cli.errors import ConfigError, DataError, reason_of
+from simcse_cli.files.encodings import plausible_encodings
 from simcse_cli.files.schema import checked, foreign_format, parse_json
 
 STDIO = "-"
@@ -227,26 +228,77 @@ def raw_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]:
         yield line
 
 
-def _decoded_lines(stream: BinaryIO | gzip.GzipFile, name: str, encoding: str) -> Iterator[str]:
-    raws = raw_lines(stream, name)
-    head = list(islice(raws, 1))
-    raws = chain(head, raws)
-    if is_utf16(b"".join(head)):
-        raws, encoding = _utf8_lines(raws, name), "utf-8"
-    for number, raw in enumerate(raws, start=1):
-        if b"\0" in raw:
-            raise DataError(
-                f"{name}, line {number}: a NUL byte; this is a binary file, need text",
-                hint="give a .txt, .jsonl, .csv, .tsv or .parquet file (named so, possibly .gz)",
-            )
+_BLOCK = 1 << 20
+
+
+def _decoded_lines(
+    stream: BinaryIO | gzip.GzipFile, name: str, encoding: str, *, asks_encoding: bool = False
+) -> Iterator[str]:
+    """Yield the lines of a stream, decoded in blocks; a fault in a block is looked for line by line."""
+    n_before, blocks = 0, _whole_lines(stream, name)
+    first = next(blocks, b"")
+    blocks = chain([first], blocks)
+    if is_utf16(first):
+        blocks, encoding = _utf8_lines(blocks, name), "utf-8"
+    for block in blocks:
+        if b"\0" in block:
+            _refuse_nul(block, name, n_before)
         try:
-            line = raw.decode(encoding)
+            text = block.decode(encoding)
         except UnicodeDecodeError as error:
-            what = f"{name}, line {number}, byte {error.start + 1}: not {encoding.upper()} text"
-            raise DataError(what, hint=_conversion(name)) from error
-        if number == 1:
-            line = line.removeprefix("\ufeff")
-        yield line.rstrip("\r\n")
+            raise _not_text(block, name, n_before, encoding, asks_encoding=asks_encoding) from error
+        if not n_before:
+            text = text.removeprefix("\ufeff")
+        lines = text.split("\n")
+        if lines[-1] == "":
+            del lines[-1]
+        n_before += len(lines)
+        if "\r" in text:
+            lines = [line.rstrip("\r") for line in lines]
+        yield from lines
+
+
+def _whole_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]:
+    """Yield blocks of whole lines as they come; a DataError for an endless line names it."""
+    read = getattr(stream, "read1", stream.read)
+    rest, n_lines = b"", 0
+    while block := read(_BLOCK):
+        end = block.rfind(b"\n") + 1
+        if not end:
+            rest += block
+            if len(rest) > LONGEST_LINE:
+                what = f"{name}, line {n_lines + 1}: more than {LONGEST_LINE >> 20} MiB without a line end"
+                raise DataError(what, hint="give a file with one sentence or record a line")
+            continue
+        whole, rest = rest + block[:end], block[end:]
+        n_lines += whole.count(b"\n")
+        yield whole
+    if rest:
+        yield rest
+
+
+def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
+    number = n_before + block[: block.index(b"\0")].count(b"\n") + 1
+    raise DataError(
+        f"{name}, line {number}: a NUL byte; this is a binary file, need text",
+        hint="give a .txt, .jsonl, .csv, .tsv or .parquet file (named so, possibly .gz)",
+    )
+
+
+def _not_text(block: bytes, name: str, n_before: int, encoding: str, *, asks_encoding: bool) -> DataError:
+    """Return the error of the first line that is not in the encoding, with those that it may be in."""
+    for number, raw in enumerate(block.split(b"\n"), start=n_before + 1):
+        try:
+            raw.decode(encoding)
+        except UnicodeDecodeError as error:
+            place = f"{name}, line {number}, byte {error.start + 1}"
+            break
+    what = f"{place}: not {encoding.upper()} text"
+    found = plausible_encodings(block) if asks_encoding else []
+    if not found:
+        return DataError(what, hint=_conversion(name))
+    shown = "".join(f"\n   as {each} it reads {text}" for each, text in found)
+    return DataError(what + shown, hint="\n        ".join(f"--encoding {each}" for each, _ in found))
 
 
 def is_utf16(start: bytes) -> bool:
@@ -255,28 +307,32 @@ def is_utf16(start: bytes) -> bool:
 
 
 def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Yield the lines of a UTF-16 text, which comes in pieces, in UTF-8."""
+    """Yield whole lines of a UTF-16 text, which comes in pieces, in UTF-8."""
     decoder, rest = codecs.getincrementaldecoder("utf-16")(), ""
     try:
         for raw in chain(raws, [b""]):
-            *lines, rest = (rest + decoder.decode(raw, final=not raw)).split("\n")
-            yield from (line.encode() for line in lines)
+            lines, end, rest = (rest + decoder.decode(raw, final=not raw)).rpartition("\n")
+            if end:
+                yield (lines + end).encode()
     except UnicodeError as error:
         raise DataError(f"{name}: UTF-16 text that is cut or damaged ({error})") from error
     if rest:
         yield rest.encode()
 
 
-def iter_lines(source: Path | str, *, encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the lines of a text file without their ends, LF or CR LF alone; ``-`` is stdin and ``.gz`` is unpacked."""
+def iter_lines(source: Path | str, *, encoding: str = "utf-8", asks_encoding: bool = False) -> Iterator[str]:
+    """Yield the lines of a text file without their ends, LF or CR LF alone; ``-`` is stdin and ``.gz`` is unpacked.
+
+    ``asks_encoding`` is whether an error may name the option ``--encoding``.
+    """
     if str(source) == STDIO:
         if sys.stdin is None:
             raise DataError("standard input is closed", hint="name a file, or redirect one: < FILE")
-        yield from _decoded_lines(sys.stdin.buffer, "standard input", encoding)
+        yield from _decoded_lines(sys.stdin.buffer, "standard input", encoding, asks_encoding=asks_encoding)
         return
     try:
         is_packed = str(source).endswith(".gz")
         with open_input(source) as raw, gzip.open(raw) if is_packed else nullcontext(raw) as stream:
-            yield from _decoded_lines(stream, str(source), encoding)
+            yield from _decoded_lines(stream, str(source), encoding, asks_encoding=asks_encoding)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{source} cannot be read: {reason_of(error)}") from error

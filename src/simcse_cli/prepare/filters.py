@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from simcse_cli.data.text import clean_text, digest_keys, match_key
+from simcse_cli.data.text import clean_text, count_words, digest_keys, match_key
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.minhash import NearIndex
 
@@ -57,10 +57,10 @@ def drop_self_negatives(rows: Sequence[Row]) -> list[str | None]:
 
 
 def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
-    """Return a filter that drops rows in which a text has fewer or more words (separated by white space)."""
+    """Return a filter that drops rows in which a text has fewer or more words, as ``count_words`` counts them."""
 
     def reason(row: Row) -> str | None:
-        lengths = [len(text.split()) for text in row]
+        lengths = [count_words(text) for text in row]
         if min_words is not None and min(lengths) < min_words:
             return "too_short"
         if max_words is not None and max(lengths) > max_words:

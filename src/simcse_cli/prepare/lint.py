@@ -7,14 +7,18 @@ languages, all others by script.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from itertools import chain
 
-from simcse_cli.data.columns import POSITIONAL, find_column, is_number, parse_columns
-from simcse_cli.data.formats import InputPath
+from simcse_cli.data.formats import InputPath, cells_in_text
+from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.grid import SAMPLE_ROWS
+from simcse_cli.data.kinds import cell_text, is_missing, list_items, to_number
+from simcse_cli.data.names import POSITIONAL
+from simcse_cli.data.roles import Job, decide, told_line
+from simcse_cli.data.show import shorten
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import digest_keys, has_control_characters, match_key, words
 from simcse_cli.data.training_file import iter_training_rows
@@ -57,11 +61,15 @@ class Check(StrEnum):
         return check
 
     EMPTY = "empty", "a text is empty"
+    MISSING_VALUE = "missing_value", "a text such as nan or None, as programs write a missing value"
+    LIST_AS_TEXT = "list_as_text", "a list of texts in brackets where one text is expected"
+    CELLS_AS_TEXT = "cells_as_text", "a line of a text file that holds the cells of a table"
     NUMBER_AS_TEXT = "number_as_text", "a number where a text is expected: a score, a label or an id"
     TRUNCATED = "truncated", "a text has more sub-words than --max-length and is cut in training"
     CONTROL_CHARACTERS = "control_characters", "control characters other than white space"
     WRONG_ENCODING = "wrong_encoding", "UTF-8 that was read as Latin-1, or replacement characters"
     LANGUAGE_MIX = "language_mix", "a text in another language or script than most"
+    REPEATED_TEXT = "repeated_text", "the text occurs before"
     DUPLICATE_PAIR = "duplicate_pair", "the row occurs before"
     SHARED_TEXT = (
         "shared_text",
@@ -87,22 +95,30 @@ class Finding:
 class Linter:
     """Count the rows that each check finds; without ``count_tokens`` there is no check for truncated texts.
 
-    Checks of pairs remember digests of the rows (about 340 bytes per pair); rows of one text take constant memory.
+    Checks of repetitions remember digests of the rows: about 340 bytes per pair, 60 per text of `prepare lint`.
     """
 
     def __init__(self, count_tokens: CountTokens | None, max_length: int) -> None:
         self.count_tokens, self.max_length, self.n_rows = count_tokens, max_length, 0
-        # Rows of each check and of each language: their number, and the first of them.
+        # Rows of each check and of each set of languages: their number, and the first of them.
         self._found: Counter[str] = Counter()
         self._first: dict[str, tuple[int, str]] = {}
+        self._spoken: Counter[frozenset[str]] = Counter()
+        self._first_spoken: dict[frozenset[str], tuple[int, str]] = {}
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
         self._texts: set[int] = set()
         self._pending: list[Row] = []
         self._files: list[tuple[int, str]] = []
+        self.tables: list[Table] = []
+        self._separator: str | None = None  # of the cells in a text file
 
-    def open_file(self, name: str) -> None:
-        self._files.append((self.n_rows, name))
+    def open_file(self, table: Table) -> None:
+        """Begin a file, whose reading is shown beside the findings."""
+        self._files.append((self.n_rows, table.name))
+        self.tables.append(table)
+        lines = [row[0] for row in table.reading.grid.first_rows(SAMPLE_ROWS)] if table.is_text else []
+        self._separator = cells_in_text(lines)
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
@@ -111,14 +127,23 @@ class Linter:
 
     def check(self, row: Row) -> None:
         self.n_rows += 1
-        for language in {guess_language(text) for text in row}:
-            self._note(language or "", row, language is not None)
+        spoken = frozenset(language for text in row if (language := guess_language(text)))
+        if spoken:
+            self._spoken[spoken] += 1
+            self._first_spoken.setdefault(spoken, (self.n_rows, _example(row)))
         self._note(Check.EMPTY, row, any(not text.strip() for text in row))
-        self._note(Check.NUMBER_AS_TEXT, row, any(map(is_number, row)))
+        self._note(Check.MISSING_VALUE, row, any(text.strip() and is_missing(text) for text in row))
+        self._note(Check.LIST_AS_TEXT, row, any(list_items(text) is not None for text in row))
+        self._note(Check.CELLS_AS_TEXT, row, self._separator is not None and self._separator in row[0])
+        self._note(Check.NUMBER_AS_TEXT, row, any(to_number(text) is not None for text in row))
         self._note(Check.CONTROL_CHARACTERS, row, any(map(has_control_characters, row)))
         self._note(Check.WRONG_ENCODING, row, any(not t.isascii() and _MOJIBAKE.search(t) for t in row))
         if len(row) > 1:
             self._check_pair(row)
+        elif self.tables:  # of `prepare lint`; a corpus that is written is not remembered
+            digest = digest_keys([match_key(row[0])])
+            self._note(Check.REPEATED_TEXT, row, digest in self._seen)
+            self._seen.add(digest)
         if self.count_tokens is not None:
             self._pending.append(row)
             if len(self._pending) == _TOKEN_BATCH:
@@ -126,11 +151,7 @@ class Linter:
 
     def findings(self) -> list[Finding]:
         self._count_pending()
-        languages = [what for what in self._found if what not in list(Check)]
-        main = max(languages, key=self._found.__getitem__, default=None)
-        if others := [language for language in languages if language != main]:
-            self._found[Check.LANGUAGE_MIX] = sum(self._found[language] for language in others)
-            self._first[Check.LANGUAGE_MIX] = min(self._first[language] for language in others)
+        self._find_mix()
         findings = []
         for check in Check:
             if n_rows := self._found[check]:
@@ -138,6 +159,18 @@ class Linter:
                 start, file = next((each for each in reversed(self._files) if each[0] < number), (0, None))
                 findings.append(Finding(check, n_rows, n_rows / self.n_rows, number - start, example, file))
         return findings
+
+    def _find_mix(self) -> None:
+        """Count the rows with a language other than that of most rows, each once."""
+        languages = Counter[str]()
+        for spoken, n_rows in self._spoken.items():
+            for language in spoken:
+                languages[language] += n_rows
+        main = max(languages, key=languages.__getitem__, default=None)
+        others = [spoken for spoken in self._spoken if spoken - {main}]
+        if others:
+            self._found[Check.LANGUAGE_MIX] = sum(self._spoken[spoken] for spoken in others)
+            self._first[Check.LANGUAGE_MIX] = min(self._first_spoken[spoken] for spoken in others)
 
     def _note(self, what: str, row: Row, found: bool, number: int | None = None) -> None:
         if found:
@@ -185,7 +218,7 @@ def guess_language(text: str) -> str | None:
         scripts = Counter(_script(character) for character in text if character.isalpha())
         for script, count in scripts.items():
             if script != "Latin" and 2 * count > scripts.total():
-                return script
+                return _language_of(script, text)
     found = _LANGUAGES_OF.keys() & words(text)
     hits = Counter(dict.fromkeys(_FUNCTION_WORDS, 0))
     hits.update(language for word in found for language in _LANGUAGES_OF[word])
@@ -193,21 +226,33 @@ def guess_language(text: str) -> str | None:
     return best if n_best >= _MIN_FUNCTION_WORDS and n_best >= 2 * n_next else None
 
 
+def _language_of(script: str, text: str) -> str:
+    """Return a script, or Japanese for ideographs with kana."""
+    is_japanese = script == "CJK" and any("\u3041" <= letter <= "\u30ff" for letter in text)
+    return "Japanese" if is_japanese else script
+
+
 @lru_cache(maxsize=4096)
 def _script(letter: str) -> str:
-    """Return the script of a letter: the first word of its Unicode name, which is ``CJK`` for ideographs."""
+    """Return the script of a letter, by the first word of its Unicode name; ``CJK`` is of ideographs and kana."""
     name = unicodedata.name(letter, "").partition(" ")[0]
-    return name if name == "CJK" else name.capitalize() or "Unknown"
+    if name in ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"):
+        return "CJK"
+    return name.capitalize() or "Unknown"
 
 
 def lint_files(
     files: Sequence[InputPath], options: LintFileOptions, count_tokens: CountTokens | None, progress: Progress
 ) -> Linter:
-    linter, columns = Linter(count_tokens, options.max_length), parse_columns(options.columns, POSITIONAL)
+    linter = Linter(count_tokens, options.max_length)
+    roles = (*POSITIONAL, "text", "label")
+    given = Given.of(options, parse_columns(options.columns, roles), roles=roles, progress=progress)
+    given = replace(given, never_asks=True)
     with progress.task("rows checked") as task:
         for source in files:
-            linter.open_file(str(source))
-            for row in training_rows(source, columns, encoding=options.encoding):
+            table = Table(source, Job.LINT, given)
+            linter.open_file(table)
+            for row in training_rows(table):
                 linter.check(row)
                 task.advance()
     if not linter.n_rows:
@@ -215,24 +260,70 @@ def lint_files(
     return linter
 
 
-def training_rows(
-    source: InputPath, columns: Mapping[str, str] | None = None, *, encoding: str = "utf-8"
-) -> Iterator[Row]:
-    """Yield the rows of a training file, whatever their label: the columns that training reads, else all."""
-    records = Table(source, encoding=encoding, columns=(columns or {}).values()).records()
-    if (first := next(records, None)) is None:
+def training_rows(table: Table) -> Iterator[Row]:
+    """Yield the rows that training reads, whatever their label; lists are combined as there."""
+    roles = tuple(table.reading.roles.columns)
+    chosen = table.reading.places(*roles)
+    if any(map(table.is_list, chosen)):
+        yield from (row for _, row in iter_training_rows(table))
         return
-    found = columns or {name: own for name in POSITIONAL if (own := find_column(first, name))}
-    records = chain([first], records)
-    if "anchor" in found and found.keys() != {"anchor", "hard_negative"}:
-        yield from (row for _, row in iter_training_rows(records, found))
-    else:
-        yield from (tuple("" if cell is None else str(cell) for cell in row.values()) for row in records)
+    for _, cells in table.rows(*roles):
+        yield tuple(map(cell_text, cells))
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What lint shows of the reading of a file: its columns with kinds, and the columns each job would take."""
+
+    file: str
+    header: str
+    columns: tuple[dict[str, str], ...]
+    jobs: tuple[dict[str, str], ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+_JOBS = {
+    Job.ROWS: "train --mode sup, prepare pairs",
+    Job.TEXTS: "encode, search, augment",
+    Job.SCORED: "eval sts --pair-file, --dev-file",
+    Job.NLI: "prepare nli, train --objective sbert",
+    Job.LABELLED: "eval transfer --task-file",
+}
+
+
+def reading_facts(table: Table, given: Given) -> TableFacts:
+    """Return how a table is read, and for each job which columns it would take, or what it would ask."""
+    grid = table.reading.grid
+    header = "row 1" if grid.is_named else "none"
+    if table.is_text:
+        header = "none: plain text, a line is a text"
+    columns = tuple({"column": name, "kind": kind.value} for name, kind in zip(grid.names, grid.kinds, strict=True))
+    jobs: list[dict[str, str]] = []
+    for job, commands in _JOBS.items():
+        taken = _taken(table, job, given)
+        if taken is not None:
+            jobs.append({"commands": commands, "takes": taken})
+    rows = tuple(tuple(row) for row in grid.first_rows())
+    return TableFacts(table.name, header, columns, tuple(jobs), rows)
+
+
+def _taken(table: Table, job: Job, given: Given) -> str | None:
+    grid = table.reading.grid
+    if table.is_text:
+        return "each line" if job is Job.TEXTS else None
+    try:
+        roles = decide(grid, job, given)
+    except DataError as asked:
+        what = asked.message.removeprefix(f"{grid.source}: ").partition("\n")[0]
+        return f"asks: {what}" if job in (Job.ROWS, Job.TEXTS) else None
+    line, _ = told_line(grid, roles)
+    return line.removeprefix(f"{grid.source}: ")
 
 
 def faults(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that ``--strict`` refuses: all but shared texts, which training keeps apart."""
-    return [finding for finding in findings if finding.check is not Check.SHARED_TEXT]
+    """Return the findings that ``--strict`` refuses: all but shared and repeated texts, which are usual."""
+    told = (Check.SHARED_TEXT, Check.REPEATED_TEXT)
+    return [finding for finding in findings if finding.check not in told]
 
 
 def list_findings(findings: Iterable[Finding]) -> str:
@@ -240,6 +331,8 @@ def list_findings(findings: Iterable[Finding]) -> str:
 
 
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
+    """Return how each file is read, and then what the checks find in it."""
+    readings = [reading_facts(table, Given()) for table in linter.tables]
     found = {finding.check: asdict(finding) for finding in linter.findings()}
     clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = [
@@ -251,4 +344,19 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     files = columns("file") if len(sources) > 1 else []
     shown = [*counted, *files, Column("first_row", "first", "count"), *columns("example", "meaning")]
     payload = {"inputs": list(sources), "n_rows": linter.n_rows, "findings": list(found.values())}
-    return Outcome([Report(f"Lint of {linter.n_rows:,} rows", shown, rows)], payload)
+    payload["readings"] = [asdict(each) for each in readings]
+    reports = [report for each in readings for report in _reading_reports(each)]
+    return Outcome([*reports, Report(f"Lint of {linter.n_rows:,} rows", shown, rows)], payload)
+
+
+def _reading_reports(facts: TableFacts) -> list[Report]:
+    """Return the columns of a file with their first cells, and what each job would take."""
+    rows = []
+    for at, column in enumerate(facts.columns):
+        cells = {f"row {n}": shorten(row[at], 40) for n, row in enumerate(facts.rows, start=1)}
+        rows.append({"number": str(at + 1), **column, **cells})
+    shown = columns("number", "column", "kind", *(f"row {n}" for n in range(1, len(facts.rows) + 1)), number="#")
+    reports = [Report(f"{facts.file} (header: {facts.header})", shown, rows)]
+    if facts.jobs:
+        reports.append(Report("What the commands take", columns("commands", "takes"), list(facts.jobs)))
+    return reports

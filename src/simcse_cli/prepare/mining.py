@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcse_cli.data.columns import POSITIONAL, parse_columns
+from simcse_cli.data.given import Given
+from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.packed_texts import PackedTexts
-from simcse_cli.data.table import Table, check_column, take_out_hint
+from simcse_cli.data.roles import Job
+from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import Row, describe_file, manifest_path, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
@@ -31,7 +33,7 @@ from simcse_cli.files.streams import STDIO, Inputs, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairOptions
-from simcse_cli.prepare.pairs import pair_rows
+from simcse_cli.prepare.pairs import PairCounts, given_pairs, pair_rows
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import NegativePick
@@ -50,7 +52,7 @@ Numbers = NDArray[np.int64]
 
 def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter) -> None:
     """Write a row for each pair of the inputs and each hard negative of its anchor."""
-    parse_columns(options.columns, POSITIONAL[:2])  # raises before anything is loaded
+    given = given_pairs(options, writer.progress)
     own = ("ratio", "min_score", "max_score", "per_anchor", "pick", "corpus")
     settings: dict[str, Any] = {
         "model": pinned(options.model, options.revision),
@@ -62,13 +64,15 @@ def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, 
         "corpus_prompt": options.corpus_prompt,
     }
     sources = [*inputs, *(options.corpus or []), *([str(options.index)] if options.index else [])]
-    mine = partial(_negative_rows, inputs, options, writer.progress)
+    _require_files(inputs, options)
+    for source in inputs:  # what is asked is asked before anything is loaded
+        _ = Table(source, Job.ROWS, given).reading
+    mine = partial(_negative_rows, inputs, given, options, writer.progress)
     _mine("hard-negatives", sources, POSITIONAL, options, settings, mine, writer)
 
 
 def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     """Write the nearest pairs of texts of one corpus, nearest first."""
-    check_column(options.columns, inputs, "--columns")
     own = ("columns", "top_k", "max_pairs", "min_score", "max_score")
     settings = {"model": pinned(options.model, options.revision), "paraphrases": True}
     settings |= {name: getattr(options, name) for name in own}
@@ -152,6 +156,12 @@ class _Limits:
 Mined = tuple[Iterator[Row], NegativeCounts | ParaphraseCounts]
 
 
+def _require_files(sources: Sequence[str], options: MiningOptions) -> None:
+    if STDIO in sources or str(options.output) == STDIO:
+        what = "mining reads its input several times and saves its progress beside its output: need files"
+        raise UsageError(what, option="--output" if str(options.output) == STDIO else "INPUT")
+
+
 def _mine(
     kind: str,
     sources: Sequence[str],
@@ -162,9 +172,7 @@ def _mine(
     writer: RowWriter,
 ) -> None:
     """Check the output, load the model, mine in a folder beside the output, and write the rows."""
-    if STDIO in sources or str(options.output) == STDIO:
-        what = "mining reads its input several times and saves its progress beside its output: need files"
-        raise UsageError(what, option="--output" if str(options.output) == STDIO else "INPUT")
+    _require_files(sources, options)
     is_there = options.resume and not options.force and options.output.exists()
     output_format(options.output, columns)
     check_output(options.output, force=options.force or is_there)
@@ -243,23 +251,33 @@ def _blocks(
 
 
 def _negative_rows(
-    inputs: Sequence[str], options: HardNegativeOptions, progress: Progress, encoder: ReadyEncoder, work: Path
+    inputs: Sequence[str],
+    given: Given,
+    options: HardNegativeOptions,
+    progress: Progress,
+    encoder: ReadyEncoder,
+    work: Path,
 ) -> Mined:
-    limits, columns = _Limits(options), parse_columns(options.columns, POSITIONAL[:2])
+    limits = _Limits(options)
 
     def pairs() -> Iterator[tuple[str, str]]:
-        for anchor, positive in pair_rows(inputs, columns=columns, encoding=options.encoding):
+        counts, n_empty = PairCounts(), 0
+        for anchor, positive in pair_rows(inputs, given, counts=counts):
             row = clean_text(anchor), clean_text(positive)
             if all(row):
                 yield row
+            else:
+                n_empty += 1
+        if summary := counts.summary():
+            given.told.info(summary)
+        if n_empty:
+            given.told.info(f"left out {n_empty:,} pairs with an empty text")
 
     def candidates() -> Iterator[str]:
-        more = (
-            Table(source, encoding=options.encoding).sentences(hint=take_out_hint(source, "--corpus"))
-            for source in options.corpus or []
-        )
-        others = (clean_text(text) for text in chain.from_iterable(more))
-        return chain((positive for _, positive in pairs()), filter(None, others))
+        others = given.of_file("--corpus")
+        more = (Table(source, Job.TEXTS, others).texts() for source in options.corpus or [])
+        cleaned = (clean_text(text) for text in chain.from_iterable(more))
+        return chain((positive for _, positive in pairs()), filter(None, cleaned))
 
     read = Inputs([*inputs, *(options.corpus or [])])
     anchor_digests, anchor_keys = _digests(anchor for anchor, _ in pairs())
@@ -356,10 +374,10 @@ def _paraphrase_rows(
     inputs: Sequence[str], options: PairOptions, progress: Progress, encoder: ReadyEncoder, work: Path
 ) -> Mined:
     """Mine the pairs, nearest first; texts that are equal up to case, spacing and punctuation count once."""
+    given = Given.of(options, progress=progress).of_texts(options.columns)
 
     def every() -> Iterator[str]:
-        tables = (Table(source, encoding=options.encoding, columns=[options.columns]) for source in inputs)
-        texts = chain.from_iterable(table.sentences(options.columns) for table in tables)
+        texts = chain.from_iterable(Table(source, Job.TEXTS, given).texts() for source in inputs)
         return filter(None, map(clean_text, texts))
 
     is_new, _ = _number(_digests(every())[1])

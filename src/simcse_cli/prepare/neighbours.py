@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from simcse_cli.data.columns import POSITIONAL
 from simcse_cli.data.formats import InputPath
-from simcse_cli.data.table import Table, check_column
+from simcse_cli.data.given import Given
+from simcse_cli.data.names import POSITIONAL
+from simcse_cli.data.roles import Job
+from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import NeighbourOptions
 from simcse_cli.prepare.rows import RowWriter
@@ -18,9 +20,9 @@ from simcse_cli.prepare.sentences import split_sentences
 def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer: RowWriter) -> None:
     """Write pairs of neighbours from the documents of the inputs; warn if there seem to be no documents."""
     column, split = options.column, options.split_sentences
-    check_column(column, inputs)
+    given = Given.of(options, progress=writer.progress).of_texts(column)
     counts = DocumentCounts()
-    documents = iter_documents(inputs, column=column, split=split, encoding=options.encoding, counts=counts)
+    documents = iter_documents(inputs, given, split=split, counts=counts)
     rows = neighbour_pairs(documents, reach=options.reach, every=options.every, seed=options.seed)
     own = {"next": options.reach, "every": options.every, "column": column, "split_sentences": split}
     result = writer.write("neighbours", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts)
@@ -41,10 +43,9 @@ class DocumentCounts:
 
 def iter_documents(
     sources: Sequence[InputPath],
+    given: Given | None = None,
     *,
-    column: str | None = None,
     split: bool = False,
-    encoding: str = "utf-8",
     counts: DocumentCounts | None = None,
 ) -> Iterator[Iterator[str]]:
     """Yield documents as iterators over their sentences; exhaust each before the next.
@@ -54,8 +55,8 @@ def iter_documents(
     """
     counts = counts or DocumentCounts()
     for source in sources:
-        table = Table(source, encoding=encoding, columns=[column])
-        texts = table.sentences(column)
+        table = Table(source, Job.TEXTS, given)
+        texts = table.texts()
         blocks = groupby(texts, lambda line: bool(line.strip()))
         paragraphs = (block for has_text, block in blocks if has_text)
         for lines in paragraphs if table.is_text else (text.split("\n") for text in texts):

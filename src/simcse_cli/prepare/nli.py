@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from simcse_cli.data.columns import POSITIONAL
-from simcse_cli.data.nli import NO_LABEL, Label, NliPair, iter_nli
+from simcse_cli.data.given import Given
+from simcse_cli.data.names import POSITIONAL
+from simcse_cli.data.nli import NLI_ROLES, NO_LABEL, Label, NliPair, iter_nli
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import NliOptions
 from simcse_cli.prepare.rows import RowWriter
@@ -20,7 +21,8 @@ from simcse_cli.settings.choices import HardNegativeLabel, PositiveLabel
 def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -> None:
     sources, counts = [*inputs, *(options.anli or [])], NliCounts()
     kinds: dict[str, Any] = {"positive": options.positive, "hard_negative": options.hard_negative}
-    pairs = (each for source in sources for each in iter_nli(source, encoding=options.encoding))
+    given = Given.of(options, progress=writer.progress, roles=NLI_ROLES)
+    pairs = (each for source in sources for each in iter_nli(source, given))
     rows = nli_rows(pairs, seed=options.seed, counts=counts, **kinds)
     columns = POSITIONAL[:2] if options.hard_negative is HardNegativeLabel.NONE else POSITIONAL
     writer.write("nli", rows, columns, inputs=sources, settings=kinds, corpus=counts)

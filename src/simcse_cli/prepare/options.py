@@ -1,32 +1,23 @@
 """The settings of ``simcse prepare``; the module imports nothing heavy, to keep ``--help`` fast."""
 
-import codecs
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from simcse_cli.errors import UsageError
 from simcse_cli.settings import choices
 from simcse_cli.settings.config import DATA_VARIABLE, REVISION_HELP, ModelOptions
 from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, settings_of
+from simcse_cli.settings.tables import TableOptions
 
 _mining = partial(setting, group="Mining")
 _PAIR = "anchor=A,positive=B"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LintOptions:
+class LintOptions(TableOptions):
     tokenizer: str | None = setting(None, "Model whose sub-words are counted, to report texts that training cuts.")
     max_length: int = setting(32, "Sub-words of a text that training will keep.", min=3, needs="tokenizer")
     strict: bool = setting(False, "Fail when lint finds anything.")
-    encoding: str = setting("utf-8", "Encoding of text inputs.")
-
-    def __post_init__(self) -> None:
-        try:
-            codecs.lookup(self.encoding)
-        except LookupError:
-            what = f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030"
-            raise UsageError(what, option="'--encoding'") from None
 
 
 @dataclass(frozen=True, kw_only=True)

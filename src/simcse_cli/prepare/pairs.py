@@ -2,28 +2,24 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, groupby, zip_longest
 from operator import itemgetter
-from typing import Any
 
-from simcse_cli.data.columns import POSITIONAL, Record, find_column, parse_columns
 from simcse_cli.data.formats import FileFormat, InputPath, guess_format, source_name
+from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.names import POSITIONAL, fold
+from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import digest_keys
 from simcse_cli.data.training_file import iter_training_rows, list_left_out
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.streams import STDIO, iter_lines
-from simcse_cli.prepare.options import PairOptions
+from simcse_cli.prepare.options import HardNegativeOptions, PairOptions
 from simcse_cli.prepare.rows import RowWriter
-
-_WIKIAUTO_MANUAL = (
-    *("alignment_label", "simple_sentence_id", "normal_sentence_id", "simple_sentence", "normal_sentence"),
-    "gleu_score",
-)
-_WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
+from simcse_cli.progress import Progress
 
 
 @dataclass
@@ -47,12 +43,21 @@ def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter
     elif options.parallel:
         rows = parallel_rows(*_two(inputs, "--parallel", "files"), encoding=encoding)
     else:
-        columns = parse_columns(options.columns, POSITIONAL[:2])
-        if options.columns is not None:
-            _two(list(columns), "--columns", "names")
-        rows = pair_rows(inputs, columns=columns, encoding=encoding, counts=counts)
+        rows = pair_rows(inputs, given_pairs(options, writer.progress), counts=counts)
     own = {name: getattr(options, name) for name in ("flickr30k", "parallel", "columns")}
     writer.write("pairs", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts)
+
+
+PAIR_ROLES = (*POSITIONAL[:2], "label")
+
+
+def given_pairs(options: PairOptions | HardNegativeOptions, progress: Progress) -> Given:
+    """Return what the user says about a table of pairs."""
+    has_roles = "=" in (options.columns or "")
+    columns = parse_columns(options.columns, PAIR_ROLES if has_roles else POSITIONAL[:2])
+    if options.columns is not None:
+        _two([role for role in columns if role != "label"], "--columns", "names of texts")
+    return Given.of(options, columns, roles=PAIR_ROLES, progress=progress)
 
 
 def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
@@ -63,27 +68,21 @@ def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
 
 def pair_rows(
     sources: Sequence[InputPath],
+    given: Given | None = None,
     *,
-    columns: Mapping[str, str] | None = None,
-    encoding: str = "utf-8",
     counts: PairCounts | None = None,
 ) -> Iterator[Row]:
     """Yield the pairs of the sources; the column names tell the layout of each, as in ``iter_training_rows``.
 
-    ParaNMT and any other file of two or three tab-separated columns without a header is read too. Of a file with hard
-    negatives each pair is taken once. ``columns`` gives the names of ``anchor`` and ``positive`` in other tables.
+    Of a file with hard negatives each pair is taken once.
     """
-    counts = counts or PairCounts()
+    given, counts = given or Given(roles=PAIR_ROLES), counts or PairCounts()
     for source in sources:
-        given, names = (columns or {}).values(), _wikiauto_columns(source, encoding)
-        table = Table(source, text_as=FileFormat.TSV, encoding=encoding, columns=given, names=names)
-        # ParaNMT is a text file with a score in its third column, which is left out.
-        is_text = guess_format(source) is FileFormat.TEXT
-        how: dict[str, Any] = {"left_out": counts.other_labels, "allow_numbers": is_text, "n_columns": 2}
+        table = Table(source, Job.ROWS, given)
         seen: set[int] = set()
         found: tuple[str, ...] = ()
-        for found, row in iter_training_rows(table.records(), columns, **how):
-            if len(found) > 2 and not is_text:
+        for found, row in iter_training_rows(table, left_out=counts.other_labels):
+            if len(found) > 2:
                 counts.n_hard_negatives += bool(row[2])
                 digest = digest_keys(row[:2])
                 if digest in seen:
@@ -94,18 +93,9 @@ def pair_rows(
             raise DataError(f"{table.name} has no rows")
 
 
-def _wikiauto_columns(source: InputPath, encoding: str) -> Sequence[str]:
-    """Return the columns of WikiAuto's manual alignments (tabs, no header); nothing for other files."""
-    if guess_format(source) not in (FileFormat.TEXT, FileFormat.TSV) or str(source) == STDIO:
-        return ()
-    cells = next(iter_lines(source, encoding=encoding), "").split("\t")
-    is_wikiauto = cells[0] in _WIKIAUTO_LABELS and len(cells) >= 5  # the score may be missing
-    return _WIKIAUTO_MANUAL[: len(cells)] if is_wikiauto else ()
-
-
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:
     """Pair line i of two text files, such as WikiAuto's ``train.src`` and ``train.dst``."""
-    left, right = iter_lines(first, encoding=encoding), iter_lines(second, encoding=encoding)
+    left, right = _lines(first, encoding), _lines(second, encoding)
     for n_before, (text, other) in enumerate(zip_longest(left, right)):
         if text is None or other is None:
             shorter, longer = (first, second) if text is None else (second, first)
@@ -114,6 +104,10 @@ def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8
                 "need as many in both"
             )
         yield text, other
+
+
+def _lines(source: InputPath, encoding: str) -> Iterator[str]:
+    return iter_lines(source, encoding=encoding, asks_encoding=True)
 
 
 _CAPTION_NUMBER = re.compile(r"#\d+$")
@@ -142,13 +136,12 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
     is_text = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO
-    first = next(iter_lines(source, encoding=encoding), "") if is_text else ""
+    first = next(_lines(source, encoding), "") if is_text else ""
     if "|" not in first and "\t" not in first:
-        for place, (image, caption) in Table(source, encoding=encoding).pick(_caption_columns):
-            yield place, image, caption
+        yield from _captions_of_table(source, encoding)
         return
     mark, n_cuts = ("\t", 1) if "\t" in first else ("|", 2)
-    for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
+    for number, line in enumerate(_lines(source, encoding), start=1):
         cells = [cell.strip() for cell in line.split(mark, n_cuts)]
         place = f"{source_name(source)}, line {number}"
         if len(cells) < 2:
@@ -156,14 +149,17 @@ def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str,
         yield place, _CAPTION_NUMBER.sub("", cells[0]), cells[-1]
 
 
-def _caption_columns(record: Record[str]) -> tuple[str, str]:
-    image, caption = (
-        next((found for name in names if (found := find_column(record, name))), None)
-        for names in (_IMAGE_COLUMNS, _CAPTION_COLUMNS)
-    )
+def _captions_of_table(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
+    table = Table(source, Job.LINT, Given(encoding=encoding))
+    if not table.reading.grid.sample:
+        return
+    names = {fold(name): name for name in table.reading.grid.names}
+    image = next((names[name] for name in _IMAGE_COLUMNS if name in names), None)
+    caption = next((names[name] for name in _CAPTION_COLUMNS if name in names), None)
     if image is None or caption is None:
         raise DataError(
-            f"{record.columns_place}: the columns are {', '.join(record)}, need an image name and a caption",
+            f"{table.name}: the columns are {', '.join(names.values())}, need an image name and a caption",
             hint="name them image_id and caption",
         )
-    return image, caption
+    for number, record in table.records():
+        yield table.place(number), record[image], record[caption]

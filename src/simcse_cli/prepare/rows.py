@@ -19,6 +19,7 @@ from simcse_cli.settings.choices import Dedup
 _MANIFEST_SETTINGS = (
     *("min_words", "max_words", "dedup", "near_threshold", "sample", "keep_order", "strict"),
     *("check_leak", "leak_near", "drop_leaks", "tokenizer", "max_length", "encoding"),
+    *("header", "separator", "keep_label"),
 )
 
 

@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
 
 from simcse_cli.data.file_sets import FileSet
-from simcse_cli.data.table import check_column
+from simcse_cli.data.given import Given
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import SentenceOptions
 from simcse_cli.prepare.rows import RowWriter
@@ -21,11 +19,10 @@ _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
 
 
 def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
-    how: dict[str, Any] = {"text_per": options.text_per, "encoding": options.encoding}
-    found = [FileSet.find(source, output=str(options.output), **how) for source in inputs]
-    files = [file for each in found for file in each.files]
-    check_column(options.column, files)
-    sources = (replace(each, column=options.column) for each in found)
+    given = Given.of(options, progress=writer.progress).of_texts(options.column)
+    output = str(options.output)
+    sources = [FileSet.find(source, given, output=output, text_per=options.text_per) for source in inputs]
+    files = [file for each in sources for file in each.files]
     rows = sentence_rows(sources, split=options.split_sentences)
     settings = {name: getattr(options, name) for name in ("column", "text_per", "split_sentences")}
     writer.write("sentences", rows, ("text",), inputs=files, settings=settings)

@@ -7,6 +7,7 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import DevSuite, Precision
 from simcse_cli.settings.declare import SEED_RANGE, check_values, flag, setting, settings_of
+from simcse_cli.settings.tables import TableOptions
 
 DATA_VARIABLE = "SIMCSE_DATA"
 MODEL_HELP = (
@@ -59,7 +60,7 @@ class ModelOptions(LoadOptions, _OneModel):  # the last base's fields come first
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(TableOptions):
     objective: choices.ObjectiveName = _method(
         choices.ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", main=True
     )
@@ -187,6 +188,7 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.train_file, str):
             object.__setattr__(self, "train_file", [self.train_file])
         check_values(settings_of(TrainConfig), vars(self))

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from simcse_cli.data import senteval, transfer_files
-from simcse_cli.data.columns import POSITIONAL, parse_columns
+from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.qrels import NumberedTexts, Relevance, read_relevance, read_texts
 from simcse_cli.data.senteval import Split, StsSubset, StsTask, has_split, read_sts_task, sts_files
@@ -218,14 +219,18 @@ def measured(
     return replace(found, score=score, tasks=tasks)
 
 
-def given_columns(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the columns of ``--columns`` in rows of texts and those in scored pairs, by role."""
-    roles = (*POSITIONAL, "label", *SCORED_PAIR)
+def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]:
+    """Return what the user says about tables of training rows, and about those of scored pairs."""
+    of_rows = (*POSITIONAL, "text", "label")
+    roles = (*of_rows, *SCORED_PAIR)
     if config.objective is ObjectiveName.COSENT:
-        roles = (*SCORED_PAIR, *POSITIONAL, "label")
-    given = parse_columns(config.columns, roles)
-    of_pairs = {role: given.pop(role) for role in SCORED_PAIR if role in given}
-    return given, of_pairs
+        roles = (*SCORED_PAIR, *of_rows)
+    columns = parse_columns(config.columns, roles)
+    of_pairs = {role: columns.pop(role) for role in SCORED_PAIR if role in columns}
+    return (
+        Given.of(config, columns, roles=of_rows, progress=progress),
+        Given.of(config, of_pairs, roles=SCORED_PAIR, progress=progress),
+    )
 
 
 def build_dev_set(config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()) -> tuple[DevSet | None, Facts]:
@@ -233,7 +238,7 @@ def build_dev_set(config: TrainConfig, progress: Progress, held_out: Sequence[Ro
     if config.dev_split is not None:
         return _build_held_out(config, held_out, progress)
     if config.dev_file:
-        pairs = read_scored_pairs(config.dev_file, given_columns(config)[1])
+        pairs = read_scored_pairs(config.dev_file, given_tables(config, progress)[1])
         is_file = Path(config.dev_file).is_file()
         digest = sha256_file(config.dev_file) if is_file else pairs.digest
         facts = {"dev_file": config.dev_file, "dev_sha256": digest, "n_dev_pairs": pairs.n_pairs}

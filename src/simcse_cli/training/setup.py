@@ -39,7 +39,7 @@ from simcse_cli.settings.choices import Batches, Device, DropoutMode, HeadUse, L
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag
 from simcse_cli.training.batches import SharedTexts, files_of, n_taken, random_generator
-from simcse_cli.training.dev import DevMasked, DevSet, build_dev_set, given_columns
+from simcse_cli.training.dev import DevMasked, DevSet, build_dev_set, given_tables
 
 LOW_LORA_RATE = 1e-4
 
@@ -228,14 +228,14 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
                 "together, so a file has no weight of its own",
                 hint=f"write --train-file {source}",
             )
-    columns, of_pairs = given_columns(config)
+    given, of_pairs = given_tables(config, progress)
     if objective.reads is DataKind.DOCUMENTS:
-        documents = [training_file.read_training_documents(source, columns) for source, _ in sources]
+        documents = [training_file.read_training_documents(source, given) for source, _ in sources]
         return training_file.join_documents(documents)
     parts = []
     for source, weight in sources:
         if objective.reads is DataKind.LABELLED:
-            part = training_file.read_labelled_rows(source, columns)
+            part = training_file.read_labelled_rows(source, given)
         elif objective.reads is DataKind.SCORED:
             part = training_file.read_scored_rows(source, of_pairs)
         else:
@@ -246,7 +246,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
                 enough = f"which is enough for {config.max_steps:,} steps"
                 progress.info(f"{source}: reading only the first {limit:,} rows, {enough}")
             least = objective.n_columns[0]
-            part = training_file.read_training_rows(source, columns, limit=limit, n_columns=least)
+            part = training_file.read_training_rows(source, given, limit=limit, n_columns=least)
         if part.n_dropped:
             progress.info(f"{part.name}: {part.n_dropped:,} rows without text were left out")
         for remark in part.remarks:

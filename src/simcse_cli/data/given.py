@@ -1,0 +1,118 @@
+"""What a user says about a table, as the readers take it."""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from simcse_cli.errors import UsageError
+from simcse_cli.progress import SILENT, Progress
+from simcse_cli.settings.tables import TableOptions
+
+_SEPARATORS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
+
+
+class Told:
+    """Shows the lines about what was read, each once; a copy in another process shows nothing."""
+
+    def __init__(self, progress: Progress = SILENT) -> None:
+        self._progress, self._lines = progress, set[str]()
+
+    def __reduce__(self) -> tuple[type["Told"], tuple[()]]:
+        return Told, ()
+
+    def info(self, line: str) -> None:
+        self._once(line, self._progress.info)
+
+    def detail(self, line: str) -> None:
+        self._once(line, self._progress.detail)
+
+    def _once(self, line: str, show: Callable[[str], None]) -> None:
+        if line not in self._lines:
+            self._lines.add(line)
+            show(line)
+
+
+@dataclass(frozen=True)
+class Given:
+    """The choices of a user for the tables of a command; by default everything is decided by content.
+
+    Attributes:
+        columns: names or numbers of columns by role; ``text``, ``anchor``, ``left``, ``label``, ...
+        roles: the roles that ``option`` takes in this command.
+        never_asks: whether what is undecided is told and not asked, as in lint.
+        told: where what was read is shown.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    header: bool | None = None
+    separator: str | None = None
+    encoding: str = "utf-8"
+    keep_labels: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    option: str = "--columns"
+    never_asks: bool = False
+    told: Told = field(default_factory=Told, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        options: TableOptions,
+        columns: Mapping[str, str] | None = None,
+        *,
+        roles: Sequence[str] = (),
+        option: str = "--columns",
+        progress: Progress = SILENT,
+    ) -> "Given":
+        separator = options.separator
+        return cls(
+            columns or {},
+            options.header,
+            None if separator is None else _SEPARATORS.get(separator, separator),
+            options.encoding,
+            tuple(options.keep_label or ()),
+            tuple(roles),
+            option,
+            told=Told(progress),
+        )
+
+    def of_file(self, option: str) -> "Given":
+        """Return the same choices for a file of texts that an option names, of which no column can be named."""
+        return replace(self, columns={}, roles=(), option=option)
+
+    def of_texts(self, column: str | None) -> "Given":
+        """Return the same choices, with one column of texts, whose role may be written before it."""
+        if column is None:
+            return replace(self, columns={}, roles=("text",), option="--column")
+        role, sign, name = column.partition("=")
+        found = name if sign and role in ("text", "anchor") else column
+        return replace(self, columns={"text": found}, roles=("text",), option="--column")
+
+    @property
+    def wants_table(self) -> bool:
+        """Tell whether the user speaks of cells, which lines of plain text do not have."""
+        return bool(self.columns) or self.header is not None or self.separator is not None
+
+
+def parse_columns(text: str | None, roles: Sequence[str], option: str = "--columns") -> dict[str, str]:
+    """Parse ``anchor=Question,positive=Answer``, or ``Question,Answer`` in the order of the roles; empty for None."""
+    if text is None:
+        return {}
+    try:
+        parts = [part.strip() for part in next(csv.reader([text]), [])]
+    except csv.Error:  # a line end without quotes
+        raise UsageError(f"{text!r} is no list of columns", option=option) from None
+    if not any("=" in part for part in parts) and 0 < len(parts) <= len(roles):
+        parts = [f"{role}={part}" for role, part in zip(roles, parts, strict=False)]
+    found: dict[str, str] = {}
+    for part in parts:
+        role, _, name = (side.strip() for side in part.partition("="))
+        if role in found:
+            raise UsageError(f"{role} is named twice in {text!r}", option=option)
+        if role not in roles or not name:
+            wanted = ",".join(f"{each}=NAME" for each in roles)
+            near = get_close_matches(role, roles, n=1)
+            what = f"did you mean {near[0]}={name or 'NAME'}?" if near else f"need {wanted}"
+            raise UsageError(f"{part!r}; {what}", option=option)
+        found[role] = name
+    return found

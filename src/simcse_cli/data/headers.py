@@ -1,0 +1,164 @@
+"""Decide whether row 1 of a table holds the names of its columns, or data."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from simcse_cli.data import kinds, names
+from simcse_cli.data.kinds import Kind
+from simcse_cli.data.text import count_words
+
+_LEAST_STRONG = 5  # rows that share an end mark before another mark in row 1 tells
+_LEAST_LABELS = 10
+_LEAST_TENTH = 20
+_PHRASE_WORDS = 5
+
+
+@dataclass(frozen=True)
+class Header:
+    """Whether row 1 is a header, None if that cannot be decided; ``by_look`` if only its look tells."""
+
+    found: bool | None
+    by_look: bool = False
+
+
+def decide_header(rows: Sequence[Sequence[str]], given_names: Sequence[str] = ()) -> Header:
+    """Decide by row 1 against the rows below it; ``given_names`` are those that the user typed."""
+    first = [cell.strip() for cell in rows[0]]
+    below = rows[1:]
+    if _holds_name(first, given_names):
+        return Header(True)
+    columns = [[row[n].strip() for row in below if n < len(row)] for n in range(len(first))]
+
+    # A cell that occurs again in its column is data, as labels and premises are.
+    for cell, column in zip(first, columns, strict=True):
+        if not kinds.is_missing(cell) and cell in column:
+            return Header(False)
+    if below and first == [str(number) for number in range(len(first))]:
+        return Header(_holds_texts(columns))
+
+    votes = _votes_of_kinds(first, columns)
+    is_usual = any(map(names.is_known, first)) or names.are_languages(first)
+    if is_usual and False not in votes:
+        return Header(True)
+    if votes:
+        return Header(votes.pop() if len(votes) == 1 else None)
+    if not below:
+        return Header(False)
+    if len(rows) >= _LEAST_LABELS and _any_label_recurs(first, columns):
+        return Header(True)
+    return _decide_by_look(first, columns)
+
+
+def _holds_name(first: Sequence[str], given_names: Sequence[str]) -> bool:
+    folded = {names.fold(cell) for cell in first}
+    return any(not name.isdigit() and names.fold(name) in folded for name in given_names)
+
+
+def _holds_texts(columns: Sequence[Sequence[str]]) -> bool:
+    return any(kinds.kind_of(column) in (Kind.TEXT, Kind.WORD) for column in columns)
+
+
+def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> set[bool]:
+    """Return what columns of numbers, ids, dates and lists say: whether row 1 is a header."""
+    votes = set[bool]()
+    for cell, column in zip(first, columns, strict=True):
+        kind = kinds.kind_of(column)
+        is_numbers = kind in (Kind.SCORE, Kind.LABEL, Kind.ID) and _are_numbers(column)
+        if not is_numbers and kind not in (Kind.ID, Kind.DATE, Kind.LIST):
+            continue
+        if cell == "":
+            if kind is Kind.ID and is_numbers:
+                votes.add(True)
+        elif not kinds.is_missing(cell):
+            votes.add(not _is_of_kind(cell, kind, is_numbers=is_numbers))
+    return votes
+
+
+def _are_numbers(column: Sequence[str]) -> bool:
+    return all(kinds.to_number(cell) is not None for cell in column if not kinds.is_missing(cell))
+
+
+def _is_of_kind(cell: str, kind: Kind, *, is_numbers: bool) -> bool:
+    if is_numbers:
+        return kinds.to_number(cell) is not None
+    if kind is Kind.DATE:
+        return kinds.is_date(cell)
+    if kind is Kind.LIST:
+        return kinds.list_items(cell) is not None
+    return kinds.is_id_token(cell)
+
+
+def _any_label_recurs(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
+    """Tell whether a column holds labels that all recur, except for the cell of row 1."""
+    for cell, column in zip(first, columns, strict=True):
+        if kinds.is_missing(cell) or kinds.kind_of(column) is not Kind.LABEL:
+            continue
+        counts = Counter(text for text in column if not kinds.is_missing(text))
+        if counts and min(counts.values()) > 1:
+            return True
+    return False
+
+
+def _decide_by_look(first: Sequence[str], columns: Sequence[Sequence[str]]) -> Header:
+    """Decide by the texts alone: a header looks unlike every column below it."""
+    looks: list[str] = []
+    holds_more_than_words = False
+    for cell, column in zip(first, columns, strict=True):
+        texts = [text for text in column if not kinds.is_missing(text)]
+        kind = kinds.kind_of(texts)
+        if kind not in (Kind.TEXT, Kind.WORD):
+            continue
+        holds_more_than_words |= kind is Kind.TEXT
+        looks.append(_look(cell, texts))
+    if looks and "" not in looks and "strong" in looks:
+        return Header(True, by_look=True)
+    if not any(looks) and (holds_more_than_words or not looks):
+        return Header(False)
+    return Header(None)
+
+
+def _look(cell: str, texts: Sequence[str]) -> str:
+    """Return how a cell differs from the texts below it: ``strong``, ``weak`` or not at all."""
+    if not cell:
+        return ""
+    marks = Counter(map(_end_mark, texts))
+    mark, n_marked = marks.most_common(1)[0]
+    is_common = 10 * n_marked >= 9 * len(texts)
+    if len(texts) >= _LEAST_STRONG:
+        below = set[str]().union(*map(kinds.scripts_of, texts))
+        if kinds.scripts_of(cell) and not kinds.scripts_of(cell) & below:
+            return "strong"
+        if is_common and _end_mark(cell) != mark:
+            return "strong"
+    if _end_mark(cell) and _end_mark(cell) in marks:
+        return ""  # it ends as texts below it do, which names seldom do
+    if is_common and mark:
+        return "weak" if len(texts) < _LEAST_STRONG else ""
+    return "weak" if _differs_weakly(cell, texts) else ""
+
+
+def _end_mark(text: str) -> str:
+    """Return the mark at the end of a text, one for the same mark of several scripts; "" for none."""
+    last = text.rstrip("\"'”’»」』)）] ")[-1:]
+    if last in ".。।":
+        return last and "."
+    if last in "?？؟":
+        return "?"
+    if last in "!！":
+        return "!"
+    return last if last in ":;…：；" else ""
+
+
+def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:
+    lengths = sorted(map(len, texts))
+    if median(map(count_words, texts)) <= _PHRASE_WORDS:
+        limit = median(lengths)
+    elif len(lengths) >= _LEAST_TENTH:
+        limit = lengths[len(lengths) // 10]
+    else:
+        limit = lengths[0]
+    if len(cell) < limit or 2 * len(cell) >= 3 * lengths[-1]:
+        return True
+    return cell[0].isupper() and all(text[0].islower() for text in texts)

@@ -1,0 +1,178 @@
+"""What a column holds, by its cells: texts, words, labels, scores, ids, dates or lists of texts."""
+
+import ast
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import regex
+
+from simcse_cli.data.text import count_words
+
+
+class Kind(StrEnum):
+    EMPTY = "empty"
+    LIST = "list"
+    ID = "id"
+    DATE = "date"
+    LABEL = "label"
+    SCORE = "score"
+    WORD = "word"
+    TEXT = "text"
+
+
+MISSING = frozenset(("", "nan", "NaN", "None", "NULL", "null", "NA", "N/A", "n/a", "<NA>", "#N/A"))
+"""Cells of tables without a value, as spreadsheets, databases and pandas write them."""
+
+END_MARKS = ".?!。？！؟…।"
+_YES_NO = frozenset(["yes", "no", "true", "false", "y", "n", "t", "f", "ja", "nein", "oui", "non", "si", "sí"])
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?\s*%?", re.IGNORECASE)
+_WHOLE = re.compile(r"[+-]?\d+(\.0+)?")
+_TOKEN = re.compile(r"(?=.*\d)[!-~]+|\w+://[!-~]+")
+_DATE = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp][Mm])?(Z|[+-]\d{2}:?\d{2})?)?"
+    r"|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( \d{1,2}:\d{2}(:\d{2})?( ?[AaPp][Mm])?)?"
+    r"|\d{1,2}:\d{2}(:\d{2})?"
+)
+_LEAST_ID = 100  # whole numbers from here on are ids, if no two are equal
+
+
+def cell_text(value: Any) -> str:
+    """Return a cell as text: numbers and objects in JSON spelling, "" for a missing value."""
+    if isinstance(value, str):
+        return value
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def is_missing(text: str) -> bool:
+    return text.strip() in MISSING
+
+
+def to_number(text: str) -> float | None:
+    """Return the number that a cell is, of ``4.2``, ``4,2`` and ``85%``; None for other texts."""
+    text = text.strip()
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    digits = text.removesuffix("%").strip()
+    value = float(digits if "." in digits else digits.replace(",", "."))
+    return value if math.isfinite(value) else None
+
+
+def list_items(text: str) -> list[str] | None:
+    """Return the texts of a list in JSON or Python spelling; None for any other cell."""
+    text = text.strip()
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            items = parse(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(items, list) and all(isinstance(item, str) for item in items):
+            return items
+    return None
+
+
+def has_end_mark(text: str) -> bool:
+    return text.rstrip().endswith(tuple(END_MARKS))
+
+
+def is_date(text: str) -> bool:
+    return _DATE.fullmatch(text.strip()) is not None
+
+
+def is_id_token(text: str) -> bool:
+    """Tell whether a cell is an ASCII token with a digit, or an address: ``doc_12``, ``A10.1``."""
+    return _TOKEN.fullmatch(text.strip()) is not None
+
+
+def kind_of(values: Iterable[Any]) -> Kind:
+    """Return the kind of a column; missing cells are no evidence.
+
+    Example:
+        >>> [kind_of(each) for each in (["1", "2", "3"], ["4.2", "0"], ["yes", "no", "yes"])]
+        [<Kind.ID: 'id'>, <Kind.SCORE: 'score'>, <Kind.LABEL: 'label'>]
+    """
+    cells: list[str] = []
+    for value in values:
+        if isinstance(value, list):
+            return Kind.LIST if all(isinstance(item, str | None) for item in value) else Kind.ID
+        text = cell_text(value)
+        if not is_missing(text):
+            cells.append(text.strip())
+    if not cells:
+        return Kind.EMPTY
+    if all(list_items(cell) is not None for cell in cells):
+        return Kind.LIST
+    numbers = [to_number(cell) for cell in cells]
+    if all(number is not None for number in numbers):
+        return _kind_of_numbers(cells, [number for number in numbers if number is not None])
+    if all(map(is_date, cells)):
+        return Kind.DATE
+    if all(map(is_id_token, cells)):
+        return Kind.ID
+    return _kind_of_words(cells)
+
+
+def _kind_of_numbers(cells: Sequence[str], numbers: Sequence[float]) -> Kind:
+    different = set(numbers)
+    if different <= {0, 1} or different <= {-1, 1}:
+        return Kind.LABEL
+    is_whole = all(_WHOLE.fullmatch(cell) for cell in cells)
+    if is_whole and len(different) == len(numbers) and _are_ids(numbers):
+        return Kind.ID
+    if len(numbers) > 1 and len(different) == 1:
+        return Kind.LABEL
+    return Kind.SCORE
+
+
+def _are_ids(numbers: Sequence[float]) -> bool:
+    """Tell whether different whole numbers are from 100 up, or in even steps."""
+    if min(numbers) >= _LEAST_ID:
+        return True
+    steps = {after - before for before, after in pairwise(numbers)}
+    if len(numbers) == 2:
+        return steps == {1}
+    return len(steps) == 1 and min(steps) > 0
+
+
+def _kind_of_words(cells: Sequence[str]) -> Kind:
+    different = set(cells)
+    if len(cells) > 1 and len(different) == 1:
+        return Kind.LABEL
+    if {cell.lower() for cell in cells} <= _YES_NO:
+        return Kind.LABEL
+    n_words = [count_words(cell) for cell in cells]
+    is_short = median(n_words) <= 2 and max(n_words) <= 4
+    if not is_short or any(map(has_end_mark, cells)):
+        return Kind.TEXT
+    return Kind.LABEL if 3 * len(different) <= 2 * len(cells) else Kind.WORD
+
+
+def is_judgement(cells: Iterable[str]) -> bool:
+    """Tell whether labels are numbers or yes and no, which no strong name makes a text."""
+    texts = {cell.strip().lower() for cell in cells if not is_missing(cell)}
+    return all(text in _YES_NO or to_number(text) is not None for text in texts)
+
+
+_SCRIPT_NAMES = (
+    *("Latin", "Han", "Hiragana", "Katakana", "Hangul", "Cyrillic", "Greek", "Arabic", "Hebrew"),
+    *("Devanagari", "Thai", "Bengali", "Tamil", "Telugu", "Gujarati", "Georgian", "Armenian"),
+)
+_SCRIPTS = {name: regex.compile(rf"\p{{{name}}}") for name in _SCRIPT_NAMES}
+_JAPANESE = {"Han", "Hiragana", "Katakana"}
+
+
+def scripts_of(text: str) -> set[str]:
+    """Return the scripts in a text; those that Japanese mixes are one, ``Han``."""
+    if text.isascii():
+        return {"Latin"} if any(map(str.isalpha, text)) else set()
+    found = {name for name, pattern in _SCRIPTS.items() if pattern.search(text)}
+    return (found - _JAPANESE) | {"Han"} if found & _JAPANESE else found

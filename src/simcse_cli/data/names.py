@@ -1,0 +1,123 @@
+"""What the names of columns mean: names of roles, names that go together, and names of other things."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+POSITIONAL = ("anchor", "positive", "hard_negative")
+"""The roles of texts in a training row, in order."""
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(fold(name) for name in text.split())
+
+
+def fold(name: str) -> str:
+    """Return a name as it is compared: in lower case, with ``_`` for spaces and hyphens."""
+    plain = unicodedata.normalize("NFC", name.strip().casefold())
+    return re.sub(r"[\s-]+", "_", plain)
+
+
+_ANCHOR = _listed(
+    "anchor sent sent0 sentence sentence1 sentence_a text1 text_a q1 question1 premise question query "
+    "prompt utterance original origin left #1_string normal_sentence "
+    "frage satz pregunta pergunta domanda vraag fråga kysymys pytanie otázka вопрос питання запитання "
+    "ερώτηση soru câu_hỏi pertanyaan שאלה سؤال السؤال प्रश्न คำถาม "
+    "问题 提问 句子 原句 原始词 問題 質問 文 질문 문장"
+)
+_POSITIVE = _listed(
+    "positive sent1 sentence2 sentence_b text2 text_b q2 question2 hypothesis entailment paraphrase "
+    "answer response reply passage right #2_string simple_sentence "
+    "antwort respuesta resposta risposta réponse antwoord svar vastaus odpowiedź odpověď ответ відповідь "
+    "απάντηση cevap yanıt câu_trả_lời jawaban תשובה جواب الجواب الإجابة उत्तर คำตอบ "
+    "回答 答案 解答 蕴含 标准词 답변 답"
+)
+_HARD_NEGATIVE = _listed("hard_negative hard_neg negative negatives neg contradiction sent2 sentence3 矛盾")
+
+STRONG = {"anchor": _ANCHOR, "positive": _POSITIVE, "hard_negative": _HARD_NEGATIVE}
+"""Names that say what a column of texts is, whatever else is in the table."""
+
+WEAK_SIDES = {
+    "anchor": _listed("text content context source src"),
+    "positive": _listed("target tgt pos"),
+}
+"""Names of the side of a pair whose other side has a strong name."""
+
+WEAK_COUPLES = (
+    *(_listed(pair) for pair in ("source target", "src tgt")),
+    *(_listed(f"title {body}") for body in ("body", "content", "text")),
+    *(_listed(f"subject {body}") for body in ("body", "content", "text")),
+    *(_listed(pair) for pair in ("name description", "term definition", "instruction output")),
+    *(_listed(pair) for pair in ("input output", "prompt completion", "context response")),
+)
+"""Names that say something only together: of an anchor and its positive."""
+
+WEAK_TEXTS = _listed("text content body description comment message document caption line abstract review passage")
+"""Names of a column of single texts, earlier ones first."""
+
+SCORES = _listed("score similarity similarity_score relatedness_score rating gold sim")
+LABELS = _listed(
+    "label gold_label labels class is_duplicate quality entailment_judgment alignment_label category intent"
+)
+TOPICS = _listed("category intent class")
+"""Names of labels that say what a text is about, and do not judge a pair."""
+
+DESCRIBING = _listed(
+    "source src origin category topic tag type lang language split set genre domain author user worker "
+    "department product url page year votes views count rank position pos length seconds context note "
+    "quelle kategorie thema bemerkung fuente 来源"
+)
+"""Names of columns that describe a pair and neither belong to it nor judge it."""
+
+_OTHERS = _listed("id _id image_id image sku title subject body description comment message")
+_LANGUAGES = frozenset(
+    _listed(
+        "ar bg bn ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv ms nl no pl pt ro ru sk "
+        "sl sr sv ta th tr uk ur vi zh"
+    )
+)
+_KNOWN = frozenset(
+    name
+    for names in (*STRONG.values(), *WEAK_SIDES.values(), *WEAK_COUPLES, WEAK_TEXTS, SCORES, LABELS)
+    for name in names
+).union(DESCRIBING, _OTHERS)
+_NUMBER = re.compile(r"[_ -]?\d+$")
+_ENDS = ({"1", "2"}, {"0", "1"}, {"a", "b"}, {"x", "y"}, {"left", "right"})
+_AT_END = re.compile(r"(?P<end>left|right|[abxy]|\d)$")
+_AT_START = re.compile(r"^(?P<end>left|right|[abxy]|\d)(?=[_\W])")
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a cell is a usual name of a column."""
+    return fold(name) in _KNOWN or is_hard_negative(name)
+
+
+def are_languages(names: Sequence[str]) -> bool:
+    """Tell whether the names are codes of two or more languages: ``de``, ``en``."""
+    codes = [fold(name) for name in names]
+    return len(codes) > 1 and len(set(codes)) == len(codes) and _LANGUAGES.issuperset(codes)
+
+
+def is_hard_negative(name: str) -> bool:
+    """Tell whether a name is one of a hard negative, perhaps with a number: ``negative_2``, ``neg3``."""
+    folded = fold(name)
+    return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _HARD_NEGATIVE[:6]
+
+
+def are_couple(first: str, second: str) -> bool:
+    """Tell whether two names differ only in 1/2, 0/1, a/b, x/y or left/right at one end.
+
+    Example:
+        >>> are_couple("frase_1", "frase_2"), are_couple("text", "title")
+        (True, False)
+    """
+    left, right = fold(first), fold(second)
+    for pattern in (_AT_END, _AT_START):
+        ends = pattern.search(left), pattern.search(right)
+        if ends[0] is None or ends[1] is None:
+            continue
+        rest = pattern.sub("", left)
+        is_same = rest != "" and rest == pattern.sub("", right)
+        if is_same and {ends[0]["end"], ends[1]["end"]} in _ENDS:
+            return True
+    return False

@@ -1,0 +1,53 @@
+"""Show the first rows of a table in a message, within a few hundred bytes."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+_ROWS_SHOWN = 3
+_COLUMNS_SHOWN = 9
+_LENGTH = 240  # characters of a row
+_NAME_LENGTH = 40
+
+
+def shorten(text: str, length: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
+    """Return rows as lines of numbered cells, below the names of the columns if they have some."""
+    n_columns = max(map(len, rows), default=0)
+    n_shown = min(n_columns, _COLUMNS_SHOWN)
+    length = max(12, min(_NAME_LENGTH, _LENGTH // max(1, n_shown)))
+    more = "" if n_columns == n_shown else f" | and {n_columns - n_shown} more"
+    lines = []
+    if names:
+        titles = [f"{number} {shorten(name, length)}" for number, name in enumerate(names[:n_shown], start=1)]
+        lines.append(f"   columns: {' | '.join(titles)}{more}")
+    for row in rows[: _ROWS_SHOWN + (not names)]:
+        cells = [f"{number}: {shorten(cell, length)}" for number, cell in enumerate(row[:n_shown], start=1)]
+        lines.append(f"   {' | '.join(cells)}{more}")
+    return "\n".join(lines)
+
+
+def column_name(names: Sequence[str], at: int, *, is_named: bool) -> str:
+    """Return what to type for a column: its name, or its number where the name is long or has commas."""
+    name = names[at]
+    is_plain = is_named and len(name) <= _NAME_LENGTH and not set(name) & set(",=\"'\\\n")
+    is_number = name.isdigit() and name != str(at + 1)
+    return name if is_plain and not is_number else str(at + 1)
+
+
+def columns_option(option: str, roles: dict[str, str]) -> str:
+    """Return an option that gives columns their roles: ``--columns anchor=1,positive=2``."""
+    if tuple(roles) == ("text",):
+        return f"{option} {shlex.quote(roles['text'])}"
+    return f"{option} {shlex.quote(','.join(f'{role}={name}' for role, name in roles.items()))}"
+
+
+def take_out_hint(source: str, option: str, column: str) -> str:
+    """Return a hint for a table given to an ``option`` that takes only files of texts."""
+    text = shlex.quote(f"{Path(source).stem}.txt")
+    taken = f"simcse prepare sentences {shlex.quote(source)} --column {shlex.quote(column)} -o {text}"
+    return f"take one out with `{taken}`, then {option} {text}"

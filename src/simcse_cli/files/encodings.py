@@ -1,0 +1,67 @@
+"""Name the encodings that bytes may be in; none is taken without asking, since several give readable letters."""
+
+import unicodedata
+
+_SCRIPTS = {
+    "gbk": ("CJK",),
+    "big5": ("CJK",),
+    "cp932": ("CJK", "HIRAGANA", "KATAKANA"),
+    "euc_jp": ("CJK", "HIRAGANA", "KATAKANA"),
+    "cp949": ("HANGUL",),
+    "cp1251": ("CYRILLIC",),
+    "koi8_r": ("CYRILLIC",),
+    "cp1252": ("LATIN",),
+    "cp1250": ("LATIN",),
+    "cp1253": ("GREEK",),
+    "cp1254": ("LATIN",),
+    "cp1255": ("HEBREW",),
+    "cp1256": ("ARABIC",),
+    "cp874": ("THAI",),
+}
+"""Encodings, and the first words of the Unicode names of their letters."""
+_MOST = 4
+_LEAST_SHARE = 0.85
+_LINES, _SHOWN = 500, 40
+
+
+def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
+    """Return encodings in which the letters are of one script, likely ones first, each with the text of a line."""
+    lines = [line for line in content.splitlines()[:_LINES] if not line.isascii()]
+    found: list[tuple[float, int, str, str]] = []
+    for order, (name, scripts) in enumerate(_SCRIPTS.items()):
+        try:
+            text = b"\n".join(lines).decode(name)
+        except UnicodeDecodeError:
+            continue
+        share = _share_of_letters(text, scripts)
+        if share >= _LEAST_SHARE:
+            shown = " ".join(text.split("\n")[0].split())[:_SHOWN]
+            found.append((-round(share, 1), order, name, shown))
+    return [(name, text) for *_, name, text in sorted(found)[:_MOST]]
+
+
+def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
+    """Return the share of the letters beyond ASCII that are of the scripts and in a usual place.
+
+    A capital after a small letter, letters of two scripts in a word, and two accents in a row are unusual: bytes of
+    another encoding give them.
+    """
+    is_latin = scripts == ("LATIN",)
+    n_own = n_others = 0
+    before = " "
+    for letter in text:
+        if letter.isascii():
+            before = letter
+            continue
+        is_odd = letter.isupper() and before.islower()
+        is_odd |= before.isalpha() and before.isascii() is not is_latin
+        if letter.isalpha():
+            is_own = unicodedata.name(letter, "").startswith(scripts) and not is_odd
+            n_own += is_own
+            n_others += not is_own
+        elif not unicodedata.category(letter).startswith(("P", "Z", "M")):
+            n_others += 1
+        elif before.isalpha() and unicodedata.category(letter) in ("Po", "Ps", "Pi") and is_latin:
+            n_others += letter not in "’…"
+        before = letter
+    return n_own / max(1, n_own + n_others)
