@@ -3,7 +3,7 @@ import torch
 
 from simcse_cli.files.atomic import write_json
 from simcse_cli.models.poolers import POOLERS, pool, without_head
-from simcse_cli.models.record import read_record
+from simcse_cli.models.module_list import read_record
 from simcse_cli.settings.choices import Pooler
 
 # Two layers over the embedding output; one sentence of two tokens and a padded third.
