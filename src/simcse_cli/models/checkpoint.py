@@ -20,7 +20,7 @@ from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.poolers import POOLERS
-from simcse_cli.models.pretrained import load_backbone, load_tokenizer
+from simcse_cli.models.pretrained import load_backbone, load_tokenizer, reads_padding
 from simcse_cli.models.record import RECORD_FILE, ModelRecord
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.models.tokens import NO_LIMIT, lower_case
@@ -145,6 +145,8 @@ def load_encoder(
         name=source.name,
         folder=source.folder,
     )
+    if packed_backbone(encoder.backbone) is None:
+        encoder.reads_padding = reads_padding(encoder.backbone)
     _check_weights(encoder, source.named)
     encoder.to(target).eval()
     if (dtype := devices.DTYPES[precision]) is not torch.float32:
@@ -163,13 +165,18 @@ def _choose_pooler(source: ModelFiles, asked: Pooler | None, force: bool, progre
         return asked
     if record.pooler is not None:
         return record.pooler
-    if read_tensors(source.folder, "mlp.dense."):
+    if has_original_head(source):
         raise CheckpointError(
             f"{name} is a SimCSE checkpoint that does not say how it was trained",
             hint="add --pooler cls for a supervised model, --pooler cls_before_pooler for an unsupervised one",
         )
     progress.info(f"{name} records no pooler; using avg (choose with --pooler)")
     return Pooler.AVG
+
+
+def has_original_head(source: ModelFiles) -> bool:
+    """Tell whether the files hold the ``mlp`` of the original SimCSE code, which does not say whether it counts."""
+    return bool(read_tensors(source.folder, "mlp.dense."))
 
 
 def _load_cnn(source: ModelFiles, modules: _Modules) -> TokenCnn | None:

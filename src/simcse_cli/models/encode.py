@@ -321,7 +321,8 @@ def _batch_vectors(
         return HostCopy(model.embed_rows([rows[i] for i in batch], n_skipped=n_skipped).float())
 
     is_packed = model.prepare()
-    batches = list(token_batches([len(row) for row in rows], batch_tokens, padded=not is_packed))
+    lengths = [len(row) for row in rows]
+    batches = list(token_batches(lengths, batch_tokens, padded=not is_packed, alike=model.reads_padding))
     if shared:
         batches = batches[process_rank() :: process_count()]
     on_cores = is_packed and model.device.type == "cpu"

@@ -35,7 +35,7 @@ from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.module_list import LAYER_WEIGHTS, MODULES_FILE, layer_weights
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
-from simcse_cli.models.pretrained import MlmHead, auto_model, blank_pooler, quiet_transformers
+from simcse_cli.models.pretrained import MlmHead, auto_model, blank_pooler, quiet_transformers, wants_processor
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
 from simcse_cli.models.tokens import NO_LIMIT, lower_case
 from simcse_cli.postprocess.unit_rows import unit_rows
@@ -363,9 +363,10 @@ def _plain_pass(
 def _vectors_by_sentence_transformers(files: ModelFiles, sentences: Sequence[str]) -> NDArray[np.float32] | None:
     """Return vectors by ``SentenceTransformer``, one at a time, as others depend on the padding of a batch.
 
-    None if it is not installed or finds no base model.
+    None if it is not installed, finds no base model, or wants files for more than text.
     """
-    if importlib.util.find_spec("sentence_transformers") is None or not is_here(files.base_name):
+    is_installed = importlib.util.find_spec("sentence_transformers") is not None
+    if not is_installed or not is_here(files.base_name) or wants_processor(files.base):
         return None
     with warnings.catch_warnings(), quiet_transformers():
         warnings.simplefilter("ignore")

@@ -33,6 +33,8 @@ _DROPOUT_KEYS = (
 # (a name in config.json would be looked up on the Hub).
 _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 FROM_FOLDER: dict[str, Any] = {**_LOCAL, "attn_implementation": None}
+# Architectures whose states depend on padding, some of them for longer texts alone.
+_READ_PADDING = ("convbert", "fnet", "mobilebert", "mra", "nystromformer", "yoso")
 _TAKE_AN_ENCODER = "take a text encoder, for example of the BERT, RoBERTa or MPNet family"
 
 
@@ -118,18 +120,46 @@ def _require_encoder(folder: Path, config: Any) -> None:
 def _require_text_alone(folder: Path, backbone: Any) -> None:
     """Refuse an architecture whose forward pass needs more than the sub-words of a text."""
     kind, width = backbone.config.model_type, backbone.config.hidden_size
-    ids = torch.tensor([[1, 2, 3]]) % max(1, int(getattr(backbone.config, "vocab_size", 4)))
     try:
-        with torch.inference_mode():
-            output = backbone.eval()(input_ids=ids, attention_mask=torch.ones_like(ids))
-        states = output.last_hidden_state
-        if tuple(states.shape) != (*ids.shape, width):
-            raise ValueError(f"states of shape {tuple(states.shape)}, need {(*ids.shape, width)}")
+        states = _states(backbone, 3)
+        if tuple(states.shape) != (1, 3, width):
+            raise ValueError(f"states of shape {tuple(states.shape)}, need {(1, 3, width)}")
     except Exception as error:  # whatever its code raises without the rest of its input
         raise CheckpointError(
             f"{folder}: {kind} gives no states for the sub-words of a text alone ({reason_of(error)})",
             hint=_TAKE_AN_ENCODER,
         ) from error
+
+
+def reads_padding(backbone: Any) -> bool:
+    """Tell whether the states of a text depend on the padding behind it."""
+    config = backbone.config
+    if config.model_type in _READ_PADDING or getattr(config, "attention_type", None) == "block_sparse":
+        return True
+    for length, n_padded in ((3, 2), (7, 5)):
+        alone, padded = _states(backbone, length), _states(backbone, length, n_padded)[:, :length]
+        if not torch.allclose(alone, padded, rtol=0, atol=1e-4 * max(1.0, float(alone.abs().max()))):
+            return True
+    return False
+
+
+def attend_as_configured(backbone: Any) -> None:
+    """Undo the switch of BigBird, which attends fully for ever after its first short text."""
+    if hasattr(backbone, "set_attention_type"):
+        backbone.set_attention_type(backbone.config.attention_type)
+
+
+@torch.inference_mode()
+def _states(backbone: Any, length: int, n_padded: int = 0) -> Tensor:
+    """Return the last states ``(1, length + n_padded, H)`` of a row of sub-words, in evaluation mode."""
+    config = backbone.config
+    words = torch.arange(5, 5 + length) % max(1, int(getattr(config, "vocab_size", 5 + length)))
+    padding = torch.full((n_padded,), int(getattr(config, "pad_token_id", None) or 0))
+    mask = torch.cat([torch.ones(length), torch.zeros(n_padded)]).long()
+    output = backbone.eval()(input_ids=torch.cat([words, padding])[None], attention_mask=mask[None])
+    attend_as_configured(backbone)
+    states: Tensor = output.last_hidden_state
+    return states
 
 
 def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[None]:
@@ -179,6 +209,13 @@ def auto_model(folder: Path) -> tuple[Any, Any]:
     with quiet_transformers():
         model = _transformers().AutoModel.from_pretrained(folder, local_files_only=True)
         return model.eval(), _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def wants_processor(folder: Path) -> bool:
+    """Tell whether other libraries want a processor for this architecture, of pages or pictures, that is not there."""
+    kind = read_json(folder / "config.json", dict[str, Any]).get("model_type")
+    has_files = any((folder / name).is_file() for name in ("processor_config.json", "preprocessor_config.json"))
+    return kind in _transformers().models.auto.processing_auto.PROCESSOR_MAPPING_NAMES and not has_files
 
 
 def blank_pooler(config: Any) -> nn.Module | None:
