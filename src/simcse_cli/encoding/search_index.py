@@ -253,6 +253,9 @@ class SearchIndex:
 
         hint = "write one with `simcse encode FILE -o VECTORS.npy --index FILE`"
         files = [require_file(file, hint=hint) for file in index_files(path)]
+        for file in files:
+            if not file.is_file():
+                raise DataError(f"{file} is a pipe or a device, need a file", hint=hint)
         with foreign_format(path, "a search index", hint=hint):
             with safe_open(files[-1], framework="np") as stream:  # checks the layout
                 info = stream.metadata() or {}

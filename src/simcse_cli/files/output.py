@@ -123,7 +123,8 @@ def work_folder(path: Path, facts: Mapping[str, Any], *, names: str, resume: boo
                     what = f"{path} holds {entry.name}, which this program did not write"
                     raise OutputError(what, hint="move it away, or choose another name with -o")
             if resume and record.is_file():
-                require_same_settings(record, "the interrupted search", read_json(record), facts)
+                before = read_json(record, dict[str, Any], hint="start again with --force")
+                require_same_settings(record, "the interrupted search", before, facts)
             else:
                 _clear(path)
                 write_json(record, facts)

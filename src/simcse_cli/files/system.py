@@ -1,5 +1,6 @@
 """Functions that differ between operating systems: locks, links, flushing, memory, and stopping a process."""
 
+import ctypes
 import errno
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 _LOCKED_BYTE = 1 << 30
 """On Windows nobody can read a locked byte; this one is behind the text that names the holder."""
+_FROM_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -85,6 +87,17 @@ def memory_bytes() -> int | None:
         return int(psutil.virtual_memory().total)
     except OSError:
         return None
+
+
+def exchange(new: Path, old: Path) -> bool:
+    """Exchange two names in one step, if the system and the file system can; else return False and change nothing."""
+    if not sys.platform.startswith("linux"):
+        return False
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    done = renameat2(_FROM_HERE, os.fsencode(new), _FROM_HERE, os.fsencode(old), _EXCHANGE)
+    return int(done) == 0
 
 
 def usable_cores(quotas: Path = Path("/sys/fs/cgroup")) -> int:

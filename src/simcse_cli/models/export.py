@@ -24,7 +24,7 @@ from simcse_cli.errors import CheckpointError, DataError, OutputError, reason_of
 from simcse_cli.files.atomic import fsync_tree, staging_folder, temporary_beside, write_json, writing
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import read_json, sha256_file
-from simcse_cli.files.system import sync
+from simcse_cli.files.system import exchange, sync
 from simcse_cli.models.adapters import plain_weights, put_adapter, save_adapter
 from simcse_cli.models.card import CARD_FILE
 from simcse_cli.models.checkpoint import load_encoder
@@ -68,14 +68,21 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
     with lock, writing(target), staging_folder(target) as temporary:
         yield temporary
         fsync_tree(temporary)
-        if target.exists():
+        if not target.exists():
+            temporary.rename(target)
+        elif not exchange(temporary, target):
+            # A kill between the renames leaves no target: the next writer puts the old one back.
             retired = temporary_beside(target, "old")
             target.rename(retired)
             temporary.rename(target)
             shutil.rmtree(retired)
-        else:
-            temporary.rename(target)
         sync(target.parent)
+
+
+def restore_moved(target: Path) -> None:
+    """Put back a folder that a killed ``atomic_folder`` has moved aside and not replaced."""
+    with sole_writer(target.with_name(f"{target.name}.folder"), target):
+        pass
 
 
 _MODEL_FILES = re.compile(
@@ -272,6 +279,8 @@ def export_model(
     """
     for backend in backends:
         require_backend(backend, quantize=quantize)
+    if not target.exists():
+        restore_moved(target)
     _require_model_files_only(target)
     files = find_model(name, progress)
     encoder = load_encoder(
