@@ -91,7 +91,7 @@ def load_encoder(
     name: str | Path | ModelFiles,
     *,
     pooler: Pooler | str | None = None,
-    device: Device | str = Device.AUTO,
+    device: str = Device.AUTO,
     precision: Precision | str = Precision.FP32,
     force_pooler: bool = False,
     dropout: float | None = None,

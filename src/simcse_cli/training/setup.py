@@ -35,7 +35,7 @@ from simcse_cli.objectives.registry import OBJECTIVES, build_objective
 from simcse_cli.objectives.views import TextViews
 from simcse_cli.progress import Progress
 from simcse_cli.settings import choices
-from simcse_cli.settings.choices import Batches, Device, DropoutMode, HeadUse, LoraSave, ObjectiveName, Pooler
+from simcse_cli.settings.choices import Batches, DropoutMode, HeadUse, LoraSave, ObjectiveName, Pooler
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag
 from simcse_cli.training.batches import SharedTexts, files_of, n_taken, random_generator
@@ -132,7 +132,7 @@ def put_lora(encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, r
         progress.info(f"--lr {config.lr:g} is low for LoRA, {wants}")
 
 
-def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugmenter | TokenShuffle | None:
+def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | TokenShuffle | None:
     """Return the augmenter of ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, or None.
 
     ``shuffle`` acts on sub-words and cannot be combined; the others act on text.
