@@ -89,7 +89,7 @@ def memory_bytes() -> int | None:
         return None
 
 
-def exchange(new: Path, old: Path) -> bool:
+def swap_names(new: Path, old: Path) -> bool:
     """Exchange two names in one step, if the system and the file system can; else return False and change nothing."""
     if not sys.platform.startswith("linux"):
         return False

@@ -24,7 +24,7 @@ from simcse_cli.errors import CheckpointError, DataError, OutputError, reason_of
 from simcse_cli.files.atomic import fsync_tree, staging_folder, temporary_beside, write_json, writing
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import read_json, sha256_file
-from simcse_cli.files.system import exchange, sync
+from simcse_cli.files.system import swap_names, sync
 from simcse_cli.models.adapters import plain_weights, put_adapter, save_adapter
 from simcse_cli.models.card import CARD_FILE
 from simcse_cli.models.checkpoint import load_encoder
@@ -70,7 +70,7 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
         fsync_tree(temporary)
         if not target.exists():
             temporary.rename(target)
-        elif not exchange(temporary, target):
+        elif not swap_names(temporary, target):
             # A kill between the renames leaves no target: the next writer puts the old one back.
             retired = temporary_beside(target, "old")
             target.rename(retired)
