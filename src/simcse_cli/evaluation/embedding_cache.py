@@ -128,8 +128,8 @@ def _tell_of_older(folder: Path, progress: Progress) -> None:
     older = [each for each in folder.glob("*") if re.fullmatch("[0-9a-f]{16}", each.name)]
     if older:
         progress.hint(
-            f"{len(older):,} folders below {folder} are of simcse 1.0.0, which did not tell models of other tokenizers "
-            f"apart, and are not used: rm -r {folder}/{'[0-9a-f]' * 16}"
+            f"vectors and results of simcse 1.0.0 below {folder} are not used, since it did not tell models of other "
+            f"tokenizers apart; remove them with: rm -r {folder}/{'[0-9a-f]' * 16}"
         )
 
 

@@ -195,7 +195,7 @@ _ROW_IS_EXAMPLE = (TextViews, LabelledPairs)
 def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
     if not config.train_file:
         raise ConfigError("no training file", hint="give one with --train-file FILE")
-    sources = [_split_weight(text) for text in config.train_file]
+    sources = [split_weight(text) for text in config.train_file]
     for source, _ in sources:
         if source != STDIO and guess_format(source) is not FileFormat.HUB:
             text = shlex.quote(f"{Path(source).name}.txt")
@@ -204,7 +204,7 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
     return sources
 
 
-def _split_weight(text: str) -> tuple[str, float]:
+def split_weight(text: str) -> tuple[str, float]:
     source, _, number = text.rpartition(":")
     try:
         weight = float(number) if source and not Path(text).exists() else None
