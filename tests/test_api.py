@@ -309,3 +309,32 @@ def test_the_notebook_runs(tiny_model_dir, tmp_path, monkeypatch):
             code = "".join(cell["source"]).replace('"minilm"', repr(str(tiny_model_dir)))
             exec(compile(ast.parse(code), "own-table.ipynb", "exec"), namespace)
     assert namespace["run"].record.best_score is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e: e.encode("a", batch_size=-3), "batch_size=-3: need a whole number of at least 1"),
+        (lambda e: e.encode("a", max_length=-1), "max_length=-1: need a whole number of at least 3"),
+        (lambda e: e.search("a", ["b"], k=0), "k=0: need a whole number of at least 1"),
+        (lambda e: e.similarity(np.ones((2, 3)), np.ones(4)), "vectors of 3 and of 4 components"),
+        (lambda e: e.encode(None), "need a text or several, found a missing value"),
+        (lambda e: e.encode(["a", pd.NA]), r"texts\[1\] is a missing value"),
+    ],
+)
+def test_arguments_are_checked_as_options_are(embedder, call, message):
+    with pytest.raises((ConfigError, DataError), match=message):
+        call(embedder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("truncate_dim", -5, "truncate_dim=-5: need a whole number of at least 1"),
+        ("batch_tokens", 0, "batch_tokens=0"),
+        ("device", "tpu", "need auto, cpu, cuda"),
+    ],
+)
+def test_arguments_of_load_are_checked(tiny_model_dir, name, value, message):
+    with pytest.raises(SimcseError, match=message):
+        simcse_cli.load(tiny_model_dir, pooler="avg", **{name: value})

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -47,7 +48,7 @@ class Embedder:
         *,
         pooler: Pooler | str | None = None,
         force_pooler: bool = False,
-        device: Device | str = Device.AUTO,
+        device: str = Device.AUTO,
         precision: Precision | str = Precision.FP32,
         batch_tokens: int | None = None,
         prompt: str | None = None,
@@ -61,7 +62,7 @@ class Embedder:
             model: run folder, Hugging Face or sentence-transformers folder, Hub name or alias.
             pooler: how token states become a vector; default is what the model records.
             force_pooler: use ``pooler`` although the model records another or lacks its weights.
-            device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
+            device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` for the GPU of this number, or ``mps``.
             precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``fp16`` or ``auto``.
             batch_tokens: tokens per forward pass; default is tuned to the machine.
             prompt: text to put before every input, or the name of one of the model's prompts; default is the
@@ -79,6 +80,8 @@ class Embedder:
             >>> encoder = load("minilm")
             >>> float(encoder.similarity("A man plays a guitar.", "Someone makes music."))
         """
+        check_number("batch_tokens", batch_tokens)
+        check_number("truncate_dim", truncate_dim)
         loaded = load_encoder(
             pinned(str(model), revision),
             pooler=pooler,
@@ -137,6 +140,8 @@ class Embedder:
             show_progress_bar: show progress on stderr.
             normalize_embeddings: the name of ``normalize`` in sentence-transformers.
         """
+        check_number("batch_size", batch_size)
+        check_number("max_length", max_length, 3)
         chosen = None if prompt is None else self._encoder.find_prompt(prompt)
         batch_tokens = self._batch_tokens
         if batch_size is not None:
@@ -162,6 +167,9 @@ class Embedder:
         give a number, ``()``.
         """
         left, right = (side if isinstance(side, np.ndarray) else self.encode(side) for side in (a, b))
+        if left.shape[-1] != right.shape[-1]:
+            what = f"similarity: vectors of {left.shape[-1]} and of {right.shape[-1]} components"
+            raise DataError(what, hint="give vectors of one model")
         cosines = unit_rows(np.atleast_2d(left), np.float32) @ unit_rows(np.atleast_2d(right), np.float32).T
         return cosines.clip(-1, 1).reshape(left.shape[:-1] + right.shape[:-1])
 
@@ -198,6 +206,7 @@ class Embedder:
             corpus: texts, or an index over them, which must be of this model.
             k: number of results; fewer if the corpus is smaller.
         """
+        check_number("k", k)
         index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus)
         encoder = self._encoder
         index.require_made_by(encoder)
@@ -346,16 +355,30 @@ def _list_of(texts: Texts) -> list[str]:
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         what = f"need texts, found a {type(texts).__name__}"
         raise DataError(what, hint="give one column, such as table['text']")
+    if not isinstance(texts, Iterable):
+        what = f"need a text or several, found {'a missing value' if texts is None else f'a {type(texts).__name__}'}"
+        raise DataError(what, hint="give a text, or a list of texts")
     found = [texts] if isinstance(texts, str) else list(texts)
     for position, text in enumerate(found):
         if not isinstance(text, str):
-            what = "a missing value" if text is None or text != text else f"a {type(text).__name__}"  # NaN
+            what = "a missing value" if _is_missing(text) else f"a {type(text).__name__}"
             hint = "encode both sides of pairs on their own" if isinstance(text, tuple | list) else None
             raise DataError(
                 f"texts[{position}] is {what} ({str(text)[:40]}), need a text",
                 hint=hint or "leave it out, or give '' for an empty text",
             )
     return found
+
+
+def _is_missing(value: Any) -> bool:
+    """Tell whether a value is None, NaN, or the missing value of pandas, which has no truth value."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
+def check_number(name: str, value: Any, least: int = 1) -> None:
+    """Raise ConfigError for an argument that is no whole number, or below the least."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
+        raise ConfigError(f"{name}={value!r}: need a whole number of at least {least}")
 
 
 class _PythonWarnings(SilentProgress):

@@ -151,7 +151,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None, 
     return f"did you mean {near[0]}?" if near else otherwise
 
 
-_OUT_OF_MEMORY = ("failed to map segment", "allocate memory", "not enough memory", "start new thread")
+_OUT_OF_MEMORY = ("failed to map segment", "allocate memory", "not enough memory", "out of memory", "start new thread")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,4 +1,5 @@
 import json
+import os
 import tracemalloc
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import pytest
 from simcse_cli.encoding import search_index
 from simcse_cli.encoding.search_index import SearchIndex, check_index_output, nearest, rank_rows
 from simcse_cli.errors import DataError, MissingExtraError, OutputError
+from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.settings.choices import SearchBackend
 
@@ -366,3 +368,19 @@ def test_metadata_of_the_file_are_sorted(tmp_path):
     ]
     loaded = SearchIndex.load(tmp_path / "i.idx")
     assert (loaded.info, list(loaded.sentences)) == (info, ["x", "y", "z"])
+
+
+def test_a_pipe_in_the_place_of_an_index_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "a.index")
+    with pytest.raises(DataError, match="is a pipe or a device, need a file"):
+        SearchIndex.load(tmp_path / "a.index")
+
+
+def test_an_index_of_version_1_0_0_is_recognised(vectors, tiny_encoder):
+    """Its digest has no mark, and says nothing of tokenizer and configuration."""
+    encoder = ReadyEncoder(tiny_encoder)
+    old = {"model": "tiny", "digest": encoder.digest.removeprefix("2-")}
+    index = SearchIndex.build(vectors, [str(row) for row in range(len(vectors))], info=old)
+    with pytest.raises(DataError, match=r"is of simcse 1.0.0, .* leaves out its tokenizer") as refused:
+        index.require_made_by(encoder)
+    assert refused.value.hint == "build it again with --force"

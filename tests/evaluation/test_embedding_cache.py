@@ -1,10 +1,12 @@
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of, memoize
 from simcse_cli.files.streams import default_cache_dir
+from simcse_cli.progress import SilentProgress
 
 
 class CountingEncoder:
@@ -122,3 +124,21 @@ def test_a_changed_value_in_an_entry_is_noticed(tmp_path):
     (entry,) = tmp_path.rglob("*.json")
     entry.write_text(entry.read_text().replace("0.5", "0.6"))
     assert cache.load_result("MR", {}) is None
+
+
+def test_entries_of_version_1_0_0_are_not_read_and_told(tmp_path):
+    class Told(SilentProgress):
+        hints: ClassVar[list[str]] = []
+
+        def hint(self, message):
+            self.hints.append(message)
+
+    (tmp_path / digest_of("m")).mkdir()
+    cache = EvaluationCache(tmp_path, "m", progress=Told())
+    cache.save_result("CR", {}, {"accuracy": 0.5})
+    (hint,) = Told.hints
+    assert hint.startswith("vectors and results of simcse 1.0.0")
+    assert f"rm -r {tmp_path}/[0-9a-f]" in hint
+    assert list((tmp_path / digest_of("m")).iterdir()) == []
+    EvaluationCache(tmp_path, "m", progress=Told())
+    assert len(Told.hints) == 1

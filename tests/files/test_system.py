@@ -143,3 +143,33 @@ def test_a_folder_of_a_trial_has_a_name_on_every_system():
 def test_memory_that_the_system_does_not_tell_is_unknown(monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", Mock(side_effect=FileNotFoundError("/proc/meminfo")))
     assert system.memory_bytes() is None
+
+
+@pytest.mark.parametrize(
+    ("files", "n_cores"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000"}, 8),
+        ({"cpu.max": "250000 100000"}, 2),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
+    ],
+)
+def test_cores_are_those_of_the_affinity_and_the_quota(files, n_cores, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert system.usable_cores(tmp_path) == n_cores
+
+
+def test_two_names_are_swapped_in_one_step_where_the_system_can(tmp_path, monkeypatch):
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "content").write_text(name)
+    if system.swap_names(tmp_path / "new", tmp_path / "old"):
+        assert (tmp_path / "old" / "content").read_text() == "new"
+        assert (tmp_path / "new" / "content").read_text() == "old"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not system.swap_names(tmp_path / "new", tmp_path / "old")

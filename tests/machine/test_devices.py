@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from simcse_cli.errors import ConfigError
+from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.machine import devices
 from simcse_cli.machine.devices import (
     HostCopy,
@@ -86,3 +86,22 @@ def test_a_copy_is_waited_for_when_it_is_wanted(monkeypatch):
 
 def test_random_states_are_kept_of_these_devices():
     assert [kind for kind in ("cpu", "cuda", "mps") if has_rng_state(torch.device(kind))] == ["cpu", "cuda"]
+
+
+def test_a_gpu_is_chosen_by_its_number(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert resolve_device("cuda:3") == torch.device("cuda", 3)
+    with pytest.raises(ConfigError, match="--device cuda:4: this machine has 4 GPUs, counted from 0"):
+        resolve_device("cuda:4")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="each of several processes takes a GPU of its own"):
+        resolve_device("cuda:3")
+
+
+@pytest.mark.parametrize("name", ["tpu", "cpu:1", "cuda:", "cuda:-1", ""])
+def test_names_of_no_device_are_refused(name):
+    with pytest.raises(UsageError, match="need auto, cpu, cuda, cuda:N"):
+        resolve_device(name)

@@ -211,3 +211,60 @@ def test_vectors_do_not_depend_on_the_number_of_threads(tiny_encoder, sentences)
     torch.set_num_threads(before)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_calls_that_overlap_leave_the_numbers_of_threads_as_they_were(tiny_encoder, sentences):
+    def numbers():
+        return torch.get_num_threads(), [library["num_threads"] for library in threadpool_info()]
+
+    texts = list(sentences) * 20
+    expected, before = encode(tiny_encoder, texts, batch_tokens=64), numbers()
+    started = threading.Barrier(8, timeout=LIMIT_S)
+    found = [None] * 8
+
+    def call(number):
+        started.wait()
+        found[number] = encode(tiny_encoder, texts, batch_tokens=64)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert numbers() == before
+    for vectors in found:
+        np.testing.assert_array_equal(vectors, expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_openmp_rests_before_a_fork(monkeypatch):
+    """Its threads do not exist in the child, which would wait for them for ever."""
+    calls = []
+    monkeypatch.setattr(thread_pool, "_openmp_pause", lambda: calls.append)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    assert calls == [1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("when", ["after loading", "after encoding", "between"])
+def test_a_fork_encodes(when, tiny_encoder, sentences):
+    texts = list(sentences) * 20
+    if when != "after loading":
+        encode(tiny_encoder, texts)
+    for _ in range(2):
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(int(LIMIT_S))
+                encode(tiny_encoder, texts)
+            finally:
+                os._exit(0)
+        assert os.waitpid(child, 0) == (child, 0)
+        if when == "between":
+            encode(tiny_encoder, texts)

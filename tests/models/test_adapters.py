@@ -190,7 +190,7 @@ def test_an_adapter_folder_and_the_merged_model_give_equal_vectors(adapted, adap
 def test_an_adapter_keeps_its_head(adapted, tmp_path):
     from simcse_cli.models.heads import MlpHead
 
-    record = ModelRecord(Pooler.CLS, HeadUse.KEPT)
+    record = ModelRecord(Pooler.CLS, HeadUse.KEPT, max_length=64)
     encoder = SentenceEncoder(adapted.backbone, adapted.tokenizer, record, head=MlpHead(32)).eval()
     save_encoder(encoder, tmp_path / "adapter", keep_adapter=True)
     found = load_encoder(tmp_path / "adapter", device="cpu")

@@ -7,6 +7,8 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import hub as small_hub
 from hub import Fault
@@ -48,6 +50,31 @@ def test_only_needed_files_are_fetched_and_only_once(published, tiny_model_dir):
 def test_weights_without_safetensors_are_fetched_as_bin(published, tiny_model_dir):
     (tiny_model_dir / "model.safetensors").rename(tiny_model_dir / "pytorch_model.bin")
     assert (resolve_model("someone/tiny") / "pytorch_model.bin").is_file()
+
+
+@pytest.mark.parametrize("place", ["Dense", "2_Dense"])
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_published_head_is_fetched_wherever_it_lies(published, tiny_model_dir, place, name):
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", place: "Dense"}
+    rows = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    (tiny_model_dir / "modules.json").write_text(json.dumps(rows))
+    dense = {"in_features": 32, "out_features": 8, "activation_function": "torch.nn.modules.linear.Identity"}
+    for path, config in {"1_Pooling": {"pooling_mode": "mean"}, place: dense}.items():
+        (tiny_model_dir / path).mkdir()
+        (tiny_model_dir / path / "config.json").write_text(json.dumps(config))
+    weights = {"linear.weight": torch.randn(8, 32), "linear.bias": torch.randn(8)}
+    write = save_file if name.endswith("safetensors") else torch.save
+    write(weights, tiny_model_dir / place / name)
+    expected = load(tiny_model_dir).encode("the dog sleeps")
+    assert load("someone/tiny").encode("the dog sleeps").tolist() == expected.tolist()
+    assert expected.shape == (8,)
+
+
+def test_the_cache_of_a_hub_model_names_its_snapshot(published):
+    folder = resolve_model("someone/tiny")
+    with pytest.raises(CheckpointError, match="need one of its snapshots") as refused:
+        resolve_model(folder.parents[1])
+    assert str(folder) in refused.value.hint
 
 
 def test_an_alias_is_fetched_by_its_name(hub, tiny_model_dir):

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from simcse_cli.files.atomic import write_json
+from simcse_cli.models.module_list import read_record
 from simcse_cli.models.poolers import POOLERS, pool, without_head
-from simcse_cli.models.record import read_record
 from simcse_cli.settings.choices import Pooler
 
 # Two layers over the embedding output; one sentence of two tokens and a padded third.
@@ -55,5 +55,7 @@ def test_pooling_modules_of_sentence_transformers_name_their_pooler(tmp_path, co
     for name, values in configs.items():
         (tmp_path / name).mkdir()
         write_json(tmp_path / name / "config.json", values)
-    write_json(tmp_path / "modules.json", [{"path": name, "type": f"models.{name}"} for name in configs])
+    rows = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    rows += [{"path": name, "type": f"sentence_transformers.models.{name}"} for name in configs]
+    write_json(tmp_path / "modules.json", rows)
     assert read_record(tmp_path).pooler is pooler

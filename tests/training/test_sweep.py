@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simcse_cli.errors import ConfigError, OutputError
+from simcse_cli.errors import ConfigError, OutputError, TrainingError
 from simcse_cli.files.streams import read_json
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import RunRecord
@@ -165,3 +165,54 @@ def test_score_quantiles_are_those_of_numpy():
     )
     assert score_quantiles(trials[:1]) == {"max": 0.7, "q75": 0.7, "q50": 0.7}
     assert score_quantiles(trials[5:]) == {}
+
+
+class Diverging(FakeTraining):
+    """Fails at one learning rate."""
+
+    error: Exception = TrainingError("the loss of step 3 is nan", hint="lower --lr")
+
+    def __call__(self, config: TrainConfig, run_dir: Path) -> RunRecord:
+        if config.lr == 3e-5:
+            self.trained.append(run_dir)
+            run_dir.mkdir(parents=True, exist_ok=True)
+            raise self.error
+        return super().__call__(config, run_dir)
+
+
+def rates(folder: Path, training: FakeTraining) -> list[Trial]:
+    return sweep(folder, training, grid_trials({"lr": [1e-5, 3e-5, 1e-4]}), seeds=(1,))
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (TrainingError("the loss of step 3 is nan", hint="lower --lr"), "the loss of step 3 is nan"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "CUDA out of memory. Tried to allocate 2 GiB"),
+        (Stopped(exit_code=1), "its processes failed"),
+    ],
+)
+def test_a_trial_that_fails_is_recorded_and_the_sweep_goes_on(tmp_path, error, failure):
+    training = Diverging()
+    training.error = error
+    trials = rates(tmp_path, training)
+    assert [trial.failure for trial in trials] == [None, failure, None]
+    assert [trial.score is None for trial in trials] == [False, True, False]
+    assert [trial["failure"] for trial in read_json(tmp_path / "sweep.json")["trials"]] == [None, failure, None]
+    report = sweep_report("lr.yaml", trials, ["lr"], tmp_path)
+    assert report.rows[2]["best_steps"] == "failed"
+    assert f"failed: lr=3e-05 ({failure})" in report.notes
+    # The next call leaves it alone until its folder is removed.
+    again = Diverging()
+    assert [trial.failure for trial in rates(tmp_path, again)] == [None, failure, None]
+    assert again.trained == []
+    (tmp_path / "lr=3e-05").rmdir()
+    assert [trial.failure for trial in rates(tmp_path, FakeTraining())] == [None, None, None]
+
+
+@pytest.mark.parametrize("error", [Stopped(), RuntimeError("a mistake of ours")])
+def test_what_is_no_failure_of_a_trial_ends_the_sweep(tmp_path, error):
+    training = Diverging()
+    training.error = error
+    with pytest.raises(type(error)):
+        rates(tmp_path, training)

@@ -159,6 +159,9 @@ def _build_index(
     files, prompt = options.embeddings, model.document_prompt(options.corpus_prompt)
     if files:
         vectors: NDArray[Any] = read_matrix(files[number])
+        if vectors.dtype == np.uint8:
+            what = f"{files[number]} holds binary vectors, the signs of components, which have no cosine"
+            raise DataError(what, hint="encode with --dtype float32 or int8, or compare by Hamming distance in FAISS")
         _check_origin(files[number], model, options, progress)
     else:
         how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}

@@ -23,6 +23,7 @@ from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import STDIO
+from simcse_cli.files.system import usable_cores
 from simcse_cli.progress import Progress
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
@@ -64,8 +65,7 @@ def augment_file(
             return
         # A language model computes on all cores already.
         has_mlm = any(step.method == Augmentation.MLM for step in steps)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = 1 if has_mlm else options.workers or cores
+        workers = 1 if has_mlm else options.workers or usable_cores()
         counts = Counter[str]()
         settings = {
             "method": options.method if len(steps) > 1 else steps[0].method,

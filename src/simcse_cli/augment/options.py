@@ -1,8 +1,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.settings.choices import Device, Sides, TextUnit
-from simcse_cli.settings.config import REVISION_HELP, pinned
+from simcse_cli.settings.choices import Sides, TextUnit
+from simcse_cli.settings.config import DEVICE_FORM, DEVICE_HELP, REVISION_HELP, pinned
 from simcse_cli.settings.declare import setting
 from simcse_cli.settings.tables import TableOptions
 
@@ -28,10 +28,12 @@ class AugmentOptions(TableOptions):
         None, "mlm: masked-LM to fill with. shuffle: move its sub-words, not words.", "--model", "-m"
     )
     revision: str | None = setting(None, REVISION_HELP)
-    device: Device = setting(
-        Device.AUTO,
-        "Where to compute.",
+    device: str = setting(
+        "auto",
+        DEVICE_HELP,
         env="SIMCSE_DEVICE",
+        metavar="DEVICE",
+        form=DEVICE_FORM,
         needs={"method~mlm": "the only one that runs a model"},
     )
     workers: int | None = setting(

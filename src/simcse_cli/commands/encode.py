@@ -47,6 +47,8 @@ def encode_command(
         console.next_step("simcse", "analyze", "search", "--index", options.index, "--interactive")
     elif options.shard is not None and ending:
         console.next_step("simcse", "encode", "--merge", output)
+    elif options.dtype == "binary":  # signs have no cosine to search by
+        return
     elif source is not None and Path(source).is_file() and ending in (".npy", ".npz", ".safetensors"):
         model = pinned(options.model, options.revision)
         column = () if options.column is None else ("--column", options.column)

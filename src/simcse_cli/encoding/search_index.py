@@ -22,7 +22,7 @@ from simcse_cli.errors import DataError, require_extra
 from simcse_cli.files.atomic import check_output
 from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import digest, require_file
+from simcse_cli.files.streams import OLDER_DIGEST, digest, is_older_digest, require_file
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.packed.products import multiply
 from simcse_cli.postprocess.unit_rows import unit_rows
@@ -61,7 +61,10 @@ def check_index_output(path: Path, *, force: bool) -> None:
 
 def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> None:
     """Raise DataError if the record of some vectors (``model``, ``digest``, ``prompt``) names another encoder."""
-    if info.get("digest") not in (None, encoder.digest_with(info.get("prompt", ""))):
+    found, now = info.get("digest"), encoder.digest_with(info.get("prompt", ""))
+    if is_older_digest(found, now):
+        raise DataError(f"{place} {OLDER_DIGEST}", hint="build it again with --force")
+    if found not in (None, now):
         what = f"{place} was made by another model or pooler ({info.get('model')}) than {encoder.name}"
         raise DataError(what, hint="search it with the model that made it, or build it again")
 
@@ -250,6 +253,9 @@ class SearchIndex:
 
         hint = "write one with `simcse encode FILE -o VECTORS.npy --index FILE`"
         files = [require_file(file, hint=hint) for file in index_files(path)]
+        for file in files:
+            if not file.is_file():
+                raise DataError(f"{file} is a pipe or a device, need a file", hint=hint)
         with foreign_format(path, "a search index", hint=hint):
             with safe_open(files[-1], framework="np") as stream:  # checks the layout
                 info = stream.metadata() or {}

@@ -15,7 +15,14 @@ from simcse_cli.encoding.stream import ALONE, EncodeWithProgress, Part, ProcessG
 from simcse_cli.errors import ConfigError, OutputError
 from simcse_cli.files.atomic import EXISTS_HINT
 from simcse_cli.files.output import Output
-from simcse_cli.files.streams import Inputs, read_json, require_file, sha256_file
+from simcse_cli.files.streams import (
+    OLDER_DIGEST,
+    Inputs,
+    is_older_digest,
+    read_json,
+    require_file,
+    sha256_file,
+)
 from simcse_cli.machine.devices import capability, resolve_precision
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder, check_vectors
@@ -192,5 +199,7 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     untold = {"precision"} if side.get("precision") == Precision.AUTO else set()
     untold |= {"capability"} - side.keys()
     for key, value in facts.items():
+        if key == "model_digest" and is_older_digest(side.get(key), str(value)):
+            raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
         if key not in untold and side.get(key) != value:
             raise OutputError(f"{output} exists already and has another {key}", hint=EXISTS_HINT)

@@ -6,6 +6,7 @@ changed file or setting never matches an old entry.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import default_cache_dir, digest, read_json
 from simcse_cli.progress import SILENT, Progress
 
+_MARK = "2-"
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 """Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""
 
@@ -76,9 +78,11 @@ class EvaluationCache:
     def __init__(
         self, folder: Path | None, encoder_key: str, *, keep_vectors: bool = True, progress: Progress = SILENT
     ) -> None:
-        self._folder = None if folder is None else folder / digest_of(encoder_key)
+        self._folder = None if folder is None else folder / f"{_MARK}{digest_of(encoder_key)}"
         self._keep_vectors = keep_vectors
         self._progress = progress
+        if folder is not None and self._folder is not None and not self._folder.exists():
+            _tell_of_older(folder, progress)
 
     def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> NDArray[np.float32]:
         """Return the vectors of ``sentences``, ``(N, D)``; every distinct sentence is encoded at most once."""
@@ -117,6 +121,16 @@ class EvaluationCache:
 
     def _path(self, name: str) -> Path | None:
         return None if self._folder is None else self._folder / name
+
+
+def _tell_of_older(folder: Path, progress: Progress) -> None:
+    """Say what to do with the entries of version 1.0.0, whose names have no mark."""
+    older = [each for each in folder.glob("*") if re.fullmatch("[0-9a-f]{16}", each.name)]
+    if older:
+        progress.hint(
+            f"vectors and results of simcse 1.0.0 below {folder} are not used, since it did not tell models of other "
+            f"tokenizers apart; remove them with: rm -r {folder}/{'[0-9a-f]' * 16}"
+        )
 
 
 def _load_vectors(path: Path | None, n_rows: int) -> NDArray[np.float32] | None:

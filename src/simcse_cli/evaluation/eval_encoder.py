@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.files.atomic import write_json
-from simcse_cli.files.streams import digest
+from simcse_cli.files.streams import encoder_digest
 from simcse_cli.models.bilstm_max import BiLstmMax
 from simcse_cli.models.card import update_cards
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -73,7 +73,7 @@ class EvalEncoder:
         return replace(
             self,
             name=f"{self.name} + {label}",
-            digest=digest(self.digest, "/", fitted.digest),
+            digest=encoder_digest(self.digest, "/", fitted.digest),
             dim=fitted.processor.n_features_out,
             encode=encode,
             postprocess=fitted.describe(),

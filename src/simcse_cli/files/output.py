@@ -9,7 +9,7 @@ from typing import Any, Self, TextIO
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import atomic_path, atomic_text, check_output, make_folder_of, write_json
 from simcse_cli.files.locks import sole_writer
-from simcse_cli.files.streams import STDIO, Inputs, read_json
+from simcse_cli.files.streams import OLDER_DIGEST, STDIO, Inputs, is_older_digest, read_json
 
 WORK_RECORD = "search.json"
 """File in a work folder that identifies the work."""
@@ -123,7 +123,8 @@ def work_folder(path: Path, facts: Mapping[str, Any], *, names: str, resume: boo
                     what = f"{path} holds {entry.name}, which this program did not write"
                     raise OutputError(what, hint="move it away, or choose another name with -o")
             if resume and record.is_file():
-                require_same_settings(record, "the interrupted search", read_json(record), facts)
+                before = read_json(record, dict[str, Any], hint="start again with --force")
+                require_same_settings(record, "the interrupted search", before, facts)
             else:
                 _clear(path)
                 write_json(record, facts)
@@ -156,6 +157,8 @@ def left_unfinished(place: Path, what: str = "run") -> OutputError:
 def require_same_settings(place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise DataError if an interrupted command had other settings than the one that continues it."""
     for key, value in now.items():
+        if key == "model_digest" and is_older_digest(before.get(key), str(value)):
+            raise DataError(f"{place}: {what} {OLDER_DIGEST}", hint="start again with --force")
         if before.get(key) != value:
             raise DataError(
                 f"{place}: {what} has {key} {before.get(key)!r}, now it is {value!r}",

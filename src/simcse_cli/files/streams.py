@@ -139,6 +139,26 @@ def digest(*parts: str | bytes | memoryview) -> str:
     return state.hexdigest()
 
 
+_ENCODER_MARK = "2-"
+
+
+def encoder_digest(*parts: str | bytes | memoryview) -> str:
+    """Return the digest of an encoder, with a mark that tells it from those of version 1.0.0.
+
+    Those cover neither the tokenizer nor the configuration, so that nothing is known by them.
+    """
+    return _ENCODER_MARK + digest(*parts)
+
+
+def is_older_digest(found: object, now: str) -> bool:
+    """Tell whether a recorded digest of an encoder is of version 1.0.0, and that of today is not."""
+    is_marked = isinstance(found, str) and found.startswith(_ENCODER_MARK)
+    return found is not None and now.startswith(_ENCODER_MARK) and not is_marked
+
+
+OLDER_DIGEST = "is of simcse 1.0.0, whose record of a model leaves out its tokenizer and its configuration"
+
+
 def require_file(path: Path | str, *, hint: str | None = None) -> Path:
     """Return ``path`` if it is a readable file with something in it."""
     path = Path(path)

@@ -1,5 +1,6 @@
 """Functions that differ between operating systems: locks, links, flushing, memory, and stopping a process."""
 
+import ctypes
 import errno
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 _LOCKED_BYTE = 1 << 30
 """On Windows nobody can read a locked byte; this one is behind the text that names the holder."""
+_FROM_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -85,6 +87,32 @@ def memory_bytes() -> int | None:
         return int(psutil.virtual_memory().total)
     except OSError:
         return None
+
+
+def swap_names(new: Path, old: Path) -> bool:
+    """Exchange two names in one step, if the system and the file system can; else return False and change nothing."""
+    if not sys.platform.startswith("linux"):
+        return False
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    done = renameat2(_FROM_HERE, os.fsencode(new), _FROM_HERE, os.fsencode(old), _EXCHANGE)
+    return int(done) == 0
+
+
+def usable_cores(quotas: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return on how many cores this process may compute: those of its affinity, and of the quota of its container."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    numbers: list[str] = []
+    with suppress(OSError):
+        numbers = (quotas / "cpu.max").read_text().split()  # quota and period in microseconds; "max" is no quota
+    if not numbers:
+        with suppress(OSError):  # version 1 of control groups
+            places = (quotas / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
+            numbers = [place.read_text().strip() for place in places]
+    if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
+        cores = min(cores, max(1, int(numbers[0]) // int(numbers[1])))
+    return cores
 
 
 def peak_process_bytes() -> int:

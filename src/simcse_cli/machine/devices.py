@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,9 +12,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from simcse_cli.errors import ConfigError
+from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.files import system
+from simcse_cli.machine.processes import process_count
 from simcse_cli.settings.choices import Device, Precision
+from simcse_cli.settings.config import DEVICE_FORM
 
 DTYPES = {
     Precision.FP32: torch.float32,
@@ -24,19 +27,31 @@ DTYPES = {
 }
 
 
-def resolve_device(device: Device | str = Device.AUTO) -> torch.device:
+def resolve_device(device: str = Device.AUTO) -> torch.device:
     """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
 
-    Of several GPUs each process takes that of its ``LOCAL_RANK``, which launchers set.
+    ``cuda:N`` is the GPU of this number. Otherwise each process takes that of its ``LOCAL_RANK``, which launchers set.
     """
-    device = Device(device)
+    asked = str(device)
+    name, _, number = asked.partition(":")
+    if re.fullmatch(DEVICE_FORM[0], asked) is None:
+        raise UsageError(f"{asked!r}; need {DEVICE_FORM[1]}", option="--device")
+    device = Device(name)
     has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     available = {Device.CUDA: has_cuda, Device.MPS: has_mps, Device.CPU: True}
     if device is Device.AUTO:
         device = next(candidate for candidate, there in available.items() if there)
     elif not available[device]:
-        what = f"--device {device}: not available on this machine"
+        what = f"--device {asked}: not available on this machine"
         raise ConfigError(what, hint="use --device cpu, or auto")
+    if number and int(number) >= torch.cuda.device_count():
+        what = f"--device cuda:{number}: this machine has {torch.cuda.device_count()} GPUs, counted from 0"
+        raise ConfigError(what, hint=f"use --device cuda:{torch.cuda.device_count() - 1}, or cuda")
+    if number and process_count() > 1:
+        what = f"--device cuda:{number}: each of several processes takes a GPU of its own"
+        raise ConfigError(what, hint="use --device cuda")
+    if number:
+        return torch.device("cuda", int(number))
     if device is Device.CUDA:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     return torch.device(device.value)

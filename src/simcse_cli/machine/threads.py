@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Barrier, Lock
+from threading import Barrier, Lock, local
 from typing import Any, Generic, TypeVar, cast
 
 import torch
@@ -31,15 +31,16 @@ def map_on_cores(
     15 ms. ``function`` computes with PyTorch or NumPy on the CPU under the default gradient and inference modes; after
     an exception, remaining items are dropped. A single item gets all threads.
     """
-    n_threads = torch.get_num_threads()
+    n_threads = _SHARES.threads_of_caller()
     n_workers = max(1, min(n_threads, len(items), at_once, _MOST_WORKERS))
+    n_each = n_threads // n_workers
     if n_workers == 1:
-        with _limit_numpy(n_threads):
+        with _SHARES.lend(n_each):
             yield from map(function, items)
         return
-    _openmp_pause()(_SOFT_PAUSE)
-    work, n_each = _Work(function, items), n_threads // n_workers
-    with _limit_numpy(n_each), _helpers(n_workers - 1, n_each, n_threads) as helpers:
+    _pause_openmp()
+    work = _Work(function, items)
+    with _SHARES.lend(n_each), _helpers(n_workers - 1, n_each, n_threads) as helpers:
         helping = [helpers.submit(work.take_all) for _ in range(n_workers - 1)]
         try:
             yield from work.results()
@@ -90,8 +91,22 @@ class _Work(Generic[_Item, _Result]):
 
 # Threads that wait for work, by their number and the threads that each computes with.
 _IDLE: dict[tuple[int, int], list[ThreadPoolExecutor]] = {}
+
+
+def _pause_openmp() -> None:
+    """End the threads that OpenMP keeps for PyTorch's products; it starts new ones when needed."""
+    _openmp_pause()(_SOFT_PAUSE)
+
+
+def _forget_threads() -> None:
+    """Drop what a forked child has copied: it has none of the threads, and nobody computes in it."""
+    _IDLE.clear()
+    _SHARES.reset()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_IDLE.clear)  # its copy has no threads
+    # A child would wait for ever for threads of OpenMP that only its parent has.
+    os.register_at_fork(before=_pause_openmp, after_in_child=_forget_threads)
 
 
 @contextmanager
@@ -112,6 +127,7 @@ def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
 
     def start() -> None:
         torch.set_num_threads(n_threads)
+        _SHARES.enter_for_good()
         have_started.wait()
 
     helpers = ThreadPoolExecutor(n_helpers, "simcse-core", initializer=start)
@@ -124,14 +140,67 @@ def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
 _math_libraries = functools.cache(ThreadpoolController)
 
 
-def _limit_numpy(n_threads: int) -> Any:
-    """Return a context in which a product of NumPy takes this many threads; by itself it would take all cores."""
-    return _math_libraries().limit(limits=n_threads, user_api="blas")
+class _Shares:
+    """How many threads the calls of ``map_on_cores`` take that overlap in several threads of the program.
+
+    PyTorch and NumPy's BLAS have one number for the process. The first call notes those numbers, and the last one
+    restores them.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._lock = Lock()
+        self._own = local()
+        self._n_outside = 0
+        self._lent: list[int] = []
+        self._first: Any = None
+
+    def threads_of_caller(self) -> int:
+        """Return how many threads PyTorch has outside all calls; inside one, those of its share."""
+        with self._lock:
+            is_inside = getattr(self._own, "depth", 0) > 0
+            return self._n_outside if self._lent and not is_inside else torch.get_num_threads()
+
+    def enter_for_good(self) -> None:
+        """Note that this thread computes for a call, so that a call in it takes its share alone."""
+        self._own.depth = 1
+
+    @contextmanager
+    def lend(self, n_each: int) -> Iterator[None]:
+        """Let a product of NumPy take this many threads; by itself it would take all cores."""
+        with self._lock:
+            if not self._lent:
+                self._n_outside = torch.get_num_threads()
+            limited = _math_libraries().limit(limits=n_each, user_api="blas")
+            self._first = self._first or limited
+            self._lent.append(n_each)
+        self._own.depth = getattr(self._own, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            self._own.depth -= 1
+            with self._lock:
+                self._take_back(n_each)
+
+    def _take_back(self, n_each: int) -> None:
+        if n_each not in self._lent:  # forked in the middle of a call
+            return
+        self._lent.remove(n_each)
+        if self._lent:
+            _math_libraries().limit(limits=self._lent[-1], user_api="blas")
+        else:
+            self._first.restore_original_limits()
+            self._first = None
+
+
+_SHARES = _Shares()
 
 
 @functools.cache
 def _openmp_pause() -> Callable[[int], int]:
-    """Return the function that ends the threads OpenMP keeps for PyTorch's products; it starts new ones when needed.
+    """Return the function of OpenMP that ends its idle threads.
 
     After a product they spin for some milliseconds while they wait for the next one, and the workers here need those
     cores. Where the loaded OpenMP library has no such function, they spin.

@@ -18,14 +18,18 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.model_files import ModelFiles, find_model
+from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.poolers import POOLERS
-from simcse_cli.models.pretrained import load_backbone, load_tokenizer
+from simcse_cli.models.pretrained import load_backbone, load_tokenizer, reads_padding
 from simcse_cli.models.record import RECORD_FILE, ModelRecord
 from simcse_cli.models.resolve import resolve_model
+from simcse_cli.models.tokens import NO_LIMIT, lower_case
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.runs import STATE_FILE, WEIGHTS_FILE, kept_states, read_run_record, step_of
 from simcse_cli.settings.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.settings.config import LoadOptions, pinned
+
+_POSITION_TABLES = ("position_embeddings", "embed_positions")
 
 
 class _Modules(NamedTuple):
@@ -40,11 +44,11 @@ def _load_light(source: ModelFiles) -> _Modules | None:
     """Load a plain model without the modelling code of transformers, or return None if the folder needs it."""
     if source.is_adapter or source.record.cnn_folder is not None:
         return None
-    backbone = plain_backbone(source.folder)
+    backbone = plain_backbone(source.base)
     if backbone is None:
         return None
     own_pooler = detach_pooler(backbone)
-    return _Modules(backbone, plain_tokenizer(source.folder) or _load_tokenizer(source), own_pooler)
+    return _Modules(backbone, plain_tokenizer(source.base) or _load_tokenizer(source), own_pooler)
 
 
 def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
@@ -63,15 +67,22 @@ def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
 
 
 def _load_tokenizer(source: ModelFiles) -> Any:
-    has_own = (source.named / "tokenizer_config.json").is_file()
+    has_own = source.is_adapter and (source.named / "tokenizer_config.json").is_file()
     return load_tokenizer(source.named if has_own else source.base)
+
+
+class NoPooler(nn.Module):
+    """Stands where the architecture has its own pooler: some architectures call it unasked."""
+
+    def forward(self, *_: Any) -> None:
+        return None
 
 
 def detach_pooler(backbone: nn.Module) -> nn.Module | None:
     """Remove the architecture's own pooler from the transformer, so that no forward pass computes it, and return it."""
     pooler = getattr(backbone, "pooler", None)
     if isinstance(pooler, nn.Module) and isinstance(getattr(pooler, "dense", None), nn.Linear):
-        backbone.pooler = None  # type: ignore[assignment]
+        backbone.pooler = NoPooler()
         return pooler
     return None
 
@@ -80,7 +91,7 @@ def load_encoder(
     name: str | Path | ModelFiles,
     *,
     pooler: Pooler | str | None = None,
-    device: Device | str = Device.AUTO,
+    device: str = Device.AUTO,
     precision: Precision | str = Precision.FP32,
     force_pooler: bool = False,
     dropout: float | None = None,
@@ -114,6 +125,8 @@ def load_encoder(
     source = name if isinstance(name, ModelFiles) else find_model(name, progress)
     light = encode_only and target.type == "cpu" and dropout is None
     modules = (_load_light(source) if light else None) or _load_whole(source, dropout)
+    if source.record.lower_case:
+        lower_case(modules.tokenizer)
     chosen = _choose_pooler(source, Pooler(pooler) if pooler else None, force_pooler, progress)
     token_cnn = _load_cnn(source, modules)
     head = _load_head(source, modules, chosen, token_cnn, force_pooler, progress)
@@ -125,13 +138,15 @@ def load_encoder(
             source.record,
             pooler=chosen,
             head_use=HeadUse.KEPT if head is not None else HeadUse.NONE,
-            max_length=_max_length(modules.backbone.config, source.record),
+            max_length=_max_length(modules, source.record),
         ),
         head=head,
         token_cnn=token_cnn,
         name=source.name,
         folder=source.folder,
     )
+    if packed_backbone(encoder.backbone) is None:
+        encoder.reads_padding = reads_padding(encoder.backbone)
     _check_weights(encoder, source.named)
     encoder.to(target).eval()
     if (dtype := devices.DTYPES[precision]) is not torch.float32:
@@ -150,13 +165,18 @@ def _choose_pooler(source: ModelFiles, asked: Pooler | None, force: bool, progre
         return asked
     if record.pooler is not None:
         return record.pooler
-    if read_tensors(source.folder, "mlp.dense."):
+    if has_original_head(source):
         raise CheckpointError(
             f"{name} is a SimCSE checkpoint that does not say how it was trained",
             hint="add --pooler cls for a supervised model, --pooler cls_before_pooler for an unsupervised one",
         )
     progress.info(f"{name} records no pooler; using avg (choose with --pooler)")
     return Pooler.AVG
+
+
+def has_original_head(source: ModelFiles) -> bool:
+    """Tell whether the files hold the ``mlp`` of the original SimCSE code, which does not say whether it counts."""
+    return bool(read_tensors(source.folder, "mlp.dense."))
 
 
 def _load_cnn(source: ModelFiles, modules: _Modules) -> TokenCnn | None:
@@ -260,11 +280,37 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
     return encoder
 
 
-def _max_length(config: Any, record: ModelRecord) -> int:
-    positions = int(getattr(config, "max_position_embeddings", 512) or 512)
-    if config.model_type in ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet"):
-        positions -= 2  # the first positions are reserved for padding
-    return min(positions, record.max_length or positions)
+def _max_length(modules: _Modules, record: ModelRecord) -> int:
+    """Return the most sub-words that the model reads of a text, as sentence-transformers does.
+
+    That is the recorded length, else the smaller of the tokenizer's and the configuration's, and never more than there
+    are positions.
+    """
+    claimed = getattr(modules.backbone.config, "max_position_embeddings", None) or NO_LIMIT
+    limit = claimed if claimed > 0 else NO_LIMIT
+    n_positions = _n_positions(modules.backbone)
+    if n_positions is not None:
+        limit = min(limit, n_positions)
+    if record.max_length is None:
+        return int(min(limit, modules.tokenizer.model_max_length, NO_LIMIT))
+    # Without a table of positions, a recorded length holds beyond the configuration's.
+    return record.max_length if n_positions is None else int(min(limit, record.max_length))
+
+
+def _n_positions(backbone: nn.Module) -> int | None:
+    """Return how many tokens a table of absolute positions has room for; None without such a table.
+
+    Tables of the RoBERTa family start behind the position of the padding token.
+    """
+    packed = packed_backbone(backbone)
+    if packed is not None:
+        return packed.max_tokens
+    for name, module in backbone.named_modules():
+        table = getattr(module, "weight", None)
+        if name.rpartition(".")[2] in _POSITION_TABLES and isinstance(table, Tensor) and table.ndim == 2:
+            padding: int | None = getattr(module, "padding_idx", None)
+            return len(table) - (0 if padding is None else padding + 1)
+    return None
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from simcse_cli.errors import CheckpointError, ConfigError
-from simcse_cli.files.streams import digest
+from simcse_cli.files.streams import encoder_digest
 from simcse_cli.machine.devices import CPU_CONSTANTS, HostCopy, cpu_kind
 from simcse_cli.machine.processes import add_up, process_count, process_rank
 from simcse_cli.machine.threads import map_on_cores
 from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.forward_config import read_entries
 from simcse_cli.models.packed.quantized import MOST_LEVELS, weight_levels
 from simcse_cli.models.padding import TokenRows, token_batches
 from simcse_cli.models.tokens import Tokens, in_windows
@@ -123,7 +124,11 @@ class ReadyEncoder:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over weights, pooler, head use and variations: equal digests give equal vectors."""
+        """SHA-256 over all that makes the vectors: equal digests give equal vectors.
+
+        That is weights, the entries of the configuration that the forward pass reads, tokenizer, length, pooler, head
+        use and variations.
+        """
         return self.digest_with(self.prompt)
 
     def digest_with(self, prompt: str) -> str:
@@ -131,13 +136,15 @@ class ReadyEncoder:
         model, variations = self.model, self._variations(prompt)
         parts: list[str | memoryview] = [
             f"{model.pooler}/{model.record.head_use}/{model.record.normalize}/{model.tokens.max_length}",
+            model.tokens.description,
+            json.dumps(read_entries(model.config), sort_keys=True, default=str),
             json.dumps(variations, sort_keys=True) if variations else "",
         ]
         for name, weight in sorted(model.state_dict().items()):
             tensor = weight.detach().cpu().contiguous()
             parts.append(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}")
             parts.append(tensor.view(-1).view(torch.uint8).numpy().data)
-        return digest(*parts)
+        return encoder_digest(*parts)
 
     def facts(self, prompt: str) -> dict[str, str]:
         """Return the facts for a search index about this encoder and the prompt of its vectors."""
@@ -166,7 +173,7 @@ def with_use(
 
 
 def _dim(model: SentenceEncoder, use: Use) -> int:
-    return min(use.truncate_dim or model.dim, model.dim)
+    return min(use.truncate_dim or model.record.truncate_dim or model.dim, model.dim)
 
 
 def _prompt(model: SentenceEncoder, use: Use, *names: str) -> str:
@@ -314,7 +321,8 @@ def _batch_vectors(
         return HostCopy(model.embed_rows([rows[i] for i in batch], n_skipped=n_skipped).float())
 
     is_packed = model.prepare()
-    batches = list(token_batches([len(row) for row in rows], batch_tokens, padded=not is_packed))
+    lengths = [len(row) for row in rows]
+    batches = list(token_batches(lengths, batch_tokens, padded=not is_packed, alike=model.reads_padding))
     if shared:
         batches = batches[process_rank() :: process_count()]
     on_cores = is_packed and model.device.type == "cpu"

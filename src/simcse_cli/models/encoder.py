@@ -17,6 +17,7 @@ from simcse_cli.models.packed.backbone import PackedBackbone, forget_prepared, p
 from simcse_cli.models.packed.pooling import packed_ahead, packed_states, packed_vectors
 from simcse_cli.models.padding import PaddedRows, TokenRows, pad
 from simcse_cli.models.poolers import POOLERS, pool
+from simcse_cli.models.pretrained import attend_as_configured
 from simcse_cli.models.record import ModelRecord
 from simcse_cli.models.tokens import Tokens
 from simcse_cli.settings.choices import Attention, HeadUse, Pooler
@@ -47,6 +48,7 @@ class SentenceEncoder(nn.Module):
         matmul_dtype: arithmetic of packed matrix products; None follows autocast, else the weights.
         packs_anywhere: whether rows are packed on GPUs too.
         checkpoints_layers: whether training keeps only the inputs of layers and computes the rest again.
+        reads_padding: whether states depend on padding, so that ``encode`` takes one length a batch.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class SentenceEncoder(nn.Module):
         self.matmul_dtype: torch.dtype | None = None
         self.packs_anywhere = False
         self.checkpoints_layers = False
+        self.reads_padding = False
         self.register_load_state_dict_post_hook(_forget_prepared)  # type: ignore[no-untyped-call]
 
     @property
@@ -205,7 +208,25 @@ class SentenceEncoder(nn.Module):
         packed = self._packed()
         if packed is not None and not packed.nested:
             packed.prepare(self.matmul_dtype)
+        if self.reads_padding:
+            attend_as_configured(self.backbone)
         return packed is not None
+
+    def freeze_unread(self) -> None:
+        """Freeze the parameters of the transformer that no vector depends on; processes would wait for their gradients.
+
+        They are those of tasks beside text: global attention, entities, an own pooler.
+        """
+        was_training = self.training
+        self.eval()
+        ids, mask = pad([[5, 6, 7]], self.tokens.pad_id, self.device)
+        trained = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
+        with torch.enable_grad():
+            total = self(ids % self.tokens.n_known, mask).sum()
+        gradients = torch.autograd.grad(total, trained, allow_unused=True)
+        for parameter, gradient in zip(trained, gradients, strict=True):
+            parameter.requires_grad_(gradient is not None)
+        self.train(was_training)
 
     def _packed(self) -> PackedBackbone | None:
         """Return the packed form of the transformer: for the BERT family, on a CPU or with ``packs_anywhere``."""

@@ -1,12 +1,14 @@
 """Save encoders, and check that transformers and sentence-transformers give the same vectors."""
 
 import contextlib
+import importlib.metadata
 import importlib.util
+import math
 import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,11 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from simcse_cli.errors import CheckpointError, DataError, OutputError
+from simcse_cli.errors import CheckpointError, DataError, OutputError, reason_of
 from simcse_cli.files.atomic import fsync_tree, staging_folder, temporary_beside, write_json, writing
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import read_json, sha256_file
-from simcse_cli.files.system import sync
+from simcse_cli.files.system import swap_names, sync
 from simcse_cli.models.adapters import plain_weights, put_adapter, save_adapter
 from simcse_cli.models.card import CARD_FILE
 from simcse_cli.models.checkpoint import load_encoder
@@ -30,10 +32,12 @@ from simcse_cli.models.encode import Use, encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.graphs import open_graphs, require_backend, write_graphs
 from simcse_cli.models.model_files import ModelFiles, find_model
+from simcse_cli.models.module_list import LAYER_WEIGHTS, MODULES_FILE, layer_weights
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
-from simcse_cli.models.pretrained import MlmHead, auto_model, blank_pooler, quiet_transformers
+from simcse_cli.models.pretrained import MlmHead, auto_model, blank_pooler, quiet_transformers, wants_processor
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
+from simcse_cli.models.tokens import NO_LIMIT, lower_case
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Backend, HeadUse, Pooler
@@ -45,6 +49,9 @@ PROBE_SENTENCES = (
     "Grüße aus Köln, 42 times over: naïve café, résumé & co.",
 )
 PROBE_TOLERANCE = 1e-5
+FOLLOWED_VERSION = 6
+"""The version of sentence-transformers whose vectors are followed."""
+_WAYS = {"sentence_transformers_before": "sentence_transformers before the copy"}
 PROBE_COSINE = 0.9
 _QUANTIZED = ("onnx_int8", "openvino_int8")
 CNN_FOLDER = "1_CNN"
@@ -61,14 +68,21 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
     with lock, writing(target), staging_folder(target) as temporary:
         yield temporary
         fsync_tree(temporary)
-        if target.exists():
+        if not target.exists():
+            temporary.rename(target)
+        elif not swap_names(temporary, target):
+            # A kill between the renames leaves no target: the next writer puts the old one back.
             retired = temporary_beside(target, "old")
             target.rename(retired)
             temporary.rename(target)
             shutil.rmtree(retired)
-        else:
-            temporary.rename(target)
         sync(target.parent)
+
+
+def restore_moved(target: Path) -> None:
+    """Put back a folder that a killed ``atomic_folder`` has moved aside and not replaced."""
+    with sole_writer(target.with_name(f"{target.name}.folder"), target):
+        pass
 
 
 _MODEL_FILES = re.compile(
@@ -119,20 +133,18 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
     """Write what sentence-transformers reads besides the transformer."""
     spec, cnn, head = POOLERS[encoder.pooler], encoder.token_cnn, encoder.head
     modules: list[tuple[str, str]] = [("", "Transformer")]
-    config: dict[str, Any] = {"max_seq_length": record.max_length, "do_lower_case": False}
+    config: dict[str, Any] = {"max_seq_length": record.max_length, "do_lower_case": record.lower_case}
     write_json(folder / "sentence_bert_config.json", config)
     if spec.needs_all_layers:
         n_layers = int(encoder.config.num_hidden_layers)
-        weights = torch.zeros(n_layers + 1)  # of every hidden state, embedding output first
-        for layer in spec.layers:
-            weights[layer] += 1.0
+        weights = layer_weights(encoder.pooler, n_layers)
         modules.append(("1_WeightedLayerPooling", "WeightedLayerPooling"))
         config = {
             "word_embedding_dimension": encoder.hidden_size,
             "layer_start": 0,
             "num_hidden_layers": n_layers,
         }
-        _write_module(folder / modules[-1][0] / "config.json", config, {"layer_weights": weights})
+        _write_module(folder / modules[-1][0] / "config.json", config, {LAYER_WEIGHTS: weights})
     if cnn is not None:
         first: Any = cnn.convolutions[0]
         config = {
@@ -171,7 +183,9 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
         for i, (part, kind) in enumerate(modules)
     ]
     write_json(folder / "modules.json", listing)
-    settings = {"prompts": record.prompts, "similarity_fn_name": record.similarity}
+    settings: dict[str, Any] = {"prompts": record.prompts, "similarity_fn_name": record.similarity}
+    if record.truncate_dim is not None:
+        settings["truncate_dim"] = record.truncate_dim
     if record.default_prompt is not None:
         settings["default_prompt_name"] = record.default_prompt
     write_json(folder / PROMPTS_FILE, settings)
@@ -186,6 +200,7 @@ def _write_files(
 ) -> None:
     backbone: Any = encoder.backbone
     had_pooler_slot = hasattr(backbone, "pooler")
+    detached = getattr(backbone, "pooler", None)
     if had_pooler_slot:
         backbone.pooler = _make_own_pooler(encoder)
     hidden_before = getattr(backbone.config, "output_hidden_states", False)
@@ -202,14 +217,14 @@ def _write_files(
     finally:
         backbone.config.output_hidden_states = hidden_before
         if had_pooler_slot:
-            backbone.pooler = None
+            backbone.pooler = detached
     is_train_only = encoder.record.head_use is HeadUse.TRAIN_ONLY
     record = replace(
         encoder.record,
         pooler=without_head(encoder.pooler) if is_train_only else encoder.pooler,
         head_folder=None if encoder.head is None else "Dense",
         head_tanh=encoder.head is None or encoder.head.tanh,
-        max_length=encoder.tokens.max_length,
+        max_length=None if encoder.tokens.max_length == NO_LIMIT else encoder.tokens.max_length,
         cnn_folder=None if encoder.token_cnn is None else CNN_FOLDER,
     )
     _write_modules(encoder, folder, record)
@@ -264,6 +279,8 @@ def export_model(
     """
     for backend in backends:
         require_backend(backend, quantize=quantize)
+    if not target.exists():
+        restore_moved(target)
     _require_model_files_only(target)
     files = find_model(name, progress)
     encoder = load_encoder(
@@ -279,17 +296,18 @@ def export_model(
     elif card.read_bytes() != (copied.read_bytes() if copied.is_file() else b""):
         progress.info(f"kept {card}, which is not the card of {name}")
     differences: dict[str, float | None] = {}
+    source = _vectors_of_source(files, encoder, progress)
     save_encoder(
         encoder,
         target,
-        check=lambda folder: differences.update(verify_export(folder, target)),
+        check=lambda folder: differences.update(verify_export(folder, target, source=source)),
         force=force,
         backends=backends,
         quantize=quantize,
         card=card.read_bytes() if card.is_file() else None,
         **facts,
     )
-    tried = [way for way, found in differences.items() if found is not None and way not in _QUANTIZED]
+    tried = [_WAYS.get(way, way) for way, found in differences.items() if found is not None and way not in _QUANTIZED]
     near = [f"; cosine {differences[way]:.4f} by {way}" for way in _QUANTIZED if way in differences]
     progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}{''.join(near)}")
 
@@ -302,46 +320,69 @@ def _facts_of(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
-    """Return probe vectors by plain padded passes of ``AutoModel``, with its own pooler as head, and of the graphs.
+def _probes(encoder: SentenceEncoder) -> tuple[str, ...]:
+    """Return the probe sentences and, for models that read at most 512 sub-words, a text which is cut."""
+    length = encoder.tokens.max_length
+    return (*PROBE_SENTENCES, "Rain " + "in the North, " * length + "and the END") if length <= 512 else PROBE_SENTENCES
 
-    An adapter is applied by PEFT, unmerged.
+
+def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
+    """Return probe vectors by plain passes of ``AutoModel``, with its own pooler as head, and of the graphs.
+
+    Each sentence has a pass of its own. An adapter is applied by PEFT, unmerged.
     """
     model, tokenizer = auto_model(files.base)
     if files.is_adapter:
         model = put_adapter(model, files.named).eval()
-    cut = tokenizer(list(PROBE_SENTENCES), truncation=True, max_length=encoder.tokens.max_length)
-    ids, mask = pad(cut["input_ids"], encoder.tokens.pad_id)
+    if encoder.record.lower_case:
+        lower_case(tokenizer)
+    cut = tokenizer(list(_probes(encoder)), truncation=True, max_length=encoder.tokens.max_length)
+    graphs = open_graphs(files.named)
+    rows = [_plain_pass(files, encoder, model, graphs, ids) for ids in cut["input_ids"]]
+    vectors = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    return {name: rows[:, : encoder.record.truncate_dim] for name, rows in vectors.items()}
+
+
+def _plain_pass(
+    files: ModelFiles, encoder: SentenceEncoder, model: Any, graphs: Mapping[str, Any], row: list[int]
+) -> dict[str, NDArray[np.float32]]:
+    """Return the vector of one row of sub-words, ``(1, D)``, by ``AutoModel`` and each graph."""
+    ids, mask = pad([row or [encoder.tokens.pad_id]], encoder.tokens.pad_id)
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
-        passes |= {name: (run(ids, mask),) for name, run in open_graphs(files.named).items()}
+        passes |= {name: (run(ids, mask),) for name, run in graphs.items()}
         found: dict[str, NDArray[np.float32]] = {}
         for name, states in passes.items():
             if encoder.token_cnn is not None:
                 states = (encoder.token_cnn.cpu()(states[-1], mask),)
             vectors = pool(encoder.pooler, states, mask)
             if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
-                is_own = name == "auto_model" and not files.is_adapter
+                is_own = name == "auto_model" and not files.is_adapter and encoder.pooler is Pooler.CLS
                 own = getattr(output, "pooler_output", None) if is_own else None
-                vectors = own if own is not None and encoder.head.tanh else encoder.head.cpu()(vectors)
+                if own is None or not encoder.head.tanh or own.shape[1] != encoder.dim:
+                    own = encoder.head.cpu()(vectors)
+                vectors = own
             if encoder.record.normalize:
                 vectors = nn.functional.normalize(vectors.float(), dim=1)
             found[name] = vectors.float().numpy()
     return found
 
 
-def _vectors_by_sentence_transformers(files: ModelFiles, *, batch_size: int) -> NDArray[np.float32] | None:
-    """Return probe vectors by ``SentenceTransformer``, or None if it is not installed or finds no base model."""
-    if importlib.util.find_spec("sentence_transformers") is None or not is_here(files.base_name):
+def _vectors_by_sentence_transformers(files: ModelFiles, sentences: Sequence[str]) -> NDArray[np.float32] | None:
+    """Return vectors by ``SentenceTransformer``, one at a time, as others depend on the padding of a batch.
+
+    None if it is not installed, finds no base model, or wants files for more than text.
+    """
+    is_installed = importlib.util.find_spec("sentence_transformers") is not None
+    if not is_installed or not is_here(files.base_name) or wants_processor(files.base):
         return None
     with warnings.catch_warnings(), quiet_transformers():
         warnings.simplefilter("ignore")
         from sentence_transformers import SentenceTransformer
 
-        model = SentenceTransformer(str(files.named), device="cpu", local_files_only=True)
-        sentences = list(PROBE_SENTENCES)
-        vectors = model.encode(sentences, prompt="", show_progress_bar=False, batch_size=batch_size)
+        model = SentenceTransformer(str(files.named), device="cpu", local_files_only=True).float()
+        vectors = model.encode(list(sentences), prompt="", show_progress_bar=False, batch_size=1)
     return np.asarray(vectors, dtype=np.float32)
 
 
@@ -358,24 +399,49 @@ def probe_vectors(encoder: SentenceEncoder, *, check_finite: bool = False) -> ND
     return encode(encoder, PROBE_SENTENCES, Use(prompt=""), check_finite=check_finite)
 
 
-def verify_export(folder: Path, called: Path | None = None) -> dict[str, float | None]:
+def _vectors_of_source(files: ModelFiles, encoder: SentenceEncoder, progress: Progress) -> NDArray[np.float32] | None:
+    """Return probe vectors that sentence-transformers gives for a folder, before anything is copied.
+
+    None where another pooler than its own was chosen, where it is missing or older than the version that is followed
+    here, or where it cannot open the folder.
+    """
+    if encoder.pooler is not files.record.pooler or not (files.named / MODULES_FILE).is_file():
+        return None
+    if importlib.util.find_spec("sentence_transformers") is None:
+        progress.info(
+            f"sentence-transformers is not installed, so nobody else was asked for the vectors of {files.name}"
+        )
+        return None
+    installed = importlib.metadata.version("sentence-transformers")
+    if int(installed.partition(".")[0]) < FOLLOWED_VERSION:
+        progress.info(f"sentence-transformers {installed} is older than version {FOLLOWED_VERSION} and was not asked")
+        return None
+    try:
+        return _vectors_by_sentence_transformers(files, _probes(encoder))
+    except Exception as error:  # of its code or of the files
+        progress.info(f"sentence-transformers cannot encode with {files.name} ({reason_of(error)}) and was not asked")
+        return None
+
+
+def verify_export(
+    folder: Path, called: Path | None = None, *, source: NDArray[np.float32] | None = None
+) -> dict[str, float | None]:
     """Load a saved model in every supported way and return the largest difference of probe vectors for each.
 
     The result is written to ``simcse.json``; it is None for a loader that is not installed, and for a graph of 8-bit
     integers the least cosine. A difference above 1e-5, relative to the largest component if that exceeds 1, or a cosine
-    below 0.9 is an error. ``called`` is the name for messages.
+    below 0.9 is an error. ``called`` is the name for messages, ``source`` has the vectors of the original folder.
     """
     files = find_model(folder)
     encoder = load_encoder(files, device="cpu")
-    ours = probe_vectors(encoder, check_finite=True)
+    ours = encode(encoder, _probes(encoder), Use(prompt=""), check_finite=True)
     plain = _plain_vectors(files, encoder)
     cosines = {name: _least_cosine(ours, plain.pop(name)) for name in _QUANTIZED if name in plain}
-    # The CNN module of sentence-transformers also convolves over padding, so encode one sentence at a time.
-    batch_size = len(PROBE_SENTENCES) if encoder.token_cnn is None else 1
-    by_st = _vectors_by_sentence_transformers(files, batch_size=batch_size)
-    others = {**plain, "sentence_transformers": by_st}
+    others = {**plain, "sentence_transformers": _vectors_by_sentence_transformers(files, _probes(encoder))}
+    if source is not None:
+        others["sentence_transformers_before"] = source
     tolerance = PROBE_TOLERANCE * max(1.0, float(np.abs(ours).max()))
-    differences = {k: None if v is None else float(np.abs(ours - v).max()) for k, v in others.items()}
+    differences = {k: None if v is None else _largest_difference(ours, v) for k, v in others.items()}
     far = [
         (loader, f"largest difference {difference:.2g}, need {tolerance:.0e}")
         for loader, difference in differences.items()
@@ -394,6 +460,10 @@ def verify_export(folder: Path, called: Path | None = None) -> dict[str, float |
         found_now = {"probe_max_abs_difference": differences, "probe_least_cosine": cosines}
         write_json(path, read_json(path) | {name: values for name, values in found_now.items() if values})
     return {**differences, **cosines}
+
+
+def _largest_difference(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:
+    return float(np.abs(left - right).max()) if left.shape == right.shape else math.inf
 
 
 def _least_cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:

@@ -23,6 +23,7 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import read_json
 from simcse_cli.models.packed.architectures import layer_names
 from simcse_cli.models.packed.backbone import packed_backbone
+from simcse_cli.models.tokens import NO_LIMIT
 
 # Architectures, each with the prefix that its tensors have in a model with a further head.
 _PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "camembert": "roberta."}
@@ -90,6 +91,8 @@ class PlainTokenizer:
 
     backend_tokenizer: Tokenizer
     pad_token_id: int | None
+    model_max_length: int
+    truncation_side: str
     is_fast: bool = True
 
 
@@ -201,9 +204,20 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
             tokenizer.no_padding()
             tokenizer.no_truncation()
             pad = _text(settings.get("pad_token"))
-            return PlainTokenizer(tokenizer, None if pad is None else tokenizer.token_to_id(pad))
+            pad_id = None if pad is None else tokenizer.token_to_id(pad)
+            return PlainTokenizer(tokenizer, pad_id, *_length_and_side(settings, content))
     except DataError:  # damaged: transformers reports how
         return None
+
+
+def _length_and_side(settings: Mapping[str, Any], content: Mapping[str, Any]) -> tuple[int, str]:
+    """Return most sub-words and truncation side as transformers finds them in these files."""
+    length = settings.get("model_max_length", settings.get("max_len"))
+    own = (content.get("truncation") or {}).get("direction", "right")
+    side = settings.get("truncation_side", own.lower())
+    if side not in ("left", "right"):
+        raise DataError(f"truncation_side {side!r}")
+    return NO_LIMIT if length is None else min(int(length), NO_LIMIT), side
 
 
 def _text(token: Any) -> str | None:

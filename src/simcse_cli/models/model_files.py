@@ -8,7 +8,8 @@ from typing import Any
 from simcse_cli.errors import CheckpointError
 from simcse_cli.files.schema import foreign_format, inside
 from simcse_cli.files.streams import read_json
-from simcse_cli.models.record import ModelRecord, read_fields, read_record, record_by_name
+from simcse_cli.models.module_list import read_record
+from simcse_cli.models.record import ModelRecord, read_fields, record_by_name
 from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.config import pinned
@@ -28,7 +29,8 @@ class ModelFiles:
         name: the name that the user gave.
         named: the folder of that name.
         base_name: an adapter's name for its base model, with the revision; None for a whole model.
-        base: the folder with the transformer; differs from ``named`` for an adapter.
+        base: the folder with the transformer; differs from ``named`` for an adapter, and where the modules of
+            sentence-transformers put it into a folder of its own.
         folder: the folder that describes head and convolutions.
         record: the pooler, head and other facts that ``simcse.json`` records.
     """
@@ -56,10 +58,14 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         base_name = _base_name(named)
         base = named if base_name is None else _find_base(named, base_name, progress)
         for folder in {named, base}:
-            _check_folder(folder)
-        record, folder = read_record(named), named
-        if record is None:
-            record, folder = read_record(base) or record_by_name(f"{base_name or name}/{base}"), base
+            _check_paths(folder)
+        of_base = read_record(base, progress)
+        own = of_base if base == named else read_record(named, progress)
+        record = own or of_base or record_by_name(f"{base_name or name}/{base}")
+        folder = base if own is None else named
+        base /= of_base.transformer_folder if of_base else ""
+        for each in {named, base}:
+            _check_sizes_of(each, is_needed=each == base)
     return ModelFiles(str(name), named, base_name, base, folder, record)
 
 
@@ -109,19 +115,23 @@ def _find_base(folder: Path, called: str, progress: Progress) -> Path:
     return found
 
 
-def _check_folder(folder: Path) -> None:
-    """Refuse a model folder that reaches outside itself, or claims sizes that its weights cannot have."""
+def _check_paths(folder: Path) -> None:
+    """Refuse a model folder that reaches outside itself, or holds what would block a reader."""
     for path in (*folder.iterdir(), *folder.glob("*/*")):
         if path.exists() and not (path.is_file() or path.is_dir()):
             hint = "copy or download the model again"
             raise CheckpointError(f"{path} is a pipe or a device, need a file", hint=hint)
-    weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
-    n_bytes = sum(path.stat().st_size for path in weights if path.is_file())
-    for path in folder.glob("*.index.json"):
+    for path in (*folder.glob("*.index.json"), *folder.glob("*/*.index.json")):
         for name in read_fields(path, _ShardIndex).weight_map.values():
             inside(str(path), name)
+
+
+def _check_sizes_of(folder: Path, *, is_needed: bool) -> None:
+    """Refuse a folder that claims sizes which its weights cannot have."""
+    weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
+    n_bytes = sum(path.stat().st_size for path in weights if path.is_file())
     path = folder / "config.json"
-    if path.is_file() or not (folder / ADAPTER_FILE).is_file():
+    if path.is_file() or is_needed:
         _check_sizes(read_json(path, dict[str, Any]), path, n_bytes)
 
 

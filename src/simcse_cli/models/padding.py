@@ -58,11 +58,13 @@ def real_positions(rows: TokenRows) -> Tensor:
     return torch.from_numpy(np.flatnonzero(np.arange(lengths.max()) < lengths[:, None]))
 
 
-def token_batches(lengths: Sequence[int], batch_tokens: int, *, padded: bool = True) -> Iterator[list[int]]:
+def token_batches(
+    lengths: Sequence[int], batch_tokens: int, *, padded: bool = True, alike: bool = False
+) -> Iterator[list[int]]:
     """Yield row positions in batches of similar length that stay within ``batch_tokens``.
 
     The longest come first, so that memory peaks at once; a row longer than the budget gets its own batch. With
-    ``padded``, every row counts as long as the longest of its batch.
+    ``padded``, every row counts as long as the longest of its batch; with ``alike``, a batch has rows of one length.
 
     Example:
         >>> list(token_batches([4, 2, 3], 7)), list(token_batches([4, 2, 3], 7, padded=False))
@@ -72,7 +74,8 @@ def token_batches(lengths: Sequence[int], batch_tokens: int, *, padded: bool = T
     used = 0
     for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         cost = max(1, lengths[batch[0]] if padded and batch else lengths[row])
-        if batch and used + cost > batch_tokens:
+        is_other = alike and bool(batch) and lengths[row] != lengths[batch[0]]
+        if batch and (is_other or used + cost > batch_tokens):
             yield batch
             batch, used, cost = [], 0, max(1, lengths[row])
         batch.append(row)

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.errors import CheckpointError
+from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.streams import read_json
 
 # Configuration keys that hold a dropout probability, over the architectures of transformers.
 _DROPOUT_KEYS = (
@@ -32,6 +33,8 @@ _DROPOUT_KEYS = (
 # (a name in config.json would be looked up on the Hub).
 _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 FROM_FOLDER: dict[str, Any] = {**_LOCAL, "attn_implementation": None}
+# Architectures whose states depend on padding, some of them for longer texts alone.
+_READ_PADDING = ("convbert", "fnet", "mobilebert", "mra", "nystromformer", "yoso")
 _TAKE_AN_ENCODER = "take a text encoder, for example of the BERT, RoBERTa or MPNet family"
 
 
@@ -61,19 +64,10 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
 
     ``dropout`` is the probability for every dropout; the default is the checkpoint's.
     """
+    _refuse_own_code(folder)
     with _model_files(folder, "a model"), quiet_transformers():
         config = _transformers().AutoConfig.from_pretrained(folder, **_LOCAL)
-        if config.is_encoder_decoder:
-            raise CheckpointError(
-                f"{folder}: {config.model_type} has an encoder and a decoder, need an encoder alone",
-                hint=_TAKE_AN_ENCODER,
-            )
-        if getattr(config, "is_decoder", False) or _reads_only_backwards(config.model_type):
-            raise CheckpointError(
-                f"{folder}: {config.model_type} is a decoder, whose tokens see only those before them; its vector is "
-                "the state of the last token, a pooler that this toolkit does not have",
-                hint=_TAKE_AN_ENCODER,
-            )
+        _require_encoder(folder, config)
         if dropout is not None:
             for key in _DROPOUT_KEYS:
                 if isinstance(getattr(config, key, None), float | int):
@@ -83,10 +77,89 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
         )
     if backbone.main_input_name != "input_ids" or not isinstance(getattr(config, "hidden_size", None), int):
         raise CheckpointError(f"{folder}: {config.model_type} is no text encoder", hint=_TAKE_AN_ENCODER)
+    _require_text_alone(folder, backbone)
     if info.get("mismatched_keys"):
         what = f"weights of another shape than config.json says: {info['mismatched_keys']}"
         raise CheckpointError(f"{folder}: {what}")
     return backbone, set(info["missing_keys"])
+
+
+def _refuse_own_code(folder: Path) -> None:
+    """Refuse an architecture that transformers does not know: it needs code from the folder."""
+    config = read_json(folder / "config.json", dict[str, Any])
+    kind = config.get("model_type")
+    if config.get("auto_map") and kind not in _transformers().CONFIG_MAPPING:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: model_type {kind!r} needs code from the folder (auto_map), which is not run",
+            hint=f"this toolkit runs no code of models; {_TAKE_AN_ENCODER}",
+        )
+
+
+def _require_encoder(folder: Path, config: Any) -> None:
+    """Refuse models with a decoder, and decoders."""
+    kind = config.model_type
+    # The encoder of such a model alone is saved with is_encoder_decoder false.
+    if config.is_encoder_decoder or type(config)().is_encoder_decoder:
+        raise CheckpointError(
+            f"{folder}: {kind} has an encoder and a decoder, need an encoder alone",
+            hint=_TAKE_AN_ENCODER,
+        )
+    if not (getattr(config, "is_decoder", False) or _reads_only_backwards(kind)):
+        return
+    sees_all = getattr(config, "use_bidirectional_attention", False) or getattr(config, "is_causal", True) is False
+    if sees_all:
+        what = f"{kind} is a decoder whose tokens see each other, which this toolkit does not compute"
+    else:
+        what = (
+            f"{kind} is a decoder, whose tokens see only those before them; its vector is the state of the last "
+            "token, a pooler that this toolkit does not have"
+        )
+    raise CheckpointError(f"{folder}: {what}", hint=_TAKE_AN_ENCODER)
+
+
+def _require_text_alone(folder: Path, backbone: Any) -> None:
+    """Refuse an architecture whose forward pass needs more than the sub-words of a text."""
+    kind, width = backbone.config.model_type, backbone.config.hidden_size
+    try:
+        states = _states(backbone, 3)
+        if tuple(states.shape) != (1, 3, width):
+            raise ValueError(f"states of shape {tuple(states.shape)}, need {(1, 3, width)}")
+    except Exception as error:  # whatever its code raises without the rest of its input
+        raise CheckpointError(
+            f"{folder}: {kind} gives no states for the sub-words of a text alone ({reason_of(error)})",
+            hint=_TAKE_AN_ENCODER,
+        ) from error
+
+
+def reads_padding(backbone: Any) -> bool:
+    """Tell whether the states of a text depend on the padding behind it."""
+    config = backbone.config
+    if config.model_type in _READ_PADDING or getattr(config, "attention_type", None) == "block_sparse":
+        return True
+    for length, n_padded in ((3, 2), (7, 5)):
+        alone, padded = _states(backbone, length), _states(backbone, length, n_padded)[:, :length]
+        if not torch.allclose(alone, padded, rtol=0, atol=1e-4 * max(1.0, float(alone.abs().max()))):
+            return True
+    return False
+
+
+def attend_as_configured(backbone: Any) -> None:
+    """Undo the switch of BigBird, which attends fully for ever after its first short text."""
+    if hasattr(backbone, "set_attention_type"):
+        backbone.set_attention_type(backbone.config.attention_type)
+
+
+@torch.inference_mode()
+def _states(backbone: Any, length: int, n_padded: int = 0) -> Tensor:
+    """Return the last states ``(1, length + n_padded, H)`` of a row of sub-words, in evaluation mode."""
+    config = backbone.config
+    words = torch.arange(5, 5 + length) % max(1, int(getattr(config, "vocab_size", 5 + length)))
+    padding = torch.full((n_padded,), int(getattr(config, "pad_token_id", None) or 0))
+    mask = torch.cat([torch.ones(length), torch.zeros(n_padded)]).long()
+    output = backbone.eval()(input_ids=torch.cat([words, padding])[None], attention_mask=mask[None])
+    attend_as_configured(backbone)
+    states: Tensor = output.last_hidden_state
+    return states
 
 
 def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[None]:
@@ -104,7 +177,7 @@ def _reads_only_backwards(model_type: str) -> bool:
 def load_tokenizer(folder: Path) -> Any:
     """Return the fast tokenizer of a model folder, or raise CheckpointError."""
     with _model_files(folder, "a tokenizer"), quiet_transformers():
-        tokenizer = _transformers().AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        tokenizer = _auto_tokenizer(folder)
         # From no file, transformers makes one without words.
         if len(tokenizer) <= len(tokenizer.all_special_tokens):
             raise CheckpointError(
@@ -114,11 +187,35 @@ def load_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
+def _auto_tokenizer(folder: Path) -> Any:
+    try:
+        return _transformers().AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    except ImportError as error:  # tokenizers of some languages cut words by a library of their own
+        raise CheckpointError(
+            f"{folder}: its tokenizer needs a package that is not installed ({reason_of(error)})",
+            hint=f"pip install {error.name or 'the package it names'}",
+        ) from error
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise CheckpointError(
+            f"{folder / 'tokenizer_config.json'}: needs code from the folder (auto_map), which is not run",
+            hint=f"this toolkit runs no code of models; {_TAKE_AN_ENCODER}",
+        ) from error
+
+
 def auto_model(folder: Path) -> tuple[Any, Any]:
     """Return the model, in evaluation mode, and the tokenizer that ``AutoModel`` and ``AutoTokenizer`` load."""
     with quiet_transformers():
         model = _transformers().AutoModel.from_pretrained(folder, local_files_only=True)
         return model.eval(), _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def wants_processor(folder: Path) -> bool:
+    """Tell whether other libraries want a processor for this architecture, of pages or pictures, that is not there."""
+    kind = read_json(folder / "config.json", dict[str, Any]).get("model_type")
+    has_files = any((folder / name).is_file() for name in ("processor_config.json", "preprocessor_config.json"))
+    return kind in _transformers().models.auto.processing_auto.PROCESSOR_MAPPING_NAMES and not has_files
 
 
 def blank_pooler(config: Any) -> nn.Module | None:

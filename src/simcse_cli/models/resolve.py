@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simcse_cli.errors import CheckpointError, did_you_mean, how_to_install, is_binary, reason_of
 from simcse_cli.files.hub import hub_failure
-from simcse_cli.files.streams import sha256_file
+from simcse_cli.files.streams import read_json, sha256_file
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.runs import seed_runs
 from simcse_cli.settings.config import pinned
@@ -45,7 +45,9 @@ _HUB_FILES = [
     "model-*.safetensors",
     "adapter_model.safetensors",
     "[0-9]_*/model.safetensors",
+    "Dense/model.safetensors",
 ]
+_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout")
 
 
 def bundled_minilm() -> Path | None:
@@ -128,6 +130,16 @@ def _model_folder(path: Path) -> Path:
             f"{path} is a run folder without a finished model",
             hint=f"let it finish with `simcse train -o {path} --resume`",
         )
+    snapshots = sorted(path.glob("snapshots/*/config.json"))
+    if snapshots:
+        raise CheckpointError(
+            f"{path} is the cache of a Hub model, need one of its snapshots", hint=f"name {snapshots[-1].parent}"
+        )
+    if any(path.glob("[0-9]_*/config.json")):
+        raise CheckpointError(
+            f"{path} holds folders of modules but no modules.json, which lists them",
+            hint="give the whole folder as sentence-transformers saved it",
+        )
     raise CheckpointError(f"{path} holds no config.json, so it is no model folder", hint="check the path")
 
 
@@ -151,8 +163,8 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
         before = {*blobs.glob("*")}
         fetch = partial(snapshot_download, hub_name, revision=revision)
         folder = Path(fetch(allow_patterns=_HUB_FILES))
-        if not any(folder.glob("*.safetensors")):
-            folder = Path(fetch(allow_patterns=[*_HUB_FILES, "pytorch_model*.bin"]))
+        if missing := _older_weights(folder):
+            folder = Path(fetch(allow_patterns=[*_HUB_FILES, *missing]))
     except HFValidationError as error:
         what = f"{hub_name!r} is neither a folder nor a Hub name"
         raise CheckpointError(what, hint=_local_choices()) from error
@@ -161,6 +173,19 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
     for blob in {*blobs.glob("*")} - before:
         _check_digest(blob, called)
     return folder
+
+
+def _older_weights(folder: Path) -> list[str]:
+    """Return patterns of weights in PyTorch's format, for the modules that have none as safetensors."""
+    path = folder / "modules.json"
+    rows = read_json(path) if path.is_file() else []
+    places = [
+        str(row.get("path", ""))
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and str(row.get("type")).rpartition(".")[2] not in _WITHOUT_WEIGHTS
+    ]
+    lacking = [place for place in places or [""] if not any((folder / place).glob("*.safetensors"))]
+    return [f"{place}/pytorch_model*.bin".lstrip("/") for place in lacking]
 
 
 def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> CheckpointError:

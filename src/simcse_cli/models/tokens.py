@@ -1,16 +1,38 @@
 """Texts to sub-word ids: whole, cut at a length, or in windows."""
 
+import functools
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Normalizers
 
 from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.progress import Progress
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_PLACES = ("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "special_tokens_map_file")
+NO_LIMIT = 2**31 - 1
+"""The length of a model that reads texts of any length."""
+
+
+def lower_case(tokenizer: Any) -> None:
+    """Make a tokenizer lower-case every text before its own normalisation.
+
+    Source: sentence-transformers 6, ``do_lower_case`` of a Transformer module.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        tokenizer.do_lower_case = True
+        return
+    backend = tokenizer.backend_tokenizer
+    own: Any = backend.normalizer
+    steps: list[Any] = [*own] if isinstance(own, Normalizers) else [own]  # type: ignore[misc]
+    if not any(isinstance(step, Lowercase) for step in steps):
+        backend.normalizer = Normalizers([Lowercase(), *(step for step in steps if step is not None)])
 
 
 class Tokens:
@@ -18,7 +40,7 @@ class Tokens:
 
     Attributes:
         tokenizer: the Hugging Face tokenizer.
-        max_length: most sub-words the model reads of a text, special ones included.
+        max_length: most sub-words the model reads of a text, special ones included; ``NO_LIMIT`` for any number.
         n_known: size of the vocabulary that the weights have.
         name: the name that the user gave the model, for messages.
         n_cut: texts cut since the last warning.
@@ -28,6 +50,37 @@ class Tokens:
         self.tokenizer, self.max_length, self.n_known, self.name = tokenizer, max_length, n_known, name
         self.n_cut = 0
         self._rust_tokenizers: dict[int | None, Tokenizer] = {}
+        self._check_vocabulary()
+
+    def _check_vocabulary(self) -> None:
+        """Raise CheckpointError for a tokenizer that gives sub-words which the weights do not know."""
+        rust = self._rust_tokenizer(None)
+        n_words = len(self.tokenizer) if rust is None else rust.get_vocab_size(with_added_tokens=True)
+        if n_words > self.n_known:
+            raise CheckpointError(
+                f"{self.name}: its tokenizer knows {n_words:,} sub-words, its weights have embeddings for "
+                f"{self.n_known:,}",
+                hint="give the weights as many by model.resize_token_embeddings(len(tokenizer)) of transformers, or "
+                "remove the added tokens from the tokenizer",
+            )
+
+    @functools.cached_property
+    def description(self) -> str:
+        """Text that changes whenever the sub-words of a text may.
+
+        The processor that adds special tokens has several forms of one meaning: what it adds to a text stands for it.
+        """
+        rust = self._rust_tokenizer(None)
+        if rust is None:
+            facts: dict[str, Any] = {"class": type(self.tokenizer).__name__, "vocabulary": self.tokenizer.get_vocab()}
+            own = vars(self.tokenizer).get("init_kwargs", {})
+            facts["settings"] = {name: str(value) for name, value in own.items() if name not in _PLACES}
+        else:
+            facts = json.loads(rust.to_str())
+            for name in ("version", "truncation", "padding", "decoder"):
+                del facts[name]
+            facts["post_processor"] = rust.encode("a").ids
+        return json.dumps([self.tokenizer.truncation_side, facts], sort_keys=True)
 
     @property
     def pad_id(self) -> int:
@@ -57,7 +110,7 @@ class Tokens:
         if largest >= self.n_known:
             raise CheckpointError(
                 f"{self.name}: its tokenizer gives the sub-word {largest:,}, its weights know {self.n_known:,}",
-                hint="tokenizer and weights are of different models: copy or download it again",
+                hint="tokenizer and weights are of different models: take both from the same one",
             )
         return rows
 
@@ -71,7 +124,7 @@ class Tokens:
             if limit is None:
                 copy.no_truncation()
             else:
-                copy.enable_truncation(max_length=limit)
+                copy.enable_truncation(max_length=limit, direction=self.tokenizer.truncation_side)
             self._rust_tokenizers[limit] = copy
         return self._rust_tokenizers[limit]
 

@@ -53,7 +53,11 @@ class MlmTerm(nn.Module):
             embeddings: nn.Embedding = encoder.backbone.get_input_embeddings()  # type: ignore[operator]
             self.head = MlmHead(encoder.config, embeddings, tied=tied)
         except ValueError as error:
-            raise ConfigError(f"masked LM: {error}", hint="use a BERT or RoBERTa encoder") from error
+            kind = encoder.config.model_type
+            raise ConfigError(
+                f"masked LM: the head of {kind} ({encoder.name}) is not of the kind that is trained here ({error})",
+                hint="use a BERT or RoBERTa encoder, or leave the MLM term out",
+            ) from error
         with quiet_transformers():
             self.is_pretrained = self.head.load_pretrained(str(find_model(encoder.name).base))
 

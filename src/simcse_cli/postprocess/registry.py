@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import checked, foreign_format, parse_json
-from simcse_cli.files.streams import require_file
+from simcse_cli.files.streams import OLDER_DIGEST, is_older_digest, require_file
 from simcse_cli.postprocess.base import FloatArray, PostProcessor
 from simcse_cli.postprocess.directions import AllButTheTop, CommonComponentRemoval
 from simcse_cli.postprocess.flow import BertFlow
@@ -108,6 +108,8 @@ def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: 
     record, needed = fitted.record, fitted.processor.n_features_in_
     if dim == needed and digest == record.encoder_digest:
         return
+    if is_older_digest(record.encoder_digest, digest):
+        raise CheckpointError(f"{place} {OLDER_DIGEST}", hint=_HOW_TO_SAVE)
     found = "has other weights or another pooler" if dim == needed else f"gives {dim} dimensions, need {needed}"
     raise CheckpointError(
         f"{place} was fitted on the vectors of {record.encoder}: this encoder {found}", hint=_HOW_TO_SAVE

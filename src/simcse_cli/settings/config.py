@@ -18,6 +18,8 @@ REVISION_HELP = "Branch, tag or commit of a Hub model; for one of several, use N
 COLUMNS_HELP = "Names of the columns of --pair-file, if they are not recognised."
 COLUMNS_METAVAR = "left=A,right=B,score=C"
 _model, _data = partial(setting, group="Model"), partial(setting, group="Data and model")
+DEVICE_FORM = (r"auto|cpu|cuda(:\d+)?|mps", "auto, cpu, cuda, cuda:N (the GPU of this number) or mps")
+DEVICE_HELP = "Where to compute: auto, cpu, cuda, cuda:N or mps."
 _method, _run = partial(setting, group="Method"), partial(setting, group="Run")
 _optimisation = partial(setting, group="Optimisation")
 
@@ -32,7 +34,7 @@ class LoadOptions:
         None, "How token states become a vector; default: the model's recorded pooler."
     )
     force_pooler: bool = _model(False, "Use --pooler even if the model records another or lacks its weights.")
-    device: choices.Device = _model(choices.Device.AUTO, "Where to compute.", env="SIMCSE_DEVICE")
+    device: str = _model("auto", DEVICE_HELP, env="SIMCSE_DEVICE", metavar="DEVICE", form=DEVICE_FORM)
     precision: Precision = _model(
         Precision.FP32, "Arithmetic of the encoder; auto picks the fastest.", env="SIMCSE_PRECISION"
     )
@@ -174,7 +176,7 @@ class TrainConfig(TableOptions):
     track_project: str | None = _run(None, "Project of the tracker [simcse].")
     track_name: str | None = _run(None, "Name of the run in the tracker, or of a group of runs; default: the folder's.")
     seed: int = _run(42, "Seed of everything random.", main=True, **SEED_RANGE)
-    device: choices.Device = _run(choices.Device.AUTO, "Where to compute.")
+    device: str = _run("auto", DEVICE_HELP, metavar="DEVICE", form=DEVICE_FORM)
     precision: Precision = _run(
         Precision.FP32,
         "Arithmetic of the encoder.",

@@ -32,6 +32,7 @@ class Setting:
     group: str | None = None  # heading in --help
     env: str | None = None  # environment variable, read by every command that has the setting
     metavar: str | None = None  # placeholder for the value in --help
+    form: tuple[str, str] | None = None  # regular expression that a text matches, and what that is in words
     min: float | None = None
     above: float | None = None  # exclusive lower bound
     max: float | None = None
@@ -101,11 +102,16 @@ def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
 
 
 def check_values(declared: Declared, values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a number out of range, not finite or beyond 64 bits, and for a folder called ``-``."""
+    """Raise ConfigError for a number out of range, not finite or beyond 64 bits, and for a folder called ``-``.
+
+    A text of another form than the setting's is a UsageError.
+    """
     for name, (_, own) in declared.items():
         value = values.get(name)
         if own.metavar == "FOLDER" and str(value) == "-":
             raise ConfigError(f"{flag_of(name, own)} -: need a folder, which standard output is not")
+        if own.form is not None and value is not None and re.fullmatch(own.form[0], str(value)) is None:
+            raise UsageError(f"{value!r}; need {own.form[1]}", option=flag_of(name, own))
         if not isinstance(value, int | float):
             continue
         place = f"{flag_of(name, own)} {value}"

@@ -5,7 +5,6 @@ import time
 from dataclasses import replace
 
 from simcse_cli.machine.devices import peak_memory_bytes, resolve_precision
-from simcse_cli.settings.choices import Device
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.loop import Trainer
 
@@ -21,7 +20,7 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
         batches=trainer.batches.kind,
         max_steps=trainer.total_steps,
         save_every=config.save_every or config.eval_every,
-        device=Device(device.type),
+        device=str(device) if ":" in config.device else device.type,
         precision=resolve_precision(config.precision, device),
     )
 

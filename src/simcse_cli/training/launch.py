@@ -15,7 +15,7 @@ from typing import Any
 
 from simcse_cli.errors import INTERRUPTED, ConfigError, TrainingError
 from simcse_cli.files.locks import held_locks
-from simcse_cli.files.system import apart, ask_to_stop, stop_signals
+from simcse_cli.files.system import apart, ask_to_stop, stop_signals, usable_cores
 from simcse_cli.machine.processes import LAUNCHED
 from simcse_cli.progress import Progress
 from simcse_cli.results.runs import RunRecord, read_run_record
@@ -69,7 +69,7 @@ def launch(n_processes: int, arguments: Sequence[str], progress: Progress, *, en
     the locks of this process until the last of them has ended. ``arguments`` is their command line.
     """
     shared = {
-        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // n_processes)),
+        "OMP_NUM_THREADS": str(max(1, usable_cores() // n_processes)),
         **environment,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),

@@ -63,6 +63,8 @@ def build_accelerator(config: TrainConfig) -> Accelerator:
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         AcceleratorState._reset_state(reset_partial_state=True)
     devices.set_float32_products(precision, device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # Accelerate takes the current one
     mixed = "no" if precision in (Precision.FP32, Precision.TF32) else precision.value
     return Accelerator(mixed_precision=mixed, cpu=device.type == "cpu")
 

@@ -30,7 +30,7 @@ from simcse_cli.training.loop import OnEval, OnStep, Trainer
 from simcse_cli.training.options import RunOptions
 from simcse_cli.training.record import run_report
 from simcse_cli.training.seeds import ManyRuns, RunOne, parse_seeds, train_seeds
-from simcse_cli.training.setup import build_parts, with_model_defaults
+from simcse_cli.training.setup import build_parts, split_weight, with_model_defaults
 from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
 
 MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
@@ -266,11 +266,27 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None =
     return replace(config, **lengths)
 
 
+def require_same_place(config: TrainConfig, resumed: Path) -> None:
+    """Raise ConfigError where files that a run names by relative paths are not in this folder."""
+    sources = [source for source, _ in map(split_weight, config.train_file or ())]
+    files = [text for text in (*sources, config.dev_file) if text not in (None, STDIO) and "://" not in str(text)]
+    folders = [config.model] if config.model.count("/") > 1 or config.model.startswith(".") else []
+    for text in (*files, *folders):
+        if not (Path(str(text)).is_absolute() or Path(str(text)).exists()):
+            raise ConfigError(
+                f"{text}, which the run in {resumed} names, is not in {Path.cwd()}",
+                hint="repeat the command in the folder where the run was started",
+            )
+
+
 def ready_settings(
     flags: Settings, recipe: str | None, progress: Progress, *, resumed: Path | None = None
 ) -> TrainConfig:
     """Return the settings with the defaults of the model and, without a training file, the demo corpus."""
-    config = with_model_defaults(resolve_settings(flags, recipe, resumed), progress)
+    settings = resolve_settings(flags, recipe, resumed)
+    if resumed is not None and (resumed / "config.yaml").exists():
+        require_same_place(settings, resumed)
+    config = with_model_defaults(settings, progress)
     if config.train_file is not None:
         return config
     folder = demo_folder(progress)

@@ -21,7 +21,7 @@ from simcse_cli.files.streams import STDIO, require_file
 from simcse_cli.machine.devices import has_rng_state, resolve_device
 from simcse_cli.machine.processes import process_count
 from simcse_cli.models.adapters import add_lora
-from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.checkpoint import has_original_head, load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.model_files import ModelFiles, find_model
@@ -35,7 +35,7 @@ from simcse_cli.objectives.registry import OBJECTIVES, build_objective
 from simcse_cli.objectives.views import TextViews
 from simcse_cli.progress import Progress
 from simcse_cli.settings import choices
-from simcse_cli.settings.choices import Batches, Device, DropoutMode, HeadUse, LoraSave, ObjectiveName, Pooler
+from simcse_cli.settings.choices import Batches, DropoutMode, HeadUse, LoraSave, ObjectiveName, Pooler
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag
 from simcse_cli.training.batches import SharedTexts, files_of, n_taken, random_generator
@@ -68,8 +68,8 @@ def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
 def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     """Return the encoder to train, in float32, and report it in one line.
 
-    A model with this pooler in its record keeps its head and normalisation; any other model gets a new seeded head
-    if the pooler is ``cls``.
+    A model with this pooler in its record keeps its head and normalisation, and a checkpoint of the original code its
+    ``mlp``; any other model gets a new seeded head if the pooler is ``cls``.
 
     Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at random.
     """
@@ -77,7 +77,9 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     record = model.record
     pooler, head_use = pooler_and_head(config, record)
     is_recorded = record.pooler is pooler
-    has_own_head = is_recorded and record.head_use is HeadUse.KEPT and head_use is not HeadUse.NONE
+    has_kept_head = is_recorded and record.head_use is HeadUse.KEPT
+    has_mlp = POOLERS[pooler].has_head and record.pooler is None and has_original_head(model)
+    has_own_head = (has_kept_head or has_mlp) and head_use is not HeadUse.NONE
     encoder = load_encoder(
         model,
         pooler=pooler if has_own_head else without_head(pooler),
@@ -130,7 +132,7 @@ def put_lora(encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, r
         progress.info(f"--lr {config.lr:g} is low for LoRA, {wants}")
 
 
-def build_augment(text: str | None, device: Device = Device.AUTO) -> TextAugmenter | TokenShuffle | None:
+def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | TokenShuffle | None:
     """Return the augmenter of ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, or None.
 
     ``shuffle`` acts on sub-words and cannot be combined; the others act on text.
@@ -193,7 +195,7 @@ _ROW_IS_EXAMPLE = (TextViews, LabelledPairs)
 def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
     if not config.train_file:
         raise ConfigError("no training file", hint="give one with --train-file FILE")
-    sources = [_split_weight(text) for text in config.train_file]
+    sources = [split_weight(text) for text in config.train_file]
     for source, _ in sources:
         if source != STDIO and guess_format(source) is not FileFormat.HUB:
             text = shlex.quote(f"{Path(source).name}.txt")
@@ -202,7 +204,7 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
     return sources
 
 
-def _split_weight(text: str) -> tuple[str, float]:
+def split_weight(text: str) -> tuple[str, float]:
     source, _, number = text.rpartition(":")
     try:
         weight = float(number) if source and not Path(text).exists() else None
@@ -337,6 +339,10 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         trained = {text for row in data.rows for text in row}
         texts = dict.fromkeys(text for row in held_out for text in row if text not in trained)
         dev_set = DevMasked.of_texts(objective, list(texts))
+    if process_count() > 1:
+        for module in objective.modules():
+            if isinstance(module, SentenceEncoder):
+                module.freeze_unread()
     _choose_pass(objective, config, resolve_device(config.device))
     examples = objective.examples(data, random_generator(config.seed, 0))
     n_examples = sum(n_taken(*file) for file in files_of(data, examples))

@@ -9,8 +9,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.errors import ConfigError, MissingExtraError, require_extra
+from simcse_cli.errors import (
+    INTERRUPTED,
+    ConfigError,
+    MissingExtraError,
+    TrainingError,
+    is_out_of_memory,
+    reason_of,
+    require_extra,
+)
 from simcse_cli.files.atomic import write_json
+from simcse_cli.files.schema import checked
+from simcse_cli.files.streams import read_json
+from simcse_cli.machine.processes import process_rank
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import house_style, save_figure
@@ -18,6 +29,7 @@ from simcse_cli.results.report import Column, Outcome, Report, mean_and_deviatio
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import check_keys, coerce_settings, flag
 from simcse_cli.settings.recipes import read_recipe
+from simcse_cli.training.launch import Stopped
 from simcse_cli.training.record import percent
 from simcse_cli.training.seeds import ManyRuns
 from simcse_cli.training.sweep_figure import SweepPoint, draw_sweep
@@ -48,13 +60,14 @@ class SweepPlan:
 class Trial:
     """One combination of settings: its folder, the dev score of each seed, their mean and deviation.
 
-    ``best_steps`` are those of the scores; 0 is the model before training.
+    ``best_steps`` are those of the scores; 0 is the model before training. ``failure`` says why a trial has none.
     """
 
     name: str
     settings: Settings
     scores: list[float | None] = field(default_factory=list)
     best_steps: list[int | None] = field(default_factory=list)
+    failure: str | None = None
 
     @property
     def score(self) -> float | None:
@@ -149,22 +162,54 @@ def run_sweep(
 ) -> list[Trial]:
     """Run each trial as it is proposed and return all with their scores; save them to ``sweep.json``.
 
-    Each trial gets a subfolder named after its settings.
+    Each trial gets a subfolder named after its settings. One that diverges or needs more memory than there is has
+    failed: the sweep goes on, and ``--resume`` leaves it alone while its folder is there.
     """
     trials: list[Trial] = []
+    failures = earlier_failures(runs.folder)
     for trial in proposed:
         config = make_config(trial.settings)
         progress.info(f"trial {len(trials) + 1}: {trial.name}")
-        records = runs.train(config, trial.name)
-        trial.scores = [None if record is None else record.best_score for record in records]
-        trial.best_steps = [None if record is None else record.best_step for record in records]
+        trial.failure = failures.get(trial.name)
+        if trial.failure is not None:
+            progress.warn(f"{trial.name} has failed before ({trial.failure}); to try it again, remove its folder")
+        else:
+            run_trial(trial, config, runs, progress)
         trials.append(trial)
-        if None not in records:
+        if process_rank() == 0:
             best = ranked(trials)[0]
             facts = {"format": 1, "suite": "sweep", "best": None if best.score is None else best.name}
             facts |= {"dev_suite": config.dev_suite, "quantiles": score_quantiles(trials)}
             write_json(runs.folder / "sweep.json", facts | {"trials": [done.to_json() for done in trials]})
     return trials
+
+
+def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progress) -> None:
+    """Give a trial its scores, or the reason why it has none."""
+    try:
+        records = runs.train(config, trial.name)
+    except (TrainingError, Stopped, MemoryError, RuntimeError, OSError) as error:
+        is_interrupted = isinstance(error, Stopped) and error.exit_code == INTERRUPTED
+        is_foreign = not isinstance(error, TrainingError | Stopped) and not is_out_of_memory(error)
+        if is_interrupted or is_foreign:
+            raise
+        trial.failure = "its processes failed" if isinstance(error, Stopped) else reason_of(error)
+        progress.warn(f"{trial.name} failed: {trial.failure}; the sweep goes on")
+        return
+    trial.scores = [None if record is None else record.best_score for record in records]
+    trial.best_steps = [None if record is None else record.best_step for record in records]
+
+
+def earlier_failures(folder: Path) -> dict[str, str]:
+    """Return why trials of an earlier call have failed, by name, for those whose folders are there."""
+    path = folder / "sweep.json"
+    facts = read_json(path, dict[str, Any]) if path.is_file() else {}
+    found = {}
+    for trial in checked(facts.get("trials", []), list[dict[str, Any]], f"{path}: trials"):
+        name, failure = str(trial.get("name")), trial.get("failure")
+        if isinstance(failure, str) and (folder / name).is_dir():
+            found[name] = failure
+    return found
 
 
 def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
@@ -208,8 +253,11 @@ def train_sweep(
 
     # Draw and report the trials that have a score.
     points = [SweepPoint(t.settings, t.score, t.deviation) for t in trials if t.score is not None]
-    if not points:
+    if not points and process_rank() > 0:
         return None
+    if not points:
+        what = f"{len(trials)} of {len(trials)} trials have failed (first: {trials[0].failure})"
+        raise TrainingError(f"--sweep {name}: {what}", hint="lower the learning rates or the batch sizes of the sweep")
     figure = runs.folder / "sweep.png"
     try:
         with house_style():
@@ -230,7 +278,7 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
     rows: list[dict[str, Any]] = [
         trial.settings
         | {"score": trial.score, "deviation": trial.deviation}
-        | {"best_steps": ", ".join(map(str, trial.best_steps))}
+        | {"best_steps": "failed" if trial.failure else ", ".join(map(str, trial.best_steps))}
         for trial in by_score
     ]
     rows += [{swept[0]: quantile, "score": score} for quantile, score in score_quantiles(trials).items()]
@@ -238,7 +286,8 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
     note = f"best: {folder / best.name}"
     if set(best.best_steps) == {0}:
         note = f"no run beat the untrained model, whose dev score is {percent(best.score)}"
-    notes = [note, "max, q75, q50: best, upper quartile and median of the trials"]
+    failed = [f"failed: {trial.name} ({trial.failure})" for trial in trials if trial.failure is not None]
+    notes = [note, *failed, "max, q75, q50: best, upper quartile and median of the trials"]
     own = columns("score", "deviation", "best_steps", score="dev best", best_steps="at step")
     return Report(f"{Path(name).stem}, {len(trials)} trials", [*map(Column, swept), *own], rows, notes)
 

@@ -8,6 +8,7 @@ They are in one file because numba keeps a compiled kernel on disk until its own
 """
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic, overload
 
 from simcse_cli.models.packed.kernels import DRAWS_A_WORD, GELU, GELU_TANH, LANES, RELU
@@ -23,12 +25,43 @@ from simcse_cli.models.packed.kernels import DRAWS_A_WORD, GELU, GELU_TANH, LANE
 # Sums may be reordered and NaN is not considered; infinities are.
 _FAST = {"nnan", "nsz", "arcp", "contract", "reassoc"}
 _TILE_ROWS = 4
+_CHECKSUM_BYTES = 32
 _F = np.float32
 _LOWEST = _F(-1e30)
 
 
+class _CheckedFiles(IndexDataCacheFile):
+    """The files of a compiled kernel, with a checksum at the end: numba runs damaged code, which ends the process.
+
+    What is damaged counts as missing, so it is compiled again.
+    """
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            found: dict[Any, str] = super()._load_index()  # type: ignore[no-untyped-call]
+        except Exception:  # whatever a damaged pickle raises
+            return {}
+        return found
+
+    def _load_data(self, name: str) -> Any:
+        content = Path(self._cache_path, name).read_bytes()
+        if sha256(content[:-_CHECKSUM_BYTES]).digest() != content[-_CHECKSUM_BYTES:]:
+            raise OSError(f"{name} is damaged")
+        return super()._load_data(name)  # type: ignore[no-untyped-call]
+
+    def _save_data(self, name: str, data: Any) -> None:
+        super()._save_data(name, data)  # type: ignore[no-untyped-call]
+        path = Path(self._cache_path, name)
+        content = path.read_bytes()
+        path.write_bytes(content + sha256(content).digest())
+
+
 def _compiled(function: Callable[..., Any]) -> Any:
-    return numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
+    kernel: Any = numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
+    files = getattr(kernel._cache, "_cache_file", None)
+    if type(files) is IndexDataCacheFile:
+        files.__class__ = _CheckedFiles
+    return kernel
 
 
 def _inlined(function: Callable[..., Any]) -> Any:

@@ -1,0 +1,350 @@
+"""Read what a folder says about its vectors: ``simcse.json``, or the files of sentence-transformers.
+
+Every entry that sentence-transformers 6 reads is honoured, or the folder is refused by the name of the entry. Files of
+its earlier versions are read as version 6 reads them.
+"""
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simcse_cli.errors import CheckpointError
+from simcse_cli.files.schema import checked, inside
+from simcse_cli.files.streams import read_json
+from simcse_cli.models.fast_load import read_tensors
+from simcse_cli.models.poolers import POOLERS, Reduction
+from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord, checked_length, own_record
+from simcse_cli.progress import SILENT, Progress
+from simcse_cli.settings.choices import HeadUse, Pooler, Similarity
+
+MODULES_FILE = "modules.json"
+LAYER_WEIGHTS = "layer_weights"
+_ENCODE_ELSEWHERE = "this toolkit cannot compute it: encode with sentence-transformers, or choose another model"
+
+# The modules that are computed, in the only order in which they are; Normalize may be repeated.
+_ORDER = ("Transformer", "WeightedLayerPooling", "CNN", "Pooling", "Dense", "Normalize")
+# Where each version of sentence-transformers has its classes; the newer names repeat the class in lower case.
+_PACKAGES = (
+    "sentence_transformers.models.",
+    "sentence_transformers.base.modules.",
+    "sentence_transformers.sentence_transformer.modules.",
+)
+_FILE_NAMES = {"WeightedLayerPooling": "weighted_layer_pooling"}
+
+# The settings of a Transformer module: the first of these files that is not empty.
+_TRANSFORMER_FILES = [
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
+_ARGUMENTS = (
+    "tokenizer_args",
+    "processor_kwargs",
+    "model_args",
+    "model_kwargs",
+    "config_args",
+    "config_kwargs",
+    "processing_kwargs",
+)
+_TRANSFORMER_ENTRIES = (
+    "max_seq_length",
+    "do_lower_case",
+    "transformer_task",
+    "modality_config",
+    "module_output_name",
+    "query_expansion",
+    "tokenizer_name_or_path",
+)
+_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
+# Entries of the transformer's file that change no vector of ``encode``.
+_NO_MATTER = ("query_length", "document_length", "unpad_inputs")
+
+_POOLING_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_REDUCTIONS = {"cls": Reduction.CLS, "mean": Reduction.MEAN}
+_WIDTHS = ("word_embedding_dimension", "embedding_dimension")
+_NAMES = ("module_input_name", "module_output_name")
+_HAS_TANH = {
+    "torch.nn.modules.activation.Tanh": True,
+    "torch.nn.Tanh": True,
+    "torch.nn.modules.linear.Identity": False,
+    "torch.nn.modules.Identity": False,
+    "torch.nn.Identity": False,
+}
+
+
+def read_record(folder: Path, progress: Progress = SILENT) -> ModelRecord | None:
+    """Return the record in a folder, None if it has none; raise an error if it is unreadable or refused."""
+    if (folder / RECORD_FILE).is_file():
+        return replace(own_record(folder), **_use(folder, progress))
+    if (folder / MODULES_FILE).is_file():
+        return replace(_listed_record(folder, progress), **_use(folder, progress))
+    return None
+
+
+def _refuse(path: Path, what: str, hint: str = _ENCODE_ELSEWHERE) -> CheckpointError:
+    return CheckpointError(f"{path}: {what}", hint=hint)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the entries of a module's file; none if there is no such file."""
+    found: dict[str, Any] = read_json(path, dict[str, Any]) if path.is_file() else {}
+    return found
+
+
+def _require_known(config: Mapping[str, Any], path: Path, *known: str) -> None:
+    """Refuse entries on which sentence-transformers stops, too."""
+    strange = [name for name in config if name not in known]
+    if strange:
+        raise _refuse(path, f"{', '.join(strange)} is not supported; need {', '.join(known)} alone")
+
+
+def _warn_unknown(config: Mapping[str, Any], path: Path, progress: Progress, *known: str) -> None:
+    """Warn of entries that sentence-transformers ignores."""
+    strange = [name for name in config if name not in known]
+    if strange:
+        progress.warn(f"{path}: {', '.join(strange)} is not known and has no effect")
+
+
+def _use(folder: Path, progress: Progress) -> dict[str, Any]:
+    """Return prompts, similarity and width as sentence-transformers records them."""
+    path = folder / PROMPTS_FILE
+    config = _settings(path)
+    known = ("__version__", "model_type", "requirements", "prompts", "default_prompt_name")
+    _warn_unknown(config, path, progress, *known, "similarity_fn_name", "truncate_dim")
+    kind = config.get("model_type", "SentenceTransformer")
+    if kind != "SentenceTransformer":
+        raise _refuse(path, f"model_type {kind!r} is not supported; need SentenceTransformer")
+    # The prompts; those called query and document always exist.
+    texts = checked(config.get("prompts") or {}, dict[str, str | None], f"{path}: prompts")
+    prompts = {name: text or "" for name, text in texts.items()}
+    default = checked(config.get("default_prompt_name"), str | None, f"{path}: default_prompt_name")
+    if default in ("query", "document"):
+        prompts.setdefault(default, "")
+    if default not in (None, *prompts):
+        names = ", ".join(prompts) or "none"
+        what = f"default_prompt_name {default!r}, need the name of a prompt (there are {names})"
+        raise _refuse(path, what, "correct the name there, or remove the entry")
+    # How vectors are compared, and how many components they have.
+    similarity = checked(config.get("similarity_fn_name"), str | None, f"{path}: similarity_fn_name")
+    width = checked(config.get("truncate_dim"), int | None, f"{path}: truncate_dim")
+    if width is not None and width < 1:
+        raise _refuse(path, f"truncate_dim {width}, need at least 1", "correct or remove the entry")
+    return {
+        "prompts": prompts,
+        "default_prompt": default,
+        "similarity": similarity or Similarity.COSINE,
+        "truncate_dim": width,
+    }
+
+
+def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
+    """Return the record that ``modules.json`` and the files of its modules give."""
+    # The modules, by their full names.
+    path = folder / MODULES_FILE
+    rows = [checked(row, dict[str, Any], str(path)) for row in read_json(path, list[Any])]
+    kinds = [_kind(row, path) for row in rows]
+    places = [inside(str(path), row.get("path")) for row in rows]
+    _check_order(kinds, path)
+    # What each of them says.
+    reduction: Reduction | None = None
+    layers: tuple[Pooler, ...] = ()
+    found: dict[str, Any] = {}
+    for kind, place in zip(kinds, places, strict=True):
+        match kind:
+            case "Transformer":
+                found |= {"transformer_folder": place} | _transformer(folder / place)
+            case "WeightedLayerPooling":
+                layers = _poolers_of_weights(folder / place)
+            case "CNN":
+                _check_cnn(folder / place)
+                found["cnn_folder"] = place
+            case "Pooling":
+                reduction, found["include_prompt"] = _pooling(folder / place)
+            case "Dense":
+                found |= {"head_folder": place, "head_tanh": _dense_has_tanh(folder / place, progress)}
+            case "Normalize":
+                _check_normalize(folder / place)
+                found["normalize"] = True
+    # The pooler that does both; sentence-transformers skips the former unless the transformer gives all its layers.
+    has_head = "head_folder" in found
+    pooler = None if reduction is None else _pooler_of(reduction, has_head=has_head)
+    if layers and _settings(folder / found["transformer_folder"] / "config.json").get("output_hidden_states"):
+        if reduction is not Reduction.MEAN:
+            raise _refuse(path, f"WeightedLayerPooling with {reduction} is not supported; need the mean")
+        pooler = layers[0]
+    head_use = HeadUse.KEPT if has_head else HeadUse.NONE
+    return ModelRecord(pooler, head_use, origin=str(path), **found)
+
+
+def _kind(row: Mapping[str, Any], path: Path) -> str:
+    """Return which module a row is, by the full name of its class."""
+    name = row.get("type")
+    if not isinstance(name, str):
+        raise _refuse(path, f"type {name!r}, need the name of a class", "correct the file")
+    package = next((each for each in _PACKAGES if name.startswith(each)), "")
+    *modules, kind = name.removeprefix(package).split(".")
+    is_own_file = modules in ([], [kind], [_FILE_NAMES.get(kind, kind.lower())])
+    if package and is_own_file and kind in _ORDER:
+        return kind
+    raise _refuse(path, f"module {name} is not supported; need {', '.join(_ORDER)} of sentence_transformers")
+
+
+def _check_order(kinds: Sequence[str], path: Path) -> None:
+    """Refuse modules that are not in the order in which they are computed here."""
+    places = [_ORDER.index(kind) for kind in kinds]
+    last = len(_ORDER) - 1
+    rises = all(left < right or left == right == last for left, right in itertools.pairwise(places))
+    starts = kinds[:1] == ["Transformer"]
+    pools = "Pooling" in kinds or len(kinds) == 1
+    if not (starts and rises and pools) or {"WeightedLayerPooling", "CNN"} <= set(kinds):
+        raise _refuse(
+            path,
+            f"the modules {', '.join(kinds) or '(none)'} in this order are not supported; need Transformer, then "
+            "WeightedLayerPooling or CNN if at all, Pooling, and at most one Dense before Normalize",
+        )
+
+
+def _transformer(folder: Path) -> dict[str, Any]:
+    """Return length and casing of a Transformer module."""
+    for name in _TRANSFORMER_FILES:
+        path = folder / name
+        config = _settings(path)
+        if config:
+            break
+    _require_known(config, path, *_TRANSFORMER_ENTRIES, *_ARGUMENTS, *_NO_MATTER)
+    # Settings of other classes: whatever they change, it is not read here.
+    for name in _ARGUMENTS:
+        values = config.get(name) or {}
+        given = [key for key in checked(values, dict[str, Any], f"{path}: {name}") if key != "trust_remote_code"]
+        if given:
+            raise _refuse(path, f"{name} sets {', '.join(given)}, which is not supported; need it empty")
+    for name in ("query_expansion", "tokenizer_name_or_path"):
+        if config.get(name):
+            raise _refuse(path, f"{name} is not supported; need it empty")
+    # Which output is taken.
+    task = config.get("transformer_task", "feature-extraction")
+    if task != "feature-extraction":
+        raise _refuse(path, f"transformer_task {task!r} is not supported; need feature-extraction")
+    modality = config.get("modality_config")
+    if modality is not None:
+        text = checked(modality, dict[str, Any], f"{path}: modality_config").get("text")
+        if text != _TEXT:
+            shown = json.dumps(text)
+            raise _refuse(path, f"modality_config takes {shown} for text, which is not supported; need {_TEXT}")
+    output = config.get("module_output_name") or "token_embeddings"
+    if modality is not None and output != "token_embeddings":
+        raise _refuse(path, f"module_output_name {output!r} is not supported; need token_embeddings")
+    # Length and casing.
+    length = checked(config.get("max_seq_length"), int | None, f"{path}: max_seq_length")
+    lower = checked(config.get("do_lower_case", False), bool | None, f"{path}: do_lower_case")
+    return {"max_length": checked_length(length, path), "lower_case": bool(lower)}
+
+
+def _pooling(folder: Path) -> tuple[Reduction, bool]:
+    """Return the mode of a Pooling module, and whether it counts the tokens of a prompt."""
+    path = folder / "config.json"
+    config = read_json(path, dict[str, Any])
+    _require_known(config, path, "pooling_mode", *_POOLING_FLAGS, "include_prompt", *_WIDTHS)
+    flagged = [mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)]
+    given = config.get("pooling_mode", flagged or "mean")
+    modes = given if isinstance(given, list) else [given]
+    if len(modes) != 1 or modes[0] not in list(_REDUCTIONS):
+        raise _refuse(path, f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean")
+    return _REDUCTIONS[modes[0]], bool(config.get("include_prompt", True))
+
+
+def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
+    """Return the pooler with this reduction of the last layer, and with a head if there is such a pooler."""
+    found = {
+        spec.has_head: pooler
+        for pooler, spec in POOLERS.items()
+        if spec.reduction is reduction and not spec.needs_all_layers
+    }
+    return found.get(has_head, found[False])
+
+
+def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
+    """Return the weight of every hidden state in the mean of a pooler, ``(n_layers + 1,)``, embedding output first."""
+    weights = torch.zeros(n_layers + 1)
+    for layer in POOLERS[pooler].layers:
+        weights[layer] += 1.0
+    return weights
+
+
+def _poolers_of_weights(folder: Path) -> tuple[Pooler, ...]:
+    """Return the poolers whose mean of layers a WeightedLayerPooling module takes."""
+    path = folder / "config.json"
+    config = read_json(path, dict[str, Any])
+    _require_known(config, path, "layer_start", "num_hidden_layers", *_WIDTHS)
+    start = checked(config.get("layer_start", 4), int, f"{path}: layer_start")
+    n_layers = checked(config.get("num_hidden_layers", 12), int, f"{path}: num_hidden_layers")
+    # Weights of simcse's poolers; those before the first layer of the module are zero.
+    weights = read_tensors(folder, LAYER_WEIGHTS).get("", torch.zeros(0)).float()
+    is_whole = 0 <= start <= n_layers and weights.shape == (n_layers + 1 - start,)
+    if is_whole and weights.sum() > 0:
+        whole = torch.cat([torch.zeros(start), weights]) / weights.sum()
+        found = []
+        for pooler, spec in POOLERS.items():
+            own = layer_weights(pooler, n_layers) if spec.needs_all_layers and n_layers else torch.zeros(1)
+            if own.shape == whole.shape and torch.equal(own / own.sum(), whole):
+                found.append(pooler)
+        if found:
+            return tuple(found)
+    raise _refuse(path, "WeightedLayerPooling with these weights is not supported; need the mean of two layers")
+
+
+def _check_cnn(folder: Path) -> None:
+    path = folder / "cnn_config.json"
+    config = read_json(path, dict[str, Any])
+    widths = ("in_word_embedding_dimension", "in_embedding_dimension", "out_channels", "kernel_sizes")
+    _require_known(config, path, *widths, "stride_sizes")
+    sizes = checked(config.get("kernel_sizes", [1, 3, 5]), list[int], f"{path}: kernel_sizes")
+    strides = checked(config.get("stride_sizes") or [], list[int], f"{path}: stride_sizes")
+    if any(size % 2 == 0 for size in sizes) or any(stride != 1 for stride in strides):
+        raise _refuse(path, "CNN with even kernel_sizes or with stride_sizes is not supported")
+
+
+def _check_names(config: Mapping[str, Any], path: Path, kind: str) -> None:
+    """Refuse a module that reads or writes something else than the vector of the sentence."""
+    for name in _NAMES:
+        value = config.get(name)
+        if value not in (None, "sentence_embedding"):
+            raise _refuse(path, f"{kind} with {name} {value!r} is not supported; need sentence_embedding")
+
+
+def _check_normalize(folder: Path) -> None:
+    path = folder / "config.json"
+    config = _settings(path)
+    _require_known(config, path, *_NAMES)
+    _check_names(config, path, "Normalize")
+
+
+def _dense_has_tanh(folder: Path, progress: Progress) -> bool:
+    """Tell whether a Dense module ends in tanh, not in nothing."""
+    path = folder / "config.json"
+    config = read_json(path, dict[str, Any])
+    known = ("in_features", "out_features", "bias", "activation_function", "use_residual")
+    _warn_unknown(config, path, progress, *known, *_NAMES)
+    _check_names(config, path, "Dense")
+    if config.get("use_residual"):
+        raise _refuse(path, "Dense with use_residual is not supported")
+    name = checked(config.get("activation_function", "torch.nn.Tanh"), str, f"{path}: activation_function")
+    if not name.startswith("torch."):
+        progress.warn(
+            f"{path}: the activation {name} is of another package; tanh is used, as sentence-transformers does"
+        )
+        return True
+    if name not in _HAS_TANH:
+        raise _refuse(path, f"Dense with {name} is not supported; need {', '.join(_HAS_TANH)}")
+    return _HAS_TANH[name]

@@ -1,0 +1,378 @@
+"""Folders that others made: the vectors of sentence-transformers, or a refusal that names the reason."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from helpers import build_tiny_model
+from simcse_cli.errors import CheckpointError
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder, encode
+from simcse_cli.models.export import export_model
+from simcse_cli.progress import SILENT, SilentProgress
+
+TEXTS = (
+    "A man plays a guitar.",
+    "THE COMMITTEE POSTPONED ITS DECISION",
+    "",
+    "[CLS] the dog [SEP]",
+    "rain in the north, " * 30 + "and the last word is GUITAR",
+)
+OLD = "sentence_transformers.models."
+NEW = "sentence_transformers.base.modules."
+IDENTITY = "torch.nn.modules.linear.Identity"
+MEAN, CLS = ("Pooling", {"pooling_mode": "mean"}), ("Pooling", {"pooling_mode": "cls"})
+NORMALIZE = ("Normalize", None)
+
+
+def change(path, **values):
+    content = (json.loads(path.read_text()) if path.is_file() else {}) | values
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
+
+
+def dense(n_in, n_out, activation=IDENTITY, *, seed=7, **more):
+    config = {"in_features": n_in, "out_features": n_out, "bias": True, "activation_function": activation, **more}
+    torch.manual_seed(seed)
+    weights = {"linear.weight": torch.randn(n_out, n_in) / 4, "linear.bias": torch.randn(n_out) / 4}
+    return "Dense", {name: value for name, value in config.items() if value is not ...}, weights
+
+
+def listed(folder, *parts, first="", transformer=None, **use):
+    """Make a folder of transformers one of sentence-transformers: a kind, a config and weights for each module."""
+    rows = [{"idx": 0, "name": "0", "path": first, "type": f"{OLD}Transformer"}]
+    for number, (kind, config, *weights) in enumerate(parts, 1):
+        place = f"{number}_{kind.rpartition('.')[2]}"
+        (folder / place).mkdir()
+        if config is not None:
+            widths = {"embedding_dimension": 32} if "Pooling" in kind else {}
+            (folder / place / "config.json").write_text(json.dumps(config | widths))
+        if weights:
+            save_file(weights[0], folder / place / "model.safetensors")
+        rows.append({"idx": number, "name": str(number), "path": place, "type": kind if "." in kind else OLD + kind})
+    (folder / "modules.json").write_text(json.dumps(rows))
+    if transformer is not None:
+        change(folder / first / "sentence_bert_config.json", **transformer)
+    if use:
+        change(folder / "config_sentence_transformers.json", **use)
+    return folder
+
+
+def by_sentence_transformers(folder):
+    library = pytest.importorskip("sentence_transformers")
+    model = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True).float()
+    return np.asarray(model.encode(list(TEXTS), batch_size=1, show_progress_bar=False), np.float32)
+
+
+def vectors(folder, **how):
+    return encode(load_encoder(folder, device="cpu", **how), TEXTS)
+
+
+def require_equal(found, expected):
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * max(1.0, float(np.abs(expected).max())))
+
+
+def keep_capitals(folder):
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["normalizer"]["lowercase"] = False
+    path.write_text(json.dumps(content))
+
+
+def cut_on_the_left(folder):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    cut = {"direction": "Left", "max_length": 16, "strategy": "LongestFirst", "stride": 0}
+    (folder / "tokenizer.json").write_text(json.dumps(content | {"truncation": cut}))
+
+
+def settings_of_tokenizer(**values):
+    return lambda folder: change(folder / "tokenizer_config.json", **values)
+
+
+def another_name(folder):
+    (folder / "sentence_bert_config.json").rename(folder / "sentence_roberta_config.json")
+
+
+def into_a_folder_of_its_own(folder):
+    for path in [each for each in folder.iterdir() if each.is_file() and each.name != "modules.json"]:
+        (folder / "0_Transformer").mkdir(exist_ok=True)
+        path.rename(folder / "0_Transformer" / path.name)
+    rows = json.loads((folder / "modules.json").read_text())
+    rows[0]["path"] = "0_Transformer"
+    (folder / "modules.json").write_text(json.dumps(rows))
+    (folder / "config.json").write_text('{"__version__": "0.4.1"}')
+
+
+EQUAL = {
+    "mean": ((MEAN,), {}, None),
+    "length": ((MEAN,), {"transformer": {"max_seq_length": 20}}, None),
+    "length null": ((MEAN,), {"transformer": {"max_seq_length": None}}, settings_of_tokenizer(model_max_length=24)),
+    "length of the tokenizer": ((MEAN,), {}, settings_of_tokenizer(model_max_length=24)),
+    "old name of the length": ((MEAN,), {}, settings_of_tokenizer(model_max_length=..., max_len=24)),
+    "length above the tokenizer's": (
+        (MEAN,),
+        {"transformer": {"max_seq_length": 48}},
+        settings_of_tokenizer(model_max_length=24),
+    ),
+    "settings of RoBERTa's days": ((MEAN,), {"transformer": {"max_seq_length": 20}}, another_name),
+    "a folder of its own": ((MEAN,), {"transformer": {"max_seq_length": 20}}, into_a_folder_of_its_own),
+    "lower case": ((MEAN,), {"transformer": {"do_lower_case": True}}, keep_capitals),
+    "truncation side": ((MEAN,), {}, settings_of_tokenizer(truncation_side="left")),
+    "truncation side of tokenizer.json": ((MEAN,), {}, cut_on_the_left),
+    "padding side": ((CLS,), {}, settings_of_tokenizer(padding_side="left")),
+    "width": ((MEAN, NORMALIZE), {"truncate_dim": 12}, None),
+    "no mode": ((("Pooling", {"pooling_mode_mean_tokens": False}),), {}, None),
+    "a list of one mode": ((("Pooling", {"pooling_mode": ["mean"]}),), {}, None),
+    "mode over flags": ((("Pooling", {"pooling_mode": "cls", "pooling_mode_mean_tokens": True}),), {}, None),
+    "a prompt without text": ((MEAN,), {"prompts": {}, "default_prompt_name": "document"}, None),
+    "a default prompt": ((MEAN,), {"prompts": {"q": "query: "}, "default_prompt_name": "q"}, None),
+    "mean and tanh": ((MEAN, dense(32, 32, "torch.nn.modules.activation.Tanh")), {}, None),
+    "another width": ((MEAN, dense(32, 20, "torch.nn.Tanh"), NORMALIZE), {}, None),
+    "no activation": ((CLS, dense(32, 32, ...)), {}, None),
+    "new names": (((f"{NEW}normalize.Normalize", None),), {}, "Pooling first"),
+    "two layers": (
+        (
+            (
+                "WeightedLayerPooling",
+                {"num_hidden_layers": 2, "layer_start": 0},
+                {"layer_weights": torch.tensor([0.0, 1, 1])},
+            ),
+            MEAN,
+        ),
+        {},
+        lambda folder: change(folder / "config.json", output_hidden_states=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_vectors_and_those_of_a_copy_equal_sentence_transformers(name, tiny_model_dir, tmp_path):
+    parts, more, edit = EQUAL[name]
+    if edit == "Pooling first":
+        parts, edit = (MEAN, *parts), None
+    folder = listed(tiny_model_dir, *parts, **more)
+    if edit is not None:
+        edit(folder)
+    expected = by_sentence_transformers(folder)
+    require_equal(vectors(folder), expected)
+    require_equal(vectors(folder, encode_only=True), expected)
+    copy = tmp_path / "copy"
+    export_model(
+        str(folder), copy, pooler=None, force_pooler=False, backends=(), quantize=False, force=False, progress=SILENT
+    )
+    require_equal(vectors(copy), expected)
+    require_equal(by_sentence_transformers(copy), expected)
+    digests = {ReadyEncoder(load_encoder(each, device="cpu")).digest for each in (folder, copy)}
+    assert len(digests) == 1
+
+
+NAMES = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+REFUSED = {
+    "two Dense": ((MEAN, dense(32, 32), dense(32, 32, seed=9)), {}, "Dense, Dense in this order"),
+    "Normalize before Dense": ((MEAN, NORMALIZE, dense(32, 8)), {}, "Normalize, Dense in this order"),
+    "Dense before Pooling": ((dense(32, 32), MEAN), {}, "Dense, Pooling in this order"),
+    "Dense over tokens": ((MEAN, dense(32, 32, **NAMES)), {}, "module_input_name 'token_embeddings'"),
+    "Normalize over tokens": ((MEAN, ("Normalize", NAMES)), {}, "module_input_name 'token_embeddings'"),
+    "residual": ((MEAN, dense(32, 32, use_residual=True)), {}, "use_residual"),
+    "GELU": ((MEAN, dense(32, 32, "torch.nn.modules.activation.GELU")), {}, "torch.nn.modules.activation.GELU"),
+    "max": ((("Pooling", {"pooling_mode_max_tokens": True}),), {}, "pooling max"),
+    "two modes": ((("Pooling", {"pooling_mode": ["cls", "mean"]}),), {}, "pooling cls and mean"),
+    "LSTM": ((("LSTM", {}), MEAN), {}, "sentence_transformers.models.LSTM"),
+    "foreign class": ((("acme.Pooling", {}),), {}, "module acme.Pooling"),
+    "namesake": ((("sentence_transformers_acme.Pooling", {}),), {}, "sentence_transformers_acme.Pooling"),
+    "weights of layers": (
+        (
+            (
+                "WeightedLayerPooling",
+                {"num_hidden_layers": 2, "layer_start": 0},
+                {"layer_weights": torch.tensor([0.2, 1, 3])},
+            ),
+            MEAN,
+        ),
+        {},
+        "WeightedLayerPooling",
+    ),
+    "arguments": ((MEAN,), {"transformer": {"tokenizer_args": {"model_max_length": 16}}}, "tokenizer_args sets"),
+    "processing": (
+        (MEAN,),
+        {"transformer": {"processing_kwargs": {"text": {"max_length": 9}}}},
+        "processing_kwargs sets text",
+    ),
+    "another output": (
+        (MEAN,),
+        {"transformer": {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}},
+        "modality_config",
+    ),
+    "task": ((MEAN,), {"transformer": {"transformer_task": "fill-mask"}}, "transformer_task 'fill-mask'"),
+    "unknown entry": ((MEAN,), {"transformer": {"acme": 1}}, "acme is not supported"),
+    "kind of model": ((MEAN,), {"model_type": "MultiVectorEncoder"}, "model_type 'MultiVectorEncoder'"),
+    "unknown prompt": ((MEAN,), {"prompts": {"q": "q"}, "default_prompt_name": "p"}, "default_prompt_name 'p'"),
+    "negative width": ((MEAN,), {"truncate_dim": -3}, "truncate_dim -3"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_computed_is_refused_by_name_and_blames_no_file(name, tiny_model_dir):
+    parts, more, told = REFUSED[name]
+    with pytest.raises(CheckpointError) as refused:
+        load_encoder(listed(tiny_model_dir, *parts, **more), device="cpu")
+    assert told in refused.value.message
+    assert "again" not in refused.value.hint
+
+
+def test_folders_without_a_transformer_are_refused_by_their_module(tmp_path):
+    row = {"idx": 0, "name": "0", "path": "", "type": f"{OLD}StaticEmbedding"}
+    (tmp_path / "modules.json").write_text(json.dumps([row]))
+    with pytest.raises(CheckpointError, match=r"module sentence_transformers.models.StaticEmbedding is not supported"):
+        load_encoder(tmp_path, device="cpu")
+
+
+def test_an_activation_of_another_package_is_tanh_and_told(tiny_model_dir):
+    folder = listed(tiny_model_dir, CLS, dense(32, 32, "acme.layers.Identity"))
+    progress = SilentProgress()
+    found = encode(load_encoder(folder, device="cpu", progress=progress), TEXTS)
+    require_equal(found, by_sentence_transformers(folder))
+    assert any("acme.layers.Identity" in warning for warning in progress.warnings)
+
+
+def test_unknown_entries_that_others_ignore_are_told(tiny_model_dir):
+    progress = SilentProgress()
+    load_encoder(listed(tiny_model_dir, MEAN, acme=1), device="cpu", progress=progress)
+    assert [warning.partition(": ")[2] for warning in progress.warnings] == ["acme is not known and has no effect"]
+
+
+def test_code_of_a_folder_is_named_and_not_run(tiny_model_dir):
+    change(tiny_model_dir / "config.json", model_type="acme", auto_map={"AutoModel": "acme.Acme"})
+    (tiny_model_dir / "acme.py").write_text("raise SystemExit('code was run')")
+    with pytest.raises(CheckpointError, match=r"model_type 'acme' needs code from the folder \(auto_map\)"):
+        load_encoder(tiny_model_dir, device="cpu")
+
+
+def test_more_sub_words_than_embeddings_are_refused_at_loading(tiny_model_dir):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    n_known = len(tokenizer)
+    tokenizer.add_tokens(["newtoken"])
+    tokenizer.save_pretrained(tiny_model_dir)
+    with pytest.raises(CheckpointError, match=rf"knows {n_known + 1} sub-words, .* embeddings for {n_known}"):
+        load_encoder(tiny_model_dir, device="cpu")
+
+
+def exchange_words(folder):
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    words = content["model"]["vocab"]
+    words["a"], words["b"] = words["b"], words["a"]
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        exchange_words,
+        keep_capitals,
+        settings_of_tokenizer(truncation_side="left"),
+        settings_of_tokenizer(model_max_length=30),
+        lambda folder: change(folder / "config.json", hidden_act="relu"),
+        lambda folder: change(folder / "config.json", layer_norm_eps=0.5),
+        lambda folder: change(folder / "config.json", num_attention_heads=2),
+        lambda folder: listed(folder, MEAN, transformer={"do_lower_case": True}),
+        lambda folder: listed(folder, MEAN, truncate_dim=8),
+    ],
+)
+@pytest.mark.parametrize("encode_only", [False, True])
+def test_another_tokenizer_or_configuration_is_another_digest(edit, encode_only, tiny_model_dir, tmp_path):
+    other = shutil.copytree(tiny_model_dir, tmp_path / "other")
+    edit(other)
+    digests = [
+        ReadyEncoder(load_encoder(folder, pooler="avg", device="cpu", encode_only=encode_only)).digest
+        for folder in (tiny_model_dir, other)
+    ]
+    assert digests[0] != digests[1]
+
+
+@pytest.mark.parametrize("kind", ["convbert", "fnet", "nystromformer", "yoso", "mobilebert"])
+def test_a_vector_does_not_depend_on_its_batch(kind, tmp_path):
+    folder = backbone(tmp_path / kind, kind)
+    encoder = load_encoder(folder, pooler="avg", device="cpu")
+    together = encode(encoder, TEXTS)
+    alone = np.concatenate([encode(encoder, [text]) for text in TEXTS])
+    require_equal(together, alone)
+    assert encoder.reads_padding
+
+
+def backbone(folder, kind, **more):
+    """Write a random model of an architecture beside the tokenizer of the tiny model."""
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    build_tiny_model(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    sizes |= {
+        "mobilebert": {"embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
+        "convbert": {"embedding_size": 32, "conv_kernel_size": 3, "head_ratio": 2},
+        "nystromformer": {"segment_means_seq_len": 64, "num_landmarks": 64},
+        "squeezebert": {"embedding_size": 32},
+        "xlnet": {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48},
+        "luke": {"entity_vocab_size": 4, "entity_emb_size": 16},
+        "longformer": {"attention_window": 8},
+        "albert": {"embedding_size": 16},
+    }.get(kind, {})
+    positions = {} if kind == "xlnet" else {"max_position_embeddings": 66}
+    torch.manual_seed(0)
+    settings = {**sizes, **positions, "vocab_size": len(tokenizer), "pad_token_id": 0, **more}
+    model = AutoModel.from_config(AutoConfig.for_model(kind, **settings))
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.2)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["data2vec-text", "roberta-prelayernorm", "luke", "ibert", "xlnet"])
+def test_long_texts_are_read_up_to_the_positions(kind, tmp_path):
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = backbone(tmp_path / kind, kind, pad_token_id=0, type_vocab_size=1)
+    change(folder / "tokenizer_config.json", model_max_length=...)
+    encoder = load_encoder(folder, pooler="avg", device="cpu")
+    # Positions of this family begin behind that of the padding token, here 0.
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    limit = {} if kind == "xlnet" else {"truncation": True, "max_length": 65}
+    with torch.inference_mode():
+        states = model(**tokenizer(TEXTS[-1], return_tensors="pt", **limit)).last_hidden_state[0]
+    require_equal(encode(encoder, TEXTS[-1:]), states.mean(0, keepdim=True).numpy())
+
+
+def test_an_architecture_that_calls_its_pooler_is_read(tmp_path):
+    folder = backbone(tmp_path / "squeezebert", "squeezebert")
+    assert vectors(folder, pooler="avg").shape == (len(TEXTS), 32)
+
+
+@pytest.mark.parametrize("kind", ["albert", "longformer", "luke"])
+def test_what_no_vector_reads_is_frozen(kind, tmp_path):
+    encoder = load_encoder(backbone(tmp_path / kind, kind), pooler="avg", device="cpu")
+    encoder.freeze_unread()
+    trained = [(name, weight) for name, weight in encoder.named_parameters() if weight.requires_grad]
+    assert len(trained) < len(list(encoder.parameters()))
+    encoder.train()
+    encoder.embed_rows([[5, 6, 7]]).sum().backward()
+    assert all(weight.grad is not None for _, weight in trained)
+
+
+def test_training_goes_on_from_the_head_of_the_original_code(tiny_model_dir, tmp_path):
+    from simcse_cli.settings.config import TrainConfig
+    from simcse_cli.training.setup import build_encoder
+
+    tensors = load_file(tiny_model_dir / "model.safetensors")
+    torch.manual_seed(3)
+    tensors |= {"mlp.dense.weight": torch.randn(32, 32), "mlp.dense.bias": torch.randn(32)}
+    save_file(tensors, tiny_model_dir / "model.safetensors", metadata={"format": "pt"})
+    encoder = build_encoder(TrainConfig(model=str(tiny_model_dir), pooler="cls"), SILENT)
+    assert torch.equal(encoder.head.dense.weight, tensors["mlp.dense.weight"])
