@@ -122,9 +122,12 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
     for entry in own:
         if entry.label in (name, plain) or entry.label.startswith((f"{name} (mean of", f"{plain} (mean of")):
             return entry
+    found = [entry for entry in own if Path(entry.source) == Path(name)]
     for entry in own:
-        if Path(entry.source) == Path(name):
+        if len(found) > 1 and set(entry.members) == {member.label for member in found}:
             return entry
+    if found:
+        return found[0]
     what = f"--baseline {name}: no such entry, need one of {', '.join(entry.label for entry in own)}"
     raise ConfigError(what, hint="give its label or its path")
 

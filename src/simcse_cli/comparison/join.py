@@ -76,6 +76,26 @@ class ToleranceCheck:
 
 
 @dataclass(frozen=True)
+class System:
+    """What is tested: the entries of one system, one for each seed, with their files of single examples."""
+
+    label: str
+    members: tuple[tuple[Entry, Path], ...]
+
+    @property
+    def seeds(self) -> list[int | None]:
+        return [entry.seed for entry, _ in self.members]
+
+    def in_order_of(self, other: "System") -> tuple["System", bool]:
+        """Return the system with its seeds in the order of the other's, and whether the two have the same seeds."""
+        by_seed = {entry.seed: (entry, path) for entry, path in self.members}
+        is_paired = None not in by_seed and len(by_seed) == len(self.members) == len(other.members)
+        if not is_paired or by_seed.keys() != set(other.seeds):
+            return self, False
+        return replace(self, members=tuple(by_seed[seed] for seed in other.seeds)), True
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A table of entries by measures: one line for each entry, and means after the entries that they summarise.
 
@@ -129,6 +149,24 @@ class Comparison:
         """
         found = [(entry, path) for entry in self.entries if (path := getattr(entry, kind)) is not None]
         return sorted(found, key=lambda item: item[0] is not self.reference)
+
+    def systems(self, kind: Literal["pair_scores", "predictions"]) -> list[System]:
+        """Return the systems with files of single examples, the baseline of the tests first.
+
+        The entries of a mean are the seeds of one system, unless the reference is one of them: then every entry is a
+        system, so that seed is tested against seed.
+        """
+        saved = self.saved(kind)
+        means = [entry for entry in self.entries if entry.members]
+        asks_for_seeds = any(self.reference is not None and self.reference.label in mean.members for mean in means)
+        if asks_for_seeds:
+            means = []
+        system_of = {label: mean.label for mean in means for label in mean.members}
+        grouped: dict[str, list[tuple[Entry, Path]]] = {}
+        for entry, path in saved:
+            grouped.setdefault(system_of.get(entry.label, entry.label), []).append((entry, path))
+        found = [System(label, tuple(members)) for label, members in grouped.items()]
+        return sorted(found, key=lambda system: self.reference is None or system.label != self.reference.label)
 
 
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
