@@ -23,6 +23,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns, find_measure, is_score, label, listed
 from simcse_cli.results.examples import read_pair_scores, read_predictions
 from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.runs import short_names
 
 FRONT_MARK = "*"
 
@@ -76,7 +77,8 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
         items = [baseline, *items]
-    own = add_means(merge_parts([entry for item in items for entry in load_entries(item, view=options)]))
+    loaded = [entry for item in _named_folders(items) for entry in load_entries(item, view=options)]
+    own = add_means(merge_parts(loaded))
     if not own:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
     entries = [*published, *own]
@@ -94,6 +96,13 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
         measures=[find_measure(name, available) for name in listed(options.measures)],
         pareto_measures=[find_measure(name, available) for name in listed(options.pareto)],
     )
+
+
+def _named_folders(items: Sequence[str]) -> list[str]:
+    """Return the arguments with a label before folders whose names repeat, so that they are told apart."""
+    folders = list(dict.fromkeys(item for item in items if Path(item).is_dir()))
+    labels = dict(zip(folders, short_names(folders), strict=True))
+    return [f"{item}={item}" if labels.get(item) == item and Path(item).name != item else item for item in items]
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:

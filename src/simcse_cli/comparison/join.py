@@ -1,7 +1,7 @@
 """Join entries: merge parts, add means of repetitions, take averages over the same tasks, find the Pareto front."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, takewhile
 from pathlib import Path
@@ -187,7 +187,8 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
 def add_means(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries with a mean line after the last member of every group of repetitions.
 
-    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed only.
+    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed only. Where one seed
+    occurs twice among such runs, only those in one folder are repetitions of each other.
     Members of one label are numbered to tell them apart, by seed where it is known. The mean is called by the common
     start of their labels, without a dangling ``-seed-``.
     """
@@ -199,7 +200,7 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
             key = tuple((name, repr(entry.config[name])) for name in sorted(kept))
         groups.setdefault(key, []).append(entry)
     lines: list[Entry] = []
-    for members in groups.values():
+    for members in _apart_by_folder(groups.values()):
         labels = [member.label for member in members]
         if len(set(labels)) < len(labels):
             seeds = [f"seed {each.seed}" if each.seed is not None else i for i, each in enumerate(members, 1)]
@@ -211,6 +212,20 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
             name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or labels[0]
             lines.append(_mean(name, members))
     return lines
+
+
+def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
+    """Yield the groups, those of runs with a repeated seed cut by the folder that the runs are in."""
+    for members in groups:
+        seeds = [member.seed for member in members]
+        labels = {member.label for member in members}
+        if members[0].kind is not EntryKind.RUN or len(labels) == 1 or len(set(seeds)) == len(seeds):
+            yield members
+            continue
+        by_folder: dict[Path, list[Entry]] = {}
+        for member in members:
+            by_folder.setdefault(Path(member.source).parent, []).append(member)
+        yield from by_folder.values()
 
 
 def _mean(name: str, members: Sequence[Entry]) -> Entry:
