@@ -1,6 +1,5 @@
 """Builders used in several test files: tiny models, tiny evaluation data, and a slow reference encoder."""
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -298,7 +297,7 @@ def train_until(config: Any, run_dir: Path, stop_after: int | None = None) -> An
 
 @contextmanager
 def sigterm_in_second_window(monkeypatch: Any) -> Iterator[None]:
-    """Let `encode` get SIGTERM when it comes to its second window."""
+    """Let `encode` end as on SIGTERM when it comes to its second window."""
     from simcse_cli.models.encode import ReadyEncoder
 
     real, calls = ReadyEncoder.encode, []
@@ -306,13 +305,9 @@ def sigterm_in_second_window(monkeypatch: Any) -> Iterator[None]:
     def encode_and_end(self: Any, sentences: Sequence[str], **options: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
+            raise SystemExit(128 + signal.SIGTERM)  # as the handler of the command line does
         return real(self, sentences, **options)
 
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray leaves a handler of its own
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(ReadyEncoder, "encode", encode_and_end)
-            yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with monkeypatch.context() as patch:
+        patch.setattr(ReadyEncoder, "encode", encode_and_end)
+        yield

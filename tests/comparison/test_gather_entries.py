@@ -221,3 +221,14 @@ def test_a_million_resamples_are_the_most() -> None:
     assert options.resamples == 1_000_000
     with pytest.raises(ConfigError, match="need at most 1,000,000"):
         build_options({"resamples": 1_000_001}, CompareOptions, place="here")
+
+
+def test_folders_of_one_name_are_told_apart_and_runs_of_one_seed_are_not_merged(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("base", "repeat"):
+        for seed in (1, 2):
+            write_run(tmp_path / folder / f"seed-{seed}", seed=seed)
+    found = gather(["base/seed-1", "repeat/seed-1"], CompareOptions())
+    assert [entry.label for entry in found.entries] == ["base/seed-1", "repeat/seed-1"]
+    found = gather(["base", "repeat"], CompareOptions())
+    assert [entry.label for entry in found.entries if entry.members] == ["base (mean of 2)", "repeat (mean of 2)"]

@@ -9,6 +9,7 @@ from scipy import stats
 
 from comparison.cases import entry
 from simcse_cli.comparison import significance
+from simcse_cli.comparison.join import Comparison, System, add_means
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.significance import TaskTest, run_tests
 from simcse_cli.progress import SILENT, SilentProgress
@@ -19,9 +20,13 @@ GOLD = np.array([0.0, 1, 2, 3, 4, 5])
 NEAR, FAR = np.array([0.0, 1, 2, 3, 4, 50]), np.array([1.0, 0, 3, 2, 4, 5])
 
 
+def systems(*saved):
+    return [System(each.label, ((each, path),)) for each, path in saved]
+
+
 def paired(kind: str, baseline: Path, candidate: Path, **settings: str) -> list[TaskTest]:
     saved = [(entry("base", settings=settings), baseline), (entry("new", settings=settings), candidate)]
-    comparison = SimpleNamespace(saved=lambda asked: saved if asked == kind else [])
+    comparison = SimpleNamespace(systems=lambda asked: systems(*saved) if asked == kind else [])
     return run_tests(comparison, CompareOptions(resamples=50), SILENT)
 
 
@@ -77,7 +82,7 @@ def test_both_suites_get_a_table_each_with_the_mean_of_two_tasks(tmp_path):
     files = {"pair_scores": "pairs", "predictions": "answers"}
     names = ("base", "new", "alone")
     comparison = SimpleNamespace(
-        saved=lambda kind: [(entry(name), tmp_path / f"{name}.{files[kind]}") for name in names]
+        systems=lambda kind: systems(*((entry(name), tmp_path / f"{name}.{files[kind]}") for name in names))
     )
     progress = SilentProgress()
     found = run_tests(comparison, CompareOptions(resamples=50), progress)
@@ -116,5 +121,41 @@ def test_both_suites_get_a_table_each_with_the_mean_of_two_tasks(tmp_path):
 
 
 def test_a_single_entry_with_saved_scores_is_not_tested():
-    comparison = SimpleNamespace(saved=lambda kind: [(entry("base"), Path("nowhere"))])
+    comparison = SimpleNamespace(systems=lambda kind: systems((entry("base"), Path("nowhere"))))
     assert run_tests(comparison, CompareOptions(), SILENT) == []
+
+
+def seeds_of(folder: Path, name: str, shift: float, seeds=(1, 2, 3)):
+    """Return the entries of a system whose cosines have noise of their own for every seed."""
+    entries = []
+    for seed in seeds:
+        noise = np.random.default_rng([seed, *name.encode()]).normal(size=60)
+        gold = np.arange(60.0) % 6
+        path = folder / f"{name}-{seed}.pairs"
+        write_pair_scores(path, {"STS12": {"one": SubsetPairs(gold, shift * gold + noise)}})
+        entries.append(entry(name, seed=seed, pair_scores=path))
+    return entries
+
+
+def test_systems_with_seeds_are_tested_once_and_never_against_themselves(tmp_path):
+    own = add_means([*seeds_of(tmp_path, "base", 0.5), *seeds_of(tmp_path, "new", 0.9, (3, 1, 2))])
+    reference = next(each for each in own if each.label == "base (mean of 3)")
+    comparison = Comparison(tuple(own), ("STS12",), reference)
+    (found,) = run_tests(comparison, CompareOptions(resamples=50), SILENT)
+    assert (found.candidate, found.baseline) == ("new (mean of 3)", "base (mean of 3)")
+    scores = {}
+    for each in own:
+        if each.pair_scores is not None:
+            pairs = significance.examples.read_pair_scores(each.pair_scores)["STS12"]["one"]
+            scores[each.label] = stats.spearmanr(pairs.cosine, pairs.gold)[0]
+    new, base = ([scores[f"{name} [seed {seed}]"] for seed in (1, 2, 3)] for name in ("new", "base"))
+    assert found.test.difference == pytest.approx(np.mean(new) - np.mean(base))
+    assert found.test.n_seeds == 3
+    assert found.test.p_seeds == pytest.approx(stats.ttest_rel(new, base).pvalue)
+    assert found.p_corrected == found.test.p_seeds
+
+    alone = Comparison(tuple(own[:4]), ("STS12",), reference)
+    assert run_tests(alone, CompareOptions(resamples=50), SILENT) == []
+    asked = Comparison(tuple(own[:4]), ("STS12",), own[0])
+    against = run_tests(asked, CompareOptions(resamples=50), SILENT)
+    assert [test.candidate for test in against] == ["base [seed 2]", "base [seed 3]"]

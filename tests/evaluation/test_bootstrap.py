@@ -18,6 +18,7 @@ from simcse_cli.evaluation.bootstrap import (
     resample_accuracy,
     resample_counts,
     resample_sts,
+    t_test,
     with_intervals,
 )
 from simcse_cli.evaluation.correlation import aggregate, pearson
@@ -356,3 +357,30 @@ def test_accuracy_bootstrap_turns_its_sign_with_the_order() -> None:
 def test_accuracy_bootstrap_needs_a_task() -> None:
     with pytest.raises(ValueError, match="at least one task"):
         paired_accuracy_bootstrap({})
+
+
+@pytest.mark.parametrize("by_seed", [True, False])
+def test_the_t_test_over_seeds_is_that_of_scipy(by_seed) -> None:
+    candidate, baseline = np.array([0.71, 0.75, 0.72, 0.8]), np.array([0.7, 0.73, 0.69, 0.71])
+    of_scipy = (
+        stats.ttest_rel(candidate, baseline) if by_seed else stats.ttest_ind(candidate, baseline, equal_var=False)
+    )
+    assert t_test(candidate, baseline, by_seed=by_seed) == pytest.approx(of_scipy.pvalue)
+    assert t_test(candidate, candidate, by_seed=by_seed) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("n_seeds", [3, 10])
+def test_equal_systems_get_a_star_in_five_of_a_hundred_draws_at_most(n_seeds) -> None:
+    """Three candidates against one baseline; a star is any p-value below 5% after correction."""
+    rng, n_stars, n_found, shift = np.random.default_rng(n_seeds), 0, 0, 1.0
+    for _ in range(1000):
+        baseline, *others = rng.normal(size=(4, n_seeds))
+        p_values = [t_test(other, baseline, by_seed=True) for other in others]
+        n_stars += min(adjust(p_values, Correction.HOLM)) < 0.05
+        n_found += t_test(others[0] + shift, baseline, by_seed=True) < 0.05
+    assert n_stars <= stats.binom.ppf(0.99, 1000, 0.05)  # what chance leaves of a rate of 5%
+    # The power of the paired t-test is a tail of the noncentral t distribution; differences have variance 2.
+    freedom, centre = n_seeds - 1, shift * (n_seeds / 2) ** 0.5
+    limit = stats.t.ppf(0.975, freedom)
+    power = stats.nct.sf(limit, freedom, centre) + stats.nct.cdf(-limit, freedom, centre)
+    assert n_found / 1000 == pytest.approx(power, abs=0.05)

@@ -396,6 +396,7 @@ def test_endless_files_are_refused(monkeypatch):
 
 def test_the_longest_line_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "LONGEST_LINE", 5)
+    monkeypatch.setattr(streams, "_BLOCK", 5)
     (tmp_path / "a.txt").write_bytes(b"1234\n12345\n")
     with pytest.raises(DataError, match=r"a\.txt, line 2: more than"):
         list(iter_lines(tmp_path / "a.txt"))

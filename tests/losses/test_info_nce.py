@@ -22,6 +22,62 @@ def info_nce_oracle(anchors, positives, temperature, negatives=None, alpha=1.0, 
     return total / len(anchors)
 
 
+def masked_oracle(anchors, positives, texts, temperature, negatives=None, alpha=1.0, symmetric=False):
+    """Return the loss by loops over rows, with every term written out; ``texts`` are tuples."""
+
+    def term(x, y):
+        return (torch.nn.functional.cosine_similarity(x, y, dim=0) / temperature).exp()
+
+    n, total = len(anchors), torch.zeros((), dtype=anchors.dtype)
+    for i, (anchor, positive, *_) in enumerate(texts):
+        right = term(anchors[i], positives[i])
+        denominator = reverse = right
+        for j, (other_anchor, other_positive, *others) in enumerate(texts):
+            if j != i and other_anchor != anchor and other_positive not in (anchor, positive):
+                denominator = denominator + term(anchors[i], positives[j])
+            if j != i and other_positive != positive and other_anchor not in (anchor, positive):
+                reverse = reverse + term(anchors[j], positives[i])
+            for place, negative in enumerate(others):
+                if negative not in (anchor, positive):
+                    weight = alpha if i == j else 1.0
+                    denominator = denominator + weight * term(anchors[i], negatives[place * n + j])
+        losses = [(denominator / right).log(), (reverse / right).log()]
+        total = total + (sum(losses) / 2 if symmetric else losses[0])
+    return total / n
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("n_negatives", [0, 1, 2])
+def test_equal_texts_are_masked_as_in_a_double_loop(n_negatives, symmetric):
+    numbers = torch.randint(9, (7, 2 + n_negatives), generator=torch.Generator().manual_seed(n_negatives))
+    vectors = [normal(7, 4, seed=seed).double().requires_grad_() for seed in range(3)]
+    vectors[2] = normal(7 * max(n_negatives, 1), 4, seed=5).double().requires_grad_()
+    negatives = vectors[2] if n_negatives else None
+    used = vectors if n_negatives else vectors[:2]
+    fast = info_nce(
+        *vectors[:2],
+        temperature=0.3,
+        hard_negatives=negatives,
+        hard_negative_alpha=2.0,
+        symmetric=symmetric,
+        texts=numbers,
+    )
+    plain = masked_oracle(*vectors[:2], [tuple(row) for row in numbers.tolist()], 0.3, negatives, 2.0, symmetric)
+    assert fast.item() == pytest.approx(plain.item(), rel=1e-12)
+    for ours, theirs in zip(torch.autograd.grad(fast, used), torch.autograd.grad(plain, used), strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-14)
+
+
+def test_masking_changes_no_bit_without_equal_texts_and_leaves_nothing_of_equal_ones():
+    a, p, n = normal(6, 4), normal(6, 4, seed=1), normal(6, 4, seed=2)
+    plain = info_nce(a, p, temperature=0.05, hard_negatives=n, symmetric=True)
+    texts = torch.arange(18).view(6, 3)
+    assert torch.equal(info_nce(a, p, temperature=0.05, hard_negatives=n, symmetric=True, texts=texts), plain)
+    assert info_nce(a, p, temperature=0.05, hard_negatives=n, texts=torch.zeros_like(texts)).item() == 0
+    with pytest.raises(ValueError, match=r"texts \(6, 3\): need \(6, 2\)"):
+        info_nce(a, p, temperature=0.05, texts=texts)
+
+
 class TestInfoNce:
     @pytest.mark.parametrize("temperature", [0.05, 0.5, 1.0])
     def test_info_nce_of_orthogonal_pairs_is_closed_form(self, temperature):

@@ -19,6 +19,7 @@ CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
     "simcse-unsup": (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1}, {}),
     "simcse-unsup, augmented": (Name.SIMCSE_UNSUP, {"dual_encoder": True}, {"augment": "delete:0.2"}),
     "simcse-sup": (Name.SIMCSE_SUP, {}, {}),
+    "simcse-sup, masked duplicates": (Name.SIMCSE_SUP, {}, {"batches": Batches.MASK_DUPLICATES}),
     "simcse-sup, no duplicates": (Name.SIMCSE_SUP, {}, {"batches": Batches.NO_DUPLICATES}),
     "simcse-sup, chunks": (Name.SIMCSE_SUP, {}, {"micro_batch_size": 5}),
     "next-sentence": (Name.NEXT_SENTENCE, {"window": 3, "dual_encoder": True}, {}),

@@ -16,7 +16,7 @@ from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.packed.backbone import KERNELS_COMPILE
 from simcse_cli.progress import SilentProgress
-from simcse_cli.settings.choices import DropoutMode, HeadUse, ObjectiveName, Pooler
+from simcse_cli.settings.choices import Batches, DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.setup import build_parts
@@ -130,6 +130,7 @@ def test_alpha_weighs_the_own_hard_negative_alone(settings, files, tmp_path, alp
         train_file=files["sup"],
         hard_negative_alpha=alpha,
         dropout_mode=DropoutMode.NONE,
+        batches=Batches.SHUFFLED,  # the few texts of the file are shared
         pooler=Pooler.AVG,
         head=HeadUse.NONE,
         max_steps=1,

@@ -1,4 +1,4 @@
-"""Batches without duplicates: no text twice, the same as two plain samplers, on any number of processes."""
+"""Equal texts in batches: kept apart as by two plain samplers, or numbered for the loss to mask."""
 
 from types import SimpleNamespace
 
@@ -77,15 +77,16 @@ class Rows(SimpleNamespace):
         return Batch([], len(examples), texts=examples)
 
 
-def maker(rows, rank=0, n_processes=1, **settings):
+def maker(rows, rank=0, n_processes=1, kind=Batches.NO_DUPLICATES, **settings):
     config = TrainConfig(**{"batch_size": 4, "seed": 7} | settings)
     data = SimpleNamespace(rows=rows, name="a.csv")
-    return BatchMaker(Rows(), data, len(rows), config, rank=rank, n_processes=n_processes, shared=SharedTexts(rows))
+    processes = {"rank": rank, "n_processes": n_processes}
+    return BatchMaker(Rows(), data, len(rows), config, **processes, shared=SharedTexts(rows), kind=kind)
 
 
-@pytest.mark.parametrize("n_texts", [4, 9, 40])
+@pytest.mark.parametrize("n_texts", [20, 100, 300])
 def test_no_batch_of_any_epoch_has_a_text_twice(n_texts):
-    rows = rows_of(90, n_texts)
+    rows = rows_of(400, n_texts)
     batches = maker(rows, bucket_batches=2)
     steps = range(4 * batches.steps_per_epoch)
     for step in steps:
@@ -95,28 +96,56 @@ def test_no_batch_of_any_epoch_has_a_text_twice(n_texts):
 
 
 def test_processes_share_the_batches_of_one():
-    rows = rows_of(90, 20)
+    rows = rows_of(400, 100)
     alone = maker(rows, batch_size=8)
     parts = [maker(rows, rank, 2, batch_size=4) for rank in (0, 1)]
     for step in range(2 * alone.steps_per_epoch):
         assert [row for part in parts for row in part.make(step).texts] == alone.make(step).texts
 
 
-def test_rows_without_a_place_are_counted_and_nothing_but_one_text_is_refused():
-    assert maker([("x", f"p{i}") for i in range(5)] + [(f"a{i}", f"b{i}") for i in range(7)]).n_left_out == 2
-    with pytest.raises(DataError, match=r"a\.csv: nearly all rows share a text, so a batch .* has 0 of them"):
-        maker([("x", f"p{i}") for i in range(9)])
+def test_at_most_one_row_in_a_hundred_is_left_out():
+    others = [(f"a{i}", f"b{i}") for i in range(196)]
+    assert maker([("x", f"p{i}") for i in range(52)] + others).n_examples == 248
+    assert maker([("x", f"p{i}") for i in range(51)] + [*others, ("y", "z")]).n_examples == 248
+    too_many = [("x", f"p{i}") for i in range(80)]
+    with pytest.raises(DataError, match=r"a\.csv: --batches no-duplicates has no place for 14 of 276 rows") as caught:
+        maker(too_many + others)
+    assert caught.value.hint == "use --batches mask-duplicates, which trains on every row"
+
+
+def test_masked_batches_hold_every_row_and_number_its_texts_over_processes():
+    rows = [(f"question {i}", f"answer {i % 5}") for i in range(40)]
+    parts = [maker(rows, rank, 2, kind=Batches.MASK_DUPLICATES, batch_size=4) for rank in (0, 1)]
+    seen = []
+    for step in range(parts[0].steps_per_epoch):
+        made = [part.make(step) for part in parts]
+        batch = [row for each in made for row in each.texts]
+        for each in made:
+            flat = each.extra["texts"].flatten()
+            texts = [text for row in batch for text in row]
+            expected = [[text == other for other in texts] for text in texts]
+            assert (flat[:, None] == flat).tolist() == expected
+        seen += batch
+    assert sorted(seen) == sorted(rows)
+    plain = maker(rows, kind=Batches.SHUFFLED)
+    assert plain.make(0).texts == maker(rows, kind=Batches.MASK_DUPLICATES).make(0).texts
+    assert "texts" not in plain.make(0).extra
 
 
 @pytest.mark.parametrize(
-    ("batches", "n_repeated", "is_apart"),
-    [(None, 0, False), (None, 2, True), (Batches.SHUFFLED, 2, False), (Batches.NO_DUPLICATES, 0, True)],
+    ("batches", "n_repeated", "kind"),
+    [
+        (None, 0, Batches.SHUFFLED),
+        (None, 2, Batches.MASK_DUPLICATES),
+        (Batches.SHUFFLED, 2, Batches.SHUFFLED),
+        (Batches.NO_DUPLICATES, 0, Batches.NO_DUPLICATES),
+    ],
 )
-def test_repeated_texts_change_the_default(tiny_model_dir, tmp_path, batches, n_repeated, is_apart):
+def test_repeated_texts_change_the_default(tiny_model_dir, tmp_path, batches, n_repeated, kind):
     texts = [*SENTENCES[:20], *SENTENCES[:n_repeated]]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
     config = TrainConfig(train_file=str(tmp_path / "a.txt"), model=str(tiny_model_dir), pooler="avg", batches=batches)
-    assert (build_parts(config, SilentProgress()).shared is not None) is is_apart
+    assert build_parts(config, SilentProgress()).batches is kind
 
 
 def test_batches_without_negatives_have_no_duplicates_to_avoid(tiny_model_dir, tmp_path):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from helpers import SENTENCES
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, TrainingError
-from simcse_cli.progress import SilentProgress
+from simcse_cli.progress import SILENT, SilentProgress
 from simcse_cli.results.runs import (
     STATE_FILE,
     WEIGHTS_FILE,
@@ -24,7 +24,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_config
 from simcse_cli.training import loop
 from simcse_cli.training.loop import Trainer
-from simcse_cli.training.run import train_run
+from simcse_cli.training.run import ready_settings, train_run
 from simcse_cli.training.setup import build_parts
 from simcse_cli.training.state import OPTIMIZER_FILE
 
@@ -412,3 +412,13 @@ def test_the_record_says_what_a_run_was_computed_on_and_took(settings, stopped):
     assert record.peak_memory_bytes >= before.peak_memory_bytes > 2**20
     assert record.timings["hours"] > before.timings["hours"]
     assert 3600 * record.timings["hours"] > record.timings["train_s"] + record.timings["eval_s"]
+
+
+def test_a_run_that_is_resumed_in_another_folder_says_so(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text(dump_config(TrainConfig(train_file=["lines.txt:2"])))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"lines.txt, which the run in .* names, is not in .*elsewhere") as refused:
+        ready_settings({}, None, SILENT, resumed=tmp_path / "run")
+    assert refused.value.hint == "repeat the command in the folder where the run was started"

@@ -14,7 +14,7 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
-from simcse_cli.settings.choices import DevSuite, Metric, ObjectiveName
+from simcse_cli.settings.choices import Batches, DevSuite, Metric, ObjectiveName
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import resolve_config
 from simcse_cli.training.dev import build_dev_set
@@ -57,9 +57,9 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
         + "".join(f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{LABELS[i * i % 3]}\n" for i in range(24))
     )
     (folder / "plain.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES[:21]))
-    (folder / "repeated.csv").write_text(
-        "anchor,positive\n" + "".join(f'"{SENTENCES[i % 17]}","{SENTENCES[i % 19]} Yes."\n' for i in range(30))
-    )
+    for name, n_rows in (("repeated", 30), ("once", 20)):
+        rows = (f'"{SENTENCES[i % 17]}","{SENTENCES[i % 19]} Yes."\n' for i in range(n_rows))
+        (folder / f"{name}.csv").write_text("anchor,positive\n" + "".join(rows))
     sts = write_sts_folder(folder / "senteval")
     common = {
         "model": str(build_tiny_model(folder / "model")),
@@ -75,6 +75,8 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
         return resolve_config(flags=flags, objective_defaults=objective_defaults())
 
     plain = {"train_file": str(folder / "plain.txt"), "pooler": "avg"}
+    repeated = {"train_file": str(folder / "repeated.csv"), "pooler": "avg", "epochs": 1}
+    once = {**repeated, "train_file": str(folder / "once.csv")}
     suite = {**plain, "data_dir": str(sts), "eval_every": 1, "max_steps": 3}
     transfer = str(write_transfer_folder(folder / "transfer", n_good=40, n_bad=36))
     dev = {"dev_file": str(sts / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv")}
@@ -82,7 +84,9 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
         "sbert": config(ObjectiveName.SBERT, train_file=str(folder / "nli.tsv"), max_steps=2),
         "cosent": config(ObjectiveName.COSENT, train_file=dev["dev_file"], max_steps=2),
         "chunks": config(ObjectiveName.SIMCSE_UNSUP, **plain, micro_batch_size=4, epochs=1),
-        "apart": config(ObjectiveName.SIMCSE_SUP, train_file=str(folder / "repeated.csv"), pooler="avg", epochs=1),
+        "masked": config(ObjectiveName.SIMCSE_SUP, **repeated),
+        "masked, chunks": config(ObjectiveName.SIMCSE_SUP, **repeated, micro_batch_size=3),
+        "apart": config(ObjectiveName.SIMCSE_SUP, **once, batches=Batches.NO_DUPLICATES),
         "patience": config(ObjectiveName.CT, **plain, **dev, lr=1e-12, eval_every=1, patience=1, max_steps=9),
         "sts": config(ObjectiveName.SIMCSE_UNSUP, **suite, dev_suite=DevSuite.STS, dev_metric=Metric.PEARSON),
         "transfer": config(
@@ -105,7 +109,7 @@ def logged(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", ["sbert", "cosent", "chunks", "apart"])
+@pytest.mark.parametrize("name", ["sbert", "cosent", "chunks", "masked", "masked, chunks", "apart"])
 def test_the_logged_loss_is_that_of_the_global_batch(name, configs, on_two, tmp_path):
     """The loss of SBERT is a mean over rows, of which each process has a share; 21 rows leave 3 and 2.
 

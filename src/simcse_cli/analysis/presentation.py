@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -14,7 +13,7 @@ from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.plots import Figure, check_figure_path, inline_svg, save_figure
 from simcse_cli.results.report import Report, printable, with_seed_means
-from simcse_cli.results.runs import seed_runs
+from simcse_cli.results.runs import seed_runs, short_names
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.version import __version__
 
@@ -88,8 +87,7 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
             what = f"{len(given)} labels for {len(sources)} sources, need a different one for each"
             raise UsageError(what, option="--label")
         return list(given)
-    short = [Path(source).name or source for source in sources]
-    return [name if short.count(name) == 1 else source for name, source in zip(short, sources, strict=True)]
+    return short_names(sources)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns, find_measure, is_score, label, listed
 from simcse_cli.results.examples import read_pair_scores, read_predictions
 from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.runs import short_names
 
 FRONT_MARK = "*"
 
@@ -76,7 +77,8 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
         items = [baseline, *items]
-    own = add_means(merge_parts([entry for item in items for entry in load_entries(item, view=options)]))
+    loaded = [entry for item in _named_folders(items) for entry in load_entries(item, view=options)]
+    own = add_means(merge_parts(loaded))
     if not own:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
     entries = [*published, *own]
@@ -94,6 +96,13 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
         measures=[find_measure(name, available) for name in listed(options.measures)],
         pareto_measures=[find_measure(name, available) for name in listed(options.pareto)],
     )
+
+
+def _named_folders(items: Sequence[str]) -> list[str]:
+    """Return the arguments with a label before folders whose names repeat, so that they are told apart."""
+    folders = list(dict.fromkeys(item for item in items if Path(item).is_dir()))
+    labels = dict(zip(folders, short_names(folders), strict=True))
+    return [f"{item}={item}" if labels.get(item) == item and Path(item).name != item else item for item in items]
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
@@ -122,9 +131,12 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
     for entry in own:
         if entry.label in (name, plain) or entry.label.startswith((f"{name} (mean of", f"{plain} (mean of")):
             return entry
+    found = [entry for entry in own if Path(entry.source) == Path(name)]
     for entry in own:
-        if Path(entry.source) == Path(name):
+        if len(found) > 1 and set(entry.members) == {member.label for member in found}:
             return entry
+    if found:
+        return found[0]
     what = f"--baseline {name}: no such entry, need one of {', '.join(entry.label for entry in own)}"
     raise ConfigError(what, hint="give its label or its path")
 

@@ -1,7 +1,7 @@
 """Join entries: merge parts, add means of repetitions, take averages over the same tasks, find the Pareto front."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, takewhile
 from pathlib import Path
@@ -76,6 +76,26 @@ class ToleranceCheck:
 
 
 @dataclass(frozen=True)
+class System:
+    """What is tested: the entries of one system, one for each seed, with their files of single examples."""
+
+    label: str
+    members: tuple[tuple[Entry, Path], ...]
+
+    @property
+    def seeds(self) -> list[int | None]:
+        return [entry.seed for entry, _ in self.members]
+
+    def in_order_of(self, other: "System") -> tuple["System", bool]:
+        """Return the system with its seeds in the order of the other's, and whether the two have the same seeds."""
+        by_seed = {entry.seed: (entry, path) for entry, path in self.members}
+        is_paired = None not in by_seed and len(by_seed) == len(self.members) == len(other.members)
+        if not is_paired or by_seed.keys() != set(other.seeds):
+            return self, False
+        return replace(self, members=tuple(by_seed[seed] for seed in other.seeds)), True
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A table of entries by measures: one line for each entry, and means after the entries that they summarise.
 
@@ -130,6 +150,24 @@ class Comparison:
         found = [(entry, path) for entry in self.entries if (path := getattr(entry, kind)) is not None]
         return sorted(found, key=lambda item: item[0] is not self.reference)
 
+    def systems(self, kind: Literal["pair_scores", "predictions"]) -> list[System]:
+        """Return the systems with files of single examples, the baseline of the tests first.
+
+        The entries of a mean are the seeds of one system, unless the reference is one of them: then every entry is a
+        system, so that seed is tested against seed.
+        """
+        saved = self.saved(kind)
+        means = [entry for entry in self.entries if entry.members]
+        asks_for_seeds = any(self.reference is not None and self.reference.label in mean.members for mean in means)
+        if asks_for_seeds:
+            means = []
+        system_of = {label: mean.label for mean in means for label in mean.members}
+        grouped: dict[str, list[tuple[Entry, Path]]] = {}
+        for entry, path in saved:
+            grouped.setdefault(system_of.get(entry.label, entry.label), []).append((entry, path))
+        found = [System(label, tuple(members)) for label, members in grouped.items()]
+        return sorted(found, key=lambda system: self.reference is None or system.label != self.reference.label)
+
 
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
     """Join entries of the same label that share no score (``ours=sts.json ours=transfer.json``), seed by seed."""
@@ -149,7 +187,8 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
 def add_means(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries with a mean line after the last member of every group of repetitions.
 
-    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed only.
+    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed only. Where one seed
+    occurs twice among such runs, only those in one folder are repetitions of each other.
     Members of one label are numbered to tell them apart, by seed where it is known. The mean is called by the common
     start of their labels, without a dangling ``-seed-``.
     """
@@ -161,7 +200,7 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
             key = tuple((name, repr(entry.config[name])) for name in sorted(kept))
         groups.setdefault(key, []).append(entry)
     lines: list[Entry] = []
-    for members in groups.values():
+    for members in _apart_by_folder(groups.values()):
         labels = [member.label for member in members]
         if len(set(labels)) < len(labels):
             seeds = [f"seed {each.seed}" if each.seed is not None else i for i, each in enumerate(members, 1)]
@@ -173,6 +212,20 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
             name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or labels[0]
             lines.append(_mean(name, members))
     return lines
+
+
+def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
+    """Yield the groups, those of runs with a repeated seed cut by the folder that the runs are in."""
+    for members in groups:
+        seeds = [member.seed for member in members]
+        labels = {member.label for member in members}
+        if members[0].kind is not EntryKind.RUN or len(labels) == 1 or len(set(seeds)) == len(seeds):
+            yield members
+            continue
+        by_folder: dict[Path, list[Entry]] = {}
+        for member in members:
+            by_folder.setdefault(Path(member.source).parent, []).append(member)
+        yield from by_folder.values()
 
 
 def _mean(name: str, members: Sequence[Entry]) -> Entry:

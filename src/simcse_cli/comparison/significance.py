@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
 from simcse_cli.comparison.entries import Entry
-from simcse_cli.comparison.join import Comparison
+from simcse_cli.comparison.join import Comparison, System
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.evaluation import bootstrap
 from simcse_cli.evaluation.bootstrap import Discordance, PairedTest
@@ -17,6 +19,8 @@ from simcse_cli.results.report import Report
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Saved = TypeVar("Saved")
+Seeds = Sequence[Saved]
+"""What the seeds of one system have saved."""
 TestedSuite = Literal["sts", "transfer"]
 Tests = tuple[dict[str, PairedTest], PairedTest]
 """Of each task, and of the mean over the tasks."""
@@ -53,15 +57,17 @@ class TaskTest:
 def run_tests(comparison: Comparison, options: CompareOptions, progress: Progress) -> list[TaskTest]:
     how = {"n_resamples": options.resamples, "seed": options.seed}
 
-    def of_pairs(samples: Mapping[str, Any], baseline: Entry) -> Tests:
+    def of_pairs(samples: Mapping[str, Any], baseline: Entry, by_seed: bool) -> Tests:
         aggregation = Aggregation(baseline.settings.get("aggregation", Aggregation.ALL))
         metric = Metric(baseline.settings.get("metric", Metric.SPEARMAN))
-        return bootstrap.paired_bootstrap(samples, aggregation=aggregation, metric=metric, **how)
+        return bootstrap.paired_bootstrap(samples, aggregation=aggregation, metric=metric, by_seed=by_seed, **how)
 
-    def of_classes(shared: Mapping[str, Discordance], _: Entry) -> Tests:
-        return bootstrap.paired_accuracy_bootstrap(shared, **how)
+    def of_classes(shared: Mapping[str, Any], _: Entry, by_seed: bool) -> Tests:
+        if all(isinstance(found, Discordance) for found in shared.values()):
+            return bootstrap.paired_accuracy_bootstrap(shared, **how)
+        return bootstrap.paired_seeds_accuracy_bootstrap(shared, by_seed=by_seed, **how)
 
-    pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
+    pairs, predictions = comparison.systems("pair_scores"), comparison.systems("predictions")
     sts = _run_suite("sts", pairs, examples.read_pair_scores, _shared_pairs, of_pairs, progress)
     saved = predictions, examples.read_predictions, _discordances
     transfer = _run_suite("transfer", *saved, of_classes, progress)
@@ -70,62 +76,73 @@ def run_tests(comparison: Comparison, options: CompareOptions, progress: Progres
 
 def _run_suite(
     suite: TestedSuite,
-    saved: Sequence[tuple[Entry, Path]],
+    systems: Sequence[System],
     read: Callable[[Path], Saved],
-    share: Callable[[Saved, Saved], Mapping[str, Any]],
-    test: Callable[[Mapping[str, Any], Entry], Tests],
+    share: Callable[[Seeds[Saved], Seeds[Saved]], Mapping[str, Any]],
+    test: Callable[[Mapping[str, Any], Entry, bool], Tests],
     progress: Progress,
 ) -> list[TaskTest]:
-    """Return the tests of one suite; entries that share nothing with the baseline are named in a warning."""
-    if len(saved) < 2:
+    """Return the tests of one suite; systems that share nothing with the baseline are named in a warning."""
+    if len(systems) < 2:
         return []
-    (baseline, baseline_path), *candidates = saved
-    expected = read(baseline_path)
+    baseline, *candidates = systems
+    expected = [read(path) for _, path in baseline.members]
     found: list[TaskTest] = []
     with progress.task("paired bootstrap", total=len(candidates)) as task:
-        for entry, path in candidates:
-            if shared := share(read(path), expected):
-                tests, mean = test(shared, baseline)
+        for system in candidates:
+            candidate, by_seed = system.in_order_of(baseline)
+            if shared := share([read(path) for _, path in candidate.members], expected):
+                tests, mean = test(shared, baseline.members[0][0], by_seed)
                 if len(tests) > 1:
                     tests[AVERAGE if suite == "sts" else TRANSFER_AVERAGE] = mean
-                discordant = {} if suite == "sts" else shared
+                discordant = {name: each for name, each in shared.items() if isinstance(each, Discordance)}
                 found += [
-                    TaskTest(suite, entry.label, baseline.label, name, each, discordant.get(name))
+                    TaskTest(suite, system.label, baseline.label, name, each, discordant.get(name))
                     for name, each in tests.items()
                 ]
             else:
-                what = f"{entry.label} and {baseline.label} share no task with the same examples: not tested"
+                what = f"{system.label} and {baseline.label} share no task with the same examples: not tested"
                 progress.warn(what)
             task.advance()
     return found
 
 
 def _shared_pairs(
-    candidate: examples.PairScores, baseline: examples.PairScores
+    candidate: Seeds[examples.PairScores], baseline: Seeds[examples.PairScores]
 ) -> dict[str, list[bootstrap.PairedSample]]:
-    return {
-        task: [
-            bootstrap.PairedSample(pairs.gold, candidate[task][subset].cosine, pairs.cosine)
+    first, shared = baseline[0], {}
+    for task, subsets in first.items():
+        if not all(examples.same_pairs(seed, first, task) for seed in (*candidate, *baseline)):
+            continue
+        shared[task] = [
+            bootstrap.PairedSample(
+                pairs.gold,
+                np.stack([seed[task][subset].cosine for seed in candidate]),
+                np.stack([seed[task][subset].cosine for seed in baseline]),
+            )
             for subset, pairs in subsets.items()
         ]
-        for task, subsets in baseline.items()
-        if examples.same_pairs(candidate, baseline, task)
-    }
+    return shared
 
 
 def _discordances(
-    candidate: Mapping[str, examples.TaskPredictions], baseline: Mapping[str, examples.TaskPredictions]
-) -> dict[str, Discordance]:
-    return {
-        task: bootstrap.discordance(candidate[task].correct, found.correct)
-        for task, found in baseline.items()
-        if examples.same_examples(candidate, baseline, task)
-    }
+    candidate: Seeds[Mapping[str, examples.TaskPredictions]], baseline: Seeds[Mapping[str, examples.TaskPredictions]]
+) -> dict[str, Any]:
+    """Return the discordance of each task or, with several seeds, what the seeds of both get right."""
+    first = baseline[0]
+    shared: dict[str, Any] = {}
+    for task in first:
+        if not all(examples.same_examples(seed, first, task) for seed in (*candidate, *baseline)):
+            continue
+        candidates, baselines = (np.stack([seed[task].correct for seed in side]) for side in (candidate, baseline))
+        is_single = len(candidates) == len(baselines) == 1
+        shared[task] = bootstrap.discordance(candidates[0], baselines[0]) if is_single else (candidates, baselines)
+    return shared
 
 
 def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTest]:
     """Return the tests with corrected p-values; bootstrap and McNemar tests are corrected separately."""
-    p_values = bootstrap.adjust([each.test.p_value for each in found], correction)
+    p_values = bootstrap.adjust([each.test.p_decisive for each in found], correction)
     exact = [bootstrap.mcnemar_exact(each.discordance) for each in found if each.discordance is not None]
     exact_pairs = zip(exact, bootstrap.adjust(exact, correction), strict=True)
     corrected = []
@@ -137,12 +154,19 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 def tests_tables(tests: Sequence[TaskTest], n_resamples: int, correction: Correction) -> list[Report]:
     sts, transfer = ([each for each in tests if each.suite == suite] for suite in ("sts", "transfer"))
-    keys = ("candidate", "measure", "n_pairs", "difference", "low", "high", "p_value", "p_corrected")
+    has_seeds = any(each.test.p_seeds is not None for each in tests)
+    of_seeds = ("n_seeds", "p_seeds") if has_seeds else ()
+    keys = ("candidate", "measure", "n_pairs", "difference", "low", "high", "p_value", *of_seeds, "p_corrected")
     headings = {"candidate": "system", "measure": "task", "p_corrected": f"p ({correction})"}
     resampled = (
         f"paired bootstrap over examples, {n_resamples:,} resamples, two-sided; "
         f"{correction} correction, tests: {len(tests)}"
     )
+    if has_seeds:
+        resampled += (
+            "; scores are averaged over seeds, and p of seeds is of a two-sided t-test over them, paired where both "
+            "systems have the same seeds (else Welch's); it is the one that is corrected"
+        )
     tables = []
     if sts:
         title = f"Paired tests against {sts[0].baseline}"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr
+from scipy.special import bdtr, stdtr
 
 from simcse_cli.evaluation.correlation import Floats, strata
 from simcse_cli.results.result import SuiteResult
@@ -160,7 +160,7 @@ def resample_accuracy(
 
 
 class PairedSample(NamedTuple):
-    """The same pairs scored by two models: three vectors ``(n,)``."""
+    """The same pairs scored by two systems: gold ``(n,)``, and ``(n,)`` or, with several seeds, ``(seeds, n)``."""
 
     gold: Floats
     candidate: Floats
@@ -180,7 +180,8 @@ class Discordance:
 class PairedTest:
     """Candidate minus baseline in fractions: observed, with a 95% interval, and a two-sided p-value.
 
-    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples.
+    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples. ``n_seeds`` and ``p_seeds`` are
+    of the t-test over seeds, where both systems have several.
     """
 
     difference: float
@@ -188,21 +189,57 @@ class PairedTest:
     high: float
     p_value: float
     n_pairs: int
+    n_seeds: int | None = None
+    p_seeds: float | None = None
+
+    @property
+    def p_decisive(self) -> float:
+        """The p-value of the t-test over seeds where there is one, else that of the bootstrap."""
+        return self.p_value if self.p_seeds is None else self.p_seeds
 
 
 @dataclass(frozen=True)
 class _Differences:
-    """Differences between two models on one task: observed, resampled ``(R,)``, and over how many examples."""
+    """Differences between two systems on one task: observed, resampled ``(R,)``, and over how many examples.
+
+    ``candidate`` and ``baseline`` are the scores of their seeds.
+    """
 
     observed: float
     resampled: Floats
     n_pairs: int
+    candidate: Floats
+    baseline: Floats
 
-    def test(self) -> PairedTest:
+    def test(self, *, by_seed: bool) -> PairedTest:
         low, high = np.quantile(self.resampled, [0.025, 0.975])
         smaller_side = min(np.count_nonzero(self.resampled <= 0), np.count_nonzero(self.resampled >= 0))
         p_value = min(1.0, 2 * (int(smaller_side) + 1) / (self.resampled.size + 1))
-        return PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
+        found = PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
+        n_seeds = min(self.candidate.size, self.baseline.size)
+        if n_seeds < 2:
+            return found
+        return replace(found, n_seeds=n_seeds, p_seeds=t_test(self.candidate, self.baseline, by_seed=by_seed))
+
+
+def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
+    """Return the two-sided p-value of Student's paired t-test over seeds, or of Welch's, in [0, 1].
+
+    Scores are one for each seed, at least 2. With ``by_seed``, value i of both has the same seed. Equal scores give 1;
+    differences of (1, 2, 3) points give t = 3.46 with 2 degrees of freedom, p = 0.074.
+    """
+    difference = float(candidate.mean() - baseline.mean())
+    if by_seed:
+        variance = float(np.var(candidate - baseline, ddof=1)) / candidate.size
+        freedom = candidate.size - 1.0
+    else:
+        parts = [float(np.var(scores, ddof=1)) / scores.size for scores in (candidate, baseline)]
+        variance = sum(parts)
+        spread = parts[0] ** 2 / (candidate.size - 1) + parts[1] ** 2 / (baseline.size - 1)
+        freedom = variance**2 / spread if spread else 1.0
+    if variance == 0:
+        return float(difference == 0)
+    return float(2 * stdtr(freedom, -abs(difference) / variance**0.5))
 
 
 def paired_bootstrap(
@@ -212,10 +249,12 @@ def paired_bootstrap(
     metric: Metric = Metric.SPEARMAN,
     n_resamples: int = 2000,
     seed: int = 0,
+    by_seed: bool = False,
 ) -> tuple[dict[str, PairedTest], PairedTest]:
     """Return the test of each task and that of the mean over the tasks.
 
-    Each resample draws pairs with replacement within each stratum, the same for both models. The p-value is
+    Each resample draws pairs with replacement within each stratum, the same for all seeds of both systems, whose
+    scores are averaged over seeds. ``by_seed`` says that the seeds are paired. The p-value is
     twice the smaller share of resampled differences on one side of 0, counting the observed data, hence
     in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs about a thousand resamples.
     """
@@ -223,17 +262,22 @@ def paired_bootstrap(
     def differences(task: str, subsets: Sequence[PairedSample]) -> _Differences:
         rng = task_generator(task, seed)
         parts, weights = strata(aggregation, subsets)
-        rows = []
+        rows, seeds = [], []
         for gold, candidate, baseline in parts:
-            correlation = ResampledCorrelation(candidate, baseline, gold=gold, metric=metric)
-            both = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
-            rows.append(both[0] - both[1])
+            candidates, baselines = np.atleast_2d(candidate), np.atleast_2d(baseline)
+            correlation = ResampledCorrelation(*candidates, *baselines, gold=gold, metric=metric)
+            drawn = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
+            n_candidates = len(candidates)
+            rows.append(drawn[:n_candidates].mean(axis=0) - drawn[n_candidates:].mean(axis=0))
+            seeds.append(drawn[:, 0])
         shares = weights / weights.sum()
         table = np.stack(rows)  # (strata, 1 + R)
         n_pairs = sum(each.gold.size for each in subsets)
-        return _Differences(float(shares @ table[:, 0]), shares @ table[:, 1:], n_pairs)
+        scores = shares @ np.stack(seeds)  # of the seeds of both systems
+        both = scores[:n_candidates], scores[n_candidates:]
+        return _Differences(float(shares @ table[:, 0]), shares @ table[:, 1:], n_pairs, *both)
 
-    return _tests({task: differences(task, subsets) for task, subsets in tasks.items()})
+    return _tests({task: differences(task, subsets) for task, subsets in tasks.items()}, by_seed=by_seed)
 
 
 def paired_accuracy_bootstrap(
@@ -251,12 +295,36 @@ def paired_accuracy_bootstrap(
         kinds = np.append(alone, found.n - alone.sum())
         drawn = task_generator(task, seed).multinomial(found.n, kinds / found.n, size=n_resamples)
         resampled = (drawn[:, 0] - drawn[:, 1]) / found.n
-        return _Differences(float(alone[0] - alone[1]) / found.n, resampled, found.n)
+        one_seed = np.zeros(1)
+        return _Differences(float(alone[0] - alone[1]) / found.n, resampled, found.n, one_seed, one_seed)
 
-    return _tests({task: differences(task, found) for task, found in tasks.items()})
+    return _tests({task: differences(task, found) for task, found in tasks.items()}, by_seed=False)
 
 
-def _tests(tasks: Mapping[str, _Differences]) -> tuple[dict[str, PairedTest], PairedTest]:
+def paired_seeds_accuracy_bootstrap(
+    tasks: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]],
+    *,
+    n_resamples: int = 2000,
+    seed: int = 0,
+    by_seed: bool = False,
+) -> tuple[dict[str, PairedTest], PairedTest]:
+    """Return the tests of ``paired_accuracy_bootstrap`` for systems with several seeds.
+
+    A task holds which examples each seed of candidate and baseline gets right, ``(seeds, n)`` each. Each resample draws
+    the examples, the same for all seeds.
+    """
+
+    def differences(task: str, candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> _Differences:
+        gains = candidate.mean(axis=0) - baseline.mean(axis=0)
+        blocks = resample_counts(gains.size, n_resamples, task_generator(task, seed))
+        resampled = np.concatenate([gains @ counts for counts in blocks]) / gains.size
+        scores = candidate.mean(axis=1), baseline.mean(axis=1)
+        return _Differences(float(gains.mean()), resampled, gains.size, *scores)
+
+    return _tests({task: differences(task, *sides) for task, sides in tasks.items()}, by_seed=by_seed)
+
+
+def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> tuple[dict[str, PairedTest], PairedTest]:
     if not tasks:
         raise ValueError("need at least one task")
     each = list(tasks.values())
@@ -264,8 +332,10 @@ def _tests(tasks: Mapping[str, _Differences]) -> tuple[dict[str, PairedTest], Pa
         float(np.mean([task.observed for task in each])),
         np.mean([task.resampled for task in each], axis=0),
         sum(task.n_pairs for task in each),
+        np.mean([task.candidate for task in each], axis=0),
+        np.mean([task.baseline for task in each], axis=0),
     )
-    return {name: task.test() for name, task in tasks.items()}, mean.test()
+    return {name: task.test(by_seed=by_seed) for name, task in tasks.items()}, mean.test(by_seed=by_seed)
 
 
 def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Discordance:

@@ -59,10 +59,11 @@ def strata(
 
     Scores, bootstrap intervals and paired tests all follow from these. ``all`` makes one part of all pairs; ``mean``
     and ``wmean`` make each subset one, with weight 1 or its number of pairs. ``subsets`` are vectors ``(n,)`` over the
-    same pairs, for example predicted and gold values; at least one subset.
+    same pairs, for example gold and predicted values, of which several rows ``(seeds, n)`` may stand together; at least
+    one subset.
     """
     if aggregation is Aggregation.ALL:
-        return [tuple(np.concatenate(side) for side in zip(*subsets, strict=True))], np.ones(1)
+        return [tuple(np.concatenate(side, axis=-1) for side in zip(*subsets, strict=True))], np.ones(1)
     weights = [len(sides[0]) if aggregation is Aggregation.WMEAN else 1 for sides in subsets]
     return list(subsets), np.array(weights, dtype=np.float64)
 

@@ -283,14 +283,15 @@ def _whole_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]
     read = getattr(stream, "read1", stream.read)
     rest, n_lines = b"", 0
     while block := read(_BLOCK):
-        end = block.rfind(b"\n") + 1
-        if not end:
+        first_end = block.find(b"\n") + 1
+        if len(rest) + (first_end or len(block)) > LONGEST_LINE:
+            what = f"{name}, line {n_lines + 1}: more than {LONGEST_LINE >> 20} MiB without a line end"
+            raise DataError(what, hint="give a file with one sentence or record a line")
+        if not first_end:
             rest += block
-            if len(rest) > LONGEST_LINE:
-                what = f"{name}, line {n_lines + 1}: more than {LONGEST_LINE >> 20} MiB without a line end"
-                raise DataError(what, hint="give a file with one sentence or record a line")
             continue
-        whole, rest = rest + block[:end], block[end:]
+        last_end = block.rfind(b"\n") + 1
+        whole, rest = rest + block[:last_end], block[last_end:]
         n_lines += whole.count(b"\n")
         yield whole
     if rest:

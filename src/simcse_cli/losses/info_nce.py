@@ -19,6 +19,7 @@ def info_nce(
     hard_negative_alpha: float = 1.0,
     similarity: Similarity = Similarity.COSINE,
     symmetric: bool = False,
+    texts: Tensor | None = None,
 ) -> Tensor:
     """Return the in-batch contrastive loss, mean over anchors, in nats.
 
@@ -32,21 +33,47 @@ def info_nce(
     to anchors, which sees no hard negatives: not in the paper, whose authors found no clear difference. A ValueError
     for other shapes, or a temperature or alpha that is not above 0.
 
+    ``texts`` ``(N, 2 + S)`` are numbers of the texts of each row: anchor, positive, hard negatives. With them, no text
+    that is known to be right is a negative: ``exp(s_ij)`` is left out where another row j has the anchor or positive of
+    row i, or anchor i as its positive; ``exp(s-_ij)`` where the hard negative is anchor or positive of row i. Rows
+    without such a text keep their value, bit for bit; all rows equal: 0.
+
     All embeddings equal: ``ln N``, or ``ln(2N - 1 + alpha)`` with one hard negative each.
     """
     check_pairs(anchors, positives, temperature)
     n_rows = len(anchors)
     labels = torch.arange(n_rows, device=anchors.device)
     logits = similarity_matrix(anchors, positives, similarity) / temperature  # (N, N)
+    if texts is not None:
+        _check_texts(texts, anchors, hard_negatives)
+        logits = logits.masked_fill(_is_equal_pair(texts), -torch.inf)
     backward = functional.cross_entropy(logits.T, labels) if symmetric else None
     if hard_negatives is not None:
         _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
         negative_logits = similarity_matrix(anchors, hard_negatives, similarity) / temperature  # (N, S * N)
         own = torch.eye(n_rows, device=anchors.device, dtype=negative_logits.dtype)
         own = own.repeat(1, len(hard_negatives) // n_rows)
-        logits = torch.cat([logits, negative_logits + math.log(hard_negative_alpha) * own], dim=1)
+        negative_logits = negative_logits + math.log(hard_negative_alpha) * own
+        if texts is not None:
+            negative_logits = negative_logits.masked_fill(_is_right(texts), -torch.inf)
+        logits = torch.cat([logits, negative_logits], dim=1)
     forward = functional.cross_entropy(logits, labels)
     return forward if backward is None else (forward + backward) / 2
+
+
+def _is_equal_pair(texts: Tensor) -> Tensor:
+    """Return ``(N, N)``: positive j is known to be right for anchor i of another row, and anchor i for positive j."""
+    anchors, positives = texts[:, 0], texts[:, 1]
+    has_same_anchor = anchors[:, None] == anchors
+    has_same_positive = positives[:, None] == positives
+    is_anchor = anchors[:, None] == positives
+    return (has_same_anchor | has_same_positive | is_anchor).fill_diagonal_(False)
+
+
+def _is_right(texts: Tensor) -> Tensor:
+    """Return ``(N, S * N)``: the hard negative has the text of row i's anchor or positive."""
+    negatives = texts[:, 2:].T.flatten()
+    return (texts[:, :1] == negatives) | (texts[:, 1:2] == negatives)
 
 
 def check_pairs(anchors: Tensor, positives: Tensor, temperature: float) -> None:
@@ -55,6 +82,12 @@ def check_pairs(anchors: Tensor, positives: Tensor, temperature: float) -> None:
         raise ValueError(f"anchors {tuple(anchors.shape)}, positives {tuple(positives.shape)}: need both (N, D)")
     if not temperature > 0:
         raise ValueError(f"temperature {temperature}: must be above 0")
+
+
+def _check_texts(texts: Tensor, anchors: Tensor, hard_negatives: Tensor | None) -> None:
+    n_negatives = 0 if hard_negatives is None else len(hard_negatives) // max(len(anchors), 1)
+    if texts.shape != (len(anchors), 2 + n_negatives):
+        raise ValueError(f"texts {tuple(texts.shape)}: need ({len(anchors)}, {2 + n_negatives})")
 
 
 def _check_hard_negatives(hard_negatives: Tensor, anchors: Tensor, alpha: float) -> None:

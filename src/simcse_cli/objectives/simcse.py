@@ -79,14 +79,20 @@ class SimcseUnsup(TextViews):
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         views = self.views(representations[0], batch)
-        losses = [self.contrast([view[:, :width] for view in views]) for width in self.widths]
+        texts = batch.extra.get("texts")
+        if texts is not None and texts.shape[1] == 1:
+            texts = texts.expand(-1, 2)  # a single sentence is its own positive
+        losses = [self.contrast([view[:, :width] for view in views], texts) for width in self.widths]
         terms = {"contrastive": torch.stack(losses).mean()}
         if self.mlm is not None:
             terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
         return terms, {}
 
-    def contrast(self, views: list[Tensor]) -> Tensor:
-        """Return the contrastive loss of gathered views, with hard negatives where the data has them."""
+    def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
+        """Return the contrastive loss of gathered views, with hard negatives where the data has them.
+
+        ``texts`` are the numbers of the rows' texts where equal ones are masked.
+        """
         anchors, positives, *hard_negatives = views
         return info_nce(
             anchors,
@@ -96,6 +102,7 @@ class SimcseUnsup(TextViews):
             hard_negatives=torch.cat(hard_negatives) if hard_negatives else None,
             hard_negative_alpha=self.hard_negative_alpha,
             symmetric=self.symmetric,
+            texts=texts,
         )
 
 
@@ -128,11 +135,13 @@ class SimcseSup(SimcseUnsup):
             batch.extra["n_plain"] = n_plain + batch.n_examples
         return batch
 
-    def contrast(self, views: list[Tensor]) -> Tensor:
+    def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         if not self.unsup_weight:
-            return super().contrast(views)
+            return super().contrast(views, texts)
         anchors, *_, again = views
-        return super().contrast(views[:-1]) + self.unsup_weight * super().contrast([anchors, again])
+        own_texts = None if texts is None else texts[:, :1].expand(-1, 2)
+        unsupervised = super().contrast([anchors, again], own_texts)
+        return super().contrast(views[:-1], texts) + self.unsup_weight * unsupervised
 
 
 def training_width(encoder: SentenceEncoder) -> int:

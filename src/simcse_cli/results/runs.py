@@ -9,7 +9,7 @@ import json
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -261,3 +261,9 @@ def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
 
 def _short_digest(value: Any) -> str:
     return digest(json.dumps(value, sort_keys=True, default=str))[:8]
+
+
+def short_names(sources: Sequence[str]) -> list[str]:
+    """Return a name for each source: its last part, or all of it where that repeats."""
+    short = [Path(source).name or source for source in sources]
+    return [name if short.count(name) == 1 else source for name, source in zip(short, sources, strict=True)]

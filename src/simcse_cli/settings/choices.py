@@ -26,7 +26,11 @@ Schedule = StrEnum(
 )
 """Learning rate after the warm-up: linear to zero, constant, or the falling steps of Contrastive Tension. The slanted
 triangle rises from 1/32 of the rate and falls back to it."""
-Batches = StrEnum("Batches", {"SHUFFLED": "shuffled", "NO_DUPLICATES": "no-duplicates"})
+Batches = StrEnum(
+    "Batches",
+    {"SHUFFLED": "shuffled", "MASK_DUPLICATES": "mask-duplicates", "NO_DUPLICATES": "no-duplicates"},
+)
+"""Rows as they come; the same with equal texts masked in the loss; no text twice in a batch."""
 DropoutMode = StrEnum("DropoutMode", "INDEPENDENT FIXED NONE")
 LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
 Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")

@@ -145,8 +145,8 @@ class TrainConfig(TableOptions):
     batch_size: int = _optimisation(64, "Examples per process and step.", min=1, main=True)
     batches: choices.Batches | None = _optimisation(
         None,
-        "Rows of a batch: as shuffled, or without any text twice, which would be its own negative; default: the "
-        "latter where more than 1% of the rows share a text.",
+        "Rows of a batch: as shuffled; the same with equal texts masked in the loss, so that none is its own negative; "
+        "or no text twice. Default: masked where more than 1% of the rows share a text.",
     )
     micro_batch_size: int | None = _optimisation(
         None, "Encode this many rows at a time and cache gradients (same gradient).", min=1

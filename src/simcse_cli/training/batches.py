@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from simcse_cli.data.text import digest_keys
@@ -16,6 +17,8 @@ from simcse_cli.settings.config import TrainConfig
 
 _T = TypeVar("_T")
 Indices = NDArray[np.int64]
+# Share of rows with a text of an earlier row, up to which batches are drawn without a look at texts.
+SHARED_SHARE = 0.01
 AHEAD = 3  # batches that are made before they are due
 
 
@@ -30,25 +33,32 @@ class BatchMaker:
         rank: int,
         n_processes: int,
         shared: "SharedTexts | None" = None,
+        kind: Batches = Batches.SHUFFLED,
     ) -> None:
         self._objective, self._data, self._config = objective, data, config
         self._rank, self._n_processes = rank, n_processes
         self.global_batch_size = config.batch_size * n_processes
         self._epoch: tuple[int, Sequence[Any], Indices] | None = None
-        self._shared, self.n_left_out = shared, 0
-        if shared is not None:
-            n_kept = len(self._shuffled(0)[1])
-            if n_kept < 2 * n_processes:
-                raise DataError(
-                    f"{data.name}: nearly all rows share a text, so a batch without duplicates has {n_kept} of them",
-                    hint="give more varied rows, or use --batches shuffled",
-                )
-            self.n_left_out, n_examples = n_examples - n_kept, n_kept
+        self._shared, self.kind = shared, kind
+        if kind is Batches.NO_DUPLICATES:
+            n_examples = self._n_placed(n_examples)
+        self.n_examples = n_examples
         self.steps_per_epoch = n_steps_per_epoch(n_examples, self.global_batch_size, n_processes)
 
-    @property
-    def kind(self) -> Batches:
-        return Batches.SHUFFLED if self._shared is None else Batches.NO_DUPLICATES
+    def _n_placed(self, n_examples: int) -> int:
+        """Return how many rows an epoch without duplicates has; a DataError where it leaves out more than 1%."""
+        least, size = 2 * self._n_processes, self.global_batch_size
+        n_placed = len(self._shuffled(0)[1])
+        n_left_out = n_examples - n_placed
+        rest = n_examples % size
+        n_left_by_any = rest if rest < least else 0
+        if n_placed < least or n_left_out > max(n_left_by_any, SHARED_SHARE * n_examples):
+            raise DataError(
+                f"{self._data.name}: --batches no-duplicates has no place for {n_left_out:,} of {n_examples:,} rows, "
+                f"whose texts are too frequent for batches of {size:,}; at most 1% may be left out",
+                hint="use --batches mask-duplicates, which trains on every row",
+            )
+        return n_placed
 
     def make(self, step: int) -> Batch:
         epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
@@ -61,6 +71,9 @@ class BatchMaker:
         made = self._objective.collate([examples[int(i)] for i in own], generator)
         # The number of examples made from one does not depend on the process.
         made.counts = [len(part) * made.n_examples // len(own) for part in parts]
+        if self.kind is Batches.MASK_DUPLICATES and self._shared is not None:
+            # Of the rows of all processes, in the order in which their vectors are gathered.
+            made.extra["texts"] = torch.from_numpy(self._shared.numbers[batch])
         return made.prepacked(self._objective.encoder)
 
     def _shuffled(self, epoch: int) -> tuple[Sequence[Any], Indices]:
@@ -75,7 +88,7 @@ class BatchMaker:
                 if self._config.bucket_batches > 1:
                     window = self._config.bucket_batches
                     order = bucket_by_length(order, examples, window, self.global_batch_size, generator)
-            if self._shared is not None:
+            if self.kind is Batches.NO_DUPLICATES and self._shared is not None:
                 order = self._without_duplicates(order, self._shared, epoch)
             self._epoch = (epoch, examples, order)
         return self._epoch[1], self._epoch[2]
@@ -95,7 +108,8 @@ class BatchMaker:
 class SharedTexts:
     """The texts that several rows of a training file have in common, as numbers.
 
-    ``share`` of the rows have a text of an earlier row; ``of`` has the numbers of each row's shared texts.
+    ``share`` of the rows have a text of an earlier row; ``numbers`` ``(N, columns)`` are equal where texts are, and
+    ``of`` has the numbers of each row's shared texts.
     """
 
     def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
@@ -105,6 +119,7 @@ class SharedTexts:
         is_repeated = np.zeros(len(first), bool)
         owners, first_owners = np.arange(len(digests)) // width, first // width
         is_repeated[numbers[owners > first_owners[numbers]]] = True
+        self.numbers = numbers.reshape(-1, width).astype(np.int64)
         self.share = float((owners > first_owners[numbers]).reshape(-1, width).any(axis=1).mean())
         self.of = {
             row: set(texts[keeps].tolist())

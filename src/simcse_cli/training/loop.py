@@ -108,7 +108,6 @@ class Trainer:
         self.progress = progress
         self.should_stop = should_stop
         self.on_step, self.on_eval = on_step, on_eval
-        self.digests = parts.digests
         self.dev_set = parts.dev_set
         self.accelerator = build_accelerator(config)
         self.rank, self.n_processes = self.accelerator.process_index, self.accelerator.num_processes
@@ -124,12 +123,14 @@ class Trainer:
             rank=self.rank,
             n_processes=self.n_processes,
             shared=parts.shared,
+            kind=parts.batches,
         )
-        if self.batches.n_left_out:
+        if n_left_out := parts.digests["n_examples"] - self.batches.n_examples:
             progress.info(
-                f"{self.batches.n_left_out:,} of {parts.digests['n_examples']:,} rows have no place in an epoch: their "
+                f"{n_left_out:,} of {parts.digests['n_examples']:,} rows have no place in an epoch: their "
                 f"texts are too frequent for batches of {self.batches.global_batch_size:,}"
             )
+        self.digests = parts.digests | {"n_examples": self.batches.n_examples}
         self.total_steps = config.max_steps or max(1, math.ceil(config.epochs * self.batches.steps_per_epoch))
         trained = self.objective, self.optimizer, self.scaler
         self.states = States(run_dir / "checkpoint", *trained, config.keep_checkpoints)

@@ -38,7 +38,7 @@ from simcse_cli.settings import choices
 from simcse_cli.settings.choices import Batches, DropoutMode, HeadUse, LoraSave, ObjectiveName, Pooler
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag
-from simcse_cli.training.batches import SharedTexts, files_of, n_taken, random_generator
+from simcse_cli.training.batches import SHARED_SHARE, SharedTexts, files_of, n_taken, random_generator
 from simcse_cli.training.dev import DevMasked, DevSet, build_dev_set, given_tables
 
 LOW_LORA_RATE = 1e-4
@@ -51,6 +51,7 @@ class TrainingParts:
     dev_set: DevSet | None
     digests: dict[str, Any]
     shared: SharedTexts | None = None
+    batches: Batches = Batches.SHUFFLED
 
 
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
@@ -186,8 +187,6 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
-# Share of rows with a text of an earlier row, up to which batches are drawn without a look at texts.
-SHARED_SHARE = 0.01
 MOST_REPEATED = 100_000_000  # examples of an epoch that repeats a file; their order takes 40 bytes each
 _ROW_IS_EXAMPLE = (TextViews, LabelledPairs)
 
@@ -353,28 +352,31 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         progress.warn(warning)
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
     digests["n_examples"] = n_examples
-    shared = shared_texts(config, objective, data, examples, progress)
-    return TrainingParts(objective, data, dev_set, digests | dev_facts, shared)
+    shared, batches = shared_texts(config, objective, data, examples, progress)
+    return TrainingParts(objective, data, dev_set, digests | dev_facts, shared, batches)
 
 
 def shared_texts(
     config: TrainConfig, objective: Objective, data: Any, examples: Any, progress: Progress
-) -> SharedTexts | None:
-    """Return the texts to keep apart in batches; None for batches as shuffled."""
+) -> tuple[SharedTexts | None, Batches]:
+    """Return the texts that rows share and what batches do about them; None for batches as shuffled."""
     if not (objective.in_batch_negatives and examples is getattr(data, "rows", None)):
-        if config.batches is Batches.NO_DUPLICATES:
+        if config.batches in (Batches.NO_DUPLICATES, Batches.MASK_DUPLICATES):
             raise ConfigError(
-                f"--batches no-duplicates: the rows of a batch are no negatives in --objective {objective.name}",
+                f"--batches {config.batches}: the rows of a batch are no negatives in --objective {objective.name}",
                 hint="leave it out",
             )
-        return None
+        return None, Batches.SHUFFLED
     if config.batches is Batches.SHUFFLED:
-        return None
+        return None, Batches.SHUFFLED
     shared = SharedTexts(data.rows)
     if config.batches is None and shared.share <= SHARED_SHARE:
-        return None
+        return None, Batches.SHUFFLED
+    kind = config.batches or Batches.MASK_DUPLICATES
+    masked = "the loss takes no equal text as a negative"
+    effect = masked if kind is Batches.MASK_DUPLICATES else "no batch holds a text twice"
     progress.info(
-        f"{shared.share:.1%} of the rows have a text of an earlier one: no batch holds a text twice "
+        f"{shared.share:.1%} of the rows have a text of an earlier one: {effect} "
         "(--batches shuffled takes rows as they come)"
     )
-    return shared
+    return shared, kind
