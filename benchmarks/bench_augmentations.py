@@ -2,9 +2,10 @@
 
     python benchmarks/bench_augmentations.py --out DIR [--steps 40] [--seeds 1,2,3] [--only ROW...]
 
-Trains ``--model`` on the Wikipedia lines and the Brown sentences, augmenting on the fly, and scores STS-B dev
-after the last step. Finished runs are kept in DIR, so an interrupted benchmark goes on. Prints the table of
-``docs/augmentation.md``: mean and sample deviation over seeds beside the paper's and the report's figures.
+Trains ``--model`` on the Wikipedia lines and the Brown sentences, augmenting on the fly, and scores
+STS-B dev after the last step. Finished runs are kept in DIR, so an interrupted benchmark goes on.
+Prints the table of ``docs/augmentation.md``: mean and sample deviation over seeds beside the
+paper's and the report's figures.
 """
 
 import argparse
@@ -85,7 +86,9 @@ def score_of(row: str, seed: int, options: argparse.Namespace, dev_file: Path) -
             **ROWS[row],
         )
         train_run(settings, run_dir, SilentProgress(), force=True)
-        kept.write_text(json.dumps({"dev": dev_score(run_dir / "model", dev_file)}), encoding="utf-8")
+        kept.write_text(
+            json.dumps({"dev": dev_score(run_dir / "model", dev_file)}), encoding="utf-8"
+        )
         for folder in ("model", "checkpoint"):
             shutil.rmtree(run_dir / folder, ignore_errors=True)
     score: float | None = json.loads(kept.read_text(encoding="utf-8"))["dev"]
@@ -116,7 +119,9 @@ def ours(scores: list[float]) -> str:
 
 def main() -> None:
     """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--steps", type=int, default=40)
@@ -124,7 +129,9 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=32)
     parser.add_argument("--precision", default="fp32", choices=[p.value for p in Precision])
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--only", nargs="+", choices=list(ROWS), help="run these rows only", metavar="ROW")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(ROWS), help="run these rows only", metavar="ROW"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -3,9 +3,9 @@
     python benchmarks/bench_constants.py --threads 1 --clock cpu --rounds 3 [--sentences 500] [--json FILE]
     python benchmarks/run.py --isa avx2 --rounds 3      # as on a processor without AVX-512
 
-Prints sentences per second of each product (oneDNN's on prepacked weights, ``F.linear``, NumPy's) with batches of
-several sizes, and for texts of one length the ratio of PyTorch's fused attention to batched products. What was chosen
-from such tables is ``CPU_CONSTANTS`` in machine/devices.py.
+Prints sentences per second of each product (oneDNN's on prepacked weights, ``F.linear``, NumPy's)
+with batches of several sizes, and for texts of one length the ratio of PyTorch's fused attention to
+batched products. What was chosen from such tables is ``CPU_CONSTANTS`` in machine/devices.py.
 """
 
 import argparse
@@ -58,13 +58,17 @@ def measure(options: argparse.Namespace, folder: str) -> None:
             for tokens in options.tokens:
                 name = f"{precision}, {product}, {tokens} tokens"
                 texts[name] = sentences
-                runs[name] = lambda model=encoder, size=tokens: encode(model, sentences, batch_tokens=size)
+                runs[name] = lambda model=encoder, size=tokens: encode(
+                    model, sentences, batch_tokens=size
+                )
         encoder = load_encoder(folder, pooler=Pooler.AVG, device="cpu", precision=precision)
         for length in LENGTHS if precision != "int8" else ():
             for kind, start in (("batched", 1 << 30), ("fused", 1)):
                 name = f"{precision}, length {length}, {kind} attention"
                 texts[name] = [f"{word} " * (length - 2) for word in "abcdefghijklmnop"]
-                runs[name] = lambda model=encoder, start=start, own=texts[name]: attend_from(start, model, own)
+                runs[name] = lambda model=encoder, start=start, own=texts[name]: attend_from(
+                    start, model, own
+                )
     timings = alternate(runs, options.rounds)
     encoder = load_encoder(folder, pooler=Pooler.AVG, device="cpu")
     peaks = Peaks.measured(options.clock)
@@ -87,7 +91,9 @@ def measure(options: argparse.Namespace, folder: str) -> None:
 def attend_from(start: int, encoder: Any, texts: list[str]) -> object:
     """Encode with PyTorch's fused attention for texts of ``start`` tokens and more."""
     kind = devices.cpu_kind()
-    with patch.dict(devices.CPU_CONSTANTS, {kind: devices.CPU_CONSTANTS[kind]._replace(fused_from=start)}):
+    with patch.dict(
+        devices.CPU_CONSTANTS, {kind: devices.CPU_CONSTANTS[kind]._replace(fused_from=start)}
+    ):
         return encode(encoder, texts)
 
 

@@ -3,8 +3,9 @@
     python benchmarks/bench_encode.py [--sentences 4000] [--rounds 5] [--json FILE]
     python benchmarks/bench_encode.py --device cuda --model random:bert-base --sentences 100000
 
-Prints sentences per second, the ratio to sentence-transformers' default, useful GFLOP/s as a share of the
-matrix-multiply peak measured in the same run, and the least cosine to sentence-transformers' fp32 vectors.
+Prints sentences per second, the ratio to sentence-transformers' default, useful GFLOP/s as a share
+of the matrix-multiply peak measured in the same run, and the least cosine to sentence-transformers'
+fp32 vectors.
 """
 
 import argparse
@@ -31,7 +32,9 @@ BASELINE = "sentence-transformers fp32, default"
 Contender = Callable[[], np.ndarray]
 
 
-def peers(folder: str, sentences: list[str], device: str, batch_sizes: Sequence[int]) -> dict[str, Contender]:
+def peers(
+    folder: str, sentences: list[str], device: str, batch_sizes: Sequence[int]
+) -> dict[str, Contender]:
     """Return the peers that run here: sentence-transformers as it comes and in other batch sizes, OpenVINO on a CPU."""
     from sentence_transformers import SentenceTransformer
 
@@ -66,25 +69,33 @@ def peers(folder: str, sentences: list[str], device: str, batch_sizes: Sequence[
     return contenders
 
 
-def openvino_loop(folder: str, sentences: list[str], precision: str, *, int8: str = "") -> Contender:
+def openvino_loop(
+    folder: str, sentences: list[str], precision: str, *, int8: str = ""
+) -> Contender:
     """Return OpenVINO on the batches that ``SentenceTransformer.encode`` makes: 32, sorted by characters.
 
-    ``int8`` quantises by NNCF: ``dynamic`` the weights (OpenVINO rounds activations where that pays), ``static`` both,
-    calibrated on other sentences.
+    ``int8`` quantises by NNCF: ``dynamic`` the weights (OpenVINO rounds activations where that
+    pays), ``static`` both, calibrated on other sentences.
 
-    sentence-transformers' own OpenVINO backend needs optimum-intel, which wants an older transformers; this
-    compiles the same graph with the same hint.
+    sentence-transformers' own OpenVINO backend needs optimum-intel, which wants an older
+    transformers; this compiles the same graph with the same hint.
     """
     import openvino
 
-    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModel.from_pretrained(folder).eval(),
+        AutoTokenizer.from_pretrained(folder),
+    )
     example = tokenizer(["An example.", "One."], padding=True, return_tensors="pt")
     names = [name for name in tokenizer.model_input_names if name in example]
     graph = openvino.convert_model(model, example_input={name: example[name] for name in names})
     if int8:
         import nncf
 
-        samples = [{name: inputs[name] for name in names} for inputs in calibration(tokenizer, len(sentences))]
+        samples = [
+            {name: inputs[name] for name in names}
+            for inputs in calibration(tokenizer, len(sentences))
+        ]
         graph = (
             nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_SYM)
             if int8 == "dynamic"
@@ -93,7 +104,9 @@ def openvino_loop(folder: str, sentences: list[str], precision: str, *, int8: st
     hint = {"bf16": "bf16", "fp32": "f32"}[precision]
     settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(graph, "CPU", settings)
-    return loop_like_peer(sentences, tokenizer, lambda inputs: compiled({name: inputs[name] for name in names})[0])
+    return loop_like_peer(
+        sentences, tokenizer, lambda inputs: compiled({name: inputs[name] for name in names})[0]
+    )
 
 
 def calibration(tokenizer: Any, n_before: int) -> Iterator[Any]:
@@ -133,14 +146,18 @@ class Calibration:
         import onnx
 
         names = [tensor.name for tensor in onnx.load(graph).graph.input]
-        self._inputs = ({n: inputs[n] for n in names} for inputs in calibration(tokenizer, n_before))
+        self._inputs = (
+            {n: inputs[n] for n in names} for inputs in calibration(tokenizer, n_before)
+        )
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         """Return the next sentence."""
         return next(self._inputs, None)
 
 
-def loop_like_peer(sentences: list[str], tokenizer: Any, states_of: Callable[[Any], np.ndarray]) -> Contender:
+def loop_like_peer(
+    sentences: list[str], tokenizer: Any, states_of: Callable[[Any], np.ndarray]
+) -> Contender:
     """Return a loop over the batches that ``SentenceTransformer.encode`` makes: 32, sorted by characters."""
     order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
 
@@ -148,7 +165,9 @@ def loop_like_peer(sentences: list[str], tokenizer: Any, states_of: Callable[[An
         vectors = []
         for start in range(0, len(order), 32):
             texts = [sentences[i] for i in order[start : start + 32]]
-            inputs = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="np")
+            inputs = tokenizer(
+                texts, padding=True, truncation=True, max_length=256, return_tensors="np"
+            )
             states = states_of(inputs)
             weights = inputs["attention_mask"][:, :, None]
             vectors.append((states * weights).sum(1) / weights.sum(1))
@@ -178,9 +197,13 @@ def plain_loop(folder: str, sentences: list[str], dtype: torch.dtype) -> Contend
     return run
 
 
-def ours(folder: str, sentences: list[str], precision: str, device: str, *, packed: bool = False) -> Contender:
+def ours(
+    folder: str, sentences: list[str], precision: str, device: str, *, packed: bool = False
+) -> Contender:
     """Return this toolkit in one precision; ``packed`` without padding on a GPU too."""
-    encoder = load_encoder(folder, pooler=Pooler.AVG, device=device, precision="fp32" if packed else precision)
+    encoder = load_encoder(
+        folder, pooler=Pooler.AVG, device=device, precision="fp32" if packed else precision
+    )
     if packed:
         encoder.attend_by(Attention.PACKED)
         encoder.compute_in(DTYPES[Precision(precision)])
@@ -198,9 +221,15 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--sentences", type=int, default=4000)
     parser.add_argument(
-        "--peer-batches", type=int, nargs="*", default=[], help="batch sizes of the peer, besides its default"
+        "--peer-batches",
+        type=int,
+        nargs="*",
+        default=[],
+        help="batch sizes of the peer, besides its default",
     )
-    parser.add_argument("--plot", type=Path, help="write a picture of error against rate to this file")
+    parser.add_argument(
+        "--plot", type=Path, help="write a picture of error against rate to this file"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     sentences = wikipedia(options.sentences)
@@ -222,7 +251,9 @@ def measure(options: argparse.Namespace, sentences: list[str], folder: str) -> N
         contenders["simcse bf16, packed"] = ours(folder, sentences, "bf16", device, packed=True)
     if options.only:
         contenders = {
-            k: run for k, run in contenders.items() if k == BASELINE or any(part in k for part in options.only)
+            k: run
+            for k, run in contenders.items()
+            if k == BASELINE or any(part in k for part in options.only)
         }
     vectors = {}
     for name, run in list(contenders.items()):
@@ -276,8 +307,15 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         is_ours = row["setting"].startswith("simcse")
         axes.plot(rate, error, "o" if is_ours else "s", color="tab:red" if is_ours else "tab:gray")
         name = row["setting"].replace("sentence-transformers", "ST").removeprefix("length-sorted ")
-        name = name.removesuffix(" batches").removesuffix(", same").removesuffix(", default").split(", batch")[0]
-        axes.annotate(name, (rate, error), xytext=(3, 5), textcoords="offset points", rotation=25, fontsize=8)
+        name = (
+            name.removesuffix(" batches")
+            .removesuffix(", same")
+            .removesuffix(", default")
+            .split(", batch")[0]
+        )
+        axes.annotate(
+            name, (rate, error), xytext=(3, 5), textcoords="offset points", rotation=25, fontsize=8
+        )
     axes.set(xlabel="sentences/s", ylabel="1 - least cosine to fp32", yscale="log")
     axes.margins(0.2)
     axes.grid(alpha=0.3)

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_memory.py [--large 2048] [--small 64] [--rows 64] [--json FILE]
 
-Each measurement is a process of its own that loads the model and the data, does one unsupervised SimCSE step and
-reports the highest resident memory it had. The small batch goes through the encoder at once, two rows a sentence; the
-large one ``--rows`` at a time.
+Each measurement is a process of its own that loads the model and the data, does one unsupervised
+SimCSE step and reports the highest resident memory it had. The small batch goes through the encoder
+at once, two rows a sentence; the large one ``--rows`` at a time.
 """
 
 import argparse
@@ -40,14 +40,23 @@ def step(model: str, batch_size: int, micro_batch_size: int | None) -> None:
         device="cpu",
     )
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(config, build_parts(config, SilentProgress()), Path(folder), SilentProgress())
+        trainer = Trainer(
+            config, build_parts(config, SilentProgress()), Path(folder), SilentProgress()
+        )
         trainer.train_step(0, trainer.batches.make(0))
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def peak(options: argparse.Namespace, batch_size: int, micro_batch_size: int | None) -> float:
     """Return the peak in MiB of a step in a fresh process."""
-    command = [sys.executable, __file__, "--model", options.model, "--threads", str(options.threads)]
+    command = [
+        sys.executable,
+        __file__,
+        "--model",
+        options.model,
+        "--threads",
+        str(options.threads),
+    ]
     command += ["--step", str(batch_size), str(micro_batch_size or 0)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return int(done.stdout.split()[-1]) / 1024
@@ -58,7 +67,9 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--large", type=int, default=2048)
     parser.add_argument("--small", type=int, default=64)
-    parser.add_argument("--rows", type=int, default=64, help="--micro-batch-size of the large batch")
+    parser.add_argument(
+        "--rows", type=int, default=64, help="--micro-batch-size of the large batch"
+    )
     parser.add_argument("--step", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -69,7 +80,12 @@ def main() -> None:
     small = peak(options, options.small, None)
     large = peak(options, options.large, options.rows)
     rows: list[dict[str, Any]] = [
-        {"batch": options.small, "rows at a time": 2 * options.small, "peak MiB": small, "ratio": 1.0},
+        {
+            "batch": options.small,
+            "rows at a time": 2 * options.small,
+            "peak MiB": small,
+            "ratio": 1.0,
+        },
         {
             "batch": options.large,
             "rows at a time": options.rows,

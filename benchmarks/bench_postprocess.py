@@ -1,9 +1,10 @@
 """Alignment, uniformity and STS-B before and after post-processing, on the first-last average of a model.
 
-    python benchmarks/bench_postprocess.py [--split all] [--fit target|nli] [--model minilm] [--json FILE]
+    python benchmarks/bench_postprocess.py [--split all] [--fit target|nli] [--model minilm] [--json
+    FILE]
 
-The maps are fitted on the pairs that are measured (``target``) or on NLI sentences, as ``eval sts --fit`` does. The
-numbers of docs/postprocess.md come from it.
+The maps are fitted on the pairs that are measured (``target``) or on NLI sentences, as ``eval sts
+--fit`` does. The numbers of docs/postprocess.md come from it.
 """
 
 from typing import Any

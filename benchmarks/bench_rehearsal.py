@@ -1,12 +1,13 @@
 """Encode, merge and search a large input with a stand-in for the model: everything is real but the arithmetic.
 
-    python benchmarks/bench_rehearsal.py [--rows 10000000] [--shards 16] [--files 20] [--factory IVF4096,Flat]
-        [--folder FOLDER] [--json FILE]
+    python benchmarks/bench_rehearsal.py [--rows 10000000] [--shards 16] [--files 20] [--factory
+        IVF4096,Flat] [--folder FOLDER] [--json FILE]
 
-The sentences are numbered lines in several files, and a vector is a few hashes of the CRC-32 of its text, so that
-every row of the result can be computed again. Each row of the table is a process of its own: ``simcse encode --shard``
-or ``--merge``, and ``simcse analyze search``, which builds a FAISS index of the merged vectors and then searches it on
-disk. Memory is the highest resident size, of which pages of mapped files are a part: ``anonymous`` is the rest.
+The sentences are numbered lines in several files, and a vector is a few hashes of the CRC-32 of its
+text, so that every row of the result can be computed again. Each row of the table is a process of
+its own: ``simcse encode --shard`` or ``--merge``, and ``simcse analyze search``, which builds a
+FAISS index of the merged vectors and then searches it on disk. Memory is the highest resident size,
+of which pages of mapped files are a part: ``anonymous`` is the rest.
 """
 
 import itertools
@@ -52,7 +53,12 @@ def vectors(texts: Sequence[str], **_: Any) -> NDArray[np.float32]:
 
 def run_with_stand_in(words: list[str]) -> None:
     """Run the command with a model that only hashes."""
-    facts: dict[str, Any] = {"name": "stand-in", "digest": "0" * 64, "pooler": Pooler.AVG, "variations": {}}
+    facts: dict[str, Any] = {
+        "name": "stand-in",
+        "digest": "0" * 64,
+        "pooler": Pooler.AVG,
+        "variations": {},
+    }
     model = SimpleNamespace(
         **facts,
         dim=DIM,
@@ -93,7 +99,12 @@ def measured(name: str, n_rows: int, *words: object) -> dict[str, Any]:
         raise SystemExit(f"{name}: exit code {process.returncode}")
     seconds = time.perf_counter() - started
     cpu = usage.ru_utime + usage.ru_stime
-    found = {"run": name, "rows": n_rows, "seconds": seconds, "cpu s/million": 1e6 * cpu / max(1, n_rows)}
+    found = {
+        "run": name,
+        "rows": n_rows,
+        "seconds": seconds,
+        "cpu s/million": 1e6 * cpu / max(1, n_rows),
+    }
     peak = {"peak MiB": peak_kib["VmHWM"] / 1024, "anonymous MiB": peak_kib["RssAnon"] / 1024}
     return found | peak | {"descriptors": most}
 
@@ -110,7 +121,9 @@ def write_input(folder: Path, n_rows: int, n_files: int) -> None:
     for number, (start, stop) in enumerate(itertools.pairwise(ends)):
         with (folder / f"{number:04}.txt").open("w", encoding="utf-8") as stream:
             for first in range(start, stop, BLOCK):
-                stream.writelines(f"{sentence(row)}\n" for row in range(first, min(stop, first + BLOCK)))
+                stream.writelines(
+                    f"{sentence(row)}\n" for row in range(first, min(stop, first + BLOCK))
+                )
 
 
 def digest_of_digests(path: Path, n_rows: int) -> str:
@@ -134,7 +147,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--shards", type=int, default=16)
     parser.add_argument("--files", type=int, default=20)
-    parser.add_argument("--folder", type=Path, help="where to write input and vectors; default: a temporary one")
+    parser.add_argument(
+        "--folder", type=Path, help="where to write input and vectors; default: a temporary one"
+    )
     parser.add_argument("--factory", default="IVF4096,Flat", help="the FAISS index to build")
     options = parser.parse_args()
     facts: dict[str, Any] = dict(machine())
@@ -145,7 +160,9 @@ def main() -> None:
         lines = []
         for number in range(1, options.shards + 1):
             shard = Path(name) / f"vectors.shard-{number}-of-{options.shards}.npy"
-            line = measured(shard.stem, 0, "encode", *common, "--shard", f"{number}/{options.shards}")
+            line = measured(
+                shard.stem, 0, "encode", *common, "--shard", f"{number}/{options.shards}"
+            )
             n_rows = len(np.load(shard, mmap_mode="r"))
             lines.append(line | {"rows": n_rows, "cpu s/million": line["cpu s/million"] / n_rows})
             print(lines[-1], file=sys.stderr, flush=True)
@@ -156,14 +173,31 @@ def main() -> None:
         index, result = Path(name) / "vectors.faiss", Path(name) / "found.json"
         built = ("--embeddings", output, "--backend", "faiss", "--faiss-factory", options.factory)
         search = ("analyze", "search", "--model", "stand-in")
-        lines.append(measured("index", options.rows, *search, source, *built, "--save-index", index))
+        lines.append(
+            measured("index", options.rows, *search, source, *built, "--save-index", index)
+        )
         shutil.rmtree(source)
-        facts["index GB"] = sum(path.stat().st_size for path in Path(name).glob("vectors.faiss*")) / 1e9
+        facts["index GB"] = (
+            sum(path.stat().st_size for path in Path(name).glob("vectors.faiss*")) / 1e9
+        )
         asked = [sentence(row) for row in range(0, options.rows, -(-options.rows // N_QUERIES))]
-        (Path(name) / "queries.txt").write_text("".join(f"{text}\n" for text in asked), encoding="utf-8")
-        asking = ("--queries", Path(name) / "queries.txt", "--keep-identical", "-k", "1", "-o", result)
+        (Path(name) / "queries.txt").write_text(
+            "".join(f"{text}\n" for text in asked), encoding="utf-8"
+        )
+        asking = (
+            "--queries",
+            Path(name) / "queries.txt",
+            "--keep-identical",
+            "-k",
+            "1",
+            "-o",
+            result,
+        )
         lines.append(measured("search", options.rows, *search, "--index", index, *asking))
-        found = [each["sentence"] for each in json.loads(result.read_text(encoding="utf-8"))["neighbours"]]
+        found = [
+            each["sentence"]
+            for each in json.loads(result.read_text(encoding="utf-8"))["neighbours"]
+        ]
         facts["queries"] = len(asked)
         facts["found themselves"] = sum(map(operator.eq, asked, found)) / len(asked)
     report("Shards and merge", lines, facts, options.json)

@@ -1,10 +1,12 @@
 """Start-up, growth and memory of ``simcse encode`` as a user runs it, up to a million sentences.
 
-    python benchmarks/bench_scale.py [--largest 1000000] [--precision bf16] [--rounds 3] [--json FILE]
+    python benchmarks/bench_scale.py [--largest 1000000] [--precision bf16] [--rounds 3] [--json
+    FILE]
 
-The sentences are the Flickr30k captions, repeated with one word of each changed from the second time on. Every
-row is a process of its own; seconds include start-up and the time to load the model. Rates of the largest run are those
-of its tenths, read from the growing partial file; memory is the highest resident size.
+The sentences are the Flickr30k captions, repeated with one word of each changed from the second
+time on. Every row is a process of its own; seconds include start-up and the time to load the model.
+Rates of the largest run are those of its tenths, read from the growing partial file; memory is the
+highest resident size.
 """
 
 import argparse
@@ -39,19 +41,33 @@ def sentences(n: int) -> Iterator[str]:
     """Yield ``n`` captions; from the second time on each has one word changed."""
     path = data_dir() / "flickr30k" / "captions.tsv"
     with path.open(encoding="utf-8", newline="") as stream:
-        captions = [row["caption"] for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)]
+        captions = [
+            row["caption"] for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+        ]
     generator = random.Random(0)
     for i in range(n):
         words = captions[i % len(captions)].split()
         if i >= len(captions):
-            words[generator.randrange(len(words))] = generator.choice(generator.choice(captions).split())
+            words[generator.randrange(len(words))] = generator.choice(
+                generator.choice(captions).split()
+            )
         yield " ".join(words)
 
 
-def encode(source: Path, options: argparse.Namespace, *, launcher: Sequence[str] = (), threads: int) -> Run:
+def encode(
+    source: Path, options: argparse.Namespace, *, launcher: Sequence[str] = (), threads: int
+) -> Run:
     """Encode a file in a process of its own and watch it."""
     output = source.with_suffix(".npy")
-    command = [*(launcher or [sys.executable]), "-m", "simcse_cli", "encode", str(source), "-o", str(output)]
+    command = [
+        *(launcher or [sys.executable]),
+        "-m",
+        "simcse_cli",
+        "encode",
+        str(source),
+        "-o",
+        str(output),
+    ]
     command += [
         "--model",
         options.model,
@@ -118,7 +134,9 @@ def main() -> None:
         def file(n: int) -> Path:
             path = folder / f"{n}.txt"
             if not path.exists():
-                path.write_text("".join(f"{sentence}\n" for sentence in sentences(n)), encoding="utf-8")
+                path.write_text(
+                    "".join(f"{sentence}\n" for sentence in sentences(n)), encoding="utf-8"
+                )
             return path
 
         encode(file(10), options, threads=options.threads)
@@ -128,7 +146,10 @@ def main() -> None:
             rows.append(row("one process", n, runs))
         if options.threads > 1:
             launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-            launcher += ["--nproc_per_node", str(options.threads)]  # `accelerate launch --cpu` starts one
+            launcher += [
+                "--nproc_per_node",
+                str(options.threads),
+            ]  # `accelerate launch --cpu` starts one
             many = encode(file(100_000), options, launcher=launcher, threads=1)
             rows.append(row(f"{options.threads} processes of one thread", 100_000, [many]))
         largest = encode(file(options.largest), options, threads=options.threads)

@@ -1,9 +1,10 @@
 """Exact search against FAISS: the nearest of many random vectors, in alternating runs.
 
-    python benchmarks/bench_search.py [--rows 100000] [--queries 2048] [--k 10] [--threads 1 --clock cpu] [--json FILE]
+    python benchmarks/bench_search.py [--rows 100000] [--queries 2048] [--k 10] [--threads 1 --clock
+    cpu] [--json FILE]
 
-Prints queries per second, the ratio to FAISS' exact index, the share of the matrix-multiply peak of the same run, and
-the share of equal rows.
+Prints queries per second, the ratio to FAISS' exact index, the share of the matrix-multiply peak of
+the same run, and the share of equal rows.
 """
 
 import importlib.util
@@ -31,10 +32,14 @@ def main() -> None:
     threadpool_limits(options.threads, "blas")
     generator = np.random.default_rng(0)
     # A common direction, as the vectors of an encoder have.
-    units = unit_rows(1 + generator.standard_normal((options.rows, WIDTH), dtype=np.float32), np.float32)
+    units = unit_rows(
+        1 + generator.standard_normal((options.rows, WIDTH), dtype=np.float32), np.float32
+    )
     queries = units[generator.permutation(options.rows)[: options.queries]]
     searcher = ExactSearcher(units)
-    runs: dict[str, Callable[[], np.ndarray]] = {"simcse": lambda: searcher.search(queries, options.k)[1]}
+    runs: dict[str, Callable[[], np.ndarray]] = {
+        "simcse": lambda: searcher.search(queries, options.k)[1]
+    }
     if importlib.util.find_spec("faiss"):
         import faiss
 

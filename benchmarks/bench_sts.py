@@ -2,10 +2,10 @@
 
     python benchmarks/bench_sts.py [--tasks STS12,...] [--rounds 1] [--json FILE]
 
-The original script (SentEval as SimCSE uses it) sorts each subset by length, takes 128 pairs a batch, encodes
-the two sides apart with padding to the longest sentence, and shares nothing between subsets and tasks. For
-STS-B and SICK-R it also encodes the training and dev pairs, which it does not score; the second loop here
-leaves those out.
+The original script (SentEval as SimCSE uses it) sorts each subset by length, takes 128 pairs a
+batch, encodes the two sides apart with padding to the longest sentence, and shares nothing between
+subsets and tasks. For STS-B and SICK-R it also encodes the training and dev pairs, which it does
+not score; the second loop here leaves those out.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,10 +40,15 @@ def subsets(tasks: Sequence[str], splits: Sequence[str]) -> Iterator[tuple[str, 
 
 def original_loop(folder: str, tasks: Sequence[str], splits: Sequence[str]) -> Callable[[], float]:
     """Return a run of the original way; it gives the mean correlation over test subsets."""
-    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModel.from_pretrained(folder).eval(),
+        AutoTokenizer.from_pretrained(folder),
+    )
 
     def encode(sentences: list[str]) -> Tensor:
-        batch = tokenizer(sentences, padding=True, truncation=True, max_length=512, return_tensors="pt")
+        batch = tokenizer(
+            sentences, padding=True, truncation=True, max_length=512, return_tensors="pt"
+        )
         with torch.no_grad():
             states = model(**batch, output_hidden_states=True, return_dict=True).last_hidden_state
         weights = batch["attention_mask"].unsqueeze(-1)
@@ -57,9 +62,13 @@ def original_loop(folder: str, tasks: Sequence[str], splits: Sequence[str]) -> C
         similarities: list[float] = []
         for start in range(0, len(rows), PAIRS_PER_BATCH):
             left, right, _ = zip(*rows[start : start + PAIRS_PER_BATCH], strict=True)
-            similarities += torch.cosine_similarity(encode(list(left)), encode(list(right))).tolist()
+            similarities += torch.cosine_similarity(
+                encode(list(left)), encode(list(right))
+            ).tolist()
         value = correlate(
-            Metric.SPEARMAN, torch.tensor(similarities).numpy(), torch.tensor([r[2] for r in rows]).numpy()
+            Metric.SPEARMAN,
+            torch.tensor(similarities).numpy(),
+            torch.tensor([r[2] for r in rows]).numpy(),
         )
         return value or 0.0
 
@@ -104,13 +113,17 @@ def main() -> None:
     def remembering(name: str, run: Callable[[], float]) -> Callable[[], None]:
         return lambda: averages.__setitem__(name, run())
 
-    timings = alternate({k: remembering(k, run) for k, run in runs.items()}, options.rounds, warm_up=False)
+    timings = alternate(
+        {k: remembering(k, run) for k, run in runs.items()}, options.rounds, warm_up=False
+    )
     rows = [
         {
             "setting": name,
             "seconds": timing.median(options.clock),
-            "ratio to the original": timings[ORIGINAL].median(options.clock) / timing.median(options.clock),
-            "ratio, test pairs only": timings[TEST_ONLY].median(options.clock) / timing.median(options.clock)
+            "ratio to the original": timings[ORIGINAL].median(options.clock)
+            / timing.median(options.clock),
+            "ratio, test pairs only": timings[TEST_ONLY].median(options.clock)
+            / timing.median(options.clock)
             if TEST_ONLY in timings
             else None,
             "runs, s": " ".join(f"{run:.1f}" for run in getattr(timing, options.clock)),
@@ -118,7 +131,12 @@ def main() -> None:
         }
         for name, timing in timings.items()
     ]
-    report("STS suite", rows, {"tasks": " ".join(tasks), "clock": options.clock, **machine()}, options.json)
+    report(
+        "STS suite",
+        rows,
+        {"tasks": " ".join(tasks), "clock": options.clock, **machine()},
+        options.json,
+    )
 
 
 if __name__ == "__main__":

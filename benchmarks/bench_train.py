@@ -1,11 +1,12 @@
 """Training against sentence-transformers' trainer: same pairs, batch, length and pooling, in alternating runs.
 
-    python benchmarks/bench_train.py [--steps 6] [--rounds 3] [--json FILE]
-    python benchmarks/bench_train.py --device cuda --model random:bert-base --steps 50 --batch-size 512
+    python benchmarks/bench_train.py [--steps 6] [--rounds 3] [--json FILE] python
+    benchmarks/bench_train.py --device cuda --model random:bert-base --steps 50 --batch-size 512
 
-Both train on (sentence, same sentence) pairs with dropout, in-batch negatives, cosine / 0.05 and AdamW: the peer
-with SentenceTransformerTrainer and MultipleNegativesRankingLoss, this toolkit with its own training loop. The
-first step of every run is not counted (it allocates the optimizer's state and makes kernels).
+Both train on (sentence, same sentence) pairs with dropout, in-batch negatives, cosine / 0.05 and
+AdamW: the peer with SentenceTransformerTrainer and MultipleNegativesRankingLoss, this toolkit with
+its own training loop. The first step of every run is not counted (it allocates the optimizer's
+state and makes kernels).
 """
 
 import argparse
@@ -66,7 +67,14 @@ class StepClock(TrainerCallback):
         return last_wall - wall, last_cpu - cpu
 
 
-def peer(folder: str, sentences: list[str], options: argparse.Namespace, *, work: Path, bf16: bool = False) -> Run:
+def peer(
+    folder: str,
+    sentences: list[str],
+    options: argparse.Namespace,
+    *,
+    work: Path,
+    bf16: bool = False,
+) -> Run:
     """Return a run of sentence-transformers' trainer."""
     from datasets import Dataset
     from sentence_transformers import (
@@ -118,7 +126,9 @@ def ours(folder: str, options: argparse.Namespace, *, work: Path, **settings: An
         device=options.device,
         **settings,
     )
-    trainer = Trainer(config, build_parts(config, SilentProgress()), work / "ours", SilentProgress())
+    trainer = Trainer(
+        config, build_parts(config, SilentProgress()), work / "ours", SilentProgress()
+    )
 
     def run() -> tuple[float, float]:
         clock = StepClock(options.steps + 1)
@@ -190,7 +200,11 @@ def main() -> None:
         for setting, values in contenders(options.device).items():
             makers[f"simcse {setting}"] = partial(ours, folder, options, work=work, **values)
         if options.only:
-            makers = {k: make for k, make in makers.items() if k == BASELINE or any(part in k for part in options.only)}
+            makers = {
+                k: make
+                for k, make in makers.items()
+                if k == BASELINE or any(part in k for part in options.only)
+            }
         runs = {name: make() for name, make in makers.items()}
         timings = alternate_runs(runs, options.rounds, options.device)
         encoder = load_encoder(folder, pooler=Pooler.AVG, device="cpu")
@@ -206,8 +220,10 @@ def main() -> None:
             {
                 "setting": name,
                 "sentences/s": rate,
-                "ratio to fp32 peer": timings[BASELINE].median(options.clock) / timing.median(options.clock),
-                "ratio to bf16 peer": timings[FAST_PEER].median(options.clock) / timing.median(options.clock)
+                "ratio to fp32 peer": timings[BASELINE].median(options.clock)
+                / timing.median(options.clock),
+                "ratio to bf16 peer": timings[FAST_PEER].median(options.clock)
+                / timing.median(options.clock)
                 if FAST_PEER in timings
                 else None,
                 "useful GFLOP/s": rate * flops / 1e9,

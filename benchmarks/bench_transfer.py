@@ -1,9 +1,11 @@
 """The batched transfer probe against the plain per-fold loop, on the same vectors, in alternating runs.
 
-    python benchmarks/bench_transfer.py [--tasks CR,TREC] [--protocol fast] [--rounds 3] [--json FILE]
+    python benchmarks/bench_transfer.py [--tasks CR,TREC] [--protocol fast] [--rounds 3] [--json
+    FILE]
 
-Sentences are encoded first and kept in the evaluation cache; only the classifier is timed. Both sides must
-find the same accuracies and weight decays, or the benchmark stops. The ratio is that of the medians.
+Sentences are encoded first and kept in the evaluation cache; only the classifier is timed. Both
+sides must find the same accuracies and weight decays, or the benchmark stops. The ratio is that of
+the medians.
 """
 
 import sys
@@ -36,7 +38,9 @@ def batched(task: TransferTask, features: np.ndarray, protocol: str) -> Found:
     """Run the package's probe."""
     settings = PROBE_SETTINGS[TransferProtocol(protocol)]
     outer, dev_rows = outer_splits(task, settings)
-    found = run_probe(features, task.labels, outer, settings, dev_rows=dev_rows, progress=SilentProgress())
+    found = run_probe(
+        features, task.labels, outer, settings, dev_rows=dev_rows, progress=SilentProgress()
+    )
     return found.dev_accuracy, found.accuracy, found.penalties
 
 
@@ -55,7 +59,9 @@ def same(a: Found, b: Found) -> bool:
     return bool(np.allclose(a[:2], b[:2], atol=1e-7)) and a[2] == b[2]
 
 
-def compared(task: TransferTask, features: np.ndarray, protocol: str, rounds: int) -> tuple[dict[str, Timing], Found]:
+def compared(
+    task: TransferTask, features: np.ndarray, protocol: str, rounds: int
+) -> tuple[dict[str, Timing], Found]:
     """Return the times of both sides and what they found; stop if it differs."""
     results: dict[str, Found] = {}
 
@@ -65,7 +71,9 @@ def compared(task: TransferTask, features: np.ndarray, protocol: str, rounds: in
     sides = {"plain": partial(run, "plain", plain), "batched": partial(run, "batched", batched)}
     timings = alternate(sides, rounds, warm_up=False)
     if not same(results["batched"], results["plain"]):
-        sys.exit(f"{task.name}: batched found {results['batched']}, the plain loop {results['plain']}")
+        sys.exit(
+            f"{task.name}: batched found {results['batched']}, the plain loop {results['plain']}"
+        )
     return timings, results["batched"]
 
 
@@ -102,7 +110,12 @@ def main() -> None:
         print(rows[-1], file=sys.stderr, flush=True)
     totals = [sum(r[side] for r in rows) for side in ("plain loop, s", "side by side, s")]
     rows.append(row("all", *totals, None))
-    facts = {"protocol": options.protocol, "rounds": options.rounds, "clock": options.clock, **machine()}
+    facts = {
+        "protocol": options.protocol,
+        "rounds": options.rounds,
+        "clock": options.clock,
+        **machine(),
+    }
     report("Transfer suite, classifier alone", rows, facts, options.json)
 
 

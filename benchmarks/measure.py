@@ -19,10 +19,16 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
     """Return a parser with the options that every benchmark has."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="minilm", help="also random:SHAPE, see shapes.py")
-    parser.add_argument("--device", default="cpu", help="where the benchmark can take one: cpu or cuda")
-    parser.add_argument("--rounds", type=int, default=defaults.get("rounds", 5), help="alternating runs")
+    parser.add_argument(
+        "--device", default="cpu", help="where the benchmark can take one: cpu or cuda"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=defaults.get("rounds", 5), help="alternating runs"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument(
         "--clock",
@@ -31,7 +37,9 @@ def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentPars
         help="cpu: processor seconds, with --threads 1 the fairer clock on a machine that others use too",
     )
     parser.add_argument(
-        "--only", nargs="+", help="run only the contenders whose names contain one of these, and the baseline"
+        "--only",
+        nargs="+",
+        help="run only the contenders whose names contain one of these, and the baseline",
     )
     parser.add_argument("--json", type=Path, help="also write the results here")
     return parser
@@ -41,7 +49,9 @@ def data_dir() -> Path:
     """Return the folder with real texts: ``$SIMCSE_DATA``, or ``shared/data`` beside the checkout."""
     folder = Path(os.environ.get("SIMCSE_DATA", REPOSITORY.parent / "shared" / "data"))
     if not folder.is_dir():
-        raise SystemExit(f"{folder}: not there; set SIMCSE_DATA to the folder that holds wiki/ and senteval/")
+        raise SystemExit(
+            f"{folder}: not there; set SIMCSE_DATA to the folder that holds wiki/ and senteval/"
+        )
     return folder
 
 
@@ -78,7 +88,9 @@ def timed(run: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def alternate(contenders: Mapping[str, Callable[[], Any]], rounds: int, *, warm_up: bool = True) -> dict[str, Timing]:
+def alternate(
+    contenders: Mapping[str, Callable[[], Any]], rounds: int, *, warm_up: bool = True
+) -> dict[str, Timing]:
     """Run every contender once a round, in an order that rotates, so that drift hits all alike."""
     names = list(contenders)
     if warm_up:
@@ -119,7 +131,9 @@ def matrix_peaks(dtype: torch.dtype, clock: str, device: str = "cpu") -> tuple[f
         if device != "cpu":
             return plain, plain
         packed = torch.ops.mkldnn._reorder_linear_weight(b, size)
-        return plain, rate(lambda: torch.ops.mkldnn._linear_pointwise(a, packed, None, "none", [], ""))
+        return plain, rate(
+            lambda: torch.ops.mkldnn._linear_pointwise(a, packed, None, "none", [], "")
+        )
 
 
 @dataclass(frozen=True)
@@ -133,12 +147,17 @@ class Peaks:
     def measured(cls, clock: str, device: str = "cpu") -> "Peaks":
         """Measure what the device multiplies in."""
         rates = {name: matrix_peaks(dtype, clock, device) for name, dtype in types(device).items()}
-        return cls({k: rate[0] for k, rate in rates.items()}, {k: max(rate) for k, rate in rates.items()})
+        return cls(
+            {k: rate[0] for k, rate in rates.items()}, {k: max(rate) for k, rate in rates.items()}
+        )
 
     def shares(self, setting: str, gflops: float) -> dict[str, float]:
         """Return a rate as shares of the limits of the arithmetic that the setting's name tells."""
         kind = "bf16" if "bf16" in setting else "fp32"
-        return {"share of a @ b": gflops / self.plain[kind], "share of peak": gflops / self.best[kind]}
+        return {
+            "share of a @ b": gflops / self.plain[kind],
+            "share of peak": gflops / self.best[kind],
+        }
 
     def facts(self) -> dict[str, float]:
         """Return the limits by name."""
@@ -180,7 +199,9 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     }
 
 
-def report(title: str, rows: list[dict[str, Any]], facts: dict[str, Any], path: Path | None) -> None:
+def report(
+    title: str, rows: list[dict[str, Any]], facts: dict[str, Any], path: Path | None
+) -> None:
     """Print a Markdown table of the rows and the facts below it; write both as JSON if asked."""
     columns = list(rows[0])
     print(f"\n## {title}: {facts['capability']}\n")

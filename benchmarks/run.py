@@ -18,14 +18,30 @@ HERE = Path(__file__).resolve().parent
 BERT_BASE = ("--model", "random:bert-base")
 BATCHES = ("32", "128", "512", "1024")
 # Name of the result, script, arguments.
-CPU = [(name, name, ()) for name in ("encode", "train", "sts", "transfer", "memory", "scale", "constants", "search")]
+CPU = [
+    (name, name, ())
+    for name in ("encode", "train", "sts", "transfer", "memory", "scale", "constants", "search")
+]
 GPU = [
-    ("encode", "encode", (*BERT_BASE, "--sentences", "100000", "--rounds", "3", "--peer-batches", *BATCHES)),
+    (
+        "encode",
+        "encode",
+        (*BERT_BASE, "--sentences", "100000", "--rounds", "3", "--peer-batches", *BATCHES),
+    ),
     ("train-64", "train", (*BERT_BASE, "--batch-size", "64", "--steps", "200")),
     ("train-512", "train", (*BERT_BASE, "--batch-size", "512", "--steps", "50")),
 ]
 DRY = {
-    "encode": ("--model", "random:tiny", "--sentences", "64", "--rounds", "1", "--peer-batches", "128"),
+    "encode": (
+        "--model",
+        "random:tiny",
+        "--sentences",
+        "64",
+        "--rounds",
+        "1",
+        "--peer-batches",
+        "128",
+    ),
     "train": ("--model", "random:tiny", "--batch-size", "8", "--steps", "1", "--rounds", "1"),
     "constants": ("--model", "random:tiny", "--sentences", "64", "--rounds", "1"),
 }
@@ -50,10 +66,14 @@ ISA = {
 
 def main() -> None:
     """Run the benchmarks; options it does not know go to each of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", "--output", type=Path, default=HERE / "results")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--isa", choices=list(ISA), help="switch the processor's instructions down to these")
+    parser.add_argument(
+        "--isa", choices=list(ISA), help="switch the processor's instructions down to these"
+    )
     parser.add_argument("--dry", action="store_true", help="only see whether everything runs")
     options, others = parser.parse_known_args()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -61,7 +81,9 @@ def main() -> None:
     if options.isa or options.dry:
         runs = [run for run in runs if run[1] in DRY]
     device = "cpu" if options.dry and not torch.cuda.is_available() else options.device
-    environment = os.environ | ({"SIMCSE_BENCH_ISA": options.isa, **ISA[options.isa]} if options.isa else {})
+    environment = os.environ | (
+        {"SIMCSE_BENCH_ISA": options.isa, **ISA[options.isa]} if options.isa else {}
+    )
     for name, script, arguments in runs:
         command = [sys.executable, str(HERE / f"bench_{script}.py"), "--device", device]
         command += DRY[script] if options.dry else arguments

@@ -26,7 +26,9 @@ def model_folder(name: str, work: Path) -> str:
         return str(resolve_model(name))
     shape = name.removeprefix(PREFIX)
     if shape not in SHAPES:
-        raise SystemExit(f"--model {name}: need one of {', '.join(PREFIX + known for known in SHAPES)}")
+        raise SystemExit(
+            f"--model {name}: need one of {', '.join(PREFIX + known for known in SHAPES)}"
+        )
     model_type, hidden, layers, heads, inner, vocabulary = SHAPES[shape]
     sizes = {
         "hidden_size": hidden,

@@ -95,7 +95,9 @@ class Told(CountingProgress):
         self.warnings.append(message)
 
 
-def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", width: int = 32) -> Path:
+def build_tiny_model(
+    folder: Path, *, seed: int = 0, model_type: str = "bert", width: int = 32
+) -> Path:
     """Write a random two-layer encoder of the given architecture with a WordPiece tokenizer of characters."""
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -108,7 +110,9 @@ def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", w
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
+    )
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         unk_token="[UNK]",
@@ -133,7 +137,9 @@ def build_tiny_model(folder: Path, *, seed: int = 0, model_type: str = "bert", w
     )
     torch.manual_seed(seed)
     model = AutoModel.from_config(config)
-    for parameter in model.parameters():  # larger weights than at the start of training: layers matter
+    for (
+        parameter
+    ) in model.parameters():  # larger weights than at the start of training: layers matter
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=0.2)
     model.save_pretrained(folder)
@@ -192,7 +198,9 @@ def write_sts_folder(folder: Path, *, pairs_per_subset: int = 6) -> Path:
         year_folder.mkdir(parents=True)
         for subset in subsets:
             made = rows()
-            (year_folder / f"STS.input.{subset}.txt").write_text("".join(f"{a}\t{b}\n" for a, b, _ in made))
+            (year_folder / f"STS.input.{subset}.txt").write_text(
+                "".join(f"{a}\t{b}\n" for a, b, _ in made)
+            )
             (year_folder / f"STS.gs.{subset}.txt").write_text("".join(f"{g}\n" for _, _, g in made))
     stsb, sick = root / "STS" / "STSBenchmark", root / "SICK"
     stsb.mkdir(parents=True)

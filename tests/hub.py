@@ -24,8 +24,8 @@ _FILE = re.compile(r"/(datasets/)?(?P<name>[^/]+/[^/]+)/resolve/(?P<revision>[^/
 class Fault:
     """What goes wrong at addresses that end in ``at``, so many ``times``.
 
-    The answer has another ``status`` (-1: there is none); a file has another ``content``, or breaks off after
-    ``n_bytes``.
+    The answer has another ``status`` (-1: there is none); a file has another ``content``, or breaks
+    off after ``n_bytes``.
     """
 
     at: str
@@ -54,7 +54,13 @@ class Hub:
     @property
     def fetched(self) -> list[str]:
         """The names of the files that were sent."""
-        return sorted({found["path"] for each in self.asked if (found := _FILE.fullmatch(each.removeprefix("GET ")))})
+        return sorted(
+            {
+                found["path"]
+                for each in self.asked
+                if (found := _FILE.fullmatch(each.removeprefix("GET ")))
+            }
+        )
 
     def folder(self, name: str, revision: str) -> Path | None:
         """Return the folder of a branch or commit."""
@@ -110,7 +116,11 @@ class Handler(BaseHTTPRequestHandler):
         self.hub.ranges += self.headers.get_all("Range", [])
         for fault in self.hub.faults:
             is_of_files = fault.n_bytes is not None or fault.content is not None
-            if path.endswith(fault.at) and fault.times > 0 and not (is_of_files and self.command != "GET"):
+            if (
+                path.endswith(fault.at)
+                and fault.times > 0
+                and not (is_of_files and self.command != "GET")
+            ):
                 fault.times -= 1
                 break
         else:
@@ -167,7 +177,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         content = path.read_bytes() if fault.content is None else fault.content
         etag = _sha256(path) if _is_large(path) else hashlib.sha1(path.read_bytes()).hexdigest()
-        headers = {"X-Repo-Commit": self.hub.commits[folder], "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
+        headers = {
+            "X-Repo-Commit": self.hub.commits[folder],
+            "ETag": f'"{etag}"',
+            "Accept-Ranges": "bytes",
+        }
         start = int(re.findall(r"\d+", self.headers.get("Range", "bytes=0-"))[0])
         if start:
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"

@@ -42,7 +42,9 @@ def run_command(arguments: list[str], environment: Mapping[str, str]) -> None:
     main()
 
 
-def start_command(*arguments: object, stderr: Path | None = None, prepare: Callable[[], None] | None = None) -> Any:
+def start_command(
+    *arguments: object, stderr: Path | None = None, prepare: Callable[[], None] | None = None
+) -> Any:
     """Start the console command, after a call of ``prepare``; the processes that it launches are forks too."""
     words = [str(argument) for argument in arguments]
     process = FORKS.Process(target=_start, args=(words, dict(os.environ), stderr, prepare))
@@ -95,7 +97,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def run_on_processes(worker: Callable[..., Any], folder: Path, *args: Any, n_processes: int = 2) -> list[Any]:
+def run_on_processes(
+    worker: Callable[..., Any], folder: Path, *args: Any, n_processes: int = 2
+) -> list[Any]:
     """Return ``worker(rank, *args)`` of each rank of a group; the worker must be importable by name."""
     port = str(launch.free_port())
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(n_processes)}
@@ -105,8 +109,18 @@ def run_on_processes(worker: Callable[..., Any], folder: Path, *args: Any, n_pro
     return [torch.load(folder / f"result-{rank}.pt") for rank in range(n_processes)]
 
 
-def _enter(rank: int, worker: Callable[..., Any], folder: str, address: dict[str, str], args: tuple[Any, ...]) -> None:
-    os.environ |= address | {"RANK": str(rank), "LOCAL_RANK": str(rank), "ACCELERATE_USE_CPU": "true"}
+def _enter(
+    rank: int,
+    worker: Callable[..., Any],
+    folder: str,
+    address: dict[str, str],
+    args: tuple[Any, ...],
+) -> None:
+    os.environ |= address | {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "ACCELERATE_USE_CPU": "true",
+    }
     torch.set_num_threads(1)
     join_group()
     try:

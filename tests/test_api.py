@@ -33,7 +33,9 @@ def test_encode_equals_one_sentence_at_a_time(embedder, tiny_model_dir):
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     np.testing.assert_array_equal(embedder.encode(SENTENCES[3]), embedder.encode([SENTENCES[3]])[0])
     assert vectors.shape == (len(SENTENCES), embedder.dim)
-    np.testing.assert_allclose(np.linalg.norm(embedder.encode(SENTENCES, normalize=True), axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(
+        np.linalg.norm(embedder.encode(SENTENCES, normalize=True), axis=1), 1, atol=1e-6
+    )
 
 
 def test_a_batch_has_the_tokens_of_so_many_of_the_longest_texts(tiny_model_dir, monkeypatch):
@@ -48,7 +50,11 @@ def test_a_batch_has_the_tokens_of_so_many_of_the_longest_texts(tiny_model_dir, 
     monkeypatch.setattr(ReadyEncoder, "encode", encode)
     embedder.index(["b"])
     assert asked.pop() == (7, None, False)
-    for how in ({}, {"batch_size": 3}, {"batch_size": 3, "max_length": 5, "normalize_embeddings": True}):
+    for how in (
+        {},
+        {"batch_size": 3},
+        {"batch_size": 3, "max_length": 5, "normalize_embeddings": True},
+    ):
         embedder.encode(["a"], **how)
     assert asked == [(7, None, False), (192, None, False), (15, 5, True)]
 
@@ -57,12 +63,23 @@ def test_similarity_is_the_cosine_of_texts_or_vectors(embedder, tiny_model_dir):
     vectors = plain_vectors(tiny_model_dir, "avg", SENTENCES[:5])
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     expected = units[:2] @ units[2:].T
-    np.testing.assert_allclose(embedder.similarity(SENTENCES[:2], SENTENCES[2:5]), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        embedder.similarity(SENTENCES[:2], SENTENCES[2:5]), expected, atol=1e-5
+    )
     np.testing.assert_allclose(embedder.similarity(vectors[:2], vectors[2:]), expected, atol=1e-6)
-    np.testing.assert_allclose(embedder.similarity(SENTENCES[0], SENTENCES[2:5]), expected[0], atol=1e-5)
-    assert float(embedder.similarity(SENTENCES[1], SENTENCES[4])) == pytest.approx(expected[1, 2], abs=1e-5)
-    many = np.random.default_rng(0).normal(size=(200, 16))  # the cosine of some with itself is rounded up
-    assert (embedder.similarity(many, many).max(), embedder.similarity(many, -many).min()) == (1, -1)
+    np.testing.assert_allclose(
+        embedder.similarity(SENTENCES[0], SENTENCES[2:5]), expected[0], atol=1e-5
+    )
+    assert float(embedder.similarity(SENTENCES[1], SENTENCES[4])) == pytest.approx(
+        expected[1, 2], abs=1e-5
+    )
+    many = np.random.default_rng(0).normal(
+        size=(200, 16)
+    )  # the cosine of some with itself is rounded up
+    assert (embedder.similarity(many, many).max(), embedder.similarity(many, -many).min()) == (
+        1,
+        -1,
+    )
 
 
 @pytest.mark.parametrize("backend", ["exact", "faiss"])
@@ -78,7 +95,9 @@ def test_search_ranks_by_cosine_in_texts_and_in_a_saved_index(embedder, tmp_path
     assert [each.cosine for each in found] == pytest.approx(cosines[order].tolist(), abs=1e-6)
     embedder.index(SENTENCES, backend=backend).save(tmp_path / "some.index")
     index = SearchIndex.load(tmp_path / "some.index")
-    assert [[each.row for each in one] for one in embedder.search(SENTENCES[:1], index, k=4)] == [order]
+    assert [[each.row for each in one] for one in embedder.search(SENTENCES[:1], index, k=4)] == [
+        order
+    ]
 
 
 def test_search_refuses_the_index_of_another_model(embedder, tiny_model_dir):
@@ -124,7 +143,9 @@ def test_the_package_is_light_until_something_is_loaded():
 
 def test_the_page_lists_what_is_public():
     methods = {name for name in vars(Embedder) if not name.startswith("_")}
-    listed = set(re.findall(r"^\| `(?:encoder\.)?(\w+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    listed = set(
+        re.findall(r"^\| `(?:encoder\.)?(\w+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    )
     assert listed == methods | set(simcse_cli.__all__) | {"Neighbour", "SearchIndex", "SimcseError"}
 
 
@@ -134,20 +155,32 @@ def test_the_examples_of_the_page_run(tiny_model_dir, tmp_path, monkeypatch):
     rows = [f"{a},{b}\n" for a, b in pairwise(SENTENCES)]
     Path("nli.csv").write_text("anchor,positive\n" + "".join(rows), encoding="utf-8")
     scored = [f"{row.strip()},{i % 5}\n" for i, row in enumerate(rows)]
-    Path("sts-dev.csv").write_text("sentence1,sentence2,score\n" + "".join(scored), encoding="utf-8")
+    Path("sts-dev.csv").write_text(
+        "sentence1,sentence2,score\n" + "".join(scored), encoding="utf-8"
+    )
     load, train = simcse_cli.load, simcse_cli.train
     short = {"model": str(tiny_model_dir), "max_steps": 2, "device": "cpu"}
     mine = simcse_cli.mine_hard_negatives
     tiny = {"model": str(tiny_model_dir), "pooler": "avg", "ranks": "0:20", "margin": -2.0}
-    monkeypatch.setattr("simcse_cli.api.mine_hard_negatives", lambda *paths, **given: mine(*paths, **given | tiny))
-    monkeypatch.setattr("simcse_cli.api.train_model", lambda path, **given: train(path, **given | short))
-    monkeypatch.setattr(Embedder, "load", lambda _="": load(tiny_model_dir, pooler="avg", device="cpu"))
+    monkeypatch.setattr(
+        "simcse_cli.api.mine_hard_negatives", lambda *paths, **given: mine(*paths, **given | tiny)
+    )
+    monkeypatch.setattr(
+        "simcse_cli.api.train_model", lambda path, **given: train(path, **given | short)
+    )
+    monkeypatch.setattr(
+        Embedder, "load", lambda _="": load(tiny_model_dir, pooler="avg", device="cpu")
+    )
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
         exec(compile(ast.parse(block), str(PAGE), "exec"), {"print": lambda *_: None})
 
 
-@pytest.mark.filterwarnings("ignore:training did not improve")  # a random model may not, in three steps
-def test_training_is_the_run_of_the_command_and_reports_every_step(tiny_model_dir, invoke, tmp_path):
+@pytest.mark.filterwarnings(
+    "ignore:training did not improve"
+)  # a random model may not, in three steps
+def test_training_is_the_run_of_the_command_and_reports_every_step(
+    tiny_model_dir, invoke, tmp_path
+):
     pairs = tmp_path / "dev.csv"
     rows = (f"{left},{SENTENCES[row * 7 % 24]},{row % 5}\n" for row, left in enumerate(SENTENCES))
     pairs.write_text("sentence1,sentence2,score\n" + "".join(rows))
@@ -168,7 +201,9 @@ def test_training_is_the_run_of_the_command_and_reports_every_step(tiny_model_di
         on_step=lambda step, result: steps.append((step, result.loss)),
         on_eval=lambda step, score: scores.append((step, score.score)),
     )
-    flags = (part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", value))
+    flags = (
+        part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", value)
+    )
     outcome = invoke("train", *flags, "-o", tmp_path / "command")
     assert outcome.exit_code == 0, outcome.stderr
     weights = [tmp_path / name / "model" / "model.safetensors" for name in ("python", "command")]
@@ -192,7 +227,14 @@ def test_a_wrong_setting_of_training_is_named(tmp_path):
 
 
 def test_public_names_are_listed():
-    assert dir(simcse_cli) == ["BatchEncoder", "Embedder", "evaluate", "load", "mine_hard_negatives", "train"]
+    assert dir(simcse_cli) == [
+        "BatchEncoder",
+        "Embedder",
+        "evaluate",
+        "load",
+        "mine_hard_negatives",
+        "train",
+    ]
 
 
 def test_texts_may_be_anything_that_yields_texts(embedder):
@@ -202,7 +244,9 @@ def test_texts_may_be_anything_that_yields_texts(embedder):
     for given in columns:
         found = embedder.encode(given, normalize_embeddings=True, batch_size=2)
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert [each[0].row for each in embedder.search(iter(texts), (text for text in texts), k=1)] == [
+    assert [
+        each[0].row for each in embedder.search(iter(texts), (text for text in texts), k=1)
+    ] == [
         0,
         1,
         2,
@@ -228,12 +272,19 @@ def test_what_is_no_text_is_named_by_its_position(embedder, texts, message):
         embedder.encode(texts)
     if "texts" in message:
         is_pair = "tuple" in message or "list" in message
-        hint = "encode both sides of pairs" if is_pair else "leave it out, or give '' for an empty text"
+        hint = (
+            "encode both sides of pairs"
+            if is_pair
+            else "leave it out, or give '' for an empty text"
+        )
         assert raised.value.hint.startswith(hint)
 
 
 def test_an_embedder_says_what_it_is(embedder):
-    assert repr(embedder) == f"Embedder({str(embedder._encoder.name)!r}, pooler='avg', dim={embedder.dim})"
+    assert (
+        repr(embedder)
+        == f"Embedder({str(embedder._encoder.name)!r}, pooler='avg', dim={embedder.dim})"
+    )
 
 
 def test_progress_is_shown_only_when_asked_for(embedder, capsys):
@@ -247,7 +298,9 @@ def test_progress_is_shown_only_when_asked_for(embedder, capsys):
 
 def test_evaluation_is_that_of_the_command(tiny_model_dir, sts_folder, invoke):
     settings = {"tasks": "STS12", "ci": True, "pooler": "avg"}
-    found = simcse_cli.evaluate(tiny_model_dir, "sts", data_dir=sts_folder, device="cpu", **settings)
+    found = simcse_cli.evaluate(
+        tiny_model_dir, "sts", data_dir=sts_folder, device="cpu", **settings
+    )
     outcome = invoke(
         *("eval", "sts", "--model", tiny_model_dir, "--data-dir", sts_folder, "--device", "cpu"),
         *("--tasks", "STS12", "--ci", "--pooler", "avg", "--format", "json"),
@@ -293,8 +346,12 @@ def test_mining_is_that_of_the_command(tiny_model_dir, invoke, tmp_path):
         "margin": -2.0,
     }
     manifest = simcse_cli.mine_hard_negatives(pairs, tmp_path / "a.csv", **settings)
-    flags = [f"--{'range' if name == 'ranks' else name}={value}" for name, value in settings.items()]
-    assert invoke("prepare", "hard-negatives", pairs, "-o", tmp_path / "b.csv", *flags).exit_code == 0
+    flags = [
+        f"--{'range' if name == 'ranks' else name}={value}" for name, value in settings.items()
+    ]
+    assert (
+        invoke("prepare", "hard-negatives", pairs, "-o", tmp_path / "b.csv", *flags).exit_code == 0
+    )
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     assert manifest["counts"]["kept"] == len((tmp_path / "a.csv").read_text().splitlines()) - 1
 
@@ -314,8 +371,14 @@ def test_the_notebook_runs(tiny_model_dir, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda e: e.encode("a", batch_size=-3), "batch_size=-3: need a whole number of at least 1"),
-        (lambda e: e.encode("a", max_length=-1), "max_length=-1: need a whole number of at least 3"),
+        (
+            lambda e: e.encode("a", batch_size=-3),
+            "batch_size=-3: need a whole number of at least 1",
+        ),
+        (
+            lambda e: e.encode("a", max_length=-1),
+            "max_length=-1: need a whole number of at least 3",
+        ),
         (lambda e: e.search("a", ["b"], k=0), "k=0: need a whole number of at least 1"),
         (lambda e: e.similarity(np.ones((2, 3)), np.ones(4)), "vectors of 3 and of 4 components"),
         (lambda e: e.encode(None), "need a text or several, found a missing value"),

@@ -31,7 +31,11 @@ def test_diagram_shows_the_imports():
         for source, targets in re.findall(r"^\s*(\w+) --> ([\w &]+)$", DIAGRAM, re.MULTILINE)
         for target in targets.replace("&", " ").split()
     }
-    files = [path.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if path.stem not in ("__init__", "__main__")]
+    files = [
+        path.relative_to(SOURCE)
+        for path in SOURCE.rglob("*.py")
+        if path.stem not in ("__init__", "__main__")
+    ]
     real = {(room(file), target) for file in files for target in imported_rooms(SOURCE / file)}
     assert drawn == {(a, b) for a, b in real if a != b and a not in FLOOR and b not in FLOOR}
     rooms = {name for edge in drawn for name in edge} | FLOOR

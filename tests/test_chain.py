@@ -37,7 +37,12 @@ def test_seven_commands_chain_in_one_shell_script(tmp_path: Path, tiny_model_dir
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        ["bash", "-c", SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        ["bash", "-c", SCRIPT],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "vectors.npy").shape == (64, 32)
@@ -47,9 +52,15 @@ def test_seven_commands_chain_in_one_shell_script(tmp_path: Path, tiny_model_dir
     assert geometry["models"][0]["uniformity"] < 0
     comparison = json.loads((tmp_path / "comparison.json").read_text())
     before, run = comparison["entries"]
-    score = json.loads((tmp_path / "run" / "sts.json").read_text())["tasks"]["STSBenchmark"]["score"]
+    score = json.loads((tmp_path / "run" / "sts.json").read_text())["tasks"]["STSBenchmark"][
+        "score"
+    ]
     assert run["scores"]["STSBenchmark"] == score
     assert run["scores"]["STSBenchmark-dev"] == record["best_score"]
-    assert run["differences"]["STSBenchmark"] == pytest.approx(score - before["scores"]["STSBenchmark"])
+    assert run["differences"]["STSBenchmark"] == pytest.approx(
+        score - before["scores"]["STSBenchmark"]
+    )
     assert comparison["tests"][0]["difference"] == pytest.approx(run["differences"]["STSBenchmark"])
-    assert "dev data is STS-B dev in" in done.stderr  # the generated dev pairs are not those of the paper
+    assert (
+        "dev data is STS-B dev in" in done.stderr
+    )  # the generated dev pairs are not those of the paper

@@ -27,7 +27,9 @@ PAGES = [
 
 
 def load_reference_maker():
-    spec = importlib.util.spec_from_file_location("make_cli_reference", REPOSITORY / "docs" / "make_cli_reference.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_cli_reference", REPOSITORY / "docs" / "make_cli_reference.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -44,18 +46,27 @@ def test_manual_page_has_every_option_and_no_error(tmp_path):
         pytest.skip("needs groff")
     page = REPOSITORY / "docs" / "simcse.1"
     shown = subprocess.run(
-        ["groff", "-man", "-ww", "-Tascii", "-P-c", page], capture_output=True, text=True, check=True
+        ["groff", "-man", "-ww", "-Tascii", "-P-c", page],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert shown.stderr == ""
     text = re.sub(".\b", "", shown.stdout)
-    flags = re.findall(r"^\| `(--[\w-]+)`", (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8"), re.MULTILINE)
+    flags = re.findall(
+        r"^\| `(--[\w-]+)`",
+        (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert len(flags) > 300
     assert [flag for flag in flags if flag not in text] == []
 
 
 def shell_commands(page):
     """Yield the `simcse` calls of a page's shell blocks, continuation lines joined."""
-    for block in re.findall(r"```(?:bash|sh|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+    for block in re.findall(
+        r"```(?:bash|sh|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL
+    ):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"\||&&|;", line.strip().removeprefix("$ ")):
                 if part.strip().startswith("simcse "):
@@ -65,7 +76,9 @@ def shell_commands(page):
 CALLS = [(page.name, call) for page in PAGES for call in shell_commands(page)]
 
 
-@pytest.mark.parametrize(("page", "call"), CALLS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(CALLS)])
+@pytest.mark.parametrize(
+    ("page", "call"), CALLS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(CALLS)]
+)
 def test_documented_call_is_one_that_the_program_takes(page, call):
     """Every call parses: its options exist, their values are of the right kind, and nothing required is missing."""
     from simcse_cli.commands.app import build
@@ -111,7 +124,9 @@ def model(monkeypatch, tiny_encoder, tmp_path):
 
 def block_of(page, text):
     """Return the shell block of a page that holds a text."""
-    blocks = re.findall(r"```bash\n(.*?)```", (REPOSITORY / page).read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(
+        r"```bash\n(.*?)```", (REPOSITORY / page).read_text(encoding="utf-8"), re.DOTALL
+    )
     (block,) = (each for each in blocks if text in each)
     return block
 
@@ -131,7 +146,9 @@ def test_the_script_of_your_own_data_ends_in_a_searched_corpus(invoke, model, tm
     assert "Refunds are paid" in (tmp_path / "empty" / "faq.csv").read_text()
 
 
-def test_third_block_of_the_readme_works_as_printed(invoke, model, sts_folder, monkeypatch, tmp_path):
+def test_third_block_of_the_readme_works_as_printed(
+    invoke, model, sts_folder, monkeypatch, tmp_path
+):
     """Train, evaluate and compare: the run keeps its scores, and compare finds them."""
     (tmp_path / "empty" / "wiki1m.txt").write_text("".join(f"{text}\n" for text in SENTENCES * 3))
     dev = sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
@@ -156,7 +173,9 @@ def test_answers_run_as_printed(invoke, model, monkeypatch, tmp_path):
     text = (REPOSITORY / "docs" / "answers.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     outcomes = run_block("\n".join(blocks), invoke, tmp_path / "empty")
-    assert all(f"\n## {title}\n" in text for title in re.findall(r"^- \[(.*?)\]\(#", text, re.MULTILINE))
+    assert all(
+        f"\n## {title}\n" in text for title in re.findall(r"^- \[(.*?)\]\(#", text, re.MULTILINE)
+    )
     exact, _, indexed, approximate, flat, _, _ = (outcome.stdout for outcome in outcomes[-7:])
     assert all(text.count("Query:") == 1 for text in (exact, indexed, approximate, flat))
     assert flat == exact
@@ -164,14 +183,18 @@ def test_answers_run_as_printed(invoke, model, monkeypatch, tmp_path):
 
 def anchors_of(page):
     """Return what a link to a heading of a page may say after the #, as GitHub makes it."""
-    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page):
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(
+        r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text(encoding="utf-8")
+    ):
         if "://" not in target and not target.startswith("mailto:"):
             path = page.parent / target if target else page
             assert path.exists(), f"{page.name} links to {target}"
@@ -180,7 +203,9 @@ def test_links_between_pages_lead_somewhere(page):
 
 
 def test_tests_that_pages_name_exist():
-    sources = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("test_*.py"))
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("test_*.py")
+    )
     for page in PAGES:
         for name in re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8")):
             assert f"def {name}(" in sources, f"{page.name} names {name}"

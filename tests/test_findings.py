@@ -39,8 +39,12 @@ def test_a_paired_t_test_decides(findings):
     difference, p = findings.judge([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
     t = 2 * 3**0.5
     assert difference == pytest.approx(2)
-    assert p == pytest.approx(1 - t / (2 + t * t) ** 0.5)  # Student's distribution with two degrees of freedom
-    assert findings.judge([1.0], [2.0, 4.0, 6.0]) == pytest.approx((-3, 1 - 3 * 3**0.5 / 2 / (2 + 27 / 4) ** 0.5))
+    assert p == pytest.approx(
+        1 - t / (2 + t * t) ** 0.5
+    )  # Student's distribution with two degrees of freedom
+    assert findings.judge([1.0], [2.0, 4.0, 6.0]) == pytest.approx(
+        (-3, 1 - 3 * 3**0.5 / 2 / (2 + 27 / 4) ** 0.5)
+    )
     assert findings.judge([1.0, 2.0], [1.0, 2.0]) == (0, 1)
 
 
@@ -72,15 +76,23 @@ def test_results_are_read_from_runs_seeds_and_evaluations(findings, tmp_path):
             "config": {},
             "data": {},
         }
-        (run / "run.json").write_text(json.dumps(facts | {"total_steps": 3, "trained_score": score}))
+        (run / "run.json").write_text(
+            json.dumps(facts | {"total_steps": 3, "trained_score": score})
+        )
         lines = [{"step": 0, "alignment": 9.0}, {"step": 3, "alignment": score / 2}]
         (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    tasks = {name: {"n_pairs": 2, "score": score} for name, score in (("STS12", 0.2), ("STS13", 0.4))}
+    tasks = {
+        name: {"n_pairs": 2, "score": score} for name, score in (("STS12", 0.2), ("STS13", 0.4))
+    }
     (recipe / "whole.json").write_text(json.dumps({"suite": "sts", "tasks": tasks, "average": 0.3}))
     (recipe / "seeds.json").write_text(json.dumps({"runs": [{"average": 0.1}, {"average": 0.2}]}))
     models = [{"label": "a/seed-1", "uniformity": -1.0}, {"label": "a/seed-2", "uniformity": -2.0}]
-    (tmp_path / "geometry.json").write_text(json.dumps({"models": [*models, {"label": "ab", "uniformity": 0}]}))
-    assert findings.values_of(tmp_path, "table/several", "dev") is None  # another seed may be missing
+    (tmp_path / "geometry.json").write_text(
+        json.dumps({"models": [*models, {"label": "ab", "uniformity": 0}]})
+    )
+    assert (
+        findings.values_of(tmp_path, "table/several", "dev") is None
+    )  # another seed may be missing
     (recipe / "several" / "seeds.json").write_text("{}")
     assert findings.values_of(tmp_path, "table/several", "dev") == [0.5, 0.7]
     assert findings.values_of(tmp_path, "table/several/seed-2", "alignment") == [0.35]

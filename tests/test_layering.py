@@ -143,7 +143,9 @@ def imports(node):
         elif isinstance(child, ast.ImportFrom):
             assert not child.level, f"line {child.lineno}: relative import"
             if child.module == "simcse_cli":
-                yield from (f"simcse_cli.{alias.name}" for alias in child.names if alias.name[0] != "_")
+                yield from (
+                    f"simcse_cli.{alias.name}" for alias in child.names if alias.name[0] != "_"
+                )
             else:
                 yield child.module
 
@@ -163,7 +165,9 @@ def test_imports_go_down_only(path):
     for name in imports(tree(path)):
         if name.startswith("simcse_cli."):
             other = name.split(".")[1]
-            assert other == own or LEVEL[other] < LEVEL[own], f"{place(path)} ({own}) imports {name}"
+            assert other == own or LEVEL[other] < LEVEL[own], (
+                f"{place(path)} ({own}) imports {name}"
+            )
 
 
 @each_module
@@ -174,14 +178,18 @@ def test_imports_in_functions_are_those_of_commands(path):
     blocks = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     blocks += [n for n in nodes if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     late = [name for block in blocks for name in imports(block) if name.startswith("simcse_cli")]
-    assert not late, f"{place(path)} imports {late} in functions or for type checking, need them at the top"
+    assert not late, (
+        f"{place(path)} imports {late} in functions or for type checking, need them at the top"
+    )
 
 
 @each_module
 def test_packages_stay_in_their_rooms(path):
     for package in third_party(path):
         assert package in ROOMS, f"{place(path)} imports {package}, which has no room"
-        assert room(path) in ROOMS[package], f"{place(path)} imports {package}, whose rooms are {ROOMS[package]}"
+        assert room(path) in ROOMS[package], (
+            f"{place(path)} imports {package}, whose rooms are {ROOMS[package]}"
+        )
 
 
 @pytest.mark.parametrize("package", sorted(EXTRAS))
@@ -239,7 +247,9 @@ def test_extra_that_a_message_names_installs_the_package():
 
 def test_all_takes_the_extras_of_users_together():
     (line,) = ADDITIONS["all"]
-    assert set(re.findall(r"[\w-]+", line.partition("[")[2])) == ADDITIONS.keys() - FOR_DEVELOPERS - {"all"}
+    assert set(
+        re.findall(r"[\w-]+", line.partition("[")[2])
+    ) == ADDITIONS.keys() - FOR_DEVELOPERS - {"all"}
 
 
 def test_requirements_have_a_lowest_version_and_one_only():
@@ -257,9 +267,17 @@ def test_only_the_console_prints(path):
         return
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Attribute):
-            assert ast.unparse(node) not in ("sys.stdout", "sys.stderr"), f"{place(path)}:{node.lineno}"
+            assert ast.unparse(node) not in ("sys.stdout", "sys.stderr"), (
+                f"{place(path)}:{node.lineno}"
+            )
         if isinstance(node, ast.Call):
-            printing = ast.unparse(node.func) in ("print", "echo", "typer.echo", "typer.secho", "click.echo")
+            printing = ast.unparse(node.func) in (
+                "print",
+                "echo",
+                "typer.echo",
+                "typer.secho",
+                "click.echo",
+            )
             assert not printing, f"{place(path)}:{node.lineno} prints"
         if isinstance(node, ast.ImportFrom) and node.module == "sys":
             assert not {"stdout", "stderr"} & {alias.name for alias in node.names}, f"{place(path)}"
@@ -277,7 +295,13 @@ def test_public_name_has_one_meaning():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["train", "--help"], ["eval", "sts", "--help"], ["analyze", "--help"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["train", "--help"],
+        ["eval", "sts", "--help"],
+        ["analyze", "--help"],
+    ],
 )
 def test_help_imports_no_heavy_package(arguments):
     code = (

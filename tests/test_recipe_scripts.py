@@ -13,7 +13,9 @@ pytestmark = pytest.mark.upkeep
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 SCRIPTS = sorted(
-    path.name for path in RECIPES.glob("*.sh") if path.name not in ("common.sh", "demo.sh", "figure2.sh", "findings.sh")
+    path.name
+    for path in RECIPES.glob("*.sh")
+    if path.name not in ("common.sh", "demo.sh", "figure2.sh", "findings.sh")
 )
 SCRIPTS += ["figure2.sh"]
 # Stands in for `simcse`, and runs the script again and again until no call fails, all in one process. As the real one
@@ -68,7 +70,15 @@ for ((run = 0; run < 200; run++)); do
   while IFS= read -r line; do failed_before[$line]=1; done < failures
 done
 """
-OPTIONAL_SYSTEMS = ("SIMCSE_WORDNET", "MLM_MODEL", "GLOVE", "ANLI_FILE", "QQP_FILE", "PARANMT_FILE", "TRAIN")
+OPTIONAL_SYSTEMS = (
+    "SIMCSE_WORDNET",
+    "MLM_MODEL",
+    "GLOVE",
+    "ANLI_FILE",
+    "QQP_FILE",
+    "PARANMT_FILE",
+    "TRAIN",
+)
 
 
 def run_recipe(script: str, folder: Path, **variables: str) -> list[list[str]]:
@@ -151,7 +161,18 @@ def test_the_demo_restarts_after_every_call_and_removes_nothing(tmp_path: Path) 
     (tmp_path / "demo" / "mine.txt").touch()
     calls = run_recipe("demo.sh", tmp_path)
     assert [call[0] for call in calls] == [
-        *("prepare", "augment", "train", "train", "train", "train", "eval", "encode", "analyze", "compare")
+        *(
+            "prepare",
+            "augment",
+            "train",
+            "train",
+            "train",
+            "train",
+            "eval",
+            "encode",
+            "analyze",
+            "compare",
+        )
     ]
     assert [call[-1] == "--resume" for call in calls if call[0] == "train"] == [False, True] * 2
     for call in calls:
@@ -166,16 +187,25 @@ def test_scale_other_than_full_or_small_is_refused(tmp_path: Path) -> None:
         "SCALE": "huge",
         "OUT": str(tmp_path),
     }
-    done = subprocess.run(["bash", RECIPES / SCRIPTS[0]], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", RECIPES / SCRIPTS[0]], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert "need full or small" in done.stderr
 
 
 def test_results_of_another_encoder_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "SIMCSE_DATA": "data", "SCALE": "small", "OUT": str(tmp_path)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SIMCSE_DATA": "data",
+        "SCALE": "small",
+        "OUT": str(tmp_path),
+    }
     script = f"source {RECIPES}/common.sh"
     done = [
-        subprocess.run(["bash", "-c", script, "table"], env=environment | model, capture_output=True, text=True)
+        subprocess.run(
+            ["bash", "-c", script, "table"], env=environment | model, capture_output=True, text=True
+        )
         for model in ({}, {"SEEDS": "1,2"}, {"MODEL": "bert-base"})
     ]
     assert [each.returncode for each in done] == [0, 0, 2]
@@ -185,12 +215,16 @@ def test_results_of_another_encoder_are_not_taken_for_those_of_this_one(tmp_path
 
 
 @pytest.mark.parametrize(("content", "status"), [("weights", 0), ("other weights", 1)])
-def test_the_raw_encoder_is_taken_with_the_digest_that_was_recorded(content: str, status: int, tmp_path: Path) -> None:
+def test_the_raw_encoder_is_taken_with_the_digest_that_was_recorded(
+    content: str, status: int, tmp_path: Path
+) -> None:
     weights = tmp_path / "raw-encoder-small" / "raw" / "model" / "model.safetensors"
     weights.parent.mkdir(parents=True)
     weights.write_text(content)
     digest = hashlib.sha256(b"weights").hexdigest()
-    (tmp_path / "raw-encoder-small" / "raw.sha256").write_text(f"{digest}  raw/model/model.safetensors\n")
+    (tmp_path / "raw-encoder-small" / "raw.sha256").write_text(
+        f"{digest}  raw/model/model.safetensors\n"
+    )
     environment = {"PATH": os.environ["PATH"], "SIMCSE_DATA": "data", "SCALE": "small", "RAW": "1"}
     script = f'source {RECIPES}/common.sh; echo "$MODEL $MLM_MODEL"'
     done = subprocess.run(
@@ -216,20 +250,31 @@ def test_the_raw_encoder_is_taken_with_the_digest_that_was_recorded(content: str
 def test_a_dev_file_of_ones_own_stands_beside_nothing_and_the_recipe_goes_on(
     error: str, variables: dict[str, str], status: int, tmp_path: Path
 ) -> None:
-    environment = {"PATH": os.environ["PATH"], "SIMCSE_DATA": "data", "OUT": str(tmp_path), **variables}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SIMCSE_DATA": "data",
+        "OUT": str(tmp_path),
+        **variables,
+    }
     program = f'simcse() {{ echo "error: {error}" >&2; return 1; }}'
     script = f"{program}; source {RECIPES}/common.sh; beside simcse.7 none none; echo end"
-    done = subprocess.run(["bash", "-c", script, "table7"], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", script, "table7"], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == status
     assert done.stdout == ("" if status else "end\n")
     assert error in done.stderr
-    assert ("mine.csv is no published dev file, so none stands beside nothing" in done.stderr) == (not status)
+    assert ("mine.csv is no published dev file, so none stands beside nothing" in done.stderr) == (
+        not status
+    )
 
 
 def test_recipes_compare_by_the_function_that_bears_an_own_dev_file() -> None:
     for script in SCRIPTS:
         lines = (RECIPES / script).read_text().splitlines()
-        assert not [line for line in lines if "simcse compare" in line and "--show" not in line], script
+        assert not [line for line in lines if "simcse compare" in line and "--show" not in line], (
+            script
+        )
 
 
 def test_every_published_table_has_a_recipe_or_needs_none() -> None:

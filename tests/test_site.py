@@ -42,7 +42,9 @@ def test_every_page_is_there_and_is_searched(site):
 def test_pages_fetch_nothing_from_elsewhere(site):
     for path in site.glob("*.html"):
         text = path.read_text(encoding="utf-8")
-        for source in re.findall(r"<(?:script|link|img|iframe)[^>]*?\s(?:src|href)=\"?([^\" >]+)", text):
+        for source in re.findall(
+            r"<(?:script|link|img|iframe)[^>]*?\s(?:src|href)=\"?([^\" >]+)", text
+        ):
             assert "://" not in source, (path.name, source)
             assert (site / source.partition("?")[0].lstrip("/")).exists(), (path.name, source)
         assert "mermaid" not in text, path.name

@@ -11,4 +11,6 @@ def test_options_are_those_of_the_snapshot():
     expected, found = SNAPSHOT.read_text(encoding="utf-8").splitlines(), list(surface())
     changed = [f"- {line}" for line in expected if line not in found]
     changed += [f"+ {line}" for line in found if line not in expected]
-    assert found == expected, f"if meant, run `python tests/surface.py > tests/surface.txt`: {changed}"
+    assert found == expected, (
+        f"if meant, run `python tests/surface.py > tests/surface.txt`: {changed}"
+    )

@@ -16,7 +16,10 @@ from helpers import SENTENCES
 from simcse_cli.models.resolve import bundled_minilm
 from test_docs import REPOSITORY, run_block
 
-pytestmark = [pytest.mark.upkeep, pytest.mark.filterwarnings("default")]  # warnings of the stores are theirs
+pytestmark = [
+    pytest.mark.upkeep,
+    pytest.mark.filterwarnings("default"),
+]  # warnings of the stores are theirs
 PAGE = (REPOSITORY / "docs" / "vector-stores.md").read_text(encoding="utf-8")
 FIRST, *SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
 STORES = [section for section in SECTIONS if "```python" in section]
@@ -51,7 +54,15 @@ def server(monkeypatch):
             subprocess.run(command, cwd=place, check=True, **log, **other)
 
         run("initdb", "-U", "reader", "-A", "trust", "--no-sync")
-        run("pg_ctl", "start", "-w", "-o", f"-c listen_addresses='' -k {place}", "-l", f"{place}/log")
+        run(
+            "pg_ctl",
+            "start",
+            "-w",
+            "-o",
+            f"-c listen_addresses='' -k {place}",
+            "-l",
+            f"{place}/log",
+        )
         for name, value in {"PGHOST": place, "PGUSER": "reader"}.items():
             monkeypatch.setenv(name, value)
         try:
@@ -88,7 +99,9 @@ def read_as_the_server(folder, texts, dense_path):
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"])
+    tokenizer.enable_truncation(
+        json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"]
+    )
     flags = json.loads((folder / "1_Pooling" / "config.json").read_text())
     kinds = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
     kind = next(kind for kind in kinds if flags[f"pooling_mode_{kind}"])
@@ -100,14 +113,20 @@ def read_as_the_server(folder, texts, dense_path):
         rows.append({"cls_token": states[0], "mean_tokens": states.mean(dim=0)}[kind])
     vectors = torch.stack(rows)
     if dense_path is not None:
-        assert json.loads((folder / dense_path / "config.json").read_text())["activation_function"].endswith(".Tanh")
+        assert json.loads((folder / dense_path / "config.json").read_text())[
+            "activation_function"
+        ].endswith(".Tanh")
         head = load_file(folder / dense_path / "model.safetensors")
         vectors = torch.tanh(vectors @ head["linear.weight"].T + head["linear.bias"])
     return torch.nn.functional.normalize(vectors, dim=1).numpy()
 
 
-@pytest.mark.parametrize(("pooler", "dense_path"), [("avg", None), ("cls_before_pooler", None), ("cls", "Dense")])
-def test_the_inference_server_reads_the_vectors_of_encode(invoke, tiny_model_dir, tmp_path, pooler, dense_path):
+@pytest.mark.parametrize(
+    ("pooler", "dense_path"), [("avg", None), ("cls_before_pooler", None), ("cls", "Dense")]
+)
+def test_the_inference_server_reads_the_vectors_of_encode(
+    invoke, tiny_model_dir, tmp_path, pooler, dense_path
+):
     folder, texts = tmp_path / "served", tmp_path / "texts.txt"
     texts.write_text("".join(f"{text}\n" for text in SENTENCES))
     made = invoke("prepare", "model", tiny_model_dir, "-o", folder, "--pooler", pooler)
@@ -119,6 +138,8 @@ def test_the_inference_server_reads_the_vectors_of_encode(invoke, tiny_model_dir
 
 
 def test_the_inference_server_does_not_mistake_other_poolers(tiny_model_dir, invoke, tmp_path):
-    made = invoke("prepare", "model", tiny_model_dir, "-o", tmp_path / "m", "--pooler", "avg_first_last")
+    made = invoke(
+        "prepare", "model", tiny_model_dir, "-o", tmp_path / "m", "--pooler", "avg_first_last"
+    )
     assert made.exit_code == 0, made.stderr
     assert not (tmp_path / "m" / "1_Pooling").exists()

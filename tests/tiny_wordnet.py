@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _FILE_ENDINGS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
-_LICENCE = "".join(f"  {line} This line stands for the licence at the head of the file.  \n" for line in range(1, 4))
+_LICENCE = "".join(
+    f"  {line} This line stands for the licence at the head of the file.  \n"
+    for line in range(1, 4)
+)
 
 SYNSETS: dict[str, list[tuple[str, ...]]] = {
     "n": [
@@ -27,7 +30,12 @@ SYNSETS: dict[str, list[tuple[str, ...]]] = {
         ("set", "place"),
         ("jump", "leap"),
     ],
-    "a": [("big", "large"), ("galore(ip)", "abundant"), ("light", "weightless"), ("pretty", "beautiful")],
+    "a": [
+        ("big", "large"),
+        ("galore(ip)", "abundant"),
+        ("light", "weightless"),
+        ("pretty", "beautiful"),
+    ],
     "r": [("quickly", "rapidly")],
 }
 EXCEPTIONS = {

@@ -1,7 +1,7 @@
 """Contrastive sentence embeddings from the command line: prepare, augment, train, eval, encode, analyze, compare.
 
-In Python, ``load`` opens a model and ``train`` makes one, ``evaluate`` scores it, and ``mine_hard_negatives``
-makes training data; ``docs/python.md`` lists what is public.
+In Python, ``load`` opens a model and ``train`` makes one, ``evaluate`` scores it, and
+``mine_hard_negatives`` makes training data; ``docs/python.md`` lists what is public.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -14,5 +14,7 @@ def start() -> None:
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
-        del sys.path[0]  # ``-m`` puts the current folder first: its files would stand in for modules
+        del sys.path[
+            0
+        ]  # ``-m`` puts the current folder first: its files would stand in for modules
     start()

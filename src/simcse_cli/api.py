@@ -33,9 +33,9 @@ Vectors = NDArray[np.floating[Any]]
 class Embedder:
     """A sentence encoder that is ready to use; :meth:`load` returns one.
 
-    Methods take one text or several: a list, a generator, a column of a data frame. The result for one text has no
-    axis for the texts. An empty text is encoded as the special tokens of the model; None, NaN and anything else that is
-    no text is an error that names its position.
+    Methods take one text or several: a list, a generator, a column of a data frame. The result for
+    one text has no axis for the texts. An empty text is encoded as the special tokens of the model;
+    None, NaN and anything else that is no text is an error that names its position.
     """
 
     def __init__(self, encoder: ReadyEncoder, *, batch_tokens: int | None = None) -> None:
@@ -65,8 +65,9 @@ class Embedder:
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` for the GPU of this number, or ``mps``.
             precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``fp16`` or ``auto``.
             batch_tokens: tokens per forward pass; default is tuned to the machine.
-            prompt: text to put before every input, or the name of one of the model's prompts; default is the
-                model's default prompt. ``search`` uses the model's prompts for queries and for documents.
+            prompt: text to put before every input, or the name of one of the model's prompts;
+                default is the model's default prompt. ``search`` uses the model's prompts for
+                queries and for documents.
             truncate_dim: number of leading components to keep.
             long: ``cut`` texts beyond the model's length, or take the ``mean`` over their windows.
             revision: branch, tag or commit of a Hub model; default is the newest.
@@ -133,10 +134,11 @@ class Embedder:
         Args:
             texts: one text or several.
             normalize: scale vectors to length 1.
-            max_length: most sub-words per text; the model's own limit is the default and the upper bound.
+            max_length: most sub-words per text; the model's own limit is the default and the upper
+                bound.
             prompt: text or name of a prompt, instead of that of :meth:`load`.
-            batch_size: as many tokens in a forward pass as this many of the longest texts have, instead of the
-                ``batch_tokens`` of :meth:`load`.
+            batch_size: as many tokens in a forward pass as this many of the longest texts have,
+                instead of the ``batch_tokens`` of :meth:`load`.
             show_progress_bar: show progress on stderr.
             normalize_embeddings: the name of ``normalize`` in sentence-transformers.
         """
@@ -163,18 +165,27 @@ class Embedder:
     def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> NDArray[np.float32]:
         """Return cosines, ``(N, M)``: entry i, j compares ``a[i]`` with ``b[j]``.
 
-        Either side may be texts or vectors of any length. A single text or vector has no axis, so two of them
-        give a number, ``()``.
+        Either side may be texts or vectors of any length. A single text or vector has no axis, so
+        two of them give a number, ``()``.
         """
-        left, right = (side if isinstance(side, np.ndarray) else self.encode(side) for side in (a, b))
+        left, right = (
+            side if isinstance(side, np.ndarray) else self.encode(side) for side in (a, b)
+        )
         if left.shape[-1] != right.shape[-1]:
             what = f"similarity: vectors of {left.shape[-1]} and of {right.shape[-1]} components"
             raise DataError(what, hint="give vectors of one model")
-        cosines = unit_rows(np.atleast_2d(left), np.float32) @ unit_rows(np.atleast_2d(right), np.float32).T
+        cosines = (
+            unit_rows(np.atleast_2d(left), np.float32)
+            @ unit_rows(np.atleast_2d(right), np.float32).T
+        )
         return cosines.clip(-1, 1).reshape(left.shape[:-1] + right.shape[:-1])
 
     def index(
-        self, corpus: Iterable[str], *, backend: SearchBackend | str = "exact", prompt: str | None = None
+        self,
+        corpus: Iterable[str],
+        *,
+        backend: SearchBackend | str = "exact",
+        prompt: str | None = None,
     ) -> SearchIndex:
         """Return an index over texts, to search repeatedly or to save: ``index.save(path)``.
 
@@ -193,13 +204,17 @@ class Embedder:
     def search(self, queries: str, corpus: Corpus, k: int = 10) -> list[Neighbour]: ...  # type: ignore[overload-overlap]
 
     @overload
-    def search(self, queries: Iterable[str], corpus: Corpus, k: int = 10) -> list[list[Neighbour]]: ...
+    def search(
+        self, queries: Iterable[str], corpus: Corpus, k: int = 10
+    ) -> list[list[Neighbour]]: ...
 
-    def search(self, queries: Texts, corpus: Corpus, k: int = 10) -> list[Neighbour] | list[list[Neighbour]]:
+    def search(
+        self, queries: Texts, corpus: Corpus, k: int = 10
+    ) -> list[Neighbour] | list[list[Neighbour]]:
         """Return the ``k`` nearest texts of a corpus for each query, best first, by cosine.
 
-        Queries get the prompt given to :meth:`load`, else the model's prompt for queries; for the prompt of a corpus
-        see :meth:`index`.
+        Queries get the prompt given to :meth:`load`, else the model's prompt for queries; for the
+        prompt of a corpus see :meth:`index`.
 
         Args:
             queries: one text (the result is its list) or several (a list for each).
@@ -210,7 +225,9 @@ class Embedder:
         index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus)
         encoder = self._encoder
         index.require_made_by(encoder)
-        vectors = self._encode([queries] if isinstance(queries, str) else queries, encoder.query_prompt)
+        vectors = self._encode(
+            [queries] if isinstance(queries, str) else queries, encoder.query_prompt
+        )
         found = nearest(index, vectors, k)
         return found[0] if isinstance(queries, str) else found
 
@@ -286,26 +303,33 @@ def train_model(
         resume: continue the run in the folder, if there is one.
         force: replace the run in the folder.
         on_step: called with the number of steps done and their ``StepResult``: loss, terms, rate.
-        on_eval: called with the number of steps done and the ``DevScore``; 0 steps is the model before training.
-        settings: by the names of a recipe, such as ``objective="simcse-sup"`` or ``train_file="nli.csv"``.
+        on_eval: called with the number of steps done and the ``DevScore``; 0 steps is the model
+            before training.
+        settings: by the names of a recipe, such as ``objective="simcse-sup"`` or
+            ``train_file="nli.csv"``.
     """
     from simcse_cli.training.run import ready_settings, train_run  # takes seconds
 
     run_dir, progress = Path(output), _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
     ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
-    record = train_run(ready, run_dir, progress, resume=resume, force=force, on_step=on_step, on_eval=on_eval)
+    record = train_run(
+        ready, run_dir, progress, resume=resume, force=force, on_step=on_step, on_eval=on_eval
+    )
     return FinishedRun(run_dir, record or read_run_record(run_dir))
 
 
-def evaluate(model: str | Path, suite: str = "sts", *, force: bool = False, **settings: Any) -> dict[str, Any]:
+def evaluate(
+    model: str | Path, suite: str = "sts", *, force: bool = False, **settings: Any
+) -> dict[str, Any]:
     """Score a model and return what ``simcse eval SUITE --format json`` prints.
 
     Args:
         model: what :meth:`Embedder.load` takes; the result of a run is kept in its folder.
         suite: ``sts``, ``transfer`` or ``mteb``.
         force: overwrite the files that settings name.
-        settings: by the names of the options, such as ``data_dir="senteval"`` or ``pair_file="dev.csv"``.
+        settings: by the names of the options, such as ``data_dir="senteval"`` or
+            ``pair_file="dev.csv"``.
     """
     from simcse_cli.evaluation import eval_sts, mteb, options, transfer  # takes seconds
     from simcse_cli.evaluation.several import evaluate_each_seed
@@ -322,7 +346,9 @@ def evaluate(model: str | Path, suite: str = "sts", *, force: bool = False, **se
     encoder, chosen = build_options(
         {"model": str(model)} | settings, options.EncoderOptions, group, place=f"evaluate {suite}"
     )
-    found = evaluate_each_seed(lambda *each: score(*each, progress, force=force), encoder, chosen, progress)
+    found = evaluate_each_seed(
+        lambda *each: score(*each, progress, force=force), encoder, chosen, progress
+    )
     return {} if found is None else dict(found.payload)
 
 
@@ -334,10 +360,12 @@ def mine_hard_negatives(
     Args:
         inputs: files of pairs.
         output: the file of triplets (.csv, .tsv or .jsonl).
-        settings: by the names of the options, such as ``model="minilm"``, ``margin=0.1`` or ``per_anchor=3``.
+        settings: by the names of the options, such as ``model="minilm"``, ``margin=0.1`` or
+            ``per_anchor=3``.
 
     Returns:
-        The manifest of the file: settings, digests, and the counts of rows and of pairs without a negative.
+        The manifest of the file: settings, digests, and the counts of rows and of pairs without a
+        negative.
     """
     from simcse_cli.prepare.mining import prepare_hard_negatives  # takes seconds
     from simcse_cli.prepare.options import HardNegativeOptions
@@ -362,7 +390,11 @@ def _list_of(texts: Texts) -> list[str]:
     for position, text in enumerate(found):
         if not isinstance(text, str):
             what = "a missing value" if _is_missing(text) else f"a {type(text).__name__}"
-            hint = "encode both sides of pairs on their own" if isinstance(text, tuple | list) else None
+            hint = (
+                "encode both sides of pairs on their own"
+                if isinstance(text, tuple | list)
+                else None
+            )
             raise DataError(
                 f"texts[{position}] is {what} ({str(text)[:40]}), need a text",
                 hint=hint or "leave it out, or give '' for an empty text",
@@ -377,7 +409,9 @@ def _is_missing(value: Any) -> bool:
 
 def check_number(name: str, value: Any, least: int = 1) -> None:
     """Raise ConfigError for an argument that is no whole number, or below the least."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, Integral) or value < least
+    ):
         raise ConfigError(f"{name}={value!r}: need a whole number of at least {least}")
 
 

@@ -45,7 +45,11 @@ class SimcseError(Exception):
         """Return message, fix and exit code, and the parts of the message; a part that it does not name is None."""
         at = _PLACE.match(self.message)
         found, *needed = _NEEDED.split(self.message[at.end() if at else 0 :], maxsplit=1)
-        parts = {"place": at and at["place"], "found": found or None, "needed": needed[0] if needed else None}
+        parts = {
+            "place": at and at["place"],
+            "found": found or None,
+            "needed": needed[0] if needed else None,
+        }
         return {"error": self.message, **parts, "fix": self.hint, "exit_code": self.exit_code}
 
 
@@ -145,19 +149,29 @@ def require_extra(module: str, purpose: str) -> None:
         raise MissingExtraError(*EXTRAS[module], purpose)
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6) -> str | None:
+def did_you_mean(
+    name: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6
+) -> str | None:
     """Return a hint with the nearest known name, or ``otherwise`` if none is near."""
     near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"did you mean {near[0]}?" if near else otherwise
 
 
-_OUT_OF_MEMORY = ("failed to map segment", "allocate memory", "not enough memory", "out of memory", "start new thread")
+_OUT_OF_MEMORY = (
+    "failed to map segment",
+    "allocate memory",
+    "not enough memory",
+    "out of memory",
+    "start new thread",
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an operation failed for want of memory, which libraries report as errors of many types."""
     known = isinstance(error, ImportError | RuntimeError | OSError)
-    return isinstance(error, MemoryError) or (known and any(sign in str(error) for sign in _OUT_OF_MEMORY))
+    return isinstance(error, MemoryError) or (
+        known and any(sign in str(error) for sign in _OUT_OF_MEMORY)
+    )
 
 
 def reason_of(error: BaseException) -> str:
@@ -167,4 +181,6 @@ def reason_of(error: BaseException) -> str:
     """
     lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
     n_shown = 2 if lines and lines[0].endswith(":") else 1
-    return " ".join(line.strip() for line in lines[:n_shown])[:300] if lines else type(error).__name__
+    return (
+        " ".join(line.strip() for line in lines[:n_shown])[:300] if lines else type(error).__name__
+    )

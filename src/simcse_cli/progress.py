@@ -18,7 +18,9 @@ class ProgressTask(Protocol):
 class Progress(Protocol):
     """Receives progress and remarks; nothing in the core prints."""
 
-    def task(self, description: str, total: float | None = None) -> AbstractContextManager[ProgressTask]:
+    def task(
+        self, description: str, total: float | None = None
+    ) -> AbstractContextManager[ProgressTask]:
         """Open a task; ``total`` in any unit, None when unknown."""
 
     def info(self, message: str) -> None:

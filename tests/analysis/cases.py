@@ -12,7 +12,9 @@ from simcse_cli.data.senteval import StsSubset
 
 
 def encoder(label: str, **fields: Any) -> NamedEncoder:
-    return NamedEncoder(label, f"models/{label}", **{"encode": Mock(), "digest": "abc", "pooler": "avg"} | fields)
+    return NamedEncoder(
+        label, f"models/{label}", **{"encode": Mock(), "digest": "abc", "pooler": "avg"} | fields
+    )
 
 
 def space(
@@ -25,6 +27,8 @@ def space(
     **fields: Any,
 ) -> EmbeddingSpace:
     """Return a space of rated pairs, "left 0" and "right 0" and so on; ``fields`` are those of the space."""
-    pairs = StsSubset(*([f"{side} {i}" for i in range(len(gold))] for side in ("left", "right")), np.array(gold))
+    pairs = StsSubset(
+        *([f"{side} {i}" for i in range(len(gold))] for side in ("left", "right")), np.array(gold)
+    )
     sides = (np.asarray(side, np.float32) for side in (left, right))
     return EmbeddingSpace(encoder(label), PairSet(data, pairs, len(gold)), *sides, **fields)

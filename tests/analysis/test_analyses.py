@@ -20,7 +20,9 @@ def test_a_page_has_every_analysis_once_and_means_over_seeds(name, monkeypatch, 
     made = [space([[1, 0], [0, 1]], [[1, 0], [1, 1]], [5, 0]) for _ in range(2)]
     for seed, each in enumerate(made, 1):
         each.encoder = replace(encoder(f"all/seed-{seed}", group="all"), source=str(run))
-    monkeypatch.setattr(analyses, "encode_pairs", lambda options, labels, progress: made[: len(labels)])
+    monkeypatch.setattr(
+        analyses, "encode_pairs", lambda options, labels, progress: made[: len(labels)]
+    )
     found = analyze_spaces(name, SpaceOptions(), ["one", "two"], SILENT)
     assert found.title == TITLES[list(SPACE_ANALYSES).index(name)]
     assert "all (mean of 2)" in {row[0] for row in found.tables[0].cells()}

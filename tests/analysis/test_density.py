@@ -78,8 +78,12 @@ def test_kernel_density_integrates_to_one_between_the_bounds(values):
     assert np.trapezoid(kernel_density(values), GRID) == pytest.approx(1.0, abs=2e-3)
 
 
-@pytest.mark.parametrize(("value", "position", "times"), [(0.0, 200, 1), (1.0, 400, 2), (-1.0, 0, 2)])
-def test_kernel_density_of_equal_values_is_a_narrow_bell_reflected_at_the_bounds(value, position, times):
+@pytest.mark.parametrize(
+    ("value", "position", "times"), [(0.0, 200, 1), (1.0, 400, 2), (-1.0, 0, 2)]
+)
+def test_kernel_density_of_equal_values_is_a_narrow_bell_reflected_at_the_bounds(
+    value, position, times
+):
     density = kernel_density(np.full(5, value))
     assert density[position] == density.max() == pytest.approx(times / (0.005 * np.sqrt(2 * np.pi)))
 
@@ -96,7 +100,9 @@ def test_density_figure_has_a_panel_a_model_and_ridges_in_the_order_of_ratings()
     axes, other = figure.axes
     assert [panel.get_title(loc="left") for panel in figure.axes] == ["one", "two"]
     assert [panel.get_ylabel() for panel in figure.axes] == ["gold rating", ""]
-    assert axes.get_shared_y_axes().joined(axes, other)  # so that the first names the groups of both
+    assert axes.get_shared_y_axes().joined(
+        axes, other
+    )  # so that the first names the groups of both
     assert axes.get_xlim() == pytest.approx((0.05, 1.0))
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == ["[0,1)\nn = 2", "[1,2)\nn = 0", "[2,3)\nn = 0", "[3,4)\nn = 0", "[4,5]\nn = 1"]
@@ -109,9 +115,15 @@ def test_density_figure_has_a_panel_a_model_and_ridges_in_the_order_of_ratings()
     heights = [outline.get_ydata() - level for level, outline in enumerate(outlines)]
     assert max(height.max() for height in heights) == pytest.approx(1.2)
     for height, group in zip(heights, groups, strict=True):
-        np.testing.assert_allclose(height, 1.2 / groups[4].density.max() * group.density, atol=1e-12)
+        np.testing.assert_allclose(
+            height, 1.2 / groups[4].density.max() * group.density, atol=1e-12
+        )
     # From the back: the fill of the highest rating, its outline, the fill of the next.
-    layers = [each.get_zorder() for pair in zip(axes.collections, outlines[::-1], strict=True) for each in pair]
+    layers = [
+        each.get_zorder()
+        for pair in zip(axes.collections, outlines[::-1], strict=True)
+        for each in pair
+    ]
     assert layers == sorted(set(layers))
     ticks = [line for line in axes.lines if line.get_xdata()[0] == line.get_xdata()[-1]]
     assert [tick.get_xdata()[0] for tick in ticks] == pytest.approx([0.9, 0.9, 0.15, 0.15])
@@ -136,7 +148,11 @@ def test_density_analysis_of_two_spaces():
     )
     found = density_analysis([low, high])
     (table,) = found.tables
-    assert table.title == density_analysis([low]).tables[0].title == "Cosine similarity by gold rating on some"
+    assert (
+        table.title
+        == density_analysis([low]).tables[0].title
+        == "Cosine similarity by gold rating on some"
+    )
     headings = ["model", "rating", "pairs", "mean", "std", "q25", "median", "q75"]
     assert [column.heading for column in table.columns] == headings
     assert table.cells()[:2] == [
@@ -148,6 +164,12 @@ def test_density_analysis_of_two_spaces():
     assert (first["rating"], first["n_pairs"], first["mean"]) == ("[0,1)", 1, pytest.approx(0.507))
     assert first["density"] == pytest.approx(kernel_density(np.array([0.507])).tolist(), rel=1e-3)
     *lines, ends = found.terminal_plot().splitlines()
-    assert ends == "cosine from 0.51 (left) to 1 (right)"  # 0.505, the last point of the grid before 0.507
-    names = [f"{name} {rating}" for name in ("one", "two") for rating in ("[4,5]", "[3,4)", "[2,3)", "[1,2)", "[0,1)")]
+    assert (
+        ends == "cosine from 0.51 (left) to 1 (right)"
+    )  # 0.505, the last point of the grid before 0.507
+    names = [
+        f"{name} {rating}"
+        for name in ("one", "two")
+        for rating in ("[4,5]", "[3,4)", "[2,3)", "[1,2)", "[0,1)")
+    ]
     assert [line[:9] for line in lines] == names

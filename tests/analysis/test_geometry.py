@@ -47,7 +47,9 @@ def test_uniformity_does_not_underflow_at_a_large_t():
 
 
 def test_uniformity_ignores_order_and_norms(vectors):
-    shuffled = np.random.default_rng(0).permutation(vectors) * np.linspace(0.1, 9, len(vectors))[:, None]
+    shuffled = (
+        np.random.default_rng(0).permutation(vectors) * np.linspace(0.1, 9, len(vectors))[:, None]
+    )
     assert uniformity(shuffled) == pytest.approx(uniformity(vectors), abs=1e-12)
 
 
@@ -77,7 +79,9 @@ def test_alignment_closed_forms():
 
 def test_alignment_is_two_minus_two_mean_cosines(vectors):
     left, right = vectors[:100], vectors[100:200]
-    cosines = [u @ v / np.linalg.norm(u) / np.linalg.norm(v) for u, v in zip(left, right, strict=True)]
+    cosines = [
+        u @ v / np.linalg.norm(u) / np.linalg.norm(v) for u, v in zip(left, right, strict=True)
+    ]
     assert alignment(left, right) == pytest.approx(2 - 2 * np.mean(cosines), abs=1e-12)
 
 
@@ -102,7 +106,13 @@ def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():
     rows = np.concatenate([left, right])
     spectrum = describe_spectrum(rows)
     assert describe_geometry(space(left, right, [4.5, 4.2, 4.0], average=0.7)) == pytest.approx(
-        {"dim": 2, "n_positives": 2, "n_sentences": 6, "alignment": 1.0, "uniformity": uniformity(rows)}
+        {
+            "dim": 2,
+            "n_positives": 2,
+            "n_sentences": 6,
+            "alignment": 1.0,
+            "uniformity": uniformity(rows),
+        }
         | {"effective_rank": spectrum.effective_rank, "isotropy": spectrum.isotropy}
         | {"mean_cosine": mean_cosine(rows), "score": 1.0, "sts_average": 0.7}
     )
@@ -118,7 +128,9 @@ def test_the_text_says_above_which_rating_pairs_are_positive(gold, words):
     assert rated_above(np.array(gold)) == words
 
 
-def model(label: str, alignment: float, uniformity: float, score: float | None = None) -> dict[str, Any]:
+def model(
+    label: str, alignment: float, uniformity: float, score: float | None = None
+) -> dict[str, Any]:
     return {"label": label, "alignment": alignment, "uniformity": uniformity, "score": score}
 
 
@@ -142,7 +154,10 @@ def test_geometry_figure_colours_by_averages_only_if_all_models_have_one(average
 
 
 def test_geometry_figure_without_a_score_for_each_model_has_no_colour_bar():
-    for models in ([model("one", 0.2, -2.0)], [model("one", 0.2, -2.0), model("two", 0.3, -3.0, 0.8)]):
+    for models in (
+        [model("one", 0.2, -2.0)],
+        [model("one", 0.2, -2.0), model("two", 0.3, -3.0, 0.8)],
+    ):
         assert len(geometry_figure(models, SCORE).axes) == 1
 
 

@@ -12,10 +12,14 @@ COLUMNS = Given({"left": "anchor", "right": "positive"})
 
 def test_read_overlaps_of_known_pairs(tmp_path):
     path = tmp_path / "pairs.csv"
-    path.write_text("anchor,positive\na dog runs,a dog sleeps here\nyes,no\nsame words,words same\n")
+    path.write_text(
+        "anchor,positive\na dog runs,a dog sleeps here\nyes,no\nsame words,words same\n"
+    )
     overlaps = read_overlaps(path, "mine", COLUMNS, SilentProgress())
     assert overlaps.tolist() == pytest.approx([4 / 7, 0.0, 1.0])
-    assert summarize(overlaps) == pytest.approx({"mean": 11 / 21, "q25": 2 / 7, "median": 4 / 7, "q75": 11 / 14})
+    assert summarize(overlaps) == pytest.approx(
+        {"mean": 11 / 21, "q25": 2 / 7, "median": 4 / 7, "q75": 11 / 14}
+    )
 
 
 def test_read_overlaps_counts_repeated_words_only_with_multisets(tmp_path):
@@ -35,7 +39,9 @@ def test_read_overlaps_names_a_missing_column(tmp_path):
 
 def test_all_labelled_snli_pairs_overlap_less_than_entailment_pairs(shared_data):
     path = shared_data / "nli" / "snli_dev.jsonl"
-    overlaps = read_overlaps(path, "snli", Given({"left": "sentence1", "right": "sentence2"}), SilentProgress())
+    overlaps = read_overlaps(
+        path, "snli", Given({"left": "sentence1", "right": "sentence2"}), SilentProgress()
+    )
     assert len(overlaps) == 9842
     assert summarize(overlaps)["mean"] < 0.39
 
@@ -72,6 +78,10 @@ def test_overlap_analysis_of_two_files(tmp_path):
     empty = " " * 19
     halves = f"one  ▄{empty[:9]}▄{empty[:9]}".rstrip()
     lines = found.terminal_plot().splitlines()
-    assert [lines[0].rstrip(), *lines[1:]] == [halves, f"two  {empty}█", "F1 from 0 (left) to 1 (right)"]
+    assert [lines[0].rstrip(), *lines[1:]] == [
+        halves,
+        f"two  {empty}█",
+        "F1 from 0 (left) to 1 (right)",
+    ]
     distinct = overlap_analysis(files, OverlapOptions(distinct=True), None, SILENT).payload
     assert (distinct["multiset"], distinct["files"][0]["mean"]) == (False, 0.5)

@@ -65,7 +65,10 @@ def page() -> str:
     columns = [Column("model"), Column("score", kind="score")]
     rows = [{"model": "a & b", "score": 0.015}, {"model": "own", "score": 0.5}]
     table = Report("Scores <b>", columns, rows, ["a note"])
-    analyses = [analysis("One", tables=[table], figure=draw), analysis("Two", figure=draw, folded="more")]
+    analyses = [
+        analysis("One", tables=[table], figure=draw),
+        analysis("Two", figure=draw, folded="more"),
+    ]
     facts = [("steps", "<40>")]
     return html_page(Page("A <title>", lambda: analyses, facts=facts, own=frozenset({"own"})))
 
@@ -130,7 +133,9 @@ def test_outputs_are_checked_before_anything_is_computed(tmp_path, monkeypatch):
     ):
         with pytest.raises(OutputError):
             check_outputs(ViewOptions(**wrong), force=False)
-    check_outputs(ViewOptions(plot=tmp_path / "there.png", html=tmp_path / "there.html"), force=True)
+    check_outputs(
+        ViewOptions(plot=tmp_path / "there.png", html=tmp_path / "there.html"), force=True
+    )
 
     def require_extra(module, purpose):
         raise MissingExtraError(module, "plot", purpose)

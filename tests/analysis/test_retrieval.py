@@ -100,7 +100,12 @@ def test_the_first_argument_is_the_corpus_unless_there_is_one(given, words, expe
 
 
 def test_neighbours_of_a_query_leave_it_out_and_stand_side_by_side(loaded, corpus):
-    options = {"corpus": corpus, "model": ["d/m", "n"], "query": ["0 degrees", "80 degrees"], "top_k": 2}
+    options = {
+        "corpus": corpus,
+        "model": ["d/m", "n"],
+        "query": ["0 degrees", "80 degrees"],
+        "top_k": 2,
+    }
     found = analyse(**options)
     assert [model.prompts for model in loaded] == [["document", "query"]] * 2
     table, _ = found.tables
@@ -126,7 +131,10 @@ def test_neighbours_of_a_query_leave_it_out_and_stand_side_by_side(loaded, corpu
     }
     assert (found.figure, found.terminal_plot()) == (None, "")
     kept = analyse(**options, keep_identical=True, show_n=1)
-    assert [row["sentence"] for row in kept.payload["neighbours"]] == ["0 degrees", "10 degrees"] * 2
+    assert [row["sentence"] for row in kept.payload["neighbours"]] == [
+        "0 degrees",
+        "10 degrees",
+    ] * 2
 
 
 QRELS = "q\td\tscore\n1\t1\t1\n1\t2\t1\n1\t4\t1\n2\t3\t1\n"
@@ -157,7 +165,11 @@ def test_scores_of_known_rankings(loaded, judged):
     )
     assert found.payload["neighbours"] == []
     (table,) = found.tables
-    assert (table.title, [table] == found.series, found.payload["n_queries"]) == ("Retrieval", True, 3)
+    assert (table.title, [table] == found.series, found.payload["n_queries"]) == (
+        "Retrieval",
+        True,
+        3,
+    )
     rates = [f"{name}@{k}" for name in ("hit", "recall") for k in (1, 2, 3)]
     headings = ["model", "queries", *rates, "MRR@100", "MRR@3", "nDCG@3"]
     assert [column.heading for column in table.columns] == headings
@@ -170,7 +182,11 @@ def test_scores_of_known_rankings(loaded, judged):
     (row,) = whole.payload["scores"]
     assert (row["recall@1"], row["mrr@1"], row["ndcg@1"]) == pytest.approx((1 / 6, 0.5, 0.5))
     assert len(whole.payload["neighbours"]) == 6
-    assert [table.title for table in whole.tables] == ["Query: 0 degrees", "Query: 85 degrees", "Retrieval"]
+    assert [table.title for table in whole.tables] == [
+        "Query: 0 degrees",
+        "Query: 85 degrees",
+        "Retrieval",
+    ]
     assert [table.title for table in whole.series] == ["Neighbours", "Retrieval"]
 
 
@@ -245,7 +261,10 @@ def test_an_index_is_saved_and_searched_with_its_model(loaded, corpus, tmp_path)
 def test_vectors_of_the_corpus_are_read_for_each_model(loaded, corpus, tmp_path):
     for number, angles in enumerate(([0, 90, 20, 10], [90, 0, 20, 10])):
         turns = np.deg2rad(angles)
-        np.save(tmp_path / f"{number}.npy", np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32))
+        np.save(
+            tmp_path / f"{number}.npy",
+            np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32),
+        )
     files = [tmp_path / "0.npy", tmp_path / "1.npy"]
     found = analyse(corpus=corpus, model=["m", "n"], embeddings=files, query=["1"], top_k=1)
     assert [model.prompts for model in loaded] == [["query"], ["query"]]
@@ -275,13 +294,17 @@ OWN, OTHER = {"model_digest": "digest of m/"}, {"model_digest": "other", "model"
         ({"of": "another program"}, {}, None),
     ],
 )
-def test_vectors_are_held_against_their_side_file(loaded, corpus, tmp_path, monkeypatch, side, variations, found):
+def test_vectors_are_held_against_their_side_file(
+    loaded, corpus, tmp_path, monkeypatch, side, variations, found
+):
     monkeypatch.setattr(AngleModel, "variations", variations)
     np.save(tmp_path / "v.npy", np.eye(4, 2, dtype=np.float32))
     if "model_digest" in side:
         side = {"precision": "fp32", "input_sha256": sha256_file(corpus)} | side
     (tmp_path / "v.npy.json").write_text(json.dumps(side))
-    options = RetrievalOptions(corpus=corpus, model=["m"], embeddings=[tmp_path / "v.npy"], query=["1"])
+    options = RetrievalOptions(
+        corpus=corpus, model=["m"], embeddings=[tmp_path / "v.npy"], query=["1"]
+    )
     told = SilentProgress()
     if found is None or "was written" in found:
         open_search(options, ViewOptions(), told, force=False)
@@ -306,21 +329,41 @@ def test_vectors_are_held_against_their_side_file(loaded, corpus, tmp_path, monk
             "the figure shows scores: it needs --qrels",
         ),
         ({"corpus": "CORPUS", "query": ["1"], "column": "text"}, {}, "needs a table"),
-        ({"corpus": "-", "interactive": True}, {}, "stdin cannot be both the corpus and the queries"),
-        ({"corpus": "-", "queries": Path("-")}, {}, "stdin cannot be both the corpus and the queries"),
+        (
+            {"corpus": "-", "interactive": True},
+            {},
+            "stdin cannot be both the corpus and the queries",
+        ),
+        (
+            {"corpus": "-", "queries": Path("-")},
+            {},
+            "stdin cannot be both the corpus and the queries",
+        ),
         (
             {"corpus": "CORPUS", "query": ["1"], "sample": 1},
             {},
             "give one of --query, --queries and --sample",
         ),
-        ({"corpus": "CORPUS"}, {}, "need a query after the corpus, --queries, --sample or --interactive"),
-        ({"corpus": "CORPUS", "interactive": True, "show_n": 1}, {}, "has no use without --query, --queries"),
+        (
+            {"corpus": "CORPUS"},
+            {},
+            "need a query after the corpus, --queries, --sample or --interactive",
+        ),
+        (
+            {"corpus": "CORPUS", "interactive": True, "show_n": 1},
+            {},
+            "has no use without --query, --queries",
+        ),
         (
             {"corpus": "CORPUS", "interactive": True, "qrels": Path("q")},
             {},
             "has no use without --query, --queries",
         ),
-        ({"corpus": "CORPUS", "interactive": True}, {"html": Path("p.html")}, "has no use without --query"),
+        (
+            {"corpus": "CORPUS", "interactive": True},
+            {"html": Path("p.html")},
+            "has no use without --query",
+        ),
         (
             {"corpus": "CORPUS", "model": ["m", "n"], "embeddings": [Path("v")], "query": ["1"]},
             {},
@@ -398,7 +441,9 @@ def test_ranks_are_whole_numbers_above_0(text):
 
 def test_retrieval_figure_draws_hit_rate_and_recall():
     zeros = np.zeros(5)
-    scores = RetrievalScores(5, np.array([0.1, 0.2]), np.array([0.4, 0.6]), np.zeros(2), np.zeros(2))
+    scores = RetrievalScores(
+        5, np.array([0.1, 0.2]), np.array([0.4, 0.6]), np.zeros(2), np.zeros(2)
+    )
     longer = RetrievalScores(5, zeros, zeros, zeros, zeros)
     panels = retrieval_figure({"one": scores, "two": longer}).axes
     assert [panel.lines[0].get_ydata().tolist() for panel in panels] == [[40.0, 60.0], [10.0, 20.0]]
@@ -407,7 +452,10 @@ def test_retrieval_figure_draws_hit_rate_and_recall():
         "at least one relevant (hit rate@k)",
         "share of the relevant (recall@k)",
     ]
-    assert [panel.get_ylabel() for panel in panels] == ["% of queries, or of relevant sentences", ""]
+    assert [panel.get_ylabel() for panel in panels] == [
+        "% of queries, or of relevant sentences",
+        "",
+    ]
     assert [text.get_text() for text in panels[0].get_legend().get_texts()] == ["one", "two"]
     for panel in panels:
         assert panel.get_xticks().tolist() == [1, 2, 5]

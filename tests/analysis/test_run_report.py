@@ -41,9 +41,16 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         found.append((model, label))
         angles = ANGLES if "run" not in model else ANGLES[::-1]
         right = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        made = space(np.tile([1.0, 0.0], (N_PAIRS, 1)), right, np.linspace(0, 5, N_PAIRS).tolist(), label=label)
+        made = space(
+            np.tile([1.0, 0.0], (N_PAIRS, 1)),
+            right,
+            np.linspace(0, 5, N_PAIRS).tolist(),
+            label=label,
+        )
         rows = dict(zip(made.data.pairs.sentences, made.vectors, strict=True))
-        made.encoder = replace(made.encoder, encode=lambda texts: np.stack([rows[text] for text in texts]))
+        made.encoder = replace(
+            made.encoder, encode=lambda texts: np.stack([rows[text] for text in texts])
+        )
         return [made]
 
     monkeypatch.setattr(run_report, "encode_pairs", encode_pairs)
@@ -83,7 +90,14 @@ def parts(page: Page) -> dict[str, Any]:
 def test_the_head_of_the_page_says_what_is_known(run, monkeypatch) -> None:
     write_sts_result(run / "sts.json", dict.fromkeys(STS_TASKS, 0.4321))
     data = {"n_examples": 1000, "dev_file": "d/own-dev.csv"}
-    change(run, data=data, step=1020, start_score=0.5, timings={"train_s": 60}, model_digest="0123456789abcdef")
+    change(
+        run,
+        data=data,
+        step=1020,
+        start_score=0.5,
+        timings={"train_s": 60},
+        model_digest="0123456789abcdef",
+    )
     page, said = report(run, monkeypatch)
     assert (page.title, page.own) == ("run", {"run"})
     assert page.subtitle == "simcse-unsup on tiny, seed 1, finished."
@@ -105,7 +119,9 @@ def test_the_head_of_the_page_says_what_is_known(run, monkeypatch) -> None:
     figure = parts(page)["Paths of training runs"].figure()
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["whole run (20 steps)"]
     settings = parts(page)["Settings and data"]
-    assert settings.text.startswith("Started None, finished None; weights 0123456789ab. The same run again:")
+    assert settings.text.startswith(
+        "Started None, finished None; weights 0123456789ab. The same run again:"
+    )
     assert [table.title for table in settings.tables] == ["Settings", "Data", "Versions"]
     assert settings.tables[1].cells() == [["n_examples", "1000"], ["dev_file", "d/own-dev.csv"]]
 
@@ -124,7 +140,11 @@ def test_the_head_of_the_page_leaves_out_what_is_not_known(run, monkeypatch) -> 
     change(run, best_score=0.5, timings={"train_s": 600})
     (run / "metrics.jsonl").write_text("")
     page, _ = report(run, monkeypatch)
-    assert page.facts == [("dev score, best", "50.00"), ("steps", "20"), ("training time", "10.0 min")]
+    assert page.facts == [
+        ("dev score, best", "50.00"),
+        ("steps", "20"),
+        ("training time", "10.0 min"),
+    ]
     (run / "metrics.jsonl").write_text('{"step": 1, "dev_score": 0.5}\n')
     assert "Training" not in parts(report(run, monkeypatch)[0])
 
@@ -154,7 +174,9 @@ def test_scores_stand_beside_rows_of_the_kind_of_the_run(run, monkeypatch) -> No
     assert systems() == ["run"]
 
 
-def test_results_of_other_settings_and_the_baseline_stand_beside_the_run(run, monkeypatch, tmp_path, opened) -> None:
+def test_results_of_other_settings_and_the_baseline_stand_beside_the_run(
+    run, monkeypatch, tmp_path, opened
+) -> None:
     (run / "results").mkdir()
     for name, score in (("a", 0.5), ("b", 0.6)):
         write_sts_result(run / f"results/{name}.json", {"STS12": score})
@@ -176,7 +198,15 @@ def test_spaces_are_those_of_the_start_and_of_the_run(run, monkeypatch, opened, 
         *("What changed", "Nearest sentences"),
     ]
     (table,) = found["What changed"].tables
-    headings = ["gold", "cosine before", "after", "rank error before", "after", "sentence 1", "sentence 2"]
+    headings = [
+        "gold",
+        "cosine before",
+        "after",
+        "rank error before",
+        "after",
+        "sentence 1",
+        "sentence 2",
+    ]
     assert [column.heading for column in table.columns] == headings
     assert len(table.rows) == 10
     assert table.notes[0].startswith("before: tiny (start); after: run.")
@@ -215,7 +245,10 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
     change(run, best_score=0.6, best_step=4)
     record = read_run_record(run)
     left, right = training_figure(lines, record).axes
-    assert [line.get_xydata().tolist() for line in left.lines] == [[[1, 1], [3, 3]], [[1, 1], [3, 1.2]]]
+    assert [line.get_xydata().tolist() for line in left.lines] == [
+        [[1, 1], [3, 3]],
+        [[1, 1], [3, 1.2]],
+    ]
     assert (left.get_ylabel(), left.get_xlabel(), right.get_xlabel()) == ("loss", "step", "step")
     assert [line.get_xydata().tolist() for line in right.lines] == [[[2, 50], [4, 60]]]
     assert right.get_ylabel() == "sts-dev x100"
@@ -239,4 +272,7 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
     assert len(scored.figure().axes) == 2
     change(run, best_score=0.6)
     text = parts(report(run, monkeypatch)[0])["Training"].text
-    assert text == "Loss of each logged step with its running mean, and the dev score at each evaluation."
+    assert (
+        text
+        == "Loss of each logged step with its running mean, and the dev score at each evaluation."
+    )

@@ -28,8 +28,12 @@ PAIRS = StsSubset(["a", "bb", "c c"], ["dddd", "e", "f"], np.array([5.0, 1.0, 2.
 
 def test_whole_stsb_is_train_dev_and_test_in_order(sts_folder):
     data = read_pair_set(SpaceOptions(data_dir=sts_folder))
-    parts = [read_sts_task(sts_folder, "STSBenchmark", split=part) for part in ("train", "dev", "test")]
-    assert data.pairs.left == [text for part in parts for each in part.subsets.values() for text in each.left]
+    parts = [
+        read_sts_task(sts_folder, "STSBenchmark", split=part) for part in ("train", "dev", "test")
+    ]
+    assert data.pairs.left == [
+        text for part in parts for each in part.subsets.values() for text in each.left
+    ]
     assert (data.name, data.pairs.n_pairs, data.n_scored) == ("STS-B", 24, 8)
 
 
@@ -60,7 +64,10 @@ def test_score_is_taken_on_the_last_pairs():
     ("text", "message"),
     [
         ("sentence1,sentence2\na,b\n", "no column looks like the score"),
-        ("sentence1,sentence2,score\na,b,high\nc,d,1\n", "line 2: score 'high' is not a finite number"),
+        (
+            "sentence1,sentence2,score\na,b,high\nc,d,1\n",
+            "line 2: score 'high' is not a finite number",
+        ),
     ],
 )
 def test_rated_file_names_what_is_wrong(tmp_path, text, message):
@@ -72,7 +79,9 @@ def test_rated_file_names_what_is_wrong(tmp_path, text, message):
 
 def test_the_average_of_an_encoder_is_that_of_the_test_split_with_all_tasks(tmp_path):
     def write(name: str, score: float | None, **facts: object) -> None:
-        measured = {kind: {"all": score, "mean": score, "wmean": score} for kind in ("spearman", "pearson")}
+        measured = {
+            kind: {"all": score, "mean": score, "wmean": score} for kind in ("spearman", "pearson")
+        }
         tasks = {task: {"n_pairs": 3, "score": score} | measured for task in STS_TASKS}
         asked = {"metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"}
         result = {
@@ -137,7 +146,12 @@ def test_models_and_vectors_are_opened_with_their_own_options(opened):
     ]
     assert [each.encode(["a", "b b"]).shape for each in found] == [(2, 2), (2, 1)]
     (model, _), (file, _) = opened
-    assert (model.model, model.embeddings, model.sentences, model.pooler) == ("d/m", None, None, Pooler.CLS)
+    assert (model.model, model.embeddings, model.sentences, model.pooler) == (
+        "d/m",
+        None,
+        None,
+        Pooler.CLS,
+    )
     assert model.postprocess is None
     assert (file.embeddings, file.sentences) == (Path("e/v.npy"), Path("t.txt"))
     assert (file.postprocess, file.fit, file.fit_seed) == ("whitening:1", "target", 7)
@@ -206,7 +220,12 @@ def test_pairs_are_encoded_as_rows_of_both_sides(opened, tmp_path):
     options = SpaceOptions(model=["m"], pair_file=path, raw=True)
     (found,) = encode_pairs(options, None, SILENT)
     assert (found.left.tolist(), found.right.tolist()) == ([[3, 1], [1, 0]], [[1, 0], [3, 0]])
-    assert (found.data.name, found.raw, found.center, found.average) == ("mine.tsv", True, False, None)
+    assert (found.data.name, found.raw, found.center, found.average) == (
+        "mine.tsv",
+        True,
+        False,
+        None,
+    )
     options = SpaceOptions(model=["m"], center=True)
     (given,) = encode_pairs(options, ["x"], SILENT, PairSet("given", PAIRS, 3))
     assert (given.label, given.data.name, given.left.shape) == ("x", "given", (3, 2))
@@ -218,7 +237,10 @@ def test_pairs_are_encoded_as_rows_of_both_sides(opened, tmp_path):
     [
         ({"split": "half"}, "'half'; need one of train, dev, test, all"),
         ({}, "need the SentEval folder, or --pair-file"),
-        ({"pair_file": "p.tsv", "data_dir": "d"}, "has no use with --pair-file and without --fit nli"),
+        (
+            {"pair_file": "p.tsv", "data_dir": "d"},
+            "has no use with --pair-file and without --fit nli",
+        ),
         ({"pair_file": "p.tsv", "split": "test"}, "STS-B has parts, --pair-file has none"),
     ],
 )

@@ -137,7 +137,9 @@ def test_negatives_bound_of_long_rows_does_not_overflow():
 
 
 def test_spectrum_figure_draws_every_relative_value_by_its_rank():
-    wide, narrow = (describe_spectrum(np.random.default_rng(0).normal(size=(20, dim))) for dim in (6, 2))
+    wide, narrow = (
+        describe_spectrum(np.random.default_rng(0).normal(size=(20, dim))) for dim in (6, 2)
+    )
     (axes,) = spectrum_figure({"wide": wide, "narrow": narrow}).axes
     for line, spectrum in zip(axes.lines, (wide, narrow), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), spectrum.relative)
@@ -163,7 +165,9 @@ def test_spectrum_of_rows_without_directions_is_refused(rows, center, what):
     if what is None:
         assert spectrum_of(given) is spectrum_of(given)  # `geometry` and `spectrum` compute it once
     else:
-        with pytest.raises(DataError, match=f"^one: all vectors are {what}, so they have no directions"):
+        with pytest.raises(
+            DataError, match=f"^one: all vectors are {what}, so they have no directions"
+        ):
             spectrum_of(given)
 
 
@@ -173,11 +177,19 @@ def test_spectrum_analysis_of_orthogonal_rows_of_lengths_4_2_1_and_0():
     values, bounds = raw.tables
     assert values.title == "Singular values on some, raw rows, not centred"
     shown = [f"s{rank}/s1" for rank in (2, 10, 50, 100, 200, 300)]
-    assert [column.heading for column in values.columns] == ["model", "dim", "eff. rank", "isotropy", *shown]
+    assert [column.heading for column in values.columns] == [
+        "model",
+        "dim",
+        "eff. rank",
+        "isotropy",
+        *shown,
+    ]
     ((name, dim, _, _, *ratios),) = values.cells()
     assert (name, dim, ratios) == ("one", "3", ["0.5", "–", "–", "–", "–", "–"])
     assert bounds.rows[0]["gram_sum"] == pytest.approx(21)
-    assert json.loads(json.dumps(raw.payload))["models"][0]["singular_values"] == pytest.approx([4, 2, 1])
+    assert json.loads(json.dumps(raw.payload))["models"][0]["singular_values"] == pytest.approx(
+        [4, 2, 1]
+    )
     assert raw.series[0].rows == [
         {
             "model": "one",
@@ -197,7 +209,9 @@ def test_spectrum_analysis_of_orthogonal_rows_of_lengths_4_2_1_and_0():
 
 
 def test_effective_rank_takes_the_values_themselves_as_a_distribution():
-    assert effective_rank(np.array([3.0, 1.0])) == pytest.approx(4 / 3**0.75)  # squared, it would be 1.38
+    assert effective_rank(np.array([3.0, 1.0])) == pytest.approx(
+        4 / 3**0.75
+    )  # squared, it would be 1.38
 
 
 def test_negatives_bound_divides_by_the_temperature_of_the_paper():

@@ -40,7 +40,10 @@ def test_read_trace_keeps_measured_steps_in_order(tmp_path):
 
 
 def test_read_trace_of_a_repeated_step_keeps_the_last(tmp_path):
-    rows = [{"step": step, "alignment": value, "uniformity": -1} for step, value in [(0, 1), (10, 2), (10, 3)]]
+    rows = [
+        {"step": step, "alignment": value, "uniformity": -1}
+        for step, value in [(0, 1), (10, 2), (10, 3)]
+    ]
     trace = read_trace(write_run(tmp_path / "run", rows) / "metrics.jsonl", "mine")
     assert trace.alignment.tolist() == [1, 3]
     assert trace.best is None
@@ -99,8 +102,14 @@ def panel_titles(figure):
 )
 def test_trace_figure_has_the_panels_that_the_runs_allow(n_steps, dev, titles):
     traces = [trace("one", n_steps, dev=dev), trace("two", 3, dev=False)]
-    assert panel_titles(trace_figure(traces)) == panel_titles(trace_analysis(traces).figure()) == titles
-    assert panel_titles(trace_figure(traces, dev=False)) == [title for title in titles if title != "dev score"]
+    assert (
+        panel_titles(trace_figure(traces))
+        == panel_titles(trace_analysis(traces).figure())
+        == titles
+    )
+    assert panel_titles(trace_figure(traces, dev=False)) == [
+        title for title in titles if title != "dev score"
+    ]
 
 
 def test_trace_figure_draws_six_arrows_along_a_path_with_its_start_and_its_best():
@@ -108,12 +117,20 @@ def test_trace_figure_draws_six_arrows_along_a_path_with_its_start_and_its_best(
     (axes, _) = trace_figure([own], first_steps=1000).axes
     path, start, *_ = axes.lines
     np.testing.assert_array_equal(path.get_xydata(), own.points)
-    assert (start.get_xydata().tolist(), start.get_markerfacecolor()) == ([own.points[0].tolist()], "white")
+    assert (start.get_xydata().tolist(), start.get_markerfacecolor()) == (
+        [own.points[0].tolist()],
+        "white",
+    )
     arrows = [(list(text.xyann), list(text.xy)) for text in axes.texts]
     moves = [0, 2, 5, 7, 10, 13]
     assert arrows == [(own.points[move].tolist(), own.points[move + 1].tolist()) for move in moves]
-    assert all(text.arrow_patch.get_arrowstyle().__class__.__name__ == "CurveFilledB" for text in axes.texts)
-    assert {to_hex(text.arrow_patch.get_facecolor()) for text in axes.texts} == {to_hex(path.get_color())}
+    assert all(
+        text.arrow_patch.get_arrowstyle().__class__.__name__ == "CurveFilledB"
+        for text in axes.texts
+    )
+    assert {to_hex(text.arrow_patch.get_facecolor()) for text in axes.texts} == {
+        to_hex(path.get_color())
+    }
     (star,) = axes.collections
     assert star.get_offsets().tolist() == [own.points[14].tolist()]
     assert len(star.get_paths()[0].vertices) == 11  # five points, five notches, and back
@@ -124,7 +141,9 @@ def test_trace_figure_draws_six_arrows_along_a_path_with_its_start_and_its_best(
 def test_trace_figure_joins_the_front_of_several_runs_and_names_all_signs():
     steps, nothing = np.array([0, 10]), np.full(2, np.nan)
     left = Trace("left", steps, np.array([0.9, 0.1]), np.array([-1.0, -2.0]), nothing)
-    right = Trace("right", steps, np.array([0.8, 0.3]), np.array([-1.0, -3.0]), np.array([0.4, 0.6]), 26)
+    right = Trace(
+        "right", steps, np.array([0.8, 0.3]), np.array([-1.0, -3.0]), np.array([0.4, 0.6]), 26
+    )
     figure = trace_figure([left, right])
     front = next(line for line in figure.axes[0].lines if line.get_label() == "Pareto front")
     assert front.get_xydata().tolist() == [[-3.0, 0.3], [-2.0, 0.1]]
@@ -133,7 +152,9 @@ def test_trace_figure_joins_the_front_of_several_runs_and_names_all_signs():
     names = ["left", "right", "Pareto front", "start", "best dev score"]
     assert [text.get_text() for text in legend.get_texts()] == names
     start, best = legend.get_lines()[-2:]
-    assert [(mark.get_marker(), mark.get_linestyle(), mark.get_color()) for mark in (start, best)] == [
+    assert [
+        (mark.get_marker(), mark.get_linestyle(), mark.get_color()) for mark in (start, best)
+    ] == [
         ("o", "None", SOFT),
         ("*", "None", SOFT),
     ]
@@ -153,17 +174,27 @@ def test_trace_figure_shows_the_noise_of_dev_scores():
     assert axes.collections[0].get_offsets().tolist() == [[20, 60.0]]
     noise = 200 * (1 - 0.55**2) / 5  # two standard errors of 0.55 over 26 pairs
     assert axes.get_ylim() == pytest.approx((55 - noise, 55 + noise))
-    plain = trace_figure([Trace("some", steps, steps / 1.0, steps / 1.0, scored.dev_score)]).axes[-1]
+    plain = trace_figure([Trace("some", steps, steps / 1.0, steps / 1.0, scored.dev_score)]).axes[
+        -1
+    ]
     low, high = plain.get_ylim()
     assert 49 < low < 50 < 60 < high < 61
 
 
 def test_trace_analysis_of_two_runs():
     steps = np.array([0, 10, 30])
-    one = Trace("one", steps, np.array([0.4, 2, 1]), np.array([-1.0, -2, -3]), np.array([0.5, np.nan, 0.25]))
+    one = Trace(
+        "one", steps, np.array([0.4, 2, 1]), np.array([-1.0, -2, -3]), np.array([0.5, np.nan, 0.25])
+    )
     two = Trace("two", steps[:2], np.array([3.0, 0.5]), np.array([-1.0, -2]), np.full(2, np.nan))
     found = trace_analysis([one, two])
-    first = {"run": "one", "n_points": 3, "last_step": 30, "first_alignment": 0.4, "last_alignment": 1}
+    first = {
+        "run": "one",
+        "n_points": 3,
+        "last_step": 30,
+        "first_alignment": 0.4,
+        "last_alignment": 1,
+    }
     first |= {
         "first_uniformity": -1,
         "last_uniformity": -3,
@@ -171,8 +202,19 @@ def test_trace_analysis_of_two_runs():
         "best_step": 0,
         "n_on_front": 2,
     }
-    second = {"run": "two", "n_points": 2, "last_step": 10, "first_alignment": 3, "last_alignment": 0.5}
-    second |= {"first_uniformity": -1, "last_uniformity": -2, "best_dev_score": None, "best_step": None}
+    second = {
+        "run": "two",
+        "n_points": 2,
+        "last_step": 10,
+        "first_alignment": 3,
+        "last_alignment": 0.5,
+    }
+    second |= {
+        "first_uniformity": -1,
+        "last_uniformity": -2,
+        "best_dev_score": None,
+        "best_step": None,
+    }
     assert found.payload["runs"] == [first, second | {"n_on_front": 1}]
     assert found.payload["points"] == found.series[0].rows
     assert (found.payload["analysis"], len(found.payload["points"])) == ("trace", 5)
@@ -199,7 +241,9 @@ def test_trace_analysis_of_two_runs():
 
 
 def test_trace_runs_takes_arguments_then_models_and_the_seeds_of_a_folder(tmp_path):
-    rows = [{"step": step, "alignment": 0.5, "uniformity": -1, "dev_score": 0.5} for step in (0, 110)]
+    rows = [
+        {"step": step, "alignment": 0.5, "uniformity": -1, "dev_score": 0.5} for step in (0, 110)
+    ]
     for seed in (1, 2):
         cases.write_run(tmp_path / f"all/seed-{seed}", seed=seed)
     write_run(tmp_path / "one", rows)
@@ -216,8 +260,12 @@ def test_trace_runs_takes_arguments_then_models_and_the_seeds_of_a_folder(tmp_pa
 
 
 def test_trace_models_passes_over_what_is_no_measured_run(tmp_path):
-    rows = [{"step": step, "alignment": 0.5, "uniformity": -1, "dev_score": 0.5} for step in (0, 110)]
-    runs = [(str(write_run(tmp_path / name, own)), name) for name, own in (("a", rows), ("b", rows[:1]))]
+    rows = [
+        {"step": step, "alignment": 0.5, "uniformity": -1, "dev_score": 0.5} for step in (0, 110)
+    ]
+    runs = [
+        (str(write_run(tmp_path / name, own)), name) for name, own in (("a", rows), ("b", rows[:1]))
+    ]
     (tmp_path / "c").mkdir()
     runs.append((str(tmp_path / "c"), "c"))
     (found,) = trace_models(runs)

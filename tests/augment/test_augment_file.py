@@ -24,7 +24,9 @@ DELETE = make_augmenter(Augmentation.DELETE, 0.3)
 LINES = [f"line {i} has a few words, some of which go" if i % 7 else "" for i in range(60)]
 
 
-def pairs_of(job: AugmentJob, lines: list[str], *, workers: int = 1) -> tuple[list[tuple[str, str]], Counter[str]]:
+def pairs_of(
+    job: AugmentJob, lines: list[str], *, workers: int = 1
+) -> tuple[list[tuple[str, str]], Counter[str]]:
     rows: list[tuple[str, str]] = []
     counts = write_pairs(lines, rows.append, job, workers=workers, progress=SilentProgress())
     return rows, counts
@@ -43,7 +45,9 @@ def augmented(folder: Path, lines: Sequence[str], **options: Any) -> tuple[Told,
     chosen = AugmentOptions(**{"method": "crop", "output": folder / "o.csv", **options})
     progress = Told()
     shown: list[DiffRow] = []
-    augment_file.augment_file(str(folder / "in.txt"), chosen, lambda _: Exclaim(), show=shown.extend, progress=progress)
+    augment_file.augment_file(
+        str(folder / "in.txt"), chosen, lambda _: Exclaim(), show=shown.extend, progress=progress
+    )
     return progress, [row.label for row in shown]
 
 
@@ -54,11 +58,18 @@ def augmented(folder: Path, lines: Sequence[str], **options: Any) -> tuple[Told,
         ("crop:0.2+delete", {"method": "crop:0.2+delete", "rate": None}),
     ],
 )
-def test_augment_file_tells_and_records_what_it_made(tmp_path: Path, method: str, settings: dict[str, object]) -> None:
+def test_augment_file_tells_and_records_what_it_made(
+    tmp_path: Path, method: str, settings: dict[str, object]
+) -> None:
     progress, labels = augmented(tmp_path, ["a", " ", "same b", "c"], method=method, copies=2)
     output = tmp_path / "o.csv"
-    assert output.read_text() == "anchor,positive\na,a !\na,a !\nsame b,same b\nsame b,same b\nc,c !\nc,c !\n"
-    assert progress.lines == [f"{output}: 6 pairs of 3 sentences, 2 of them unchanged, 1 blank lines skipped"]
+    assert (
+        output.read_text()
+        == "anchor,positive\na,a !\na,a !\nsame b,same b\nsame b,same b\nc,c !\nc,c !\n"
+    )
+    assert progress.lines == [
+        f"{output}: 6 pairs of 3 sentences, 2 of them unchanged, 1 blank lines skipped"
+    ]
     assert progress.said == f"wrote {output}.manifest.json"
     assert (progress.warnings, labels) == ([], [])
     manifest = json.loads((tmp_path / "o.csv.manifest.json").read_text())
@@ -66,7 +77,9 @@ def test_augment_file_tells_and_records_what_it_made(tmp_path: Path, method: str
     assert manifest["counts"] == {"sentences": 3, "blank": 1, "unchanged": 2}
 
 
-def test_augment_file_writes_to_stdout_without_a_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_augment_file_writes_to_stdout_without_a_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     progress, _ = augmented(tmp_path, ["a"], output=Path("-"))
     assert capsys.readouterr().out == "anchor,positive\na,a !\n"
     assert progress.lines == ["standard output: 1 pairs of 1 sentences, 0 of them unchanged"]
@@ -78,7 +91,11 @@ def test_augment_file_writes_to_stdout_without_a_manifest(tmp_path: Path, capsys
     [
         (["a"] * 5 + ["same"] * 5, TextUnit.WORD, ""),
         (["a"] * 6 + ["same"] * 4, TextUnit.WORD, ""),
-        (["a"] * 4 + ["same"] * 6, TextUnit.WORD, "more than half of the positives equal their anchor"),
+        (
+            ["a"] * 4 + ["same"] * 6,
+            TextUnit.WORD,
+            "more than half of the positives equal their anchor",
+        ),
         (["a"] * 99 + ["今天天气很好"], TextUnit.WORD, ""),
         (["a"] * 98 + ["今天天气很好"] * 2, TextUnit.WORD, "2 sentences hold text without spaces"),
         (["a"] * 98 + ["今天天气很好"] * 2, TextUnit.CHAR, ""),
@@ -139,7 +156,9 @@ def test_augment_file_has_a_worker_for_each_core_unless_told_otherwise(
 ) -> None:
     used: list[int] = []
 
-    def write_pairs(_: object, write: Callable[..., object], job: object, *, workers: int, progress: object) -> Any:
+    def write_pairs(
+        _: object, write: Callable[..., object], job: object, *, workers: int, progress: object
+    ) -> Any:
         used.append(workers)
         write(("a", "b"))
         return Counter(rows=1)
@@ -161,7 +180,9 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_write_pairs_gives_each_line_its_own_key() -> None:
-    rows, _ = pairs_of(AugmentJob(DELETE, seed=3), ["one two  three four", "", "five six seven eight nine"])
+    rows, _ = pairs_of(
+        AugmentJob(DELETE, seed=3), ["one two  three four", "", "five six seven eight nine"]
+    )
     assert rows == [
         ("one two three four", DELETE("one two three four", sentence_key(3, 0))),
         ("five six seven eight nine", DELETE("five six seven eight nine", sentence_key(3, 2))),
@@ -173,7 +194,9 @@ def test_number_lines_leaves_blank_lines_out_of_the_rows_but_not_of_the_count() 
 
 
 def test_write_pairs_counts_lines_rows_and_what_stayed() -> None:
-    _, counts = pairs_of(AugmentJob(DELETE, seed=0, copies=2), ["a b c d", " ", "single", "今天天气很好我们去公园"])
+    _, counts = pairs_of(
+        AugmentJob(DELETE, seed=0, copies=2), ["a b c d", " ", "single", "今天天气很好我们去公园"]
+    )
     assert counts == Counter(lines=3, blank=1, rows=6, unchanged=4, unspaced=1)
 
 
@@ -188,16 +211,23 @@ def test_write_pairs_draws_copies_and_sides_independently() -> None:
 
 
 def test_write_pairs_gives_each_side_of_a_copy_its_own_key_and_counts_lines() -> None:
-    job, line, progress = AugmentJob(DELETE, 1, copies=2, both_sides=True), LINES[1], CountingProgress()
+    job, line, progress = (
+        AugmentJob(DELETE, 1, copies=2, both_sides=True),
+        LINES[1],
+        CountingProgress(),
+    )
     rows: list[tuple[str, str]] = []
     write_pairs(["", line], rows.append, job, workers=1, progress=progress)
     assert rows == [
-        (DELETE(line, sentence_key(1, 1, copy, 1)), DELETE(line, sentence_key(1, 1, copy, 0))) for copy in (0, 1)
+        (DELETE(line, sentence_key(1, 1, copy, 1)), DELETE(line, sentence_key(1, 1, copy, 0)))
+        for copy in (0, 1)
     ]
     assert progress.n_done == 2
 
 
-@pytest.mark.parametrize(("n_chunks", "workers", "has_pool"), [(3, 5, False), (4, 2, True), (9, 1, False)])
+@pytest.mark.parametrize(
+    ("n_chunks", "workers", "has_pool"), [(3, 5, False), (4, 2, True), (9, 1, False)]
+)
 def test_write_pairs_starts_workers_for_four_chunks(
     small_chunks: None, monkeypatch: pytest.MonkeyPatch, n_chunks: int, workers: int, has_pool: bool
 ) -> None:
@@ -236,7 +266,9 @@ def test_workers_take_no_modules_from_the_current_folder(
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_write_pairs_is_the_same_for_any_number_of_workers(small_chunks: None, workers: int) -> None:
+def test_write_pairs_is_the_same_for_any_number_of_workers(
+    small_chunks: None, workers: int
+) -> None:
     combined = word_augmenter(AugmentOptions(method="crop:0.2+delete:0.3+delete-one"))
     job = AugmentJob(combined, seed=5, copies=2, both_sides=True)
     assert pairs_of(job, LINES, workers=workers) == pairs_of(job, LINES)
@@ -251,7 +283,9 @@ def test_write_pairs_reads_only_a_few_chunks_ahead(small_chunks: None) -> None:
             taken += 1
             yield "a few words here"
 
-    results = augment_file._results(augment_file._chunks(endless()), AugmentJob(DELETE, seed=0), workers=2)
+    results = augment_file._results(
+        augment_file._chunks(endless()), AugmentJob(DELETE, seed=0), workers=2
+    )
     for _ in range(20):
         next(results)
     results.close()  # type: ignore[attr-defined]
@@ -271,5 +305,7 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
         assert parent.stdout is not None
         assert int(parent.stdout.readline())
         parent.kill()
-        ended, _, _ = select.select([parent.stdout], [], [], LIMIT_S)  # once nobody can write to it any more
+        ended, _, _ = select.select(
+            [parent.stdout], [], [], LIMIT_S
+        )  # once nobody can write to it any more
         assert ended

@@ -55,7 +55,9 @@ def test_sentence_key_differs_for_every_argument() -> None:
         ("crop-prefix-chars:.2", (Augmentation.CROP_PREFIX_CHARS, 0.2)),
     ],
 )
-def test_parse_augmentation_reads_method_and_rate(text: str, parsed: tuple[Augmentation, float | None]) -> None:
+def test_parse_augmentation_reads_method_and_rate(
+    text: str, parsed: tuple[Augmentation, float | None]
+) -> None:
     assert parse_augmentation(text) == parsed
 
 
@@ -84,7 +86,9 @@ def test_check_rate_fills_in_the_default_of_the_method() -> None:
 
 @pytest.mark.parametrize("method", ON_TEXT)
 @pytest.mark.parametrize("text", AWKWARD)
-def test_augmenter_never_returns_blank_text(method: Augmentation, text: str, wordnet_dir: Path) -> None:
+def test_augmenter_never_returns_blank_text(
+    method: Augmentation, text: str, wordnet_dir: Path
+) -> None:
     for rate in (None,) if method is Augmentation.DELETE_ONE else (None, 0.1, 0.5, 1.0):
         augment = make_augmenter(method, rate, wordnet_dir=wordnet_dir)
         assert all(augment(text, key).strip() for key in range(20))
@@ -92,10 +96,13 @@ def test_augmenter_never_returns_blank_text(method: Augmentation, text: str, wor
 
 @pytest.mark.parametrize(
     ("method", "unit"),
-    [(method, TextUnit.WORD) for method in ON_TEXT] + [(method, TextUnit.CHAR) for method in sorted(UNIT_OPERATORS)],
+    [(method, TextUnit.WORD) for method in ON_TEXT]
+    + [(method, TextUnit.CHAR) for method in sorted(UNIT_OPERATORS)],
 )
 @pytest.mark.parametrize("text", AWKWARD)
-def test_augmenter_never_splits_a_grapheme(method: Augmentation, unit: TextUnit, text: str, wordnet_dir: Path) -> None:
+def test_augmenter_never_splits_a_grapheme(
+    method: Augmentation, unit: TextUnit, text: str, wordnet_dir: Path
+) -> None:
     rate = None if method is Augmentation.DELETE_ONE else 0.5
     augment = make_augmenter(method, rate, unit=unit, wordnet_dir=wordnet_dir)
     known = {grapheme.strip() for grapheme in split_graphemes(text)}
@@ -106,7 +113,9 @@ def test_augmenter_never_splits_a_grapheme(method: Augmentation, unit: TextUnit,
 
 
 @pytest.mark.parametrize("method", ON_TEXT)
-def test_augmenter_repeats_itself_for_a_key_and_in_another_process(method: Augmentation, wordnet_dir: Path) -> None:
+def test_augmenter_repeats_itself_for_a_key_and_in_another_process(
+    method: Augmentation, wordnet_dir: Path
+) -> None:
     augment = make_augmenter(method, wordnet_dir=wordnet_dir)
     copy = pickle.loads(pickle.dumps(augment))  # noqa: S301 - our own bytes
     text = "The car and the dogs of a big city run to work quickly in the light of the day"
@@ -138,12 +147,20 @@ def test_make_augmenter_has_no_mlm() -> None:
     [
         ("crop", [("crop", 0.1, None, None)]),
         ("crop:0.2+mlm:0.15", [("crop", 0.2, None, None), ("mlm", 0.15, None, None)]),
-        ("MLM:0.3:/a+b/c:d + delete-one", [("mlm", 0.3, "/a+b/c:d", None), ("delete-one", None, None, None)]),
+        (
+            "MLM:0.3:/a+b/c:d + delete-one",
+            [("mlm", 0.3, "/a+b/c:d", None), ("delete-one", None, None, None)],
+        ),
         ("shuffle::tiny", [("shuffle", 0.1, "tiny", None)]),
-        ("synonym::wn+eda:0.2:wn", [("synonym", None, None, Path("wn")), ("eda", 0.2, None, Path("wn"))]),
+        (
+            "synonym::wn+eda:0.2:wn",
+            [("synonym", None, None, Path("wn")), ("eda", 0.2, None, Path("wn"))],
+        ),
     ],
 )
-def test_parse_steps_reads_methods_rates_and_resources(text: str, parsed: list[tuple[object, ...]]) -> None:
+def test_parse_steps_reads_methods_rates_and_resources(
+    text: str, parsed: list[tuple[object, ...]]
+) -> None:
     steps = parse_steps(AugmentOptions(method=text))
     assert [(step.method, step.rate, step.model, step.wordnet_dir) for step in steps] == parsed
 
@@ -163,7 +180,10 @@ def test_parse_steps_takes_rate_and_model_from_options_of_their_own() -> None:
         (AugmentOptions(method="crop+paint"), "unknown augmentation 'paint'"),
         (AugmentOptions(method="crop:0.1:bert-base"), "only mlm and shuffle take a model"),
         (AugmentOptions(method="crop+delete", model="bert-base"), "--model is for mlm"),
-        (AugmentOptions(method="shuffle", unit=TextUnit.CHAR, model="bert-base"), "--model is for mlm"),
+        (
+            AugmentOptions(method="shuffle", unit=TextUnit.CHAR, model="bert-base"),
+            "--model is for mlm",
+        ),
         (AugmentOptions(method="mlm", revision="main"), "of which model"),
         (AugmentOptions(method="crop+synonym", unit=TextUnit.CHAR), "synonym works on whole words"),
     ],
@@ -184,7 +204,9 @@ def test_parse_steps_names_what_is_wrong(options: AugmentOptions, message: str) 
         ("shuffle", "tiny", True),
     ],
 )
-def test_options_tell_whether_a_model_is_needed(method: str, model: str | None, needs_model: bool) -> None:
+def test_options_tell_whether_a_model_is_needed(
+    method: str, model: str | None, needs_model: bool
+) -> None:
     assert AugmentOptions(method=method, model=model).needs_model is needs_model
 
 
@@ -195,13 +217,16 @@ def test_combination_applies_its_steps_in_turn_with_randomness_of_their_own() ->
     keys = [sentence_key(seed=3, line=line) for line in range(200)]
     results = combined.many([text] * 200, keys)
     assert [crop(text, key).split() for key in keys] == [
-        [str(n) for n in range(first, first + 20)] for first in (int(crop(text, key).split()[0]) for key in keys)
+        [str(n) for n in range(first, first + 20)]
+        for first in (int(crop(text, key).split()[0]) for key in keys)
     ]
     for key, result in zip(keys, results, strict=True):
         cropped = crop(text, key).split()
         assert set(result.split()) <= set(cropped)
         assert len(result.split()) == 10
-        assert result == delete(crop(text, key), key + 2**192)  # not the draws of the first step again
+        assert result == delete(
+            crop(text, key), key + 2**192
+        )  # not the draws of the first step again
 
 
 def test_make_augmenter_needs_a_wordnet(tmp_path: Path) -> None:

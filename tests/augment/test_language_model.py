@@ -77,10 +77,14 @@ class FirstTokens:
     def __call__(self, *, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> SimpleNamespace:
         self.shapes.append(tuple(input_ids.shape))
         assert input_ids.shape == attention_mask.shape
-        return SimpleNamespace(logits=-torch.arange(self.config.vocab_size).expand(*input_ids.shape, -1).float())
+        return SimpleNamespace(
+            logits=-torch.arange(self.config.vocab_size).expand(*input_ids.shape, -1).float()
+        )
 
 
-def plain_filler(tokens: str, max_length: int = 10**9, **config: int) -> tuple[MlmFiller, FirstTokens]:
+def plain_filler(
+    tokens: str, max_length: int = 10**9, **config: int
+) -> tuple[MlmFiller, FirstTokens]:
     """Return a filler whose vocabulary is a mask token, an unknown one, and ``tokens``; text is cut at white space."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -124,7 +128,9 @@ def test_filler_reads_no_more_than_model_and_tokenizer_can(
     assert model.shapes == [(1, n_read)]
 
 
-def test_filler_reads_as_many_texts_at_a_time_as_the_logits_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filler_reads_as_many_texts_at_a_time_as_the_logits_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     filler, model = plain_filler("dog")
     monkeypatch.setattr(language_model, "_LOGITS_PER_PASS", 12 * model.config.vocab_size)
     texts = [("x " * n).strip() for n in (20, 3, 3, 6, 3, 3, 3)]
@@ -154,7 +160,9 @@ def test_mask_words_masks_exactly_the_rounded_share_at_uniform_positions() -> No
     for key in range(3000):
         masked = mask_words("a b c d e f g h i j", 0.15, random.Random(key), "[MASK]")
         assert len(masked.chosen) == 2
-        assert [masked.text[offset : offset + 6] for offset in masked.mask_offsets] == ["[MASK]"] * 2
+        assert [masked.text[offset : offset + 6] for offset in masked.mask_offsets] == [
+            "[MASK]"
+        ] * 2
         counts.update(masked.chosen)
     assert chisquare([counts[i] for i in range(10)]).pvalue > ALMOST_NEVER
 
@@ -173,7 +181,10 @@ def test_filler_agrees_with_one_sentence_at_a_time(filler: MlmFiller, mlm_dir: P
     for text, key, result in zip(texts, keys, filled, strict=True):
         chosen = mask_words(text, 0.3, random.Random(key), "[MASK]").chosen
         assert result == plain_fill(mlm_dir, text, chosen)
-        assert all((a != b) == (i in chosen) for i, (a, b) in enumerate(zip(text.split(), result.split(), strict=True)))
+        assert all(
+            (a != b) == (i in chosen)
+            for i, (a, b) in enumerate(zip(text.split(), result.split(), strict=True))
+        )
 
 
 def test_filler_does_not_depend_on_batch_and_order(filler: MlmFiller) -> None:
@@ -185,7 +196,9 @@ def test_filler_does_not_depend_on_batch_and_order(filler: MlmFiller) -> None:
 
 def test_filler_keeps_case_punctuation_and_blank_text(filler: MlmFiller) -> None:
     results = [filler("(Cat), DOG!", key) for key in range(20)]
-    assert all(result.startswith("(") and result.endswith("!") and "), " in result for result in results)
+    assert all(
+        result.startswith("(") and result.endswith("!") and "), " in result for result in results
+    )
     changed = {result[1:].partition(")")[0] for result in results}
     assert all(word[0].isupper() or word[0].isdigit() for word in changed)
     assert filler.many(["", " "], [0, 1]) == ["", " "]
@@ -253,7 +266,13 @@ def test_no_bars_and_reports_of_libraries_reach_the_screen(tmp_path: Path) -> No
         "finally:\n    import tqdm\n    list(tqdm.tqdm([1]))"
     )
     call = ("augment", "text.txt", "--method", f"mlm:0.5:{folder}", "-o", "o.csv")
-    done = subprocess.run([sys.executable, "-c", code, *call], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *call],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["augment", "o.csv"]
 
 
@@ -284,7 +303,12 @@ def test_load_mlm_filler_names_a_folder_that_is_no_model(tmp_path: Path) -> None
         ("unhappy cat", [0, 2, 8], ["un", "happy", "cat"], ["", "", " ", ""]),
         ("  a b ", [2, 4], ["a", "b"], ["  ", " ", " "]),
         ("e\u0301t", [0, 1, 2], ["e\u0301", "t"], ["", "", ""]),  # offset 1 is inside a grapheme
-        ("ab c", [0, 1, 2], ["a", "b", "c"], ["", "", " ", ""]),  # a piece that begins with its space
+        (
+            "ab c",
+            [0, 1, 2],
+            ["a", "b", "c"],
+            ["", "", " ", ""],
+        ),  # a piece that begins with its space
         ("", [], [], [""]),
     ],
 )
@@ -313,7 +337,9 @@ def test_subword_shuffler_never_splits_a_grapheme(tiny_model_dir: Path) -> None:
     shuffler = make_subword_shuffler(tiny_model_dir, 1.0)
     rng = random.Random(0)
     for _ in range(50):
-        text = " ".join("".join(rng.choices(["e\u0301", "a", "👨‍👩‍👧", "7"], k=3)) for _ in range(4))
+        text = " ".join(
+            "".join(rng.choices(["e\u0301", "a", "👨‍👩‍👧", "7"], k=3)) for _ in range(4)
+        )
         changed = shuffler(text, rng.randrange(1000))
         count = sorted(grapheme.strip() for grapheme in split_graphemes(changed))
         assert count == sorted(grapheme.strip() for grapheme in split_graphemes(text))

@@ -42,16 +42,20 @@ def test_n_kept_is_the_floor_in_exact_arithmetic(rate: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_words", "rate", "count"), [(1, 0.15, 1), (3, 0.15, 1), (10, 0.15, 2), (10, 0.25, 2), (5, 1.0, 5)]
+    ("n_words", "rate", "count"),
+    [(1, 0.15, 1), (3, 0.15, 1), (10, 0.15, 2), (10, 0.25, 2), (5, 1.0, 5)],
 )
 def test_n_chosen_rounds_to_at_least_one(n_words: int, rate: float, count: int) -> None:
     assert n_chosen(n_words, rate) == count
 
 
 @pytest.mark.parametrize(
-    ("n_words", "rate", "count"), [(9, None, 1), (9, 0.3, 3), (10, 0.3, 3), (90, 0.3, 10), (5, 0.1, 1)]
+    ("n_words", "rate", "count"),
+    [(9, None, 1), (9, 0.3, 3), (10, 0.3, 3), (90, 0.3, 10), (5, 0.1, 1)],
 )
-def test_n_synonyms_is_one_or_the_rounding_of_nlpaug(n_words: int, rate: float | None, count: int) -> None:
+def test_n_synonyms_is_one_or_the_rounding_of_nlpaug(
+    n_words: int, rate: float | None, count: int
+) -> None:
     assert n_synonyms(n_words, rate) == count
 
 
@@ -75,7 +79,10 @@ def test_delete_one_drops_every_position_equally_often() -> None:
     assert set(kept) == set(itertools.combinations(words, 4))
     assert chisquare(list(kept.values())).pvalue > ALMOST_NEVER
     assert delete_one(["alone"], random.Random(0)) == ["alone"]
-    assert {tuple(delete_one(["a", "b"], random.Random(key))) for key in range(20)} == {("a",), ("b",)}
+    assert {tuple(delete_one(["a", "b"], random.Random(key))) for key in range(20)} == {
+        ("a",),
+        ("b",),
+    }
 
 
 def test_shuffle_of_all_units_gives_every_permutation_equally_often() -> None:
@@ -143,7 +150,9 @@ def test_eda_clean_keeps_only_lower_case_words(text: str, words: list[str]) -> N
     assert eda_clean(text) == words
 
 
-@pytest.mark.parametrize(("n_words", "alpha", "count"), [(1, 0.1, 1), (19, 0.1, 1), (20, 0.1, 2), (10, 0.5, 5)])
+@pytest.mark.parametrize(
+    ("n_words", "alpha", "count"), [(1, 0.1, 1), (19, 0.1, 1), (20, 0.1, 2), (10, 0.5, 5)]
+)
 def test_n_operations_rounds_down_to_at_least_one(n_words: int, alpha: float, count: int) -> None:
     assert n_operations(n_words, alpha) == count
 
@@ -154,7 +163,9 @@ def test_eda_synonyms_join_all_senses_without_the_word(wordnet: WordNet) -> None
     assert eda_synonyms("zebra", wordnet) == []
 
 
-def test_replace_synonyms_changes_every_occurrence_of_a_word_that_is_no_stop_word(wordnet: WordNet) -> None:
+def test_replace_synonyms_changes_every_occurrence_of_a_word_that_is_no_stop_word(
+    wordnet: WordNet,
+) -> None:
     words = ["the", "dog", "and", "the", "dog"]
     for key in range(50):
         replaced = replace_synonyms(words, 0.1, random.Random(key), wordnet)
@@ -180,7 +191,9 @@ def test_insert_synonyms_puts_first_synonyms_anywhere_but_the_end(wordnet: WordN
     places: Counter[int] = Counter()
     for key in range(4000):
         longer = insert_synonyms(words, 0.1, random.Random(key), wordnet)
-        if longer != words:  # nine tries may all miss the one word with a synonym: 0.75 ** 9 of the time
+        if (
+            longer != words
+        ):  # nine tries may all miss the one word with a synonym: 0.75 ** 9 of the time
             places[longer.index("auto")] += 1
     assert set(places) == {0, 1, 2, 3}
     assert chisquare(list(places.values())).pvalue > ALMOST_NEVER
@@ -228,7 +241,10 @@ def test_delete_words_keeps_each_with_probability_one_minus_alpha() -> None:
 
 def test_delete_words_never_leaves_nothing() -> None:
     assert delete_words(["one"], 1.0, random.Random(0)) == ["one"]
-    assert {tuple(delete_words(["a", "b"], 1.0, random.Random(key))) for key in range(20)} == {("a",), ("b",)}
+    assert {tuple(delete_words(["a", "b"], 1.0, random.Random(key))) for key in range(20)} == {
+        ("a",),
+        ("b",),
+    }
     last = Counter(delete_words(["a", "b", "c"], 1.0, random.Random(key))[0] for key in range(1500))
     assert chisquare(list(last.values())).pvalue > ALMOST_NEVER
 

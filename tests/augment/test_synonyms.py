@@ -38,7 +38,9 @@ class Lexicon(WordNet):
 
 
 DEBIAN = Path("/usr/share/wordnet")
-needs_debian = pytest.mark.skipif(not DEBIAN.is_dir(), reason="needs the Debian package wordnet-base")
+needs_debian = pytest.mark.skipif(
+    not DEBIAN.is_dir(), reason="needs the Debian package wordnet-base"
+)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,9 @@ def test_read_word_weighs_how_often_lemmas_and_forms_are_and_the_word_before(
     bases = {(word, Pos.ADJECTIVE): (word,)}
     bases[word, pos] = (*bases.get((word, pos), ()), "w")
     for count, expected in ((least, Reading("w", pos, form)), (least - 1, adjective)):
-        lexicon = Lexicon(bases=bases, counts={("w", pos): count, (word, Pos.ADJECTIVE): n_adjective})
+        lexicon = Lexicon(
+            bases=bases, counts={("w", pos): count, (word, Pos.ADJECTIVE): n_adjective}
+        )
         assert read_word(words, len(words) - 1, word, lexicon) == expected
 
 
@@ -159,7 +163,9 @@ def test_synonyms_without_a_certain_form_are_left_out() -> None:
 
 
 def test_read_word_gives_lemma_part_of_speech_and_form(wordnet: WordNet) -> None:
-    assert read_word(["it", "worked"], 1, "worked", wordnet) == Reading("work", Pos.VERB, Inflection.PAST)
+    assert read_word(["it", "worked"], 1, "worked", wordnet) == Reading(
+        "work", Pos.VERB, Inflection.PAST
+    )
     assert read_word(["zebra"], 0, "zebra", wordnet) is None
 
 
@@ -175,7 +181,9 @@ def test_replace_with_synonyms_changes_one_word_drawn_uniformly(wordnet: WordNet
 
 
 def test_replace_with_synonyms_draws_the_synonym_uniformly(wordnet: WordNet) -> None:
-    drawn = Counter(replace_with_synonyms(["car"], 1, random.Random(key), wordnet)[0] for key in range(2000))
+    drawn = Counter(
+        replace_with_synonyms(["car"], 1, random.Random(key), wordnet)[0] for key in range(2000)
+    )
     assert set(drawn) == {"auto", "motorcar"}
     assert chisquare(list(drawn.values())).pvalue > ALMOST_NEVER
 
@@ -277,7 +285,9 @@ def test_inflect_tells_past_and_participle_among_irregular_forms(
 
 @needs_debian
 @pytest.mark.parametrize(("lemma", "past", "participle"), [verb[:3] for verb in VERBS[1:]])
-def test_inflect_knows_irregular_verbs_of_the_real_wordnet(lemma: str, past: str, participle: str) -> None:
+def test_inflect_knows_irregular_verbs_of_the_real_wordnet(
+    lemma: str, past: str, participle: str
+) -> None:
     wordnet = find_wordnet(DEBIAN)
     assert inflect(lemma, Pos.VERB, PAST, wordnet) == past
     assert inflect(lemma, Pos.VERB, PARTICIPLE, wordnet) == participle
@@ -286,7 +296,11 @@ def test_inflect_knows_irregular_verbs_of_the_real_wordnet(lemma: str, past: str
 @needs_debian
 def test_inflect_is_undone_by_the_base_forms_of_the_real_wordnet() -> None:
     wordnet = find_wordnet(DEBIAN)
-    lemmas = [line.split()[0] for line in (DEBIAN / "index.verb").read_text().splitlines() if line[0] != " "]
+    lemmas = [
+        line.split()[0]
+        for line in (DEBIAN / "index.verb").read_text().splitlines()
+        if line[0] != " "
+    ]
     single = [lemma for lemma in lemmas if lemma.isalpha()]
     for inflection in (Inflection.THIRD_PERSON, Inflection.GERUND, Inflection.PAST):
         forms = {lemma: inflect(lemma, Pos.VERB, inflection, wordnet) for lemma in single}

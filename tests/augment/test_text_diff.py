@@ -16,7 +16,9 @@ def plain_distance(before: str, after: str) -> int:
         if not i or not j:
             return i + j
         same = before[i - 1] == after[j - 1]
-        return min(distance(i - 1, j) + 1, distance(i, j - 1) + 1, distance(i - 1, j - 1) + (not same))
+        return min(
+            distance(i - 1, j) + 1, distance(i, j - 1) + 1, distance(i - 1, j - 1) + (not same)
+        )
 
     return distance(len(before), len(after))
 
@@ -25,8 +27,18 @@ def plain_distance(before: str, after: str) -> int:
     ("before", "after", "distance", "changes"),
     [
         ("a b c", "a b c", 0, [TextChange(("a", "b", "c"), ("a", "b", "c"))]),
-        ("a b c", "a c", 1, [TextChange(("a",), ("a",)), TextChange(("b",), ()), TextChange(("c",), ("c",))]),
-        ("a b", "a x y b", 2, [TextChange(("a",), ("a",)), TextChange((), ("x", "y")), TextChange(("b",), ("b",))]),
+        (
+            "a b c",
+            "a c",
+            1,
+            [TextChange(("a",), ("a",)), TextChange(("b",), ()), TextChange(("c",), ("c",))],
+        ),
+        (
+            "a b",
+            "a x y b",
+            2,
+            [TextChange(("a",), ("a",)), TextChange((), ("x", "y")), TextChange(("b",), ("b",))],
+        ),
         ("a b", "c", 2, [TextChange(("a", "b"), ("c",))]),
         ("", "", 0, []),
     ],
@@ -53,7 +65,9 @@ def test_word_changes_agrees_with_the_definition_and_rebuilds_both_texts() -> No
     ("unit", "separator", "before", "after"),
     [(TextUnit.WORD, " ", "b c", "d"), (TextUnit.CHAR, "", " b c", " d")],
 )
-def test_diff_row_marks_what_differs(unit: TextUnit, separator: str, before: str, after: str) -> None:
+def test_diff_row_marks_what_differs(
+    unit: TextUnit, separator: str, before: str, after: str
+) -> None:
     row = diff_row("x", "a b c", "a d", unit)
     assert row == DiffRow(
         f"x: distance 2, 3 {unit}s",

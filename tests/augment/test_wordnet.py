@@ -27,7 +27,9 @@ def test_synsets_come_in_order_with_spaces_and_without_markers(wordnet: WordNet)
     assert wordnet.synsets("china", Pos.NOUN) == (("china", "porcelain"), ("China", "Cathay"))
 
 
-def test_synsets_have_their_number_of_words_in_hexadecimal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synsets_have_their_number_of_words_in_hexadecimal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = tuple(f"w{number}" for number in range(26))  # 1a
     monkeypatch.setitem(SYNSETS, "r", [words])
     assert find_wordnet(write_wordnet(tmp_path)).synsets("w0", Pos.ADVERB) == (words,)
@@ -55,7 +57,9 @@ def test_synsets_of_an_unknown_word_are_none(wordnet: WordNet) -> None:
         ("dogs", Pos.VERB, ()),
     ],
 )
-def test_base_forms_undo_inflection(wordnet: WordNet, word: str, pos: Pos, bases: tuple[str, ...]) -> None:
+def test_base_forms_undo_inflection(
+    wordnet: WordNet, word: str, pos: Pos, bases: tuple[str, ...]
+) -> None:
     assert wordnet.base_forms(word, pos) == bases
 
 
@@ -98,7 +102,9 @@ def test_find_wordnet_names_the_missing_files(tmp_path: Path) -> None:
     write_wordnet(tmp_path)
     (tmp_path / "data.verb").unlink()
     (tmp_path / "data.adv").write_text("")
-    with pytest.raises(DataError, match=r"database: data\.verb, data\.adv missing or empty") as caught:
+    with pytest.raises(
+        DataError, match=r"database: data\.verb, data\.adv missing or empty"
+    ) as caught:
         find_wordnet(tmp_path)
     assert "apt install wordnet-base" in str(caught.value.hint)
     with pytest.raises(DataError, match="nowhere is not a folder"):
@@ -122,7 +128,8 @@ def test_find_wordnet_takes_the_variable_of_simcse_unless_a_folder_is_given(
 
 
 @pytest.mark.parametrize(
-    ("variable", "below"), [("WNSEARCHDIR", "."), ("WNHOME", "dict"), ("NLTK_DATA", "corpora/wordnet")]
+    ("variable", "below"),
+    [("WNSEARCHDIR", "."), ("WNHOME", "dict"), ("NLTK_DATA", "corpora/wordnet")],
 )
 def test_find_wordnet_follows_the_usual_variables(
     nowhere: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, below: str
@@ -138,7 +145,9 @@ def test_find_wordnet_finds_a_package_that_carries_the_files(
     folder = write_wordnet(tmp_path / "words_of_the_world" / "data")
     information = tmp_path / "words_of_the_world-1.0.dist-info"
     information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: words-of-the-world\nVersion: 1.0\n")
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: words-of-the-world\nVersion: 1.0\n"
+    )
     (information / "RECORD").write_text(f"{folder.relative_to(tmp_path) / 'index.noun'},,\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert find_wordnet().directory == folder
@@ -154,11 +163,22 @@ def test_synsets_refuse_an_index_that_does_not_match_the_data(wordnet: WordNet) 
 @pytest.mark.skipif(not DEBIAN.is_dir(), reason="needs the Debian package wordnet-base")
 def test_real_wordnet_gives_documented_values() -> None:
     wordnet = find_wordnet(DEBIAN)
-    assert wordnet.synsets("car", Pos.NOUN)[0] == ("car", "auto", "automobile", "machine", "motorcar")
+    assert wordnet.synsets("car", Pos.NOUN)[0] == (
+        "car",
+        "auto",
+        "automobile",
+        "machine",
+        "motorcar",
+    )
     assert wordnet.base_forms("axes", Pos.NOUN) == ("ax", "axis")
     # The counts of WordNet 3.0 (wnstats): synsets of each part of speech.
     offsets = {pos: set() for pos in Pos}  # type: dict[Pos, set[tuple[str, ...]]]
-    for name, pos in (("noun", Pos.NOUN), ("verb", Pos.VERB), ("adj", Pos.ADJECTIVE), ("adv", Pos.ADVERB)):
+    for name, pos in (
+        ("noun", Pos.NOUN),
+        ("verb", Pos.VERB),
+        ("adj", Pos.ADJECTIVE),
+        ("adv", Pos.ADVERB),
+    ):
         for line in (DEBIAN / f"index.{name}").read_text().splitlines():
             if not line.startswith(" "):
                 fields = line.split()

@@ -41,7 +41,9 @@ def test_split_words_cuts_at_white_space_but_not_in_a_grapheme(text: str, words:
         ("각", ["각"]),
     ],
 )
-def test_split_graphemes_keeps_what_readers_see_as_one_character(text: str, graphemes: list[str]) -> None:
+def test_split_graphemes_keeps_what_readers_see_as_one_character(
+    text: str, graphemes: list[str]
+) -> None:
     assert split_graphemes(text) == graphemes
     assert join_units(graphemes, TextUnit.CHAR) == text
 

@@ -33,14 +33,21 @@ def whole_stsb(folder):
 def write_run(folder, n_points=12):
     folder.mkdir()
     rows = [
-        {"step": 10 * i, "dev_score": 0.5 + i / 100, "alignment": 0.1 + i / 50, "uniformity": -1 - i / 10}
+        {
+            "step": 10 * i,
+            "dev_score": 0.5 + i / 100,
+            "alignment": 0.1 + i / 50,
+            "uniformity": -1 - i / 10,
+        }
         for i in range(n_points)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
 
-def test_geometry_json_agrees_with_the_definitions(invoke, tiny_model_dir, tiny_encoder, sts_folder):
+def test_geometry_json_agrees_with_the_definitions(
+    invoke, tiny_model_dir, tiny_encoder, sts_folder
+):
     options = ("--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder)
     result = invoke("analyze", "geometry", *options, "-f", "json")
     assert result.exit_code == 0, result.stderr
@@ -59,7 +66,9 @@ def test_geometry_json_agrees_with_the_definitions(invoke, tiny_model_dir, tiny_
     assert {"effective_rank", "isotropy", "mean_cosine", "score", "model_digest"} <= set(found)
 
 
-def test_geometry_draws_a_figure_a_page_and_a_terminal_plot(invoke, two_models, sts_folder, tmp_path):
+def test_geometry_draws_a_figure_a_page_and_a_terminal_plot(
+    invoke, two_models, sts_folder, tmp_path
+):
     plot, page = tmp_path / "figure.png", tmp_path / "page.html"
     files = ["--plot", plot, "--html", page, "--terminal-plot"]
     result = invoke("analyze", "geometry", *two_models, "--data-dir", sts_folder, *files)
@@ -76,21 +85,43 @@ def test_page_shows_the_path_of_a_model_that_is_a_run(invoke, tiny_model_dir, st
     run = write_run(tmp_path / "run")
     shutil.copytree(tiny_model_dir, run / "model")
     page = tmp_path / "page.html"
-    result = invoke("analyze", "density", "--model", run, "--pooler", "avg", "--data-dir", sts_folder, "--html", page)
+    result = invoke(
+        "analyze",
+        "density",
+        "--model",
+        run,
+        "--pooler",
+        "avg",
+        "--data-dir",
+        sts_folder,
+        "--html",
+        page,
+    )
     assert result.exit_code == 0, result.stderr
     assert "Paths of training runs" in page.read_text()
 
 
 def test_spectrum_csv_holds_every_singular_value(invoke, two_models, sts_folder):
     labels = ["--label", "one", "--label", "two"]
-    result = invoke("analyze", "spectrum", *two_models, *labels, "--data-dir", sts_folder, "-f", "csv")
+    result = invoke(
+        "analyze", "spectrum", *two_models, *labels, "--data-dir", sts_folder, "-f", "csv"
+    )
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [row["model"] for row in rows] == ["one"] * 32 + ["two"] * 32
     assert float(rows[0]["relative"]) == 1.0
 
 
 def test_spectrum_of_raw_rows_differs_from_unit_rows(invoke, tiny_model_dir, sts_folder):
-    base = ["analyze", "spectrum", "--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder]
+    base = [
+        "analyze",
+        "spectrum",
+        "--model",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+        "--data-dir",
+        sts_folder,
+    ]
     unit, raw = (
         json.loads(invoke(*base, "-f", "json", *extra).stdout)["models"][0]["singular_values"]
         for extra in ([], ["--raw"])
@@ -102,7 +133,9 @@ def test_spectrum_of_raw_rows_differs_from_unit_rows(invoke, tiny_model_dir, sts
 def test_density_of_vectors_from_a_file(invoke, tmp_path):
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("one\ntwo\nthree\n")
-    np.save(tmp_path / "vectors.npy", np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=np.float32))
+    np.save(
+        tmp_path / "vectors.npy", np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], dtype=np.float32)
+    )
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("sentence1,sentence2,score\none,two,3.5\none,three,0.5\n")
     result = invoke(
@@ -120,7 +153,18 @@ def test_density_of_vectors_from_a_file(invoke, tmp_path):
 @pytest.mark.parametrize("fmt", ["table", "markdown", "latex", "csv", "json"])
 def test_every_view_comes_in_every_format(invoke, tiny_model_dir, sts_folder, kind, fmt):
     result = invoke(
-        *("analyze", kind, "--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder, "-f", fmt)
+        *(
+            "analyze",
+            kind,
+            "--model",
+            tiny_model_dir,
+            "--pooler",
+            "avg",
+            "--data-dir",
+            sts_folder,
+            "-f",
+            fmt,
+        )
     )
     assert result.exit_code == 0, result.stderr
     assert "tiny-bert" in result.stdout
@@ -133,7 +177,16 @@ def test_geometry_without_a_model_is_wrong_usage(invoke, sts_folder):
 
 
 def test_geometry_refuses_a_strange_figure_before_it_encodes(invoke, tiny_model_dir, sts_folder):
-    result = invoke("analyze", "geometry", "--model", tiny_model_dir, "--data-dir", sts_folder, "--plot", "figure.gif")
+    result = invoke(
+        "analyze",
+        "geometry",
+        "--model",
+        tiny_model_dir,
+        "--data-dir",
+        sts_folder,
+        "--plot",
+        "figure.gif",
+    )
     assert result.exit_code == 1
     assert "figure.gif" in result.stderr
     assert "encoding" not in result.stderr
@@ -187,7 +240,9 @@ def test_retrieval_finds_the_nearest_by_brute_force(invoke, tiny_model_dir, tiny
 
 def test_search_takes_the_corpus_and_queries_as_arguments(invoke, tiny_model_dir, corpus, tmp_path):
     model = ("--model", tiny_model_dir, "--pooler", "avg", "-f", "csv")
-    asked = invoke("analyze", "search", corpus, "a cat", "two dogs", *model, "--save-index", tmp_path / "i")
+    asked = invoke(
+        "analyze", "search", corpus, "a cat", "two dogs", *model, "--save-index", tmp_path / "i"
+    )
     assert asked.exit_code == 0, asked.stderr
     flags = ("--corpus", corpus, "--query", "a cat", "--query", "two dogs")
     assert asked.stdout == invoke("analyze", "retrieval", *flags, *model).stdout
@@ -195,12 +250,33 @@ def test_search_takes_the_corpus_and_queries_as_arguments(invoke, tiny_model_dir
     assert again.stdout == asked.stdout
 
 
-def test_retrieval_scores_groups_and_shows_models_side_by_side(invoke, two_models, corpus, tmp_path):
+def test_retrieval_scores_groups_and_shows_models_side_by_side(
+    invoke, two_models, corpus, tmp_path
+):
     qrels = tmp_path / "groups.tsv"
     qrels.write_text("".join(f"{row // 2}\t{sentence}\n" for row, sentence in enumerate(SENTENCES)))
     result = invoke(
-        *("analyze", "retrieval", *two_models, "--corpus", corpus, "--queries", corpus, "--qrels", qrels),
-        *("--at", "1,23", "--show", 1, "--plot", tmp_path / "curve.png", "--html", tmp_path / "p.html"),
+        *(
+            "analyze",
+            "retrieval",
+            *two_models,
+            "--corpus",
+            corpus,
+            "--queries",
+            corpus,
+            "--qrels",
+            qrels,
+        ),
+        *(
+            "--at",
+            "1,23",
+            "--show",
+            1,
+            "--plot",
+            tmp_path / "curve.png",
+            "--html",
+            tmp_path / "p.html",
+        ),
         *("-f", "json"),
     )
     assert result.exit_code == 0, result.stderr
@@ -211,7 +287,9 @@ def test_retrieval_scores_groups_and_shows_models_side_by_side(invoke, two_model
     assert {each["model"] for each in payload["neighbours"]} == {"tiny-bert", "other-bert"}
 
 
-@pytest.mark.parametrize(("at", "rank", "expected"), [("1,10", 60, 1 / 60), ("1,10", 110, 0), ("1,120", 110, 1 / 110)])
+@pytest.mark.parametrize(
+    ("at", "rank", "expected"), [("1,10", 60, 1 / 60), ("1,10", 110, 0), ("1,120", 110, 1 / 110)]
+)
 def test_reciprocal_ranks_count_to_100_or_to_the_largest_rank_asked_for(
     invoke, tiny_model_dir, tiny_encoder, tmp_path, at, rank, expected
 ):
@@ -219,7 +297,10 @@ def test_reciprocal_ranks_count_to_100_or_to_the_largest_rank_asked_for(
     query, *vectors = unit_rows(encode(tiny_encoder, ["A man", *texts]), np.float32)
     relevant = int(np.argsort(-(np.array(vectors) @ query))[rank - 1])
     for name, rows in (("queries", ["A man"]), ("corpus", texts)):
-        lines = (json.dumps({"_id": str(number), "text": text}) + "\n" for number, text in enumerate(rows))
+        lines = (
+            json.dumps({"_id": str(number), "text": text}) + "\n"
+            for number, text in enumerate(rows)
+        )
         (tmp_path / f"{name}.jsonl").write_text("".join(lines))
     (tmp_path / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n0\t{relevant}\t1\n")
     files = ("--corpus", "corpus.jsonl", "--queries", "queries.jsonl", "--qrels", "qrels.tsv")
@@ -231,23 +312,50 @@ def test_reciprocal_ranks_count_to_100_or_to_the_largest_rank_asked_for(
 
 
 @pytest.mark.parametrize("ending", ["index", "faiss"])
-def test_encoded_index_is_searched_with_its_own_model(invoke, tiny_model_dir, corpus, tmp_path, ending):
+def test_encoded_index_is_searched_with_its_own_model(
+    invoke, tiny_model_dir, corpus, tmp_path, ending
+):
     if ending == "faiss":
         pytest.importorskip("faiss")
     index = tmp_path / f"corpus.{ending}"
     vectors = tmp_path / "vectors.npy"
-    made = invoke("encode", corpus, "-o", vectors, "--model", tiny_model_dir, "--pooler", "avg", "--index", index)
+    made = invoke(
+        "encode",
+        corpus,
+        "-o",
+        vectors,
+        "--model",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+        "--index",
+        index,
+    )
     assert made.exit_code == 0, made.stderr
-    result = invoke("analyze", "retrieval", "--index", index, "--query", "A man", "--keep-identical", "-f", "csv")
+    result = invoke(
+        "analyze",
+        "retrieval",
+        "--index",
+        index,
+        "--query",
+        "A man",
+        "--keep-identical",
+        "-f",
+        "csv",
+    )
     assert result.exit_code == 0, result.stderr
     assert "warning" not in result.stderr
     direct = invoke(
         *("analyze", "retrieval", "--model", tiny_model_dir, "--pooler", "avg", "--corpus", corpus),
         *("--embeddings", vectors, "--query", "A man", "--label", index.name, "-f", "csv"),
     )
-    (_, *one), (_, *two) = ([line.rsplit(",", 1) for line in each.stdout.splitlines()] for each in (direct, result))
+    (_, *one), (_, *two) = (
+        [line.rsplit(",", 1) for line in each.stdout.splitlines()] for each in (direct, result)
+    )
     assert [text for text, _ in one] == [text for text, _ in two]
-    assert [float(cosine) for _, cosine in one] == pytest.approx([float(cosine) for _, cosine in two], abs=1e-6)
+    assert [float(cosine) for _, cosine in one] == pytest.approx(
+        [float(cosine) for _, cosine in two], abs=1e-6
+    )
     of_vectors = ("--corpus", corpus, "--embeddings", vectors, "--model", tiny_model_dir)
     for source in (("--index", index), of_vectors):
         other = invoke("analyze", "search", "--query", "A man", *source, "--pooler", "cls")
@@ -255,7 +363,9 @@ def test_encoded_index_is_searched_with_its_own_model(invoke, tiny_model_dir, co
         assert "made by another model or pooler" in other.stderr
 
 
-def test_vectors_of_another_file_or_with_a_post_processor_are_told(invoke, tiny_model_dir, corpus, tmp_path):
+def test_vectors_of_another_file_or_with_a_post_processor_are_told(
+    invoke, tiny_model_dir, corpus, tmp_path
+):
     model = ("--model", tiny_model_dir, "--pooler", "avg")
     vectors, reverse = tmp_path / "v.npy", tmp_path / "reverse.txt"
     reverse.write_text("".join(reversed(corpus.read_text().splitlines(keepends=True))))
@@ -275,7 +385,17 @@ def test_vectors_of_another_file_or_with_a_post_processor_are_told(invoke, tiny_
 
 def test_retrieval_answers_interactive_queries(invoke, tiny_model_dir, corpus):
     result = invoke(
-        *("analyze", "retrieval", "--model", tiny_model_dir, "--pooler", "avg", "--corpus", corpus, "-i"),
+        *(
+            "analyze",
+            "retrieval",
+            "--model",
+            tiny_model_dir,
+            "--pooler",
+            "avg",
+            "--corpus",
+            corpus,
+            "-i",
+        ),
         input="a cat\na dog\n\nnever asked\n",
     )
     assert result.exit_code == 0, result.stderr
@@ -318,8 +438,12 @@ def test_minilm_geometry_of_real_pairs_equals_the_direct_formula(invoke, shared_
     right = encode(encoder, [whole.right[row] for row in rows], normalize=True).astype(np.float64)
     positive = whole.gold[list(rows)] > 4
     both = np.concatenate([left, right])
-    terms = [np.exp(-2 * ((both[i] - both[j]) ** 2).sum()) for i in range(len(both)) for j in range(i)]
-    assert found["alignment"] == pytest.approx(((left - right) ** 2).sum(axis=1)[positive].mean(), abs=1e-6)
+    terms = [
+        np.exp(-2 * ((both[i] - both[j]) ** 2).sum()) for i in range(len(both)) for j in range(i)
+    ]
+    assert found["alignment"] == pytest.approx(
+        ((left - right) ** 2).sum(axis=1)[positive].mean(), abs=1e-6
+    )
     assert found["uniformity"] == pytest.approx(np.log(np.mean(terms)), abs=1e-6)
 
 
@@ -339,13 +463,24 @@ def test_whitened_space_has_equal_singular_values(invoke, tiny_model_dir, sts_fo
             plot,
         ),
         *("--model", tiny_model_dir, "--postprocess", "none"),
-        *("--model", tiny_model_dir, "--postprocess", "whitening:8", "--fit", "target", "-f", "json"),
+        *(
+            "--model",
+            tiny_model_dir,
+            "--postprocess",
+            "whitening:8",
+            "--fit",
+            "target",
+            "-f",
+            "json",
+        ),
     )
     assert result.exit_code == 0, result.stderr
     plain, whitened = json.loads(result.stdout)["models"]
     assert (plain["label"], whitened["label"]) == ("tiny-bert", "tiny-bert + whitening:8 (target)")
     assert len(plain["singular_values"]) == 32
-    np.testing.assert_allclose(whitened["singular_values"], whitened["singular_values"][0] * np.ones(8), rtol=1e-4)
+    np.testing.assert_allclose(
+        whitened["singular_values"], whitened["singular_values"][0] * np.ones(8), rtol=1e-4
+    )
     assert whitened["effective_rank"] == pytest.approx(8)
     assert plot.stat().st_size > 5000
 
@@ -353,12 +488,17 @@ def test_whitened_space_has_equal_singular_values(invoke, tiny_model_dir, sts_fo
 def test_geometry_takes_post_processors_as_eval_does_and_colours_by_average_scores(
     invoke, tiny_model_dir, sts_folder, tmp_path
 ):
-    fit, split = tmp_path / "fit.txt", ("--data-dir", sts_folder, "--pooler", "avg", "--device", "cpu")
+    fit, split = (
+        tmp_path / "fit.txt",
+        ("--data-dir", sts_folder, "--pooler", "avg", "--device", "cpu"),
+    )
     fit.write_text("\n".join(SENTENCES))
     maps = ("--postprocess", "all-but-the-top:2", "--fit", fit)
     results = [tmp_path / "plain.json", tmp_path / "mapped.json"]
     for path, own in zip(results, ((), maps), strict=True):
-        outcome = invoke("eval", "sts", "--model", tiny_model_dir, *split, *own, "-o", path, "-f", "json")
+        outcome = invoke(
+            "eval", "sts", "--model", tiny_model_dir, *split, *own, "-o", path, "-f", "json"
+        )
         assert outcome.exit_code == 0, outcome.stderr
     plain, mapped = (json.loads(path.read_text()) for path in results)
     arguments = ("analyze", "geometry", *split, "--split", "test", "-f", "json")
@@ -383,7 +523,9 @@ def test_geometry_takes_post_processors_as_eval_does_and_colours_by_average_scor
         (("--split", "half"), "need one of train, dev, test, all"),
     ],
 )
-def test_wrong_post_processing_of_spaces_is_refused(invoke, tiny_model_dir, sts_folder, arguments, message):
+def test_wrong_post_processing_of_spaces_is_refused(
+    invoke, tiny_model_dir, sts_folder, arguments, message
+):
     options = ("--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder)
     result = invoke("analyze", "density", *options, *arguments)
     assert result.exit_code == 2

@@ -31,7 +31,9 @@ def test_augment_writes_pairs_and_a_manifest(
     invoke: Callable[..., Any], corpus: Path, sentences: list[str], tmp_path: Path
 ) -> None:
     output = tmp_path / "pairs.csv"
-    result = invoke("augment", corpus, "--method", "delete", "--rate", "0.2", "--seed", 7, "-o", output)
+    result = invoke(
+        "augment", corpus, "--method", "delete", "--rate", "0.2", "--seed", 7, "-o", output
+    )
     assert result.exit_code == 0
     assert result.stdout == ""
     delete = make_augmenter(Augmentation.DELETE, 0.2)
@@ -62,7 +64,18 @@ def test_augment_takes_a_column_of_a_table(invoke: Callable[..., Any], tmp_path:
 
 def test_augment_both_sides_and_copies(invoke: Callable[..., Any]) -> None:
     text = "one two three four five six seven eight\n"
-    arguments = ("--method", "delete", "--rate", "0.5", "--sides", "both", "--copies", "3", "-o", "-")
+    arguments = (
+        "--method",
+        "delete",
+        "--rate",
+        "0.5",
+        "--sides",
+        "both",
+        "--copies",
+        "3",
+        "-o",
+        "-",
+    )
     rows = rows_of(invoke("augment", "-", *arguments, input=text).stdout)
     assert len(rows) == 3
     assert all(len(cell.split()) == 4 for row in rows for cell in row)
@@ -75,7 +88,9 @@ def test_augment_synonym_uses_the_wordnet_given(invoke: Callable[..., Any], tmp_
     assert rows_of(result.stdout)[0][1] in {"The domestic dogs ran.", "The dogs jogged."}
 
 
-def test_augment_synonym_says_how_to_get_wordnet(invoke: Callable[..., Any], tmp_path: Path) -> None:
+def test_augment_synonym_says_how_to_get_wordnet(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
     arguments = ("--method", "synonym", "--wordnet-dir", tmp_path, "-o", "-")
     result = invoke("augment", "-", *arguments, input="The dogs ran.\n")
     assert result.exit_code == 1
@@ -93,7 +108,18 @@ def test_augment_mlm_fills_with_the_model_given(
     model = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_model_dir))
     model.save_pretrained(tiny_model_dir)
     output = tmp_path / "pairs.csv"
-    result = invoke("augment", corpus, "--method", "mlm", "--model", tiny_model_dir, "--device", "cpu", "-o", output)
+    result = invoke(
+        "augment",
+        corpus,
+        "--method",
+        "mlm",
+        "--model",
+        tiny_model_dir,
+        "--device",
+        "cpu",
+        "-o",
+        output,
+    )
     assert result.exit_code == 0, result.stderr
     for anchor, positive in rows_of(output.read_text()):
         changed = [a != b for a, b in zip(anchor.split(), positive.split(), strict=True)]
@@ -113,15 +139,21 @@ def test_augment_mlm_fills_with_the_model_given(
     assert record["settings"]["method"].startswith("crop:0.5+mlm:0.15:")
 
 
-def test_augment_shuffle_moves_subwords_of_a_model(invoke: Callable[..., Any], tiny_model_dir: Path) -> None:
+def test_augment_shuffle_moves_subwords_of_a_model(
+    invoke: Callable[..., Any], tiny_model_dir: Path
+) -> None:
     arguments = ("--method", "shuffle", "--rate", "1", "--model", tiny_model_dir, "-o", "-")
     result = invoke("augment", "-", *arguments, input="cat qzx\n")
     assert result.exit_code == 0
     assert sorted(rows_of(result.stdout)[0][1].replace(" ", "")) == sorted("catqzx")
 
 
-def test_augment_refuses_a_model_it_would_not_use(invoke: Callable[..., Any], tiny_model_dir: Path) -> None:
-    result = invoke("augment", "-", "--method", "crop", "--model", tiny_model_dir, "-o", "-", input="a b\n")
+def test_augment_refuses_a_model_it_would_not_use(
+    invoke: Callable[..., Any], tiny_model_dir: Path
+) -> None:
+    result = invoke(
+        "augment", "-", "--method", "crop", "--model", tiny_model_dir, "-o", "-", input="a b\n"
+    )
     assert result.exit_code == 1
     assert "--model is for mlm and for shuffle" in result.stderr
 
@@ -138,7 +170,9 @@ def test_augment_preview_shows_the_rows_that_are_written(
     invoke: Callable[..., Any], corpus: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "pairs.csv"
-    result = invoke("augment", corpus, "--method", "crop", "--rate", "0.4", "--preview", 3, "-o", output)
+    result = invoke(
+        "augment", corpus, "--method", "crop", "--rate", "0.4", "--preview", 3, "-o", output
+    )
     shown = [line[2:] for line in result.stdout.splitlines() if line.startswith("+ ")]
     assert shown == [row[1] for row in rows_of(output.read_text())[:3]]
     assert len(rows_of(output.read_text())) == 24
@@ -166,7 +200,11 @@ def test_augment_needs_an_output_or_a_preview(invoke: Callable[..., Any], corpus
     ],
 )
 def test_augment_refuses_settings_that_do_not_go_together(
-    invoke: Callable[..., Any], corpus: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+    invoke: Callable[..., Any],
+    corpus: Path,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    message: str,
 ) -> None:
     result = invoke("augment", corpus, *arguments, "-o", tmp_path / "pairs.csv")
     assert result.exit_code == 1
@@ -174,7 +212,9 @@ def test_augment_refuses_settings_that_do_not_go_together(
     assert not (tmp_path / "pairs.csv").exists()
 
 
-def test_augment_does_not_overwrite_without_force(invoke: Callable[..., Any], corpus: Path, tmp_path: Path) -> None:
+def test_augment_does_not_overwrite_without_force(
+    invoke: Callable[..., Any], corpus: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "pairs.csv"
     output.write_text("mine")
     assert invoke("augment", corpus, "--method", "crop", "-o", output).exit_code == 1
@@ -190,8 +230,12 @@ def test_augment_of_blank_input_leaves_no_file(invoke: Callable[..., Any], tmp_p
     assert not output.exists()
 
 
-def test_augment_warns_of_text_without_spaces_and_short_sentences(invoke: Callable[..., Any]) -> None:
-    result = invoke("augment", "-", "--method", "delete", "-o", "-", input="今天天气很好我们去公园\n")
+def test_augment_warns_of_text_without_spaces_and_short_sentences(
+    invoke: Callable[..., Any],
+) -> None:
+    result = invoke(
+        "augment", "-", "--method", "delete", "-o", "-", input="今天天气很好我们去公园\n"
+    )
     assert "--unit char" in result.stderr
     assert "more than half of the positives equal their anchor" in result.stderr
 
@@ -202,5 +246,9 @@ def test_augment_writes_every_format_that_train_reads(
 ) -> None:
     assert invoke("augment", corpus, "--method", "crop", "-o", tmp_path / name).exit_code == 0
     crop = make_augmenter(Augmentation.CROP)
-    expected = [(text, crop(text, sentence_key(42, line))) for line, text in enumerate(sentences, start=1)]
-    assert [tuple(record.values()) for _, record in Table(tmp_path / name, Job.LINT).records()] == expected
+    expected = [
+        (text, crop(text, sentence_key(42, line))) for line, text in enumerate(sentences, start=1)
+    ]
+    assert [
+        tuple(record.values()) for _, record in Table(tmp_path / name, Job.LINT).records()
+    ] == expected

@@ -86,7 +86,9 @@ def test_aggregation_flag_reads_the_result_as_the_row_was_measured(invoke, tmp_p
 
 
 @pytest.mark.parametrize(("tolerance", "code"), [("0.5", 0), ("0.3", 0), ("0.2", 3), ("0", 3)])
-def test_check_exits_with_3_outside_the_tolerance(invoke, result: Path, tolerance: str, code: int) -> None:
+def test_check_exits_with_3_outside_the_tolerance(
+    invoke, result: Path, tolerance: str, code: int
+) -> None:
     outcome = invoke("compare", result, *UNSUPERVISED, "--check", "--tolerance", tolerance)
     assert outcome.exit_code == code
     assert "Scores" in outcome.stdout  # the table is there either way
@@ -98,7 +100,9 @@ def test_check_exits_with_3_outside_the_tolerance(invoke, result: Path, toleranc
 
 
 def test_check_is_recorded_in_the_json(invoke, result: Path) -> None:
-    outcome = invoke("compare", result, *UNSUPERVISED, "--check", "--tolerance", "0.2", "--format", "json")
+    outcome = invoke(
+        "compare", result, *UNSUPERVISED, "--check", "--tolerance", "0.2", "--format", "json"
+    )
     assert outcome.exit_code == 3
     check = json.loads(outcome.stdout)["check"]
     assert check["tolerance"] == pytest.approx(0.002)
@@ -106,7 +110,9 @@ def test_check_is_recorded_in_the_json(invoke, result: Path) -> None:
 
 
 def test_check_of_chosen_measures(invoke, result: Path) -> None:
-    outcome = invoke("compare", result, *UNSUPERVISED, "--check", "--measures", "sts-b,avg", "--format", "json")
+    outcome = invoke(
+        "compare", result, *UNSUPERVISED, "--check", "--measures", "sts-b,avg", "--format", "json"
+    )
     assert payload(outcome)["measures"] == ["STSBenchmark", "average"]
 
 
@@ -133,13 +139,19 @@ def test_row_is_looked_up_in_several_tables(invoke, result: Path) -> None:
     [
         (("--against", "simcse.55"), 1, "nearest: simcse.5"),
         (("--against", "simcse.5", "--row", "SimCSE-BERT-base"), 1, "--group unsupervised"),
-        (("--against", "simcse.5", "--row", "SimCSE-Bart-base"), 1, "SimCSE-BERT-base (unsupervised)"),
+        (
+            ("--against", "simcse.5", "--row", "SimCSE-Bart-base"),
+            1,
+            "SimCSE-BERT-base (unsupervised)",
+        ),
         (("--row", "SimCSE-BERT-base"), 2, "--against"),
         (("--measures", "STS99"), 1, "did you mean"),
         (("--baseline", "nobody"), 1, "need one of ours"),
     ],
 )
-def test_mistakes_name_the_fix(invoke, result: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_mistakes_name_the_fix(
+    invoke, result: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
     outcome = invoke("compare", result, *arguments)
     assert outcome.exit_code == code
     assert message in " ".join(outcome.stderr.split())
@@ -152,7 +164,9 @@ def test_missing_file_is_named(invoke, tmp_path: Path) -> None:
 
 
 def test_result_from_standard_input(invoke, result: Path) -> None:
-    outcome = invoke("compare", "ours=-", *UNSUPERVISED, "--format", "json", input=result.read_text())
+    outcome = invoke(
+        "compare", "ours=-", *UNSUPERVISED, "--format", "json", input=result.read_text()
+    )
     assert "ours" in entries(outcome)
 
 
@@ -161,7 +175,11 @@ def test_seeds_of_one_setting_get_mean_and_deviation(invoke, tmp_path: Path) -> 
         write_run(tmp_path / "runs" / f"seed-{seed}", seed=seed, best_score=score)
     outcome = invoke("compare", tmp_path / "runs", "--against", "simcse.3", "--row", "p=0.1")
     assert "runs (mean of 2)" in outcome.stdout
-    lines = {line.split("  ")[0].strip(): line.split()[-1] for line in outcome.stdout.splitlines() if line.strip()}
+    lines = {
+        line.split("  ")[0].strip(): line.split()[-1]
+        for line in outcome.stdout.splitlines()
+        if line.strip()
+    }
     assert lines["runs (mean of 2)"] == "-1.50"  # the last table: 81.00 - 82.50
     assert " 1.41" in next(line for line in outcome.stdout.splitlines() if "deviation" in line)
 
@@ -172,7 +190,12 @@ def test_cost_shows_what_runs_were_computed_on_and_took(invoke, tmp_path: Path) 
         ("cuda", {"processor": "x", "gpu": "H200"}),
     ):
         path = write_run(tmp_path / name) / "run.json"
-        facts = {"device": name, "precision": "bf16", "hardware": hardware, "peak_memory_bytes": 3 * 2**29}
+        facts = {
+            "device": name,
+            "precision": "bf16",
+            "hardware": hardware,
+            "peak_memory_bytes": 3 * 2**29,
+        }
         timings = {"hours": 0.25, "train_s": 800.0, "sentences_per_second": 120.5}
         path.write_text(json.dumps(json.loads(path.read_text()) | facts | {"timings": timings}))
     write_run(tmp_path / "older")
@@ -181,7 +204,10 @@ def test_cost_shows_what_runs_were_computed_on_and_took(invoke, tmp_path: Path) 
     table = outcome.stdout[outcome.stdout.index("Cost") :]
     for text in ("Xeon, 8 cores", "H200", "bf16", "1.5", "120.5", "0.25"):
         assert text in table
-    assert payload(invoke("compare", *runs, "--cost", "--format", "json"))["cost"]["cuda"]["hours"] == 0.25
+    assert (
+        payload(invoke("compare", *runs, "--cost", "--format", "json"))["cost"]["cuda"]["hours"]
+        == 0.25
+    )
     assert "Cost" not in invoke("compare", *runs).stdout
 
 
@@ -206,7 +232,9 @@ def test_saved_pairs_are_tested_and_the_changed_ones_shown(invoke, tmp_path: Pat
         write_sts_result(tmp_path / f"{name}.json", {"STS12": 0.7})
         write_pairs(tmp_path / f"{name}.pairs.jsonl", noise=noise)
     files = [tmp_path / f"{name}.json" for name in ("weak", "same", "strong")]
-    found = payload(invoke("compare", *files, "--resamples", "300", "--examples", "2", "--format", "json"))
+    found = payload(
+        invoke("compare", *files, "--resamples", "300", "--examples", "2", "--format", "json")
+    )
     tests = {test["candidate"]: test for test in found["tests"]}
     assert tests["same"]["p_value"] == tests["same"]["p_corrected"] == 1.0
     assert tests["strong"]["p_value"] == pytest.approx(2 / 301)
@@ -256,7 +284,9 @@ def test_changed_predictions_are_shown_with_their_sentences(invoke, transfer_res
     ]
 
 
-def test_sts_and_transfer_tests_are_corrected_together(invoke, transfer_results, tmp_path: Path) -> None:
+def test_sts_and_transfer_tests_are_corrected_together(
+    invoke, transfer_results, tmp_path: Path
+) -> None:
     items = [f"{path.stem}={path}" for path in transfer_results]
     for name, noise in (("base", 0.6), ("better", 0.1)):
         items.append(f"{name}={write_sts_result(tmp_path / f'{name}-sts.json', {'STS12': 0.7})}")
@@ -318,7 +348,9 @@ def test_show_displays_settings_and_queries_where_a_table_has_no_figures(invoke)
 def test_sweep_stands_beside_the_rows_of_the_scan(invoke, tmp_path):
     path = tmp_path / "sweep.json"
     quantiles = {"max": 0.8, "q75": 0.78, "q50": 0.75}
-    path.write_text(json.dumps({"suite": "sweep", "dev_suite": "file", "quantiles": quantiles, "trials": []}))
+    path.write_text(
+        json.dumps({"suite": "sweep", "dev_suite": "file", "quantiles": quantiles, "trials": []})
+    )
     rows = [f"VICReg, BERT-base, {name}, shuffle 0.3" for name in quantiles]
     chosen = [part for row in rows for part in ("--row", row)]
     result = invoke("compare", f"cell={path}", "--against", "nc.1", *chosen, "--format", "json")

@@ -66,8 +66,14 @@ def test_latex_escapes_special_characters():
 
 
 def test_latex_is_a_whole_table_with_booktabs_caption_label_and_minus_signs():
-    columns = [Column("system"), Column("d", "STS-B", "difference"), Column("u", "uniformity", "signed")]
-    lines = to_latex(Report("Difference to A & B", columns, [{"system": "a-b", "d": -0.0123, "u": 0.5}])).splitlines()
+    columns = [
+        Column("system"),
+        Column("d", "STS-B", "difference"),
+        Column("u", "uniformity", "signed"),
+    ]
+    lines = to_latex(
+        Report("Difference to A & B", columns, [{"system": "a-b", "d": -0.0123, "u": 0.5}])
+    ).splitlines()
     assert lines == [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",

@@ -21,7 +21,17 @@ def train(invoke, tiny_model_dir, tmp_path):
 
     def run(*arguments, steps=3):
         return invoke(
-            *("train", "--model", tiny_model_dir, "--train-file", source, "--batch-size", 4, "--lr", "1e-3"),
+            *(
+                "train",
+                "--model",
+                tiny_model_dir,
+                "--train-file",
+                source,
+                "--batch-size",
+                4,
+                "--lr",
+                "1e-3",
+            ),
             *("--max-steps", steps, "--eval-every", 1, "--device", "cpu", *arguments),
         )
 
@@ -34,7 +44,9 @@ def metrics(run):
 
 def test_transfer_suite_chooses_records_and_explains(train, invoke, senteval, tmp_path):
     run = tmp_path / "run"
-    outcome = train("--dev-suite", "transfer", "--dev-tasks", "CR,TREC", "--data-dir", senteval, "-o", run)
+    outcome = train(
+        "--dev-suite", "transfer", "--dev-tasks", "CR,TREC", "--data-dir", senteval, "-o", run
+    )
     assert outcome.exit_code == 0, outcome.stderr
     record, lines = json.loads((run / "run.json").read_text()), metrics(run)
     for line in lines:
@@ -54,10 +66,24 @@ def test_model_of_a_transfer_run_has_the_recorded_dev_accuracy(train, invoke, se
     run = tmp_path / "run"
     train("--dev-suite", "transfer", "--dev-tasks", "CR", "--data-dir", senteval, "-o", run)
     outcome = invoke(
-        *("eval", "transfer", "--model", run, "--data-dir", senteval, "--tasks", "CR", "--protocol", "fast"),
+        *(
+            "eval",
+            "transfer",
+            "--model",
+            run,
+            "--data-dir",
+            senteval,
+            "--tasks",
+            "CR",
+            "--protocol",
+            "fast",
+        ),
         *("--format", "json", "--no-cache"),
     )
-    assert json.loads(outcome.stdout)["average_dev"] == json.loads((run / "run.json").read_text())["best_score"]
+    assert (
+        json.loads(outcome.stdout)["average_dev"]
+        == json.loads((run / "run.json").read_text())["best_score"]
+    )
 
 
 def test_sts_suite_feeds_trace_and_compare(train, invoke, senteval, tmp_path, monkeypatch):
@@ -65,11 +91,18 @@ def test_sts_suite_feeds_trace_and_compare(train, invoke, senteval, tmp_path, mo
     run = tmp_path / "run"
     assert train("--dev-suite", "sts", "-o", run).exit_code == 0
     traced = json.loads(invoke("analyze", "trace", run, "--format", "json").stdout)
-    assert [point["dev_score"] for point in traced["points"]] == [line["dev_score"] for line in metrics(run)]
+    assert [point["dev_score"] for point in traced["points"]] == [
+        line["dev_score"] for line in metrics(run)
+    ]
     (entry,) = load_entries(str(run))
     record = json.loads((run / "run.json").read_text())
     assert entry.scores["average-dev"] == record["best_score"]
-    assert {"STSBenchmark-dev", "SICKRelatedness-dev", "alignment", "uniformity"} <= entry.scores.keys()
+    assert {
+        "STSBenchmark-dev",
+        "SICKRelatedness-dev",
+        "alignment",
+        "uniformity",
+    } <= entry.scores.keys()
     outcome = invoke("eval", "sts", "--model", run, "--split", "dev", "--format", "json")
     score = json.loads(outcome.stdout)["tasks"]["STSBenchmark"]["score"]
     assert entry.scores["STSBenchmark-dev"] == pytest.approx(score)
@@ -77,7 +110,9 @@ def test_sts_suite_feeds_trace_and_compare(train, invoke, senteval, tmp_path, mo
 
 def test_choice_on_test_data_is_said_everywhere(train, invoke, senteval, tmp_path):
     run = tmp_path / "run"
-    outcome = train("--dev-suite", "sts", "--dev-tasks", "STS12,STS-B", "--data-dir", senteval, "-o", run)
+    outcome = train(
+        "--dev-suite", "sts", "--dev-tasks", "STS12,STS-B", "--data-dir", senteval, "-o", run
+    )
     assert outcome.exit_code == 0
     assert "chosen on test data" in outcome.stderr
     assert "chosen on test data | STS12" in (run / "README.md").read_text()
@@ -91,7 +126,10 @@ def test_compare_warns_about_runs_chosen_by_unlike_scores(train, invoke, senteva
     train("--dev-suite", "sts", "--data-dir", senteval, "-o", tmp_path / "b")
     outcome = invoke("compare", tmp_path / "a", tmp_path / "b")
     text = " ".join((outcome.stdout + outcome.stderr).split())
-    assert "unlike settings: chosen by is the dev file in a; mean correlation of STS-B, SICK-R in b" in text
+    assert (
+        "unlike settings: chosen by is the dev file in a; mean correlation of STS-B, SICK-R in b"
+        in text
+    )
 
 
 def test_resume_keeps_the_suite(train, senteval, tmp_path):
@@ -149,7 +187,9 @@ def test_demo_corpus_serves_the_sts_suite(invoke, tiny_model_dir, tmp_path):
         *("--batch-size", 4, "--device", "cpu", "-o", tmp_path / "run"),
     )
     assert outcome.exit_code == 0, outcome.stderr
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["dev_tasks"] == ["STSBenchmark-dev"]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["dev_tasks"] == [
+        "STSBenchmark-dev"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -159,12 +199,22 @@ def test_demo_corpus_serves_the_sts_suite(invoke, tiny_model_dir, tmp_path):
         (("--dev-suite", "sts"), 1, "--data-dir DIR, or SIMCSE_DATA"),
         (("--dev-suite", "transfer", "--data-dir", "/nowhere"), 1, "/nowhere does not exist"),
         (("--dev-tasks", "STS12"), 1, "add --dev-suite sts"),
-        (("--dev-suite", "sts", "--data-dir", "DATA", "--dev-tasks", "STS99"), 1, "unknown task 'STS99'"),
-        (("--dev-suite", "transfer", "--data-dir", "DATA", "--dev-metric", "pearson"), 1, "accuracy"),
+        (
+            ("--dev-suite", "sts", "--data-dir", "DATA", "--dev-tasks", "STS99"),
+            1,
+            "unknown task 'STS99'",
+        ),
+        (
+            ("--dev-suite", "transfer", "--data-dir", "DATA", "--dev-metric", "pearson"),
+            1,
+            "accuracy",
+        ),
         (("--keep-checkpoints", "-1"), 1, "0 for all"),
     ],
 )
-def test_bad_dev_settings_end_before_training(train, sts_folder, tmp_path, arguments, code, message):
+def test_bad_dev_settings_end_before_training(
+    train, sts_folder, tmp_path, arguments, code, message
+):
     given = [sts_folder if argument == "DATA" else argument for argument in arguments]
     outcome = train(*given, "-o", tmp_path / "run")
     assert outcome.exit_code == code, outcome.stderr
@@ -179,7 +229,10 @@ def beir(tmp_path):
     (folder / "qrels").mkdir(parents=True)
     queries, corpus = SENTENCES[0:20:2], SENTENCES[1:20:2]
     for name, texts in (("queries", queries), ("corpus", [*corpus, *SENTENCES[20:24]])):
-        lines = (json.dumps({"_id": f"{name[0]}{n}", "text": text}) + "\n" for n, text in enumerate(texts))
+        lines = (
+            json.dumps({"_id": f"{name[0]}{n}", "text": text}) + "\n"
+            for n, text in enumerate(texts)
+        )
         (folder / f"{name}.jsonl").write_text("".join(lines))
     rows = "".join(f"q{n}\tc{n}\t{1 + n % 2}\n" for n in range(10))
     (folder / "qrels" / "dev.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}q0\tc3\t1\n")
@@ -194,7 +247,9 @@ def test_retrieval_suite_chooses_by_the_figures_of_analyze_retrieval(train, invo
     record, lines = json.loads((run / "run.json").read_text()), metrics(run)
     assert all(line["dev_score"] == line["dev_tasks"]["nDCG@10-dev"] for line in lines)
     best = lines[record["best_step"]]["dev_tasks"]
-    again = invoke("analyze", "retrieval", "--model", run, *beir, "--keep-identical", "--format", "json")
+    again = invoke(
+        "analyze", "retrieval", "--model", run, *beir, "--keep-identical", "--format", "json"
+    )
     (scores,) = json.loads(again.stdout)["scores"]
     assert best == pytest.approx(
         {
@@ -220,7 +275,10 @@ def test_seeds_and_sweeps_are_chosen_by_retrieval(train, beir, tmp_path):
     assert found["dev_suite"] == "retrieval"
     for trial in found["trials"]:
         runs = [folder / trial["name"] / f"seed-{seed}" for seed in (1, 2)]
-        best = [max(line["dev_tasks"]["nDCG@10-dev"] for line in metrics(run) if "dev_tasks" in line) for run in runs]
+        best = [
+            max(line["dev_tasks"]["nDCG@10-dev"] for line in metrics(run) if "dev_tasks" in line)
+            for run in runs
+        ]
         assert trial["scores"] == best
 
 
@@ -229,7 +287,10 @@ def test_seeds_and_sweeps_are_chosen_by_retrieval(train, beir, tmp_path):
     [
         (["--dev-suite", "retrieval", "--corpus", "a"], "no --queries, --qrels"),
         (["--qrels", "a"], "--qrels a: has no effect, the dev score comes from --dev-file"),
-        (["--dev-split", "0.1", "--dev-file", "a.csv"], "--dev-split 0.1: --dev-file chooses the model"),
+        (
+            ["--dev-split", "0.1", "--dev-file", "a.csv"],
+            "--dev-split 0.1: --dev-file chooses the model",
+        ),
         (["--dev-split", "0.7"], "need at most 0.5"),
         (["--dev-split", "0.1"], "--objective simcse-unsup reads no pairs here"),
     ],
@@ -244,18 +305,41 @@ def test_a_split_holds_out_whole_anchors_the_same_for_every_seed(invoke, tiny_mo
     rows = [
         (SENTENCES[n % 12], f"Answer {n}: {SENTENCES[n % 20]}") for n in range(24)
     ]  # two positives for every anchor
-    (tmp_path / "a.tsv").write_text("anchor\tpositive\n" + "".join("\t".join(row) + "\n" for row in rows))
+    (tmp_path / "a.tsv").write_text(
+        "anchor\tpositive\n" + "".join("\t".join(row) + "\n" for row in rows)
+    )
     found = []
     for seed in (1, 2):
         outcome = invoke(
-            *("train", "--mode", "sup", "--model", tiny_model_dir, "--pooler", "avg", "--device", "cpu"),
-            *("--train-file", tmp_path / "a.tsv", "--dev-split", 0.25, "--max-steps", 1, "--batch-size", 6),
+            *(
+                "train",
+                "--mode",
+                "sup",
+                "--model",
+                tiny_model_dir,
+                "--pooler",
+                "avg",
+                "--device",
+                "cpu",
+            ),
+            *(
+                "--train-file",
+                tmp_path / "a.tsv",
+                "--dev-split",
+                0.25,
+                "--max-steps",
+                1,
+                "--batch-size",
+                6,
+            ),
             *("--seed", seed, "-o", tmp_path / str(seed)),
         )
         assert outcome.exit_code == 0, outcome.stderr
         assert "6 rows are held out to choose the model" in outcome.stderr
         found.append(metrics(tmp_path / str(seed))[0]["dev_tasks"])
-        assert json.loads((tmp_path / str(seed) / "run.json").read_text())["data"]["n_examples"] == 18
+        assert (
+            json.loads((tmp_path / str(seed) / "run.json").read_text())["data"]["n_examples"] == 18
+        )
     assert found[0] == found[1]
     (entry,) = load_entries(str(tmp_path / "1"))
     assert entry.settings["chosen by"] == "nDCG@10 of 25% held-out pairs"

@@ -23,15 +23,24 @@ def source(tmp_path):
     return path
 
 
-def test_row_i_is_line_i_and_the_side_file_records_the_model(invoke, source, tiny_model_dir, tmp_path):
-    outcome = invoke("encode", source, "-o", tmp_path / "v.npy", "-m", tiny_model_dir, "--pooler", "avg")
+def test_row_i_is_line_i_and_the_side_file_records_the_model(
+    invoke, source, tiny_model_dir, tmp_path
+):
+    outcome = invoke(
+        "encode", source, "-o", tmp_path / "v.npy", "-m", tiny_model_dir, "--pooler", "avg"
+    )
     assert outcome.exit_code == 0, outcome.stderr
     assert outcome.stdout == ""
     vectors = np.load(tmp_path / "v.npy")
     expected = plain_vectors(tiny_model_dir, "avg", [*SENTENCES, "", "after a blank line"])
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     side = json.loads((tmp_path / "v.npy.json").read_text())
-    assert (side["pooler"], side["n_rows"], side["dim"], side["dtype"]) == ("avg", 26, 32, "float32")
+    assert (side["pooler"], side["n_rows"], side["dim"], side["dtype"]) == (
+        "avg",
+        26,
+        32,
+        "float32",
+    )
     assert len(side["model_digest"].removeprefix("2-")) == len(side["input_sha256"]) == 64
     assert (side["format"], side["precision"], "capability" in side) == (1, "fp32", False)
     assert "v.npy: 26 x 32 float32" in outcome.stderr
@@ -58,7 +67,14 @@ def test_normalize_and_dtype(invoke, source, tiny_model_dir, tmp_path):
 def test_column_of_a_table(invoke, tiny_model_dir, tmp_path):
     (tmp_path / "t.tsv").write_text("id\tcaption\n1\tone\n2\ttwo\n")
     outcome = invoke(
-        "encode", tmp_path / "t.tsv", "--column", "caption", "-o", tmp_path / "v.npy", "-m", tiny_model_dir
+        "encode",
+        tmp_path / "t.tsv",
+        "--column",
+        "caption",
+        "-o",
+        tmp_path / "v.npy",
+        "-m",
+        tiny_model_dir,
     )
     assert outcome.exit_code == 0, outcome.stderr
     assert len(np.load(tmp_path / "v.npy")) == 2
@@ -74,7 +90,9 @@ def test_column_of_a_table(invoke, tiny_model_dir, tmp_path):
         (("{source}", "-o", "v.npy", "--precision", "fp16", "--device", "cpu"), "fp16 needs a GPU"),
     ],
 )
-def test_bad_requests_name_the_fix(invoke, source, tiny_model_dir, tmp_path, monkeypatch, arguments, message):
+def test_bad_requests_name_the_fix(
+    invoke, source, tiny_model_dir, tmp_path, monkeypatch, arguments, message
+):
     from safetensors.torch import load_file, save_file
 
     monkeypatch.chdir(tmp_path)
@@ -110,14 +128,22 @@ def test_settings_come_from_a_file_too(invoke, source, tiny_model_dir, tmp_path)
 
 @pytest.mark.parametrize("name", ["pairs.tsv", "pairs.csv", "-"])
 def test_pairs_are_written_with_their_cosines(invoke, tiny_model_dir, tmp_path, name):
-    pairs = [(SENTENCES[0], SENTENCES[2]), (SENTENCES[3], SENTENCES[3]), (SENTENCES[4], SENTENCES[9])]
+    pairs = [
+        (SENTENCES[0], SENTENCES[2]),
+        (SENTENCES[3], SENTENCES[3]),
+        (SENTENCES[4], SENTENCES[9]),
+    ]
     text = "".join(f"{a}\t{b}\n" for a, b in pairs)
     if name.endswith("csv"):
-        text = "id,question1,question2\n" + "".join(f'{i},"{a}","{b}"\n' for i, (a, b) in enumerate(pairs))
+        text = "id,question1,question2\n" + "".join(
+            f'{i},"{a}","{b}"\n' for i, (a, b) in enumerate(pairs)
+        )
     (tmp_path / "pairs.tsv").write_text(text)
     (tmp_path / "pairs.csv").write_text(text)
     source = name if name == "-" else tmp_path / name
-    outcome = invoke("encode", source, "--pairs", "-m", tiny_model_dir, "--pooler", "avg", input=text)
+    outcome = invoke(
+        "encode", source, "--pairs", "-m", tiny_model_dir, "--pooler", "avg", input=text
+    )
     assert outcome.exit_code == 0, outcome.stderr
     rows = list(csv.DictReader(outcome.stdout.splitlines()))
     assert [(row["sentence1"], row["sentence2"]) for row in rows] == pairs
@@ -128,14 +154,24 @@ def test_pairs_are_written_with_their_cosines(invoke, tiny_model_dir, tmp_path, 
 
 
 def test_a_single_pair_comes_through_a_pipe(invoke, tiny_model_dir):
-    outcome = invoke("encode", "-", "--pairs", "-m", tiny_model_dir, "-q", input="Yes, a cat.\tA dog, no.\n")
+    outcome = invoke(
+        "encode", "-", "--pairs", "-m", tiny_model_dir, "-q", input="Yes, a cat.\tA dog, no.\n"
+    )
     assert outcome.exit_code == 0, outcome.stderr
     assert outcome.stdout.startswith('sentence1,sentence2,cosine\n"Yes, a cat.","A dog, no.",')
 
 
 def test_pairs_go_to_a_file_and_need_two_columns(invoke, tiny_model_dir, tmp_path):
     (tmp_path / "t.csv").write_text("id,one,two,three\n1,a cat,a dog,a cow\n")
-    command = ("encode", tmp_path / "t.csv", "--pairs", "-m", tiny_model_dir, "-o", tmp_path / "o.jsonl")
+    command = (
+        "encode",
+        tmp_path / "t.csv",
+        "--pairs",
+        "-m",
+        tiny_model_dir,
+        "-o",
+        tmp_path / "o.jsonl",
+    )
     refused = invoke(*command)
     assert refused.exit_code == 1
     assert "1 id | 2 one | 3 two | 4 three" in refused.stderr
@@ -183,7 +219,9 @@ def test_second_encode_is_told_who_writes(encode, tmp_path):
         (None, "x.txt", "not exist"),
     ],
 )
-def test_error_before_the_first_vectors_leaves_nothing(encode, source, tmp_path, content, name, message):
+def test_error_before_the_first_vectors_leaves_nothing(
+    encode, source, tmp_path, content, name, message
+):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     column = ("--column", "text") if name.endswith("csv") else ()
@@ -208,12 +246,16 @@ def test_finished_output_is_finished_for_resume_and_in_the_way_for_others(encode
     outcome = encode("--resume")
     assert "exists already and has another input_sha256" in outcome.stderr
     (tmp_path / "v.npy.json").rename(tmp_path / "aside.json")
-    assert "exists already, without a side file that tells what it holds" in encode("--resume").stderr
+    assert (
+        "exists already, without a side file that tells what it holds" in encode("--resume").stderr
+    )
     assert ((tmp_path / "v.npy").read_bytes(), index.read_bytes()) == written
 
 
 @pytest.mark.parametrize("change", ["grow", "cut", "replace"])
-def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(encode, source, tmp_path, monkeypatch, change):
+def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(
+    encode, source, tmp_path, monkeypatch, change
+):
     real = ReadyEncoder.encode
 
     def encode_and_change(self, sentences, **options):
@@ -238,13 +280,19 @@ def test_input_that_changes_meanwhile_ends_in_an_error_that_resume_mends(encode,
     assert encode("--resume").exit_code == 0
     side = json.loads((tmp_path / "v.npy.json").read_text())
     assert side["input_sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
-    assert side["n_rows"] == len(np.load(tmp_path / "v.npy")) == source.read_text().count("\n") + (change == "cut")
+    assert (
+        side["n_rows"]
+        == len(np.load(tmp_path / "v.npy"))
+        == source.read_text().count("\n") + (change == "cut")
+    )
     assert names(tmp_path) == ["v.npy", "v.npy.json"]
 
 
 def test_index_holds_the_sentences_that_were_encoded(encode, source, tmp_path):
     assert encode("--index", tmp_path / "v.idx").exit_code == 0
-    assert list(SearchIndex.load(tmp_path / "v.idx").sentences) == source.read_text().split("\n")[:-1]
+    assert (
+        list(SearchIndex.load(tmp_path / "v.idx").sentences) == source.read_text().split("\n")[:-1]
+    )
 
 
 def test_an_index_for_faiss_is_complete_or_not_there(encode, tmp_path, monkeypatch):
@@ -263,7 +311,9 @@ def test_an_index_for_faiss_is_complete_or_not_there(encode, tmp_path, monkeypat
     rows = faiss.read_index(str(index)).reconstruct_n(0, len(SENTENCES))
     np.testing.assert_allclose(rows, np.load(tmp_path / "v.npy")[: len(SENTENCES)], rtol=1e-6)
     texts.unlink()
-    assert "v.faiss.texts does not exist" in encode("--index", index, "--normalize", "--resume").stderr
+    assert (
+        "v.faiss.texts does not exist" in encode("--index", index, "--normalize", "--resume").stderr
+    )
 
 
 def test_sigterm_leaves_what_resume_continues_and_nothing_else(encode, tmp_path, monkeypatch):
@@ -284,7 +334,9 @@ def test_names_that_are_not_utf8_are_written_and_recorded(invoke, source, tiny_m
         outcome = invoke("encode", text, "-o", odd / f"v.{ending}", "-m", tiny_model_dir)
         assert outcome.exit_code == 0, outcome.stderr
         assert json.loads((odd / f"v.{ending}.json").read_text())["input"] == str(text)
-    outcome = invoke("encode", text, "-o", odd / "w.npy", "-m", tiny_model_dir, "--index", odd / "w.idx")
+    outcome = invoke(
+        "encode", text, "-o", odd / "w.npy", "-m", tiny_model_dir, "--index", odd / "w.idx"
+    )
     assert outcome.exit_code == 0, outcome.stderr
     assert len(SearchIndex.load(odd / "w.idx").sentences) == len(SENTENCES) + 2
 

@@ -37,7 +37,9 @@ def encode(invoke, source, tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(output, *arguments, source=source):
-        return invoke("encode", source, "-o", output, "-m", tiny_model_dir, "--pooler", "avg", *arguments)
+        return invoke(
+            "encode", source, "-o", output, "-m", tiny_model_dir, "--pooler", "avg", *arguments
+        )
 
     return run
 
@@ -55,7 +57,9 @@ def test_merged_shards_are_the_file_of_one_process(encode, invoke, tmp_path, end
     outcome = invoke("encode", "--merge", f"v.{ending}")
     assert outcome.exit_code == 0, outcome.stderr
     assert (tmp_path / f"v.{ending}").read_bytes() == (tmp_path / f"one.{ending}").read_bytes()
-    assert (tmp_path / f"v.{ending}.json").read_bytes() == (tmp_path / f"one.{ending}.json").read_bytes()
+    assert (tmp_path / f"v.{ending}.json").read_bytes() == (
+        tmp_path / f"one.{ending}.json"
+    ).read_bytes()
     assert f"wrote v.{ending}: 49 x 32 float32 from 3 shards" in outcome.stderr
     progress = CountingProgress()
     merge_shards(tmp_path / f"v.{ending}", None, force=True, progress=progress)
@@ -113,7 +117,9 @@ def test_vectors_of_unlike_processors_are_not_mixed(encode, invoke, tmp_path, mo
         assert encode("v.npy", "--shard", f"{number}/2", "--precision", "bf16").exit_code == 0
     outcome = invoke("encode", "--merge", "v.npy")
     assert outcome.exit_code == 1
-    assert "has capability 'avx2', v.shard-1-of-2.npy has 'avx512, amx'" in " ".join(outcome.stderr.split())
+    assert "has capability 'avx2', v.shard-1-of-2.npy has 'avx512, amx'" in " ".join(
+        outcome.stderr.split()
+    )
     for number, is_fast in enumerate((True, False), start=1):
         monkeypatch.setattr(devices, "has_fast_bf16", lambda _, is_fast=is_fast: is_fast)
         encode("v.npy", "--shard", f"{number}/2", "--precision", "auto", "--force")
@@ -191,7 +197,10 @@ def test_shards_need_an_input_that_can_be_read_again(encode, invoke):
     outcome = encode("v.npy", "--shard", "1/2", source="-")
     assert outcome.exit_code == 2
     assert "read again" in outcome.stderr
-    assert "nowhere.txt does not exist" in encode("v.npy", "--shard", "1/2", source="nowhere.txt").stderr
+    assert (
+        "nowhere.txt does not exist"
+        in encode("v.npy", "--shard", "1/2", source="nowhere.txt").stderr
+    )
     refused = " ".join(invoke("encode", "--merge", "v.npy").stderr.split())
     assert "holds no shard of v.npy" in refused
     assert "simcse encode INPUT -o v.npy --shard 1/4" in refused
@@ -247,7 +256,9 @@ def test_jobs_fill_one_folder_and_resume_what_is_missing(encode, tmp_path, sourc
     assert encode("one").exit_code == 0
     encode_shards(encode, "v", 3)
     parts = sorted((tmp_path / "v").glob("part-*"))
-    assert [p.read_bytes() for p in parts] == [(tmp_path / "one" / p.name).read_bytes() for p in parts]
+    assert [p.read_bytes() for p in parts] == [
+        (tmp_path / "one" / p.name).read_bytes() for p in parts
+    ]
     assert len(parts) == 7
     refused = encode("v")
     assert refused.exit_code == 1
@@ -274,7 +285,9 @@ def test_processes_of_a_group_share_the_parts_of_a_folder(encode, tmp_path, monk
         monkeypatch.setenv("RANK", rank)
         assert encode("v").exit_code == 0
         parts = sorted((tmp_path / "v").glob("part-*"))
-        assert [p.read_bytes() for p in parts] == [(tmp_path / "one" / p.name).read_bytes() for p in parts]
+        assert [p.read_bytes() for p in parts] == [
+            (tmp_path / "one" / p.name).read_bytes() for p in parts
+        ]
         assert len(parts) == n_parts
 
 
@@ -290,7 +303,9 @@ def test_id_column_names_the_rows(encode, tmp_path):
     assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == keys
     lines = (tmp_path / "v.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == keys
-    again = encode("v.jsonl", "--column", "caption", "--id-column", "caption", "--resume", source="t.jsonl")
+    again = encode(
+        "v.jsonl", "--column", "caption", "--id-column", "caption", "--resume", source="t.jsonl"
+    )
     assert "v.jsonl exists already and has another id_column" in again.stderr
     outcome = encode("w", "--column", "caption", "--id-column", "nothing", source="t.jsonl")
     assert outcome.exit_code == 1
@@ -313,7 +328,9 @@ def test_address_stands_for_a_file_or_folder(encode, tmp_path, source, tiny_mode
     kept = tmp_path / "there" / "v" / "part-00003-of-00007.parquet"
     kept.write_bytes(b"not touched by --resume")
     address, progress = f"file://{tmp_path}/there/v", CountingProgress()
-    options = EncodeOptions(output=address, resume=True, model=str(tiny_model_dir), pooler="avg", force_pooler=True)
+    options = EncodeOptions(
+        output=address, resume=True, model=str(tiny_model_dir), pooler="avg", force_pooler=True
+    )
     encode_file.encode_file(f"file://{source}", options, write=print, progress=progress)
     assert progress.n_done == progress.n_expected == 49
     assert kept.read_bytes() == b"not touched by --resume"
@@ -331,7 +348,9 @@ def test_folder_as_input_gives_the_vectors_of_its_files_in_order(encode, invoke,
     (folder / "a.txt").write_text("\n".join(LINES[:11]) + "\n")
     (folder / "b.txt").write_text("\n".join(LINES[11:30]))
     (folder / "empty.txt").write_text("")
-    (folder / "sub" / "c.txt").write_text("\n".join([*LINES[30:], "the last line has no end"]) + "\n")
+    (folder / "sub" / "c.txt").write_text(
+        "\n".join([*LINES[30:], "the last line has no end"]) + "\n"
+    )
     (folder / "_SUCCESS").write_text("passed over")
     (folder / "notes.md").write_text("passed over")
     for source in ("texts", "texts/**/*.txt"):
@@ -379,7 +398,9 @@ def test_merge_finds_exchanged_and_damaged_shards(encode, invoke, source, tmp_pa
     assert invoke("encode", "--merge", f"v.{ending}").exit_code == 0
 
 
-def test_merge_refuses_shards_that_another_job_replaces(encode, invoke, source, tmp_path, monkeypatch):
+def test_merge_refuses_shards_that_another_job_replaces(
+    encode, invoke, source, tmp_path, monkeypatch
+):
     encode_shards(encode, "v.npy", 2)
     second = tmp_path / "v.shard-2-of-2.npy"
     read_blocks = shards.formats.read_blocks

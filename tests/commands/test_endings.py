@@ -21,7 +21,9 @@ def interrupt(*_, **__):
     raise KeyboardInterrupt
 
 
-def test_ctrl_c_in_encode_says_what_is_kept_and_resume_goes_on(invoke, corpus, tiny_model_dir, tmp_path, monkeypatch):
+def test_ctrl_c_in_encode_says_what_is_kept_and_resume_goes_on(
+    invoke, corpus, tiny_model_dir, tmp_path, monkeypatch
+):
     call = ("encode", corpus, "-o", tmp_path / "v.npy", "-m", tiny_model_dir, "--pooler", "avg")
     with monkeypatch.context() as patch:
         patch.setattr(ReadyEncoder, "encode", interrupt)
@@ -34,17 +36,32 @@ def test_ctrl_c_in_encode_says_what_is_kept_and_resume_goes_on(invoke, corpus, t
     assert invoke(*call, "--resume").exit_code == 0
 
 
-def test_ctrl_c_in_transfer_says_that_finished_tasks_are_kept(invoke, tiny_model_dir, tmp_path, monkeypatch):
+def test_ctrl_c_in_transfer_says_that_finished_tasks_are_kept(
+    invoke, tiny_model_dir, tmp_path, monkeypatch
+):
     from helpers import write_transfer_folder
 
     folder = write_transfer_folder(tmp_path / "senteval")
     monkeypatch.setattr(ReadyEncoder, "encode", interrupt)
-    stopped = invoke("eval", "transfer", "-m", tiny_model_dir, "--pooler", "avg", "--data-dir", folder, "--tasks", "MR")
+    stopped = invoke(
+        "eval",
+        "transfer",
+        "-m",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+        "--data-dir",
+        folder,
+        "--tasks",
+        "MR",
+    )
     assert stopped.exit_code == 130
     assert "finished tasks are kept; the same command continues" in stopped.stderr
 
 
-def test_ctrl_c_in_mteb_says_where_finished_tasks_are(invoke, tiny_model_dir, sts_folder, tmp_path, monkeypatch):
+def test_ctrl_c_in_mteb_says_where_finished_tasks_are(
+    invoke, tiny_model_dir, sts_folder, tmp_path, monkeypatch
+):
     pytest.importorskip("mteb")
     monkeypatch.setattr(ReadyEncoder, "encode", interrupt)
     stopped = invoke(
@@ -118,7 +135,9 @@ def test_eval_names_compare_and_it_works(invoke, tiny_model_dir, sts_folder, tmp
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_an_output_that_exists_is_refused_before_anything_is_opened(invoke, arguments, corpus, tmp_path, monkeypatch):
+def test_an_output_that_exists_is_refused_before_anything_is_opened(
+    invoke, arguments, corpus, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     name = "out.npy" if arguments[0] == "encode" else "out.csv"
     (tmp_path / name).write_text("mine")
@@ -138,7 +157,9 @@ def hints():
     for path in sorted(Path(simcse_cli.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.keyword) and node.arg == "hint":
-                parts = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+                parts = [
+                    part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)
+                ]
                 yield (
                     f"{path.name}:{node.value.lineno}",
                     "X".join(part for part in parts if isinstance(part, str)),
@@ -147,8 +168,17 @@ def hints():
 
 def test_flags_and_commands_of_every_fix_exist():
     tree = build()
-    leaves = [child for top in tree.commands.values() for child in getattr(top, "commands", {"": top}).values()]
-    names = {name for leaf in leaves for param in leaf.params for name in (*param.opts, *param.secondary_opts)}
+    leaves = [
+        child
+        for top in tree.commands.values()
+        for child in getattr(top, "commands", {"": top}).values()
+    ]
+    names = {
+        name
+        for leaf in leaves
+        for param in leaf.params
+        for name in (*param.opts, *param.secondary_opts)
+    }
     names |= {
         "--force-reinstall",
         "--no-deps",

@@ -20,9 +20,33 @@ def run(invoke, tiny_model_dir, senteval, tmp_path):
     """Train for four steps with every checkpoint kept and the dev score of each in the metrics."""
     (tmp_path / "train.txt").write_text("\n".join(SENTENCES) + "\n")
     outcome = invoke(
-        *("train", "-m", tiny_model_dir, "--train-file", tmp_path / "train.txt", "-o", tmp_path / "run"),
-        *("--dev-file", senteval / "downstream/STS/STSBenchmark/sts-dev.csv", "--keep-checkpoints", 0),
-        *("--batch-size", 4, "--max-steps", 4, "--eval-every", 1, "--lr", "1e-3", "--device", "cpu"),
+        *(
+            "train",
+            "-m",
+            tiny_model_dir,
+            "--train-file",
+            tmp_path / "train.txt",
+            "-o",
+            tmp_path / "run",
+        ),
+        *(
+            "--dev-file",
+            senteval / "downstream/STS/STSBenchmark/sts-dev.csv",
+            "--keep-checkpoints",
+            0,
+        ),
+        *(
+            "--batch-size",
+            4,
+            "--max-steps",
+            4,
+            "--eval-every",
+            1,
+            "--lr",
+            "1e-3",
+            "--device",
+            "cpu",
+        ),
     )
     assert outcome.exit_code == 0, outcome.stderr
     return tmp_path / "run"
@@ -46,7 +70,9 @@ def test_sts_along_a_run_repeats_its_dev_scores(evaluate, run):
     assert found == pytest.approx({line["step"]: line["dev_score"] for line in lines})
     assert payload["best_step"] == max(found, key=found.get)
     assert payload["model_step"] == json.loads((run / "run.json").read_text())["best_step"]
-    assert [each["step"] for each in payload["checkpoints"] if each["is_model"]] == [payload["model_step"]]
+    assert [each["step"] for each in payload["checkpoints"] if each["is_model"]] == [
+        payload["model_step"]
+    ]
 
 
 def test_table_marks_best_and_model(evaluate):
@@ -117,7 +143,9 @@ def test_ctrl_c_says_that_finished_checkpoints_are_kept(evaluate, monkeypatch):
     monkeypatch.setattr("simcse_cli.models.encode.ReadyEncoder.encode", _interrupt)
     stopped = evaluate("sts", "--split", "dev")
     assert stopped.exit_code == 130
-    assert stopped.stderr.endswith("stopped\nfinished checkpoints are kept; the same command continues\n")
+    assert stopped.stderr.endswith(
+        "stopped\nfinished checkpoints are kept; the same command continues\n"
+    )
 
 
 def _interrupt(*_, **__):
@@ -144,7 +172,17 @@ def test_run_with_one_checkpoint_says_how_to_keep_more(evaluate, run):
 def test_mteb_along_a_run(invoke, run, senteval, tmp_path):
     pytest.importorskip("mteb")
     outcome = invoke(
-        *("eval", "mteb", "--model", run, "--checkpoints", "--tasks", "STS12", "--data-dir", senteval),
+        *(
+            "eval",
+            "mteb",
+            "--model",
+            run,
+            "--checkpoints",
+            "--tasks",
+            "STS12",
+            "--data-dir",
+            senteval,
+        ),
         *("--results-dir", tmp_path / "mteb", "--device", "cpu", "--format", "json"),
     )
     assert outcome.exit_code == 0, outcome.stderr
@@ -159,7 +197,10 @@ def test_mteb_along_a_run(invoke, run, senteval, tmp_path):
     [
         (("--ci",), "--ci: has no use with --checkpoints"),
         (("--save-scores", "x.jsonl"), "--save-scores: has no use with --checkpoints"),
-        (("--postprocess", "whitening", "--fit", "target"), "--postprocess: has no use with --checkpoints"),
+        (
+            ("--postprocess", "whitening", "--fit", "target"),
+            "--postprocess: has no use with --checkpoints",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(evaluate, arguments, message):

@@ -63,13 +63,18 @@ def spearman_of(vectors: dict[str, np.ndarray], folder: Path, task: str) -> floa
 def glove(tmp_path) -> Path:
     rng = np.random.default_rng(0)
     words = sorted({word for sentence in SENTENCES for word in sentence.split()})[::2]
-    lines = [f"{word} " + " ".join(f"{value:.5f}" for value in rng.standard_normal(5)) for word in words]
+    lines = [
+        f"{word} " + " ".join(f"{value:.5f}" for value in rng.standard_normal(5)) for word in words
+    ]
     (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n")
     return tmp_path / "glove.txt"
 
 
 def test_word_vectors_take_a_row(sts, glove, sts_folder):
-    table = {line.split()[0]: np.array(line.split()[1:], dtype=float) for line in glove.read_text().splitlines()}
+    table = {
+        line.split()[0]: np.array(line.split()[1:], dtype=float)
+        for line in glove.read_text().splitlines()
+    }
     means = {}
     for sentence in SENTENCES:
         known = [table[word] for word in sentence.split() if word in table]
@@ -90,7 +95,14 @@ def test_sif_counts_change_the_row(sts, glove, tmp_path):
     assert weighted["model"] == "glove.txt (SIF)"
     assert weighted["average"] != plain["average"]
     removed = sts(
-        "--vectors", glove, "--sif-counts", tmp_path / "counts.txt", "--postprocess", "sif", "--fit", "target"
+        "--vectors",
+        glove,
+        "--sif-counts",
+        tmp_path / "counts.txt",
+        "--postprocess",
+        "sif",
+        "--fit",
+        "target",
     )
     assert removed["model"] == "glove.txt (SIF) + sif (target)"
 
@@ -144,14 +156,20 @@ def test_target_whitening_of_a_task_is_fitted_on_that_task_alone(sts, tiny_model
     together = sts(*options)
     for task in ("STS12", "STSBenchmark"):
         alone = sts(*options, "--tasks", task)
-        assert alone["tasks"][task]["score"] == pytest.approx(together["tasks"][task]["score"], abs=1e-9)
+        assert alone["tasks"][task]["score"] == pytest.approx(
+            together["tasks"][task]["score"], abs=1e-9
+        )
 
 
-def test_saved_post_processor_gives_the_same_scores_and_serves_encode(sts, invoke, tiny_model_dir, tmp_path):
+def test_saved_post_processor_gives_the_same_scores_and_serves_encode(
+    sts, invoke, tiny_model_dir, tmp_path
+):
     text, saved = tmp_path / "fit.txt", tmp_path / "w.safetensors"
     text.write_text("\n".join(SENTENCES) + "\n")
     options = ("--model", tiny_model_dir, "--pooler", "avg")
-    fitted = sts(*options, "--postprocess", "whitening:8", "--fit", text, "--save-postprocess", saved)
+    fitted = sts(
+        *options, "--postprocess", "whitening:8", "--fit", text, "--save-postprocess", saved
+    )
     loaded = sts(*options, "--postprocess", saved)
     assert loaded["average"] == fitted["average"]
     encoded = invoke("encode", text, "-o", tmp_path / "v.npy", *options, "--postprocess", saved)
@@ -166,11 +184,15 @@ def test_encode_can_scale_processed_vectors(sts, invoke, tiny_model_dir, tmp_pat
     text.write_text("\n".join(SENTENCES) + "\n")
     options = ("--model", tiny_model_dir, "--pooler", "avg")
     sts(*options, "--postprocess", "all-but-the-top", "--fit", text, "--save-postprocess", saved)
-    invoke("encode", text, "-o", tmp_path / "v.npy", *options, "--postprocess", saved, "--normalize")
+    invoke(
+        "encode", text, "-o", tmp_path / "v.npy", *options, "--postprocess", saved, "--normalize"
+    )
     np.testing.assert_allclose(np.linalg.norm(np.load(tmp_path / "v.npy"), axis=1), 1, rtol=1e-6)
 
 
-def test_a_post_processor_of_another_model_is_refused(sts, invoke, failing, tiny_model_dir, tmp_path):
+def test_a_post_processor_of_another_model_is_refused(
+    sts, invoke, failing, tiny_model_dir, tmp_path
+):
     text, saved = tmp_path / "fit.txt", tmp_path / "w.safetensors"
     text.write_text("\n".join(SENTENCES) + "\n")
     options = ("--model", tiny_model_dir, "--pooler", "avg", "--postprocess", "sif", "--fit", text)
@@ -179,7 +201,18 @@ def test_a_post_processor_of_another_model_is_refused(sts, invoke, failing, tiny
     code, said = failing("--model", other, "--pooler", "avg", "--postprocess", saved)
     assert code == 1
     assert "other weights or another pooler" in said
-    outcome = invoke("encode", text, "-o", tmp_path / "v.npy", "-m", other, "--pooler", "avg", "--postprocess", saved)
+    outcome = invoke(
+        "encode",
+        text,
+        "-o",
+        tmp_path / "v.npy",
+        "-m",
+        other,
+        "--pooler",
+        "avg",
+        "--postprocess",
+        saved,
+    )
     assert outcome.exit_code == 1
     assert not (tmp_path / "v.npy").exists()
 
@@ -188,7 +221,11 @@ def test_a_post_processor_of_another_model_is_refused(sts, invoke, failing, tiny
     ("arguments", "code", "said"),
     [
         (("--postprocess", "whitening"), 2, "needs --fit nli"),
-        (("--postprocess", "whitenning", "--fit", "target"), 2, "neither a file nor one of whitening, flow"),
+        (
+            ("--postprocess", "whitenning", "--fit", "target"),
+            2,
+            "neither a file nor one of whitening, flow",
+        ),
         (("--postprocess", "whitening:many", "--fit", "target"), 2, "'many' is not a whole number"),
         (("--fit", "target"), 2, "has no use without --postprocess"),
         (("--postprocess", "whitening", "--fit", "nowhere.txt"), 1, "nowhere.txt does not exist"),
@@ -211,7 +248,11 @@ def test_a_post_processor_of_another_model_is_refused(sts, invoke, failing, tiny
     ],
 )
 def test_wrong_options_are_named(arguments, code, said, failing, tiny_model_dir):
-    of_model = () if {"--vectors", "--embeddings"} & {*arguments} else ("--model", tiny_model_dir, "--pooler", "avg")
+    of_model = (
+        ()
+        if {"--vectors", "--embeddings"} & {*arguments}
+        else ("--model", tiny_model_dir, "--pooler", "avg")
+    )
     got, text = failing(*of_model, *arguments)
     assert (got, said in text) == (code, True), text
 
@@ -230,7 +271,9 @@ def test_nli_files_below_the_data_folder_are_used(sts, sts_folder, tiny_model_di
     folder.mkdir()
     for side in (1, 2):
         (folder / f"s{side}.dev").write_text("\n".join(SENTENCES[side:]) + "\n" * side)
-    payload = sts("--model", tiny_model_dir, "--pooler", "avg", "--postprocess", "sif", "--fit", "nli")
+    payload = sts(
+        "--model", tiny_model_dir, "--pooler", "avg", "--postprocess", "sif", "--fit", "nli"
+    )
     assert payload["postprocess"]["fit"]["source"] == "nli"
     assert payload["postprocess"]["fit"]["n_vectors"] == 2 * (len(SENTENCES) - 1)
 

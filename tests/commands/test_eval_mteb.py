@@ -26,9 +26,15 @@ def test_two_local_models_get_two_scores_from_one_results_folder(invoke, sts_fol
     assert scores[0]["STS12"] != scores[1]["STS12"]
 
 
-def test_score_agrees_with_eval_sts_where_the_protocols_do(invoke, sts_folder, tiny_model_dir, tmp_path):
-    pairs = zip(SENTENCES, SENTENCES[1:], np.random.default_rng(1).permutation(23) / 5, strict=False)
-    lines = [f"g\tf\ty\t{i}\t{gold}\t{left}\t{right}\n" for i, (left, right, gold) in enumerate(pairs)]
+def test_score_agrees_with_eval_sts_where_the_protocols_do(
+    invoke, sts_folder, tiny_model_dir, tmp_path
+):
+    pairs = zip(
+        SENTENCES, SENTENCES[1:], np.random.default_rng(1).permutation(23) / 5, strict=False
+    )
+    lines = [
+        f"g\tf\ty\t{i}\t{gold}\t{left}\t{right}\n" for i, (left, right, gold) in enumerate(pairs)
+    ]
     (sts_folder / "downstream/STS/STSBenchmark/sts-test.csv").write_text("".join(lines))
     common = ("-m", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder, "--format", "json")
     common = (*common, "--tasks", "STSBenchmark")
@@ -37,14 +43,20 @@ def test_score_agrees_with_eval_sts_where_the_protocols_do(invoke, sts_folder, t
     assert mteb["average"] == pytest.approx(sts["average"], abs=2e-6)
 
 
-def test_precision_and_post_processing_keep_scores_apart(invoke, sts_folder, tiny_model_dir, tmp_path):
+def test_precision_and_post_processing_keep_scores_apart(
+    invoke, sts_folder, tiny_model_dir, tmp_path
+):
     common = (
         *("eval", "mteb", "--model", tiny_model_dir, "--pooler", "avg", "--tasks", "STSBenchmark"),
         *("--data-dir", sts_folder, "--results-dir", tmp_path / "results", "--format", "json"),
     )
-    (tmp_path / "fit.txt").write_text("a cat sleeps\na dog runs\nrain falls in the north\nit is cold\n")
+    (tmp_path / "fit.txt").write_text(
+        "a cat sleeps\na dog runs\nrain falls in the north\nit is cold\n"
+    )
     plain = json.loads(invoke(*common).stdout)
-    processed = json.loads(invoke(*common, "--postprocess", "whitening", "--fit", tmp_path / "fit.txt").stdout)
+    processed = json.loads(
+        invoke(*common, "--postprocess", "whitening", "--fit", tmp_path / "fit.txt").stdout
+    )
     assert not processed["tasks"]["STSBenchmark"]["cached"]
     assert processed["tasks"]["STSBenchmark"]["score"] != plain["tasks"]["STSBenchmark"]["score"]
     assert json.loads(invoke(*common).stdout)["tasks"]["STSBenchmark"]["cached"]
@@ -69,7 +81,9 @@ def test_table_shows_tasks_and_averages(invoke, sts_folder, tiny_model_dir, tmp_
         (("--category", "Parsing"), "no category Parsing"),
     ],
 )
-def test_what_cannot_be_run_is_explained(arguments, said, invoke, sts_folder, tiny_model_dir, tmp_path):
+def test_what_cannot_be_run_is_explained(
+    arguments, said, invoke, sts_folder, tiny_model_dir, tmp_path
+):
     outcome = invoke(
         *("eval", "mteb", "-m", tiny_model_dir, "--pooler", "avg", *arguments),
         *("--data-dir", sts_folder, "--results-dir", tmp_path / "results"),
@@ -82,13 +96,24 @@ def test_what_cannot_be_run_is_explained(arguments, said, invoke, sts_folder, ti
 def test_fit_target_is_refused(invoke, sts_folder, tiny_model_dir, tmp_path):
     outcome = invoke(
         *("eval", "mteb", "-m", tiny_model_dir, "--pooler", "avg", "--tasks", "STS12"),
-        *("--data-dir", sts_folder, "--postprocess", "sif", "--fit", "target", "--results-dir", tmp_path),
+        *(
+            "--data-dir",
+            sts_folder,
+            "--postprocess",
+            "sif",
+            "--fit",
+            "target",
+            "--results-dir",
+            tmp_path,
+        ),
     )
     assert outcome.exit_code == 2
 
 
 @pytest.mark.filterwarnings("ignore:is_cross_encoder")  # of a field that mteb itself writes
-def test_leaderboard_tools_read_the_results_of_a_hub_model(invoke, sts_folder, tiny_encoder, hub, tmp_path):
+def test_leaderboard_tools_read_the_results_of_a_hub_model(
+    invoke, sts_folder, tiny_encoder, hub, tmp_path
+):
     """Name and commit are the Hub's, the metadata pass mteb's own model, and its loader finds the scores."""
     import mteb
     from mteb.models import ModelMeta
@@ -96,17 +121,29 @@ def test_leaderboard_tools_read_the_results_of_a_hub_model(invoke, sts_folder, t
     save_encoder(tiny_encoder, tmp_path / "model")
     hub.put("someone/tiny", tmp_path / "model", commit="d" * 40)
     common = ("eval", "mteb", "--model", "someone/tiny", "--tasks", "STSBenchmark,STS12")
-    common = (*common, "--data-dir", sts_folder, "--results-dir", tmp_path / "results", "--format", "json")
+    common = (
+        *common,
+        "--data-dir",
+        sts_folder,
+        "--results-dir",
+        tmp_path / "results",
+        "--format",
+        "json",
+    )
     payload = json.loads(invoke(*common).stdout)
     cache = mteb.ResultCache(tmp_path / "results")
     loaded = cache.load_results(
-        models=["someone/tiny"], tasks=mteb.get_tasks(["STSBenchmark", "STS12"]), validate_and_filter=True
+        models=["someone/tiny"],
+        tasks=mteb.get_tasks(["STSBenchmark", "STS12"]),
+        validate_and_filter=True,
     )
     (model,) = loaded.model_results
     assert (model.model_name, model.model_revision) == ("someone/tiny", "d" * 40)
     found = {each.task_name: each.get_score() for each in model.task_results}
     assert found == {name: pytest.approx(task["score"]) for name, task in payload["tasks"].items()}
-    written = (tmp_path / "results/results/someone__tiny" / ("d" * 40) / "model_meta.json").read_text()
+    written = (
+        tmp_path / "results/results/someone__tiny" / ("d" * 40) / "model_meta.json"
+    ).read_text()
     meta = ModelMeta.model_validate_json_resolved(written)
     assert (meta.name, meta.revision, meta.embed_dim) == ("someone/tiny", "d" * 40, 32)
     assert json.loads(invoke(*common).stdout)["tasks"]["STS12"]["cached"]

@@ -9,10 +9,16 @@ from simcse_cli.settings.choices import STS_TASKS
 
 
 def test_json_on_stdout_has_scores_as_fractions(invoke, sts_folder, tiny_model_dir):
-    outcome = invoke("eval", "sts", "-m", tiny_model_dir, "--data-dir", sts_folder, "--format", "json")
+    outcome = invoke(
+        "eval", "sts", "-m", tiny_model_dir, "--data-dir", sts_folder, "--format", "json"
+    )
     assert outcome.exit_code == 0, outcome.stderr
     payload = json.loads(outcome.stdout)
-    assert (payload["suite"], payload["metric"], payload["aggregation"]) == ("sts", "spearman", "all")
+    assert (payload["suite"], payload["metric"], payload["aggregation"]) == (
+        "sts",
+        "spearman",
+        "all",
+    )
     assert list(payload["tasks"]) == list(STS_TASKS)
     assert all(-1 <= task["score"] <= 1 for task in payload["tasks"].values())
 
@@ -22,12 +28,24 @@ def test_environment_gives_model_and_data(invoke, sts_folder, tiny_model_dir, mo
     monkeypatch.setenv("SIMCSE_DATA", str(sts_folder))
     outcome = invoke("eval", "sts", "--aggregation", "wmean", "--format", "csv", "-q")
     (row,) = csv.DictReader(io.StringIO(outcome.stdout))
-    assert set(row) == {"model", "STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg."}
+    assert set(row) == {
+        "model",
+        "STS12",
+        "STS13",
+        "STS14",
+        "STS15",
+        "STS16",
+        "STS-B",
+        "SICK-R",
+        "Avg.",
+    }
     assert outcome.stderr == ""
 
 
 def test_without_data_the_demo_corpus_is_scored_with_a_warning(invoke, tiny_model_dir):
-    outcome = invoke("eval", "sts", "-m", tiny_model_dir, "--aggregation", "wmean", "--format", "csv")
+    outcome = invoke(
+        "eval", "sts", "-m", tiny_model_dir, "--aggregation", "wmean", "--format", "csv"
+    )
     assert outcome.exit_code == 0, outcome.stderr
     (row,) = csv.DictReader(io.StringIO(outcome.stdout))
     assert set(row) == {"model", "STS-B", "Avg."}
@@ -72,7 +90,17 @@ def evaluate(invoke, tiny_model_dir, sts_folder):
     """Run ``eval sts`` on the tiny model."""
 
     def run(*arguments):
-        return invoke("eval", "sts", "--model", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder, *arguments)
+        return invoke(
+            "eval",
+            "sts",
+            "--model",
+            tiny_model_dir,
+            "--pooler",
+            "avg",
+            "--data-dir",
+            sts_folder,
+            *arguments,
+        )
 
     return run
 
@@ -84,18 +112,35 @@ def record_of(outcome):
 
 @pytest.mark.parametrize(
     ("protocol", "metric", "aggregation"),
-    [("simcse", "spearman", "all"), ("bert-flow", "spearman", "wmean"), ("wieting", "pearson", "mean")],
+    [
+        ("simcse", "spearman", "all"),
+        ("bert-flow", "spearman", "wmean"),
+        ("wieting", "pearson", "mean"),
+    ],
 )
 def test_protocol_sets_metric_and_aggregation(evaluate, protocol, metric, aggregation):
     record = record_of(evaluate("--protocol", protocol, "--tasks", "STS12", "--format", "json"))
-    assert (record["protocol"], record["metric"], record["aggregation"]) == (protocol, metric, aggregation)
+    assert (record["protocol"], record["metric"], record["aggregation"]) == (
+        protocol,
+        metric,
+        aggregation,
+    )
     task = record["tasks"]["STS12"]
     assert task["score"] == task[metric][aggregation]
     assert record["regressor"] is False
 
 
 def test_single_flags_override_the_protocol(evaluate):
-    arguments = ("--protocol", "bert-flow", "--aggregation", "all", "--tasks", "STS12", "--format", "json")
+    arguments = (
+        "--protocol",
+        "bert-flow",
+        "--aggregation",
+        "all",
+        "--tasks",
+        "STS12",
+        "--format",
+        "json",
+    )
     assert record_of(evaluate(*arguments))["aggregation"] == "all"
 
 

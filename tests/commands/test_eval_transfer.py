@@ -18,7 +18,16 @@ def evaluate(invoke, tiny_model_dir, senteval, tmp_path):
     """Run ``eval transfer`` on the tiny model with a cache of the test's own."""
 
     def run(*arguments):
-        fixed = ("--model", tiny_model_dir, "--pooler", "avg", "--data-dir", senteval, "--protocol", "fast")
+        fixed = (
+            "--model",
+            tiny_model_dir,
+            "--pooler",
+            "avg",
+            "--data-dir",
+            senteval,
+            "--protocol",
+            "fast",
+        )
         cache = () if "--no-cache" in arguments else ("--cache-dir", tmp_path / "cache")
         return invoke("eval", "transfer", *fixed, *cache, *arguments)
 
@@ -33,11 +42,15 @@ def test_json_has_the_documented_keys(evaluate):
     assert tuple(record["tasks"]) == TASKS
     assert {"dev_accuracy", "accuracy"} <= set(record["tasks"]["MR"])
     assert "f1" in record["tasks"]["MRPC"]
-    assert record["average"] == pytest.approx(np.mean([task["accuracy"] for task in record["tasks"].values()]))
+    assert record["average"] == pytest.approx(
+        np.mean([task["accuracy"] for task in record["tasks"].values()])
+    )
     assert "the published set 10,662" in outcome.stderr
 
 
-def test_only_a_command_that_runs_without_data_names_the_demo_corpus_as_default(invoke, tiny_model_dir):
+def test_only_a_command_that_runs_without_data_names_the_demo_corpus_as_default(
+    invoke, tiny_model_dir
+):
     help_text = " ".join(invoke("eval", "transfer", "--help").stdout.split())
     assert "needed unless only --task-file" in help_text
     assert "demo corpus" not in help_text

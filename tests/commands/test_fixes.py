@@ -67,8 +67,16 @@ def _place(tmp_path_factory):
         ("three.csv", "Erst,Dann,Zuletzt", [(*pair, f"{pair[0]} again") for pair in pairs]),
         ("pairs.csv", "anchor,positive", pairs),
         ("twice.csv", "anchor,positive", pairs[:3] * 2),
-        ("scored.csv", "A,B,C,D", [(*pair, f"0.{i}", f"1.{i}") for i, pair in enumerate(pairs[:9], 1)]),
-        ("classes.csv", "text,label", [(f"{i} {text}", i > 10) for i, text in enumerate(SENTENCES * 2)][:35]),
+        (
+            "scored.csv",
+            "A,B,C,D",
+            [(*pair, f"0.{i}", f"1.{i}") for i, pair in enumerate(pairs[:9], 1)],
+        ),
+        (
+            "classes.csv",
+            "text,label",
+            [(f"{i} {text}", i > 10) for i, text in enumerate(SENTENCES * 2)][:35],
+        ),
     ):
         lines = (",".join(f'"{cell}"' for cell in row) for row in rows)
         (place / name).write_text("\n".join((header, *lines)) + "\n")
@@ -76,7 +84,13 @@ def _place(tmp_path_factory):
     for name in ("mine.npy", "mine.csv"):
         (place / name).write_text("mine")
     tasks = {"STS12": {"n_pairs": 9, "score": 0.5, "spearman": {"all": 0.5}, "pearson": {}}}
-    asked = {"suite": "sts", "metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"}
+    asked = {
+        "suite": "sts",
+        "metric": "spearman",
+        "aggregation": "all",
+        "split": "test",
+        "pooler": "avg",
+    }
     (place / "result.json").write_text(json.dumps(asked | {"model": "m", "tasks": tasks}))
     return place
 
@@ -113,7 +127,9 @@ def with_fix(words, fix, hint):
     return [*words, *more], None
 
 
-@pytest.mark.parametrize(("command", "fix"), FIXES, ids=[f"{c.split(' -')[0]}: {f}" for c, f in FIXES])
+@pytest.mark.parametrize(
+    ("command", "fix"), FIXES, ids=[f"{c.split(' -')[0]}: {f}" for c, f in FIXES]
+)
 @pytest.mark.usefixtures("place")
 def test_what_a_fix_says_works(invoke, command, fix):
     words = shlex.split(command)
@@ -151,7 +167,9 @@ def test_a_command_that_a_fix_names_is_one_that_the_program_takes(invoke, comman
     failed = invoke(*shlex.split(command))
     assert failed.exit_code == 1, failed.stderr
     hint = failed.stderr.partition("fix: ")[2]
-    called = re.findall(r"`simcse ([^`]*)`", hint) or re.findall(r"^simcse (.*)$", hint, re.MULTILINE)
+    called = re.findall(r"`simcse ([^`]*)`", hint) or re.findall(
+        r"^simcse (.*)$", hint, re.MULTILINE
+    )
     assert called, hint
     for words in map(shlex.split, called):
         tree, context = build(), None

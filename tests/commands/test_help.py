@@ -31,10 +31,15 @@ def test_help_fits_and_breaks_no_word(invoke, monkeypatch, path, width):
     shown = invoke(*path[1:], "--help")
     assert shown.exit_code == 0
     assert max(len(line) for line in shown.stdout.splitlines()) <= width
-    choices = [word for param in LEAVES[path].params for word in (param.metavar or "").split("|") if word.islower()]
-    assert all(re.search(rf"(?<![\\w-]){re.escape(word)}(?![\\w-])", shown.stdout) for word in choices) or main_options(
-        LEAVES[path]
-    )
+    choices = [
+        word
+        for param in LEAVES[path].params
+        for word in (param.metavar or "").split("|")
+        if word.islower()
+    ]
+    assert all(
+        re.search(rf"(?<![\\w-]){re.escape(word)}(?![\\w-])", shown.stdout) for word in choices
+    ) or main_options(LEAVES[path])
 
 
 @each_command
@@ -55,7 +60,9 @@ def test_commands_stand_in_the_order_of_work(invoke):
     assert listed == ["prepare", "augment", "train", "eval", "encode", "analyze", "compare"]
 
 
-def test_train_shows_the_main_options_on_a_screen_and_a_half_and_names_the_others(invoke, monkeypatch):
+def test_train_shows_the_main_options_on_a_screen_and_a_half_and_names_the_others(
+    invoke, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "100")
     short, long = invoke("train", "--help").stdout, invoke("train", "--help-all").stdout
     assert len(short.splitlines()) <= 70
@@ -68,19 +75,25 @@ def test_train_shows_the_main_options_on_a_screen_and_a_half_and_names_the_other
 def test_defaults_choices_and_variables_are_shown(invoke):
     text = " ".join(invoke("eval", "sts", "--help").stdout.split())
     assert "[fp32, tf32, bf16, fp16, int8, auto] [default: fp32] [env: SIMCSE_PRECISION]" in text
-    assert "[fp32, tf32, bf16, fp16, auto] [default: fp32]" in " ".join(invoke("train", "--help-all").stdout.split())
+    assert "[fp32, tf32, bf16, fp16, auto] [default: fp32]" in " ".join(
+        invoke("train", "--help-all").stdout.split()
+    )
     assert "[default: test]" in text
     assert "--cache / --no-cache" in text
 
 
 def test_every_variable_of_an_option_is_named_at_the_root(invoke):
     root = invoke("--help").stdout
-    variables = {str(param.envvar) for command in LEAVES.values() for param in command.params if param.envvar}
+    variables = {
+        str(param.envvar) for command in LEAVES.values() for param in command.params if param.envvar
+    }
     assert {name for name in variables if name not in root} <= {"SIMCSE_WORDNET"}
 
 
 def test_groups_of_eval_stand_in_the_order_of_use(invoke):
-    headings = [line for line in invoke("eval", "sts", "--help").stdout.splitlines() if line[:1].isalpha()]
+    headings = [
+        line for line in invoke("eval", "sts", "--help").stdout.splitlines() if line[:1].isalpha()
+    ]
     assert headings[1:4] == ["Examples", "Model", "Options"]
     assert headings[-2:] == ["Output", "Everywhere"]
     assert {"Word vectors", "Vectors from elsewhere", "Post-processing"} <= set(headings[4:-2])
@@ -131,4 +144,7 @@ def test_a_shell_gets_completions_of_options_and_values():
 
 def test_usage_names_what_is_required():
     command = LEAVES["simcse", "prepare", "demo"]
-    assert help_page(command.context_class(command, info_name="demo")).usage == "Usage: demo --output FOLDER [OPTIONS]"
+    assert (
+        help_page(command.context_class(command, info_name="demo")).usage
+        == "Usage: demo --output FOLDER [OPTIONS]"
+    )

@@ -29,7 +29,9 @@ def test_info_tells_what_a_report_of_a_bug_needs(invoke, tmp_path, monkeypatch):
     assert facts["versions"]["torch"] == torch.__version__
     assert facts["threads"] == torch.get_num_threads()
     assert facts["caches"]["simcse"] == {"folder": str(tmp_path), "bytes": 1000}
-    assert facts["hardware"]["capability"].startswith(torch.backends.cpu.get_cpu_capability().lower())
+    assert facts["hardware"]["capability"].startswith(
+        torch.backends.cpu.get_cpu_capability().lower()
+    )
     shown = invoke("--info").stdout.splitlines()
     assert [line[:18].strip() for line in shown] == [name.replace("_", " ") for name in facts]
 
@@ -41,7 +43,11 @@ def test_info_tells_what_a_report_of_a_bug_needs(invoke, tmp_path, monkeypatch):
         ("encode --modle x", "No such option: --modle", "did you mean --model?"),
         ("search x", "No such command 'search'.", "did you mean simcse analyze search?"),
         ("evaluate", "No such command 'evaluate'.", "did you mean simcse eval?"),
-        ("eval sts --metric x", "Invalid value for '--metric': 'x' is not one of", "see simcse eval sts -h"),
+        (
+            "eval sts --metric x",
+            "Invalid value for '--metric': 'x' is not one of",
+            "see simcse eval sts -h",
+        ),
         ("--format json encode x", "--format: has no use without --info", "see simcse encode -h"),
     ],
 )

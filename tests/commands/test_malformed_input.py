@@ -18,7 +18,10 @@ def rated(tmp_path):
     """Return the options for vectors from a file on twelve rated pairs, and a function that writes the vectors."""
     (tmp_path / "lines.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
     scores = (5.0, 4.5, 1.0, 2.0) * 3
-    rows = [f"{a}\t{b}\t{score}\n" for a, b, score in zip(SENTENCES[::2], SENTENCES[1::2], scores, strict=True)]
+    rows = [
+        f"{a}\t{b}\t{score}\n"
+        for a, b, score in zip(SENTENCES[::2], SENTENCES[1::2], scores, strict=True)
+    ]
     (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
 
     def options(vectors):
@@ -61,13 +64,20 @@ def test_vectors_from_a_file_that_are_not_finite(invoke, rated, value):
 
 
 @pytest.mark.parametrize("gold", ["nan", "inf", "1e999", "x", "9" * 5000])
-def test_gold_scores_that_are_not_finite_name_file_and_line(invoke, sts_folder, tiny_model_dir, gold):
+def test_gold_scores_that_are_not_finite_name_file_and_line(
+    invoke, sts_folder, tiny_model_dir, gold
+):
     path = sts_folder / "downstream" / "STS" / "STS12-en-test" / "STS.gs.MSRpar.txt"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], gold, *lines[2:]]) + "\n")
-    outcome = invoke("eval", "sts", "--model", tiny_model_dir, "--data-dir", sts_folder, "--tasks", "STS12")
+    outcome = invoke(
+        "eval", "sts", "--model", tiny_model_dir, "--data-dir", sts_folder, "--tasks", "STS12"
+    )
     assert outcome.exit_code == 1
-    assert f"STS.gs.MSRpar.txt, line 2: gold score '{gold[:40]}' is not a finite number" in outcome.stderr
+    assert (
+        f"STS.gs.MSRpar.txt, line 2: gold score '{gold[:40]}' is not a finite number"
+        in outcome.stderr
+    )
 
 
 def test_components_too_large_for_float16(invoke, tiny_model_dir, tmp_path):
@@ -92,7 +102,9 @@ def test_components_too_large_for_float16(invoke, tiny_model_dir, tmp_path):
     assert not (tmp_path / "v.npy").exists()
 
 
-def test_a_cache_that_cannot_be_written_is_gone_without(invoke, tmp_path, tiny_model_dir, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_gone_without(
+    invoke, tmp_path, tiny_model_dir, monkeypatch
+):
     from helpers import write_transfer_folder
 
     data = write_transfer_folder(tmp_path / "data")
@@ -113,13 +125,16 @@ def test_a_cache_that_cannot_be_written_is_gone_without(invoke, tmp_path, tiny_m
     outcome = invoke(*command, "--cache-dir", tmp_path / "cache")
     assert outcome.exit_code == 0, outcome.stderr
     assert outcome.stderr.count("continuing without the cache") == 1
-    assert json.loads(outcome.stdout)["tasks"] == json.loads(invoke(*command, "--no-cache").stdout)["tasks"]
+    assert (
+        json.loads(outcome.stdout)["tasks"]
+        == json.loads(invoke(*command, "--no-cache").stdout)["tasks"]
+    )
 
 
 def test_an_index_of_vectors_of_another_width(invoke, tiny_model_dir, tmp_path):
-    SearchIndex.build(np.eye(2, 7), ["a", "b"], info={"model": str(tiny_model_dir), "pooler": "avg"}).save(
-        tmp_path / "i"
-    )
+    SearchIndex.build(
+        np.eye(2, 7), ["a", "b"], info={"model": str(tiny_model_dir), "pooler": "avg"}
+    ).save(tmp_path / "i")
     outcome = invoke("analyze", "retrieval", "--index", tmp_path / "i", "--query", "rain")
     assert outcome.exit_code == 1
     assert "the queries have 32 dimensions, the indexed vectors 7" in outcome.stderr
@@ -130,7 +145,9 @@ def test_a_model_that_an_index_names_is_not_looked_up(invoke, tmp_path, monkeypa
     from simcse_cli.models import resolve
 
     monkeypatch.setattr(resolve, "_download", lambda name, _: pytest.fail(f"a look-up of {name}"))
-    SearchIndex.build(np.eye(2, 7), ["a", "b"], info={"model": model, "pooler": "avg"}).save(tmp_path / "i")
+    SearchIndex.build(np.eye(2, 7), ["a", "b"], info={"model": model, "pooler": "avg"}).save(
+        tmp_path / "i"
+    )
     outcome = invoke("analyze", "retrieval", "--index", tmp_path / "i", "--query", "rain")
     assert outcome.exit_code == 1
     assert f"names the model '{model}', which is not on this machine" in outcome.stderr
@@ -158,7 +175,10 @@ def test_recipes_that_are_no_settings(invoke, tmp_path, text, message):
 
 
 def test_aliases_that_grow_without_end_are_refused(invoke, tmp_path):
-    lines = ["a0: &a0 lol", *(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 10)}]" for i in range(30))]
+    lines = [
+        "a0: &a0 lol",
+        *(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 10)}]" for i in range(30)),
+    ]
     (tmp_path / "r.yaml").write_text("\n".join(lines))
     assert len(yaml.safe_load("\n".join(lines))) == 31  # small in memory, until somebody prints it
     outcome = invoke("train", "--config", tmp_path / "r.yaml", "-o", tmp_path / "run", "--dry-run")
@@ -183,13 +203,17 @@ def test_terminal_escapes_are_shown_and_not_obeyed(invoke, tiny_model_dir, tmp_p
     for command in (search, ("compare", tmp_path / f"x{ESCAPES}.npy"), preview):
         outcome = invoke(*command)
         shown = outcome.stdout + outcome.stderr
-        assert "\\x1b]0;title\\x07\\x1b[2J\\x9b31m" in shown or command is preview  # which cleans its text
+        assert (
+            "\\x1b]0;title\\x07\\x1b[2J\\x9b31m" in shown or command is preview
+        )  # which cleans its text
         assert not {"\x1b", "\x07", "\x9b"} & set(shown)
 
 
 def test_cells_that_a_spreadsheet_would_run_stay_as_they_are(invoke, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"anchor": "=1+1 is two", "positive": "@SUM(A1) too"}\n')
-    assert invoke("prepare", "pairs", tmp_path / "in.jsonl", "-o", tmp_path / "out.csv").exit_code == 0
+    assert (
+        invoke("prepare", "pairs", tmp_path / "in.jsonl", "-o", tmp_path / "out.csv").exit_code == 0
+    )
     assert (tmp_path / "out.csv").read_text() == "anchor,positive\n=1+1 is two,@SUM(A1) too\n"
 
 
@@ -199,7 +223,9 @@ def test_seeds_that_no_generator_takes_are_refused(invoke, tiny_model_dir, tmp_p
     source = ("--train-file", tmp_path / "lines.txt", "--model", tiny_model_dir)
     command = ("train", "--mode", "unsup", *source, "-o", tmp_path / "run")
     assert f"--seed {seed}: need at " in invoke(*command, "--seed", seed).stderr
-    assert "need whole numbers from 0 to 2^63 - 1" in invoke(*command, "--seeds", f"1,{seed}").stderr
+    assert (
+        "need whole numbers from 0 to 2^63 - 1" in invoke(*command, "--seeds", f"1,{seed}").stderr
+    )
     assert invoke("compare", "--list", "--seed", seed).exit_code == 2
     assert not list(tmp_path.glob("run/*"))
 
@@ -208,10 +234,20 @@ def test_queries_whose_only_relevant_sentence_is_themselves(invoke, tiny_model_d
     (tmp_path / "corpus.tsv").write_text("id\ttext\n1\tA dog.\n2\tA cat.\n")
     (tmp_path / "qrels.tsv").write_text("1\t0\t1\t1\n")
     corpus = ("--corpus", tmp_path / "corpus.tsv", "--queries", tmp_path / "corpus.tsv")
-    common = ("analyze", "retrieval", *corpus, "--qrels", tmp_path / "qrels.tsv", "--model", tiny_model_dir)
+    common = (
+        "analyze",
+        "retrieval",
+        *corpus,
+        "--qrels",
+        tmp_path / "qrels.tsv",
+        "--model",
+        tiny_model_dir,
+    )
     outcome = invoke(*common)
     assert outcome.exit_code == 1
-    assert "qrels.tsv: the only relevant sentence of every query is the query itself" in outcome.stderr
+    assert (
+        "qrels.tsv: the only relevant sentence of every query is the query itself" in outcome.stderr
+    )
     assert invoke(*common, "--keep-identical").exit_code == 0
 
 
@@ -232,7 +268,9 @@ def test_control_characters_are_escaped_in_forecasts_and_pages(invoke, tiny_mode
     outcome = invoke("train", "--mode", "unsup", *source, "-o", tmp_path / "run", "--dry-run")
     assert r"\x1b]0;title\x07\x1b[2J\x9b31m one \u202e." in outcome.stdout, outcome.stderr
     page = tmp_path / "page.html"
-    outcome = invoke("analyze", "search", tmp_path / "lines.txt", "two", "-m", tiny_model_dir, "--html", page)
+    outcome = invoke(
+        "analyze", "search", tmp_path / "lines.txt", "two", "-m", tiny_model_dir, "--html", page
+    )
     assert outcome.exit_code == 0, outcome.stderr
     for text in (outcome.stdout, page.read_text()):
         assert r"\x1b]0;title\x07\x1b[2J\x9b31m one \u202e." in text
@@ -264,7 +302,9 @@ def test_names_longer_than_the_system_allows(invoke, name, command, tmp_path, mo
 
 def test_a_long_query_is_no_file(invoke, tiny_model_dir, tmp_path):
     (tmp_path / "lines.txt").write_text("one\ntwo\n")
-    outcome = invoke("analyze", "search", tmp_path / "lines.txt", "word " * 2000, "-m", tiny_model_dir)
+    outcome = invoke(
+        "analyze", "search", tmp_path / "lines.txt", "word " * 2000, "-m", tiny_model_dir
+    )
     assert outcome.exit_code == 0, outcome.stderr
 
 

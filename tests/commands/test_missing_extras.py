@@ -29,7 +29,13 @@ MISSING = [
         for flag in ("--html", "--plot")
     ),
     ("analyze report no -o out", "`simcse analyze report`", "matplotlib", "matplotlib", "plot"),
-    ("analyze search no.txt query --backend faiss", "--backend faiss", "faiss", "faiss-cpu", "faiss"),
+    (
+        "analyze search no.txt query --backend faiss",
+        "--backend faiss",
+        "faiss",
+        "faiss-cpu",
+        "faiss",
+    ),
     ("encode no.txt -o out.npy --engine ray", "--engine ray", "ray", "ray", "ray"),
     ("eval mteb -m no", "`simcse eval mteb`", "mteb", "mteb", "mteb"),
     (
@@ -60,15 +66,21 @@ def place(tiny_model_dir, tmp_path, monkeypatch):
     """Make the few files that some commands read before they know what they need."""
     tiny_model_dir.rename(tmp_path / "bert")
     (tmp_path / "text.txt").write_text("\n".join(SENTENCES) + "\n")
-    (tmp_path / "search.yaml").write_text("search: {lr: {low: 1.0e-5, high: 1.0e-3}}\nn_trials: 2\n")
-    (tmp_path / "grid.yaml").write_text("settings: {objective: simcse-unsup}\ngrid: {lr: [1.0e-4, 1.0e-3]}\n")
+    (tmp_path / "search.yaml").write_text(
+        "search: {lr: {low: 1.0e-5, high: 1.0e-3}}\nn_trials: 2\n"
+    )
+    (tmp_path / "grid.yaml").write_text(
+        "settings: {objective: simcse-unsup}\ngrid: {lr: [1.0e-4, 1.0e-3]}\n"
+    )
     stsb = write_sts_folder(tmp_path / "senteval") / "downstream" / "STS" / "STSBenchmark"
     (tmp_path / "dev.csv").write_bytes((stsb / "sts-dev.csv").read_bytes())
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize(("command", "purpose", "module", "package", "extra"), MISSING, ids=[row[0] for row in MISSING])
+@pytest.mark.parametrize(
+    ("command", "purpose", "module", "package", "extra"), MISSING, ids=[row[0] for row in MISSING]
+)
 def test_command_that_misses_an_extra_says_in_one_line_how_to_install_it(
     invoke, hide, place, command, purpose, module, package, extra
 ):
@@ -87,7 +99,9 @@ def test_an_extra_is_added_by_what_installed_this_copy(tmp_path, monkeypatch):
     assert how_to_install("peft") == "pip install 'simcse-cli[peft]'"
     monkeypatch.setattr(errors, "which", lambda _: "/usr/bin/pip")  # the pip of another Python
     assert how_to_install("peft") == f"{python} -m pip install 'simcse-cli[peft]'"
-    monkeypatch.setattr(errors, "PathFinder", SimpleNamespace(find_spec=lambda _: None))  # `uv tool install`, `uv venv`
+    monkeypatch.setattr(
+        errors, "PathFinder", SimpleNamespace(find_spec=lambda _: None)
+    )  # `uv tool install`, `uv venv`
     assert how_to_install("peft") == f"uv pip install --python {python} 'simcse-cli[peft]'"
     (tmp_path / "pipx_metadata.json").touch()
     assert how_to_install("peft") == "pipx runpip simcse-cli install 'simcse-cli[peft]'"
@@ -107,7 +121,9 @@ def test_the_binary_says_that_it_has_no_such_extra(invoke, hide, place, monkeypa
 
 def test_numbers_need_no_matplotlib(invoke, hide, place):
     hide("matplotlib")
-    out = invoke(*shlex.split("analyze spectrum -m bert --pooler avg --data-dir senteval --terminal-plot"))
+    out = invoke(
+        *shlex.split("analyze spectrum -m bert --pooler avg --data-dir senteval --terminal-plot")
+    )
     assert out.exit_code == 0, out.stderr
     assert "▁" in out.stdout
 

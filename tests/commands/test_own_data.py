@@ -13,7 +13,9 @@ from simcse_cli.results.columns import STSB_DEV
 @pytest.fixture
 def pair_file(tmp_path):
     path = tmp_path / "mine.csv"
-    rows = "".join(f"{a};{b};{i / 4}\n" for i, (a, b) in enumerate(zip(SENTENCES, SENTENCES[3:], strict=False)))
+    rows = "".join(
+        f"{a};{b};{i / 4}\n" for i, (a, b) in enumerate(zip(SENTENCES, SENTENCES[3:], strict=False))
+    )
     path.write_text("links;rechts;wert\n" + rows)
     return path
 
@@ -29,7 +31,9 @@ def test_one_pair_file_has_the_same_score_everywhere(invoke, tiny_model_dir, pai
     assert list(result["tasks"]) == ["mine"]
     assert result["tasks"]["mine"]["n_pairs"] == len(SENTENCES) - 3
     out = invoke("analyze", "geometry", *model, "--pair-file", pair_file, *COLUMNS, "-f", "json")
-    assert json.loads(out.stdout)["models"][0]["score"] == pytest.approx(result["average"], abs=1e-6)
+    assert json.loads(out.stdout)["models"][0]["score"] == pytest.approx(
+        result["average"], abs=1e-6
+    )
     (tmp_path / "train.txt").write_text("\n".join(SENTENCES))
     out = invoke(
         *(
@@ -47,12 +51,27 @@ def test_one_pair_file_has_the_same_score_everywhere(invoke, tiny_model_dir, pai
     assert out.exit_code == 0, out.stderr
     first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert first["dev_score"] == pytest.approx(result["average"], abs=1e-6)
-    out = invoke("analyze", "overlap", pair_file, "--columns", "left=links,right=rechts", "-f", "json")
+    out = invoke(
+        "analyze", "overlap", pair_file, "--columns", "left=links,right=rechts", "-f", "json"
+    )
     assert json.loads(out.stdout)["files"][0]["n_pairs"] == len(SENTENCES) - 3
 
 
-def test_pair_files_stand_beside_tasks_and_do_not_take_their_names(invoke, tiny_model_dir, pair_file, sts_folder):
-    command = ("eval", "sts", "-m", tiny_model_dir, "--pooler", "avg", "--data-dir", sts_folder, "-f", "json")
+def test_pair_files_stand_beside_tasks_and_do_not_take_their_names(
+    invoke, tiny_model_dir, pair_file, sts_folder
+):
+    command = (
+        "eval",
+        "sts",
+        "-m",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+        "--data-dir",
+        sts_folder,
+        "-f",
+        "json",
+    )
     command += COLUMNS
     out = invoke(*command, "--pair-file", pair_file, "--tasks", "STS12")
     assert list(json.loads(out.stdout)["tasks"]) == ["STS12", "mine"]
@@ -61,12 +80,16 @@ def test_pair_files_stand_beside_tasks_and_do_not_take_their_names(invoke, tiny_
         ("b.csv", ("--split", "dev"), "has a test set only"),
     ):
         pair_file.with_name(name).write_text(pair_file.read_text())
-        out = invoke(*command, "--pair-file", pair_file.with_name(name), *flags, "-m", "no/model/here")
+        out = invoke(
+            *command, "--pair-file", pair_file.with_name(name), *flags, "-m", "no/model/here"
+        )
         assert (out.exit_code in (1, 2), message in out.stderr) == (True, True), out.stderr
 
 
 def test_unknown_columns_end_before_a_model_is_loaded(invoke, tiny_model_dir, pair_file, tmp_path):
-    rows = "".join(f"{a};{b};{a} too;{i / 4};{i / 8}\n" for i, (a, b) in enumerate(pairwise(SENTENCES), 1))
+    rows = "".join(
+        f"{a};{b};{a} too;{i / 4};{i / 8}\n" for i, (a, b) in enumerate(pairwise(SENTENCES), 1)
+    )
     pair_file.write_text("links;rechts;mitte;wert;zahl\n" + rows)
     (tiny_model_dir / "model.safetensors").write_bytes(b"")  # loading it would be another error
     for command in (
@@ -94,14 +117,20 @@ def test_unknown_columns_end_before_a_model_is_loaded(invoke, tiny_model_dir, pa
         assert "--column" in out.stderr, command
 
 
-LABELLED = "".join(f"{'good' if i % 2 else 'bad'} w{i % 7} w{i % 11},{'yes' if i % 2 else 'no'}\n" for i in range(60))
+LABELLED = "".join(
+    f"{'good' if i % 2 else 'bad'} w{i % 7} w{i % 11},{'yes' if i % 2 else 'no'}\n"
+    for i in range(60)
+)
 
 
 def test_task_file_is_scored_by_the_probe_of_the_protocol(invoke, tiny_model_dir, tmp_path):
     (tmp_path / "mood.csv").write_text("text,label\n" + LABELLED)
     (tmp_path / "split.csv").write_text(
         "satz,klasse,split\n"
-        + "".join(f"{row},{'test' if i % 3 == 0 else 'train'}\n" for i, row in enumerate(LABELLED.splitlines()))
+        + "".join(
+            f"{row},{'test' if i % 3 == 0 else 'train'}\n"
+            for i, row in enumerate(LABELLED.splitlines())
+        )
     )
     command = (
         "eval",
@@ -115,20 +144,28 @@ def test_task_file_is_scored_by_the_probe_of_the_protocol(invoke, tiny_model_dir
         "-f",
         "json",
     )
-    out = invoke(*command, "--task-file", tmp_path / "mood.csv", "--save-scores", tmp_path / "s.jsonl")
+    out = invoke(
+        *command, "--task-file", tmp_path / "mood.csv", "--save-scores", tmp_path / "s.jsonl"
+    )
     assert out.exit_code == 0, out.stderr
     task = json.loads(out.stdout)["tasks"]["mood"]
     lines = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
     assert (task["n_test"], task["classes"]) == (60, ["no", "yes"])
     assert task["accuracy"] == pytest.approx(sum(x["gold"] == x["predicted"] for x in lines) / 60)
-    out = invoke(*command, "--task-file", tmp_path / "split.csv", "--columns", "text=satz,label=klasse")
+    out = invoke(
+        *command, "--task-file", tmp_path / "split.csv", "--columns", "text=satz,label=klasse"
+    )
     assert json.loads(out.stdout)["tasks"]["split"]["n_test"] == 20
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "text,label\n" + "".join(LABELLED.splitlines(keepends=True)[:12]), "a class (no) has"),
+        (
+            "a.csv",
+            "text,label\n" + "".join(LABELLED.splitlines(keepends=True)[:12]),
+            "a class (no) has",
+        ),
         ("a.csv", "text,label\na,1\nb,1\n", "every label is 1"),
         ("a.csv", "text,label\na,1\nb,\n", "line 3: the label is missing"),
         (
@@ -147,11 +184,21 @@ def test_task_files_that_cannot_serve_end_before_the_model(invoke, tmp_path, nam
     assert message in " ".join(out.stderr.split())
 
 
-def test_results_are_kept_in_the_run_and_found_by_compare(invoke, tiny_model_dir, sts_folder, tmp_path):
+def test_results_are_kept_in_the_run_and_found_by_compare(
+    invoke, tiny_model_dir, sts_folder, tmp_path
+):
     (tmp_path / "train.txt").write_text("\n".join(SENTENCES))
     dev = sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
     run = tmp_path / "run"
-    train = ("train", "--mode", "unsup", "-m", tiny_model_dir, "--train-file", tmp_path / "train.txt")
+    train = (
+        "train",
+        "--mode",
+        "unsup",
+        "-m",
+        tiny_model_dir,
+        "--train-file",
+        tmp_path / "train.txt",
+    )
     train = (*train, "--dev-file", dev, "--max-steps", 1, "--batch-size", 4, "-o", run)
     assert invoke(*train).exit_code == 0
     evaluate = ("eval", "sts", "-m", run, "--data-dir", sts_folder)
@@ -190,13 +237,21 @@ def test_a_result_of_an_earlier_model_of_the_run_is_said(invoke, tmp_path):
         "model_digest": "old",
         "metric": "spearman",
     }
-    result |= {"aggregation": "all", "split": "test", "tasks": {"STS12": {"n_pairs": 3108, "score": 0.5}}}
+    result |= {
+        "aggregation": "all",
+        "split": "test",
+        "tasks": {"STS12": {"n_pairs": 3108, "score": 0.5}},
+    }
     (run / "results" / "a.json").write_text(json.dumps(result))
     assert "is of an earlier model of the run" in " ".join(invoke("compare", run).stderr.split())
 
 
-def test_eval_without_data_says_which_variable_to_set_and_marks_the_demo_corpus(invoke, tiny_model_dir, tmp_path):
-    out = invoke("eval", "sts", "-m", tiny_model_dir, "--pooler", "avg", "-o", tmp_path / "demo.json")
+def test_eval_without_data_says_which_variable_to_set_and_marks_the_demo_corpus(
+    invoke, tiny_model_dir, tmp_path
+):
+    out = invoke(
+        "eval", "sts", "-m", tiny_model_dir, "--pooler", "avg", "-o", tmp_path / "demo.json"
+    )
     assert "export SIMCSE_DATA=FOLDER" in " ".join(out.stderr.split())
     assert "compares with no published number: STS-B: the generated demo corpus" in out.stdout
     row = ("--against", "simcse.5", "--row", "SimCSE-BERT-base", "--group", "unsupervised")

@@ -34,7 +34,9 @@ def read_manifest(output):
 
 def test_prepare_sentences_writes_lines_and_manifest(invoke, text, tmp_path):
     output = tmp_path / "out.txt"
-    result = invoke("prepare", "sentences", text, "-o", output, "--min-words", 2, "--dedup", "exact")
+    result = invoke(
+        "prepare", "sentences", text, "-o", output, "--min-words", 2, "--dedup", "exact"
+    )
     assert result.exit_code == 0, result.stderr
     assert output.read_text() == f"Two words.\n{LONG}\nDrei Wörter.\n"
     assert result.stdout == ""
@@ -56,7 +58,9 @@ def test_prepare_sentences_gives_the_same_bytes_for_the_same_seed(invoke, tmp_pa
     written = {}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         folder = tmp_path / name
-        invoke("prepare", "sentences", source, "-o", folder / "out.txt", "--sample", 50, "--seed", seed)
+        invoke(
+            "prepare", "sentences", source, "-o", folder / "out.txt", "--sample", 50, "--seed", seed
+        )
         written[name] = [path.read_bytes() for path in sorted(folder.iterdir())]
     assert written["a"] == written["b"]
     assert written["a"] != written["c"]
@@ -70,7 +74,9 @@ def test_prepare_sentences_reads_stdin_and_writes_stdout(invoke, tmp_path, monke
 
 
 def test_prepare_sentences_splits_running_text(invoke, tmp_path):
-    result = invoke("prepare", "sentences", "-", "-o", "-", "--split-sentences", input="Dr. A came. He left.\n")
+    result = invoke(
+        "prepare", "sentences", "-", "-o", "-", "--split-sentences", input="Dr. A came. He left.\n"
+    )
     assert result.stdout == "Dr. A came.\nHe left.\n"
 
 
@@ -99,7 +105,9 @@ def test_prepare_sentences_overwrites_only_with_force(invoke, text, tmp_path):
         (["-o", "out.txt"], 2, "INPUT"),
     ],
 )
-def test_prepare_sentences_says_what_is_wrong(invoke, text, tmp_path, monkeypatch, arguments, code, message):
+def test_prepare_sentences_says_what_is_wrong(
+    invoke, text, tmp_path, monkeypatch, arguments, code, message
+):
     monkeypatch.chdir(tmp_path)
     result = invoke("prepare", "sentences", *arguments)
     assert result.exit_code == code
@@ -108,9 +116,21 @@ def test_prepare_sentences_says_what_is_wrong(invoke, text, tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
-def test_prepare_sentences_counts_sub_words_with_a_tokenizer(invoke, text, tmp_path, tiny_model_dir):
+def test_prepare_sentences_counts_sub_words_with_a_tokenizer(
+    invoke, text, tmp_path, tiny_model_dir
+):
     output = tmp_path / "out.txt"
-    result = invoke("prepare", "sentences", text, "-o", output, "--tokenizer", tiny_model_dir, "--max-length", 10)
+    result = invoke(
+        "prepare",
+        "sentences",
+        text,
+        "-o",
+        output,
+        "--tokenizer",
+        tiny_model_dir,
+        "--max-length",
+        10,
+    )
     assert result.exit_code == 0, result.stderr
     found = {finding["check"]: finding for finding in read_manifest(output)["lint"]}
     assert found["truncated"]["example"].startswith("Two dogs are running")
@@ -118,12 +138,29 @@ def test_prepare_sentences_counts_sub_words_with_a_tokenizer(invoke, text, tmp_p
 
 def test_prepare_sentences_checks_and_drops_leaks(invoke, tmp_path):
     demo = tmp_path / "demo"
-    invoke("prepare", "demo", "-o", demo, "--sentences", 20, "--triplets", 5, "--pairs", 40, "--documents", 2)
-    dev = (demo / "downstream/STS/STSBenchmark/sts-dev.csv").read_text().split("\n")[0].split("\t")[5]
+    invoke(
+        "prepare",
+        "demo",
+        "-o",
+        demo,
+        "--sentences",
+        20,
+        "--triplets",
+        5,
+        "--pairs",
+        40,
+        "--documents",
+        2,
+    )
+    dev = (
+        (demo / "downstream/STS/STSBenchmark/sts-dev.csv").read_text().split("\n")[0].split("\t")[5]
+    )
     source = tmp_path / "in.txt"
     source.write_text((demo / "sentences.txt").read_text() + dev.lower().replace(".", " .") + "\n")
     output = tmp_path / "out.txt"
-    result = invoke("prepare", "sentences", source, "-o", output, "--check-leak", demo, "--drop-leaks")
+    result = invoke(
+        "prepare", "sentences", source, "-o", output, "--check-leak", demo, "--drop-leaks"
+    )
     assert result.exit_code == 0, result.stderr
     assert "rows hold 1 of 80 sentences of STSBenchmark exactly" in result.stderr
     assert output.read_text() == (demo / "sentences.txt").read_text()
@@ -144,7 +181,12 @@ def test_prepare_nli_writes_triplets_and_reports_overlap(invoke, snli, tmp_path)
     ]
     manifest = read_manifest(output)
     assert manifest["overlap_f1"] == 0.0
-    assert manifest["corpus"]["labels"] == {"entailment": 1, "contradiction": 1, "neutral": 1, "no_label": 1}
+    assert manifest["corpus"]["labels"] == {
+        "entailment": 1,
+        "contradiction": 1,
+        "neutral": 1,
+        "no_label": 1,
+    }
     assert "lexical overlap F1" in result.stderr
 
 
@@ -169,7 +211,8 @@ def test_prepare_nli_makes_the_variants_of_table_4(invoke, snli, tmp_path, optio
 def test_prepare_nli_adds_anli(invoke, snli, tmp_path):
     anli = tmp_path / "anli.jsonl"
     records = [
-        {"uid": "1", "context": "P.", "hypothesis": h, "label": label} for h, label in (("E.", "e"), ("C.", "c"))
+        {"uid": "1", "context": "P.", "hypothesis": h, "label": label}
+        for h, label in (("E.", "e"), ("C.", "c"))
     ]
     anli.write_text("".join(json.dumps(record) + "\n" for record in records))
     output = tmp_path / "nli.csv"
@@ -181,7 +224,9 @@ def test_prepare_nli_adds_anli(invoke, snli, tmp_path):
 def test_prepare_pairs_of_captions(invoke, tmp_path):
     source = tmp_path / "captions.token"
     source.write_text("1.jpg#0\ta b\n1.jpg#1\ta b\n1.jpg#2\tc\n")
-    result = invoke("prepare", "pairs", source, "--flickr30k", "--overlap", "-o", tmp_path / "out.csv")
+    result = invoke(
+        "prepare", "pairs", source, "--flickr30k", "--overlap", "-o", tmp_path / "out.csv"
+    )
     assert result.exit_code == 0, result.stderr
     assert (tmp_path / "out.csv").read_text() == "anchor,positive\na b,a b\na b,c\na b,c\n"
     assert read_manifest(tmp_path / "out.csv")["overlap_f1"] == pytest.approx(1 / 3)
@@ -216,7 +261,9 @@ def test_prepare_neighbours_warns_without_documents(invoke, tmp_path):
 
 
 def test_prepare_senteval_passes_on_the_published_folder(invoke, shared_data):
-    result = invoke("prepare", "senteval", "--data-dir", shared_data / "senteval", "--format", "json")
+    result = invoke(
+        "prepare", "senteval", "--data-dir", shared_data / "senteval", "--format", "json"
+    )
     assert result.exit_code == 0, result.stderr
     payload = json.loads(result.stdout)
     assert payload["ok"]
@@ -226,7 +273,13 @@ def test_prepare_senteval_passes_on_the_published_folder(invoke, shared_data):
 def test_prepare_senteval_names_every_problem_and_where_to_get_the_files(invoke, sts_folder):
     result = invoke("prepare", "senteval", "--data-dir", sts_folder, "--tasks", "STSBenchmark,MR")
     assert result.exit_code == 1
-    for name in ("sts-train.csv", "sts-dev.csv", "sts-test.csv", "rt-polarity.pos", "rt-polarity.neg"):
+    for name in (
+        "sts-train.csv",
+        "sts-dev.csv",
+        "sts-test.csv",
+        "rt-polarity.pos",
+        "rt-polarity.neg",
+    ):
         assert name in result.stdout
         assert name in result.stderr
     assert "expected 5,331 lines" in result.stdout
@@ -257,7 +310,18 @@ def test_prepare_lint_reports_and_fails_only_when_strict(invoke, tmp_path):
 
 def test_prepare_demo_writes_the_same_corpus_again(invoke, tmp_path):
     for name in ("a", "b"):
-        result = invoke("prepare", "demo", "-o", tmp_path / name, "--sentences", 30, "--triplets", 10, "--pairs", 40)
+        result = invoke(
+            "prepare",
+            "demo",
+            "-o",
+            tmp_path / name,
+            "--sentences",
+            30,
+            "--triplets",
+            10,
+            "--pairs",
+            40,
+        )
         assert result.exit_code == 0, result.stderr
     files = [sorted(p for p in (tmp_path / name).rglob("*") if p.is_file()) for name in ("a", "b")]
     assert len(files[0]) == 8

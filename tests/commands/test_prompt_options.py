@@ -35,12 +35,16 @@ def test_prompt_dimensions_and_long_texts_shape_the_vectors(invoke, prompted_mod
     command = ("encode", tmp_path / "t.txt", "-m", prompted_model, "-o")
     outcome = invoke(*command, tmp_path / "plain.npy")
     assert "cut 1 text at 64 sub-words" in outcome.stderr
-    outcome = invoke(*command, tmp_path / "v.npy", "--prompt", "query", "--truncate-dim", 8, "--long", "mean")
+    outcome = invoke(
+        *command, tmp_path / "v.npy", "--prompt", "query", "--truncate-dim", 8, "--long", "mean"
+    )
     assert outcome.exit_code == 0, outcome.stderr
     assert "cut" not in outcome.stderr
     model = load_encoder(prompted_model, device="cpu")
     encoder = with_use(model, prompt="query", truncate_dim=8, long="mean")
-    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), encoder.encode(["a man", long]), atol=1e-6)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "v.npy"), encoder.encode(["a man", long]), atol=1e-6
+    )
     side = json.loads((tmp_path / "v.npy.json").read_text())
     assert (side["prompt"], side["truncate_dim"], side["long"]) == ("someone reads: ", 8, "mean")
     assert side["model_digest"] == encoder.digest
@@ -63,13 +67,19 @@ def test_search_puts_the_prompts_of_queries_and_passages(invoke, prompted_model,
         assert "warning" not in found.stderr
         cosines = [each["cosine"] for each in json.loads(found.stdout)["neighbours"]]
         assert cosines == pytest.approx(best.tolist(), abs=1e-5)
-    other = invoke("analyze", "search", source, "a cat", *flags, "--prompt", "", "--corpus-prompt", "")
+    other = invoke(
+        "analyze", "search", source, "a cat", *flags, "--prompt", "", "--corpus-prompt", ""
+    )
     plain = np.sort(encode(encoder, list(SENTENCES), normalize=True, use=Use(prompt=""))
                     @ encode(encoder, ["a cat"], normalize=True, use=Use(prompt=""))[0])[::-1]  # fmt: skip
-    assert json.loads(other.stdout)["neighbours"][0]["cosine"] == pytest.approx(float(plain[0]), abs=1e-5)
+    assert json.loads(other.stdout)["neighbours"][0]["cosine"] == pytest.approx(
+        float(plain[0]), abs=1e-5
+    )
 
 
-def test_evaluation_puts_the_prompt_and_refuses_it_for_files(invoke, prompted_model, sts_folder, tmp_path):
+def test_evaluation_puts_the_prompt_and_refuses_it_for_files(
+    invoke, prompted_model, sts_folder, tmp_path
+):
     command = ("eval", "sts", "--data-dir", sts_folder, "--tasks", "STSBenchmark", "-f", "json")
     asked = json.loads(invoke(*command, "-m", prompted_model, "--prompt", "query").stdout)
     plain = json.loads(invoke(*command, "-m", prompted_model).stdout)
@@ -77,7 +87,10 @@ def test_evaluation_puts_the_prompt_and_refuses_it_for_files(invoke, prompted_mo
     assert asked["model_digest"] != plain["model_digest"]
     encoder = load_encoder(prompted_model, device="cpu")
     (pairs,) = read_sts_task(sts_folder, "STSBenchmark").subsets.values()
-    left, right = (encode(encoder, side, use=Use(prompt="someone reads: ")) for side in (pairs.left, pairs.right))
+    left, right = (
+        encode(encoder, side, use=Use(prompt="someone reads: "))
+        for side in (pairs.left, pairs.right)
+    )
     expected = spearman(cosine_rows(left, right), pairs.gold)
     assert asked["tasks"]["STSBenchmark"]["score"] == pytest.approx(expected, abs=1e-6)
     files = ("--embeddings", tmp_path / "v.npy", "--sentences", tmp_path / "s.txt")

@@ -13,7 +13,17 @@ from simcse_cli.settings.choices import STS_TASKS
 def train(invoke, model, sts_folder, run, *arguments):
     (run.parent / "train.txt").write_text("\n".join(SENTENCES) + "\n")
     outcome = invoke(
-        *("train", "-m", model, "--train-file", run.parent / "train.txt", "-o", run, "--pooler", "avg"),
+        *(
+            "train",
+            "-m",
+            model,
+            "--train-file",
+            run.parent / "train.txt",
+            "-o",
+            run,
+            "--pooler",
+            "avg",
+        ),
         *("--dev-file", sts_folder / "downstream/STS/STSBenchmark/sts-dev.csv", "--device", "cpu"),
         *(
             "--batch-size",
@@ -40,8 +50,16 @@ def run(invoke, tiny_model_dir, sts_folder, tmp_path):
 
 def keep_sts_result(run, score):
     task = {"n_pairs": 10, "score": score, "spearman": {"all": score}, "pearson": {"all": score}}
-    asked = {"suite": "sts", "metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"}
-    (run / "sts.json").write_text(json.dumps(asked | {"model": "tiny", "tasks": dict.fromkeys(STS_TASKS, task)}))
+    asked = {
+        "suite": "sts",
+        "metric": "spearman",
+        "aggregation": "all",
+        "split": "test",
+        "pooler": "avg",
+    }
+    (run / "sts.json").write_text(
+        json.dumps(asked | {"model": "tiny", "tasks": dict.fromkeys(STS_TASKS, task)})
+    )
 
 
 def titles(page):
@@ -50,7 +68,9 @@ def titles(page):
 
 def test_page_holds_everything_and_fetches_nothing(invoke, run, sts_folder, tmp_path):
     keep_sts_result(run, 0.4321)
-    outcome = invoke("analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder)
+    outcome = invoke(
+        "analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder
+    )
     assert outcome.exit_code == 0, outcome.stderr
     page = (tmp_path / "page.html").read_text()
     assert titles(page) == [
@@ -90,10 +110,19 @@ def test_page_shows_the_group_of_the_table_that_is_asked_for(invoke, run, tmp_pa
     assert ">76.25<" not in page.read_text()
 
 
-def test_page_shows_the_numbers_of_analyze_geometry(invoke, run, tiny_model_dir, sts_folder, tmp_path):
-    assert invoke("analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder).exit_code == 0
+def test_page_shows_the_numbers_of_analyze_geometry(
+    invoke, run, tiny_model_dir, sts_folder, tmp_path
+):
+    assert (
+        invoke(
+            "analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder
+        ).exit_code
+        == 0
+    )
     models = ("--model", tiny_model_dir, "--model", run)
-    measured = json.loads(invoke("analyze", "geometry", *models, "--data-dir", sts_folder, "-f", "json").stdout)
+    measured = json.loads(
+        invoke("analyze", "geometry", *models, "--data-dir", sts_folder, "-f", "json").stdout
+    )
     page = (tmp_path / "page.html").read_text()
     for model in measured["models"]:
         for key in ("alignment", "uniformity", "effective_rank", "isotropy"):
@@ -103,7 +132,9 @@ def test_page_shows_the_numbers_of_analyze_geometry(invoke, run, tiny_model_dir,
 def test_baseline_run_is_set_beside_it(invoke, run, tiny_model_dir, sts_folder, tmp_path):
     other = train(invoke, tiny_model_dir, sts_folder, tmp_path / "second", "--seed", 7)
     data = ("--data-dir", sts_folder, "--queries", 0)
-    outcome = invoke("analyze", "report", other, "-o", tmp_path / "page.html", "--baseline", run, *data)
+    outcome = invoke(
+        "analyze", "report", other, "-o", tmp_path / "page.html", "--baseline", run, *data
+    )
     assert outcome.exit_code == 0, outcome.stderr
     page = (tmp_path / "page.html").read_text()
     assert "Difference to first" in page
@@ -127,14 +158,18 @@ def test_markup_in_the_data_is_shown_literally(invoke, run, tmp_path):
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
-def test_without_data_and_start_the_page_has_what_the_run_holds(invoke, run, tiny_model_dir, sts_folder, tmp_path):
+def test_without_data_and_start_the_page_has_what_the_run_holds(
+    invoke, run, tiny_model_dir, sts_folder, tmp_path
+):
     outcome = invoke("analyze", "report", run, "-o", tmp_path / "page.html")
     assert outcome.exit_code == 0
     assert "no --data-dir" in outcome.stderr
     expected = ["Scores", "Training", "Paths of training runs", "Settings and data"]
     assert titles((tmp_path / "page.html").read_text()) == expected
     shutil.rmtree(tiny_model_dir)
-    again = invoke("analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder, "--force")
+    again = invoke(
+        "analyze", "report", run, "-o", tmp_path / "page.html", "--data-dir", sts_folder, "--force"
+    )
     assert again.exit_code == 0, again.stderr
     assert "shows the run alone" in again.stderr
     assert "What changed" not in titles((tmp_path / "page.html").read_text())

@@ -1,6 +1,7 @@
 """What commands show on terminals of 80 and 100 columns, with colours and without, as text in ``screens/``.
 
-After a meant change: ``WRITE_SCREENS=1 python -m pytest tests/test_screens.py``, and look at the difference.
+After a meant change: ``WRITE_SCREENS=1 python -m pytest tests/test_screens.py``, and look at the
+difference.
 """
 
 import json
@@ -16,7 +17,8 @@ from simcse_cli.commands.app import build
 from simcse_cli.settings.choices import STS_TASKS
 
 pytestmark = pytest.mark.skipif(
-    int(version("rich").partition(".")[0]) < 15, reason="older versions of Rich divide the width otherwise"
+    int(version("rich").partition(".")[0]) < 15,
+    reason="older versions of Rich divide the width otherwise",
 )
 SCREENS = Path(__file__).parent / "screens"
 SENTENCES = "A man is playing a guitar on the roof.\nThe cat sleeps.\nRain is expected in the north of the country.\n"
@@ -24,7 +26,16 @@ COMMANDS = {
     "help": ("--help",),
     "help-eval": ("eval", "--help"),
     "prepare-lint": ("prepare", "lint", "pairs.csv"),
-    "augment-preview": ("augment", "wiki.txt", "--method", "delete", "--rate", "0.3", "--preview", "3"),
+    "augment-preview": (
+        "augment",
+        "wiki.txt",
+        "--method",
+        "delete",
+        "--rate",
+        "0.3",
+        "--preview",
+        "3",
+    ),
     "analyze-overlap": ("analyze", "overlap", "pairs.csv", "--no-terminal-plot"),
     "analyze-trace": ("analyze", "trace", "runs/a-run-with-a-long-name", "runs/b"),
     "compare-results": ("compare", "a-result-with-a-long-name.json", "b.json"),
@@ -53,13 +64,26 @@ def _files(tmp_path, monkeypatch):
             }
             for i in range(8)
         ]
-        (Path("runs") / name / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        (Path("runs") / name / "metrics.jsonl").write_text(
+            "".join(f"{json.dumps(line)}\n" for line in lines)
+        )
     for name, base in (("a-result-with-a-long-name", 0.70), ("b", 0.75)):
         tasks = {
-            task: {"n_pairs": 10, "score": base + i / 100, "spearman": {"all": base + i / 100}, "pearson": {}}
+            task: {
+                "n_pairs": 10,
+                "score": base + i / 100,
+                "spearman": {"all": base + i / 100},
+                "pearson": {},
+            }
             for i, task in enumerate(STS_TASKS)
         }
-        asked = {"suite": "sts", "metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"}
+        asked = {
+            "suite": "sts",
+            "metric": "spearman",
+            "aggregation": "all",
+            "split": "test",
+            "pooler": "avg",
+        }
         Path(f"{name}.json").write_text(json.dumps(asked | {"model": name, "tasks": tasks}))
 
 
@@ -84,7 +108,9 @@ def compare_with_kept(text, name):
     if os.environ.get("WRITE_SCREENS"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8"), f"if meant, write {file.name} again (see above)"
+    assert text == file.read_text(encoding="utf-8"), (
+        f"if meant, write {file.name} again (see above)"
+    )
 
 
 def command_paths(command, path=()):
@@ -117,7 +143,9 @@ def masked(text):
 
 @pytest.mark.usefixtures("_files")
 @pytest.mark.parametrize("width", [80, 100])
-def test_screens_of_work_are_those_that_were_looked_at(invoke, monkeypatch, tiny_model_dir, tmp_path, width):
+def test_screens_of_work_are_those_that_were_looked_at(
+    invoke, monkeypatch, tiny_model_dir, tmp_path, width
+):
     """Train, evaluate, encode: results as on a terminal, progress and remarks as off one."""
     monkeypatch.setenv("COLUMNS", str(width))
     senteval, model = write_sts_folder(tmp_path / "senteval"), tiny_model_dir.rename("bert").name
@@ -135,7 +163,18 @@ def test_screens_of_work_are_those_that_were_looked_at(invoke, monkeypatch, tiny
         "cls",
     )
     calls = [
-        ("train", *trained, "--batch-size", "2", "--epochs", "2", "--eval-every", "1", "-o", "runs/new"),
+        (
+            "train",
+            *trained,
+            "--batch-size",
+            "2",
+            "--epochs",
+            "2",
+            "--eval-every",
+            "1",
+            "-o",
+            "runs/new",
+        ),
         ("eval", "sts", "-m", "runs/new", "--data-dir", senteval.name),
         ("encode", "wiki.txt", "-m", "runs/new", "-o", "wiki.npy"),
     ]

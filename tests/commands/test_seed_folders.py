@@ -25,11 +25,26 @@ def result_of(outcome):
     return json.loads(outcome.stdout)
 
 
-def test_eval_of_seeds_gives_mean_and_deviation_and_compare_reads_them(invoke, runs, sts_folder, tmp_path):
-    suite = ("--data-dir", sts_folder, "--pooler", "avg", "--tasks", "STS12,STSBenchmark", "--format", "json")
-    single = [result_of(invoke("eval", "sts", "--model", runs / f"seed-{n}", *suite)) for n in (1, 2)]
+def test_eval_of_seeds_gives_mean_and_deviation_and_compare_reads_them(
+    invoke, runs, sts_folder, tmp_path
+):
+    suite = (
+        "--data-dir",
+        sts_folder,
+        "--pooler",
+        "avg",
+        "--tasks",
+        "STS12,STSBenchmark",
+        "--format",
+        "json",
+    )
+    single = [
+        result_of(invoke("eval", "sts", "--model", runs / f"seed-{n}", *suite)) for n in (1, 2)
+    ]
     saved, output = tmp_path / "pairs.jsonl", runs / "sts.json"
-    outcome = invoke("eval", "sts", "--model", runs, *suite, "--ci", "--save-scores", saved, "-o", output)
+    outcome = invoke(
+        "eval", "sts", "--model", runs, *suite, "--ci", "--save-scores", saved, "-o", output
+    )
     assert outcome.exit_code == 0, outcome.stderr
     found = json.loads(output.read_text())
     assert (found["model"], found["seeds"], found["suite"]) == (str(runs), [1, 2], "sts")
@@ -48,12 +63,16 @@ def test_eval_of_seeds_gives_mean_and_deviation_and_compare_reads_them(invoke, r
 
     for item in (runs, output):
         entries = result_of(invoke("compare", f"ours={item}", "--format", "json"))["entries"]
-        assert [entry["label"] for entry in entries] == ["ours [seed 1]", "ours [seed 2]", "ours (mean of 2)"]
+        assert [entry["label"] for entry in entries] == [
+            "ours [seed 1]",
+            "ours [seed 2]",
+            "ours (mean of 2)",
+        ]
         assert entries[2]["scores"]["STS12"] == pytest.approx(found["tasks"]["STS12"]["score"])
         assert entries[2]["deviations"]["average"] == pytest.approx(found["deviation"]["average"])
-    assert [entry["scores"]["STSBenchmark-dev"] for entry in entries_of(invoke, runs)[:2]] == pytest.approx(
-        [0.82, 0.84]
-    )
+    assert [
+        entry["scores"]["STSBenchmark-dev"] for entry in entries_of(invoke, runs)[:2]
+    ] == pytest.approx([0.82, 0.84])
 
     table = invoke("eval", "sts", "--model", runs, *suite[:-1], "table").stdout
     assert f"{runs} (mean of 2)" in table
@@ -69,7 +88,18 @@ def test_transfer_of_seeds_has_a_mean_of_test_and_of_dev(invoke, runs, tmp_path)
 
     data = write_transfer_folder(tmp_path / "data", n_good=20, n_bad=20)
     outcome = invoke(
-        *("eval", "transfer", "--model", runs, "--data-dir", data, "--pooler", "avg", "--tasks", "MRPC"),
+        *(
+            "eval",
+            "transfer",
+            "--model",
+            runs,
+            "--data-dir",
+            data,
+            "--pooler",
+            "avg",
+            "--tasks",
+            "MRPC",
+        ),
         *("--protocol", "fast", "--no-cache", "--format", "csv"),
     )
     assert outcome.exit_code == 0, outcome.stderr
@@ -101,7 +131,9 @@ def test_analyses_show_every_seed_with_mean_and_deviation(invoke, runs, sts_fold
     assert entries_of(invoke, path)[-1]["scores"]["uniformity"] == pytest.approx(fmean(uniformity))
 
     trace = invoke("analyze", "trace", runs, "--format", "markdown")
-    assert "| runs (mean of 2) | 2 | 20 | 0.3 | 0.2 | -2 | -2.5 | 83.00 |" in trace.stdout, trace.stdout
+    assert "| runs (mean of 2) | 2 | 20 | 0.3 | 0.2 | -2 | -2.5 | 83.00 |" in trace.stdout, (
+        trace.stdout
+    )
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n".join(SENTENCES))
     near = result_of(
@@ -132,11 +164,23 @@ def test_what_needs_one_model_names_a_seed(invoke, runs, monkeypatch, tmp_path, 
 def test_finished_run_is_left_as_it_is_by_resume(invoke, tiny_model_dir, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(SENTENCES))
-    train = ("train", "--model", tiny_model_dir, "--train-file", text, "--max-steps", 1, "--batch-size", 8)
+    train = (
+        "train",
+        "--model",
+        tiny_model_dir,
+        "--train-file",
+        text,
+        "--max-steps",
+        1,
+        "--batch-size",
+        8,
+    )
     train = (*train, "-o", tmp_path / "run", "--format", "json")
     first = result_of(invoke(*train))
     train = (*train, "--resume")
-    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    files = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()
+    }
     assert result_of(invoke(*train)) == first
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*") if p.is_file()} == files
     changed = invoke(*train, "--seed", 7)

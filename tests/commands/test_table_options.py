@@ -7,7 +7,12 @@ from surface import surface
 OPTIONS = ("--no-header,--header", "--separator", "--encoding", "--keep-label")
 MAILS = "Subject,Content,Source,Category\n" + "".join(
     f"Notice {n},The gate opens at {n} in the morning.,{source},{topic}\n"
-    for n, source, topic in [(5, "web", "town"), (6, "mail", "park"), (7, "web", "town"), (8, "mail", "town")]
+    for n, source, topic in [
+        (5, "web", "town"),
+        (6, "mail", "park"),
+        (7, "web", "town"),
+        (8, "mail", "town"),
+    ]
 )
 RATED = "frage_1;frage_2;punkte;thema\n" + "".join(
     f"Wann beginnt Kurs {n}?;Um wie viel Uhr beginnt Kurs {n}?;{score};Kurse\n"
@@ -27,12 +32,26 @@ COMMANDS = {
         ["mails.csv", "-o", "n.csv", "--margin=-2", "--range", "0:2", *MODEL],
         PAIR.format("anchor", "positive"),
     ),
-    "simcse prepare neighbours": (["mails.csv", "--column", "Content", "-o", "p.csv", "--split-sentences"], None),
+    "simcse prepare neighbours": (
+        ["mails.csv", "--column", "Content", "-o", "p.csv", "--split-sentences"],
+        None,
+    ),
     "simcse prepare lint": (["mails.csv"], PAIR.format("anchor", "positive")),
     "simcse augment": (["mails.csv", "--method", "delete", "-o", "a.csv", "--workers", "1"], TEXT),
     "simcse encode": (["mails.csv", "-o", "v.npy", *MODEL], TEXT),
     "simcse train": (
-        ["--mode", "sup", "--train-file", "mails.csv", "--dry-run", "--batch-size", "2", "-o", "run", *MODEL],
+        [
+            "--mode",
+            "sup",
+            "--train-file",
+            "mails.csv",
+            "--dry-run",
+            "--batch-size",
+            "2",
+            "-o",
+            "run",
+            *MODEL,
+        ],
         PAIR.format("anchor", "positive"),
     ),
     "simcse eval sts": (["--pair-file", "rated.csv", *MODEL], SCORED),
@@ -58,7 +77,9 @@ def options_by_command():
 
 def test_every_command_that_takes_columns_takes_the_options_of_tables():
     options = options_by_command()
-    taking = {path for path, own in options.items() if any("--column" in name.split(",") for name in own)}
+    taking = {
+        path for path, own in options.items() if any("--column" in name.split(",") for name in own)
+    }
     assert taking == set(COMMANDS) - {"simcse analyze search"}  # the hidden name of `retrieval`
     for path in taking:
         assert set(OPTIONS) <= options[path], path
@@ -75,12 +96,17 @@ def test_every_command_reads_the_same_columns(path, invoke, tmp_path, monkeypatc
     assert outcome.exit_code == 0, outcome.stderr
     told = [each for each in outcome.stderr.splitlines() if "not used:" in each]
     assert [each.partition(": ")[2] for each in told] == [line]
-    assert "not used" not in invoke(*path.split()[1:], *words, "-q", *(["--force"] * ("-o" in words))).stderr
+    assert (
+        "not used"
+        not in invoke(*path.split()[1:], *words, "-q", *(["--force"] * ("-o" in words))).stderr
+    )
 
 
 def test_options_that_a_question_names_work_as_typed(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rated.csv").write_text("text_a,text_b,same\nA dog.,A hound.,yes\nA cat.,A car.,no\nA cow.,A hen.,no\n")
+    (tmp_path / "rated.csv").write_text(
+        "text_a,text_b,same\nA dog.,A hound.,yes\nA cat.,A car.,no\nA cow.,A hen.,no\n"
+    )
     asked = invoke("prepare", "pairs", "rated.csv", "-o", "o.csv")
     assert asked.exit_code == 1
     assert not (tmp_path / "o.csv").exists()

@@ -21,7 +21,10 @@ def corpus(tmp_path):
 @pytest.fixture
 def triplets(tmp_path):
     path = tmp_path / "triplets.csv"
-    rows = [f'"{SENTENCES[i]}","{SENTENCES[(i + 5) % 24]}","{SENTENCES[(i + 9) % 24]}"' for i in range(24)]
+    rows = [
+        f'"{SENTENCES[i]}","{SENTENCES[(i + 5) % 24]}","{SENTENCES[(i + 9) % 24]}"'
+        for i in range(24)
+    ]
     path.write_text("sent0,sent1,hard_neg\n" + "\n".join(rows) + "\n")
     return path
 
@@ -73,14 +76,25 @@ def test_sup_keeps_its_head(invoke, triplets, tiny_model_dir, tmp_path):
 
 def test_train_without_files_uses_the_demo_corpus(invoke, tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    outcome = invoke("train", "--mode", "sup", "--hard-neg-alpha", "1.0", "-m", tiny_model_dir, *QUICK)
+    outcome = invoke(
+        "train", "--mode", "sup", "--hard-neg-alpha", "1.0", "-m", tiny_model_dir, *QUICK
+    )
     assert outcome.exit_code == 0, outcome.stderr
     assert "demo corpus" in outcome.stderr
     assert (tmp_path / "runs" / "simcse-sup-tiny-bert-42" / "model" / "config.json").exists()
 
 
 def test_run_that_exists_is_kept_without_force(invoke, corpus, tiny_model_dir, tmp_path):
-    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run", *QUICK)
+    command = (
+        "train",
+        "-m",
+        tiny_model_dir,
+        "--train-file",
+        corpus,
+        "-o",
+        tmp_path / "run",
+        *QUICK,
+    )
     assert invoke(*command).exit_code == 0
     before = (tmp_path / "run" / "run.json").read_bytes()
     outcome = invoke(*command)
@@ -91,7 +105,16 @@ def test_run_that_exists_is_kept_without_force(invoke, corpus, tiny_model_dir, t
 
 
 def test_resume_refuses_other_settings(invoke, corpus, tiny_model_dir, tmp_path, monkeypatch):
-    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run", *QUICK)
+    command = (
+        "train",
+        "-m",
+        tiny_model_dir,
+        "--train-file",
+        corpus,
+        "-o",
+        tmp_path / "run",
+        *QUICK,
+    )
     assert invoke(*command).exit_code == 0
     outcome = invoke(*command, "--resume", "--lr", "1e-3")
     assert outcome.exit_code == 1
@@ -104,7 +127,17 @@ def test_resume_refuses_other_settings(invoke, corpus, tiny_model_dir, tmp_path,
 
 def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir, tmp_path):
     before = set(tmp_path.iterdir())
-    outcome = invoke("train", "-m", tiny_model_dir, "--train-file", corpus, *QUICK, "--dry-run", "-o", tmp_path / "r")
+    outcome = invoke(
+        "train",
+        "-m",
+        tiny_model_dir,
+        "--train-file",
+        corpus,
+        *QUICK,
+        "--dry-run",
+        "-o",
+        tmp_path / "r",
+    )
     assert outcome.exit_code == 0, outcome.stderr
     assert set(tmp_path.iterdir()) == before
     assert "batch_size: 8" in outcome.stdout
@@ -113,13 +146,26 @@ def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir
 
 
 @pytest.mark.parametrize(("enough", "n_steps"), [(1e-9, 2), (600.0, 3)])
-def test_dry_run_measures_a_long_step_once(enough, n_steps, invoke, corpus, tiny_model_dir, tmp_path, monkeypatch):
+def test_dry_run_measures_a_long_step_once(
+    enough, n_steps, invoke, corpus, tiny_model_dir, tmp_path, monkeypatch
+):
     monkeypatch.setattr(dry_run, "ENOUGH_S", enough)
     steps, train_step = [], Trainer.train_step
     monkeypatch.setattr(
-        Trainer, "train_step", lambda self, step, batch: steps.append(step) or train_step(self, step, batch)
+        Trainer,
+        "train_step",
+        lambda self, step, batch: steps.append(step) or train_step(self, step, batch),
     )
-    arguments = ("-m", tiny_model_dir, "--train-file", corpus, *QUICK, "--dry-run", "-o", tmp_path / "r")
+    arguments = (
+        "-m",
+        tiny_model_dir,
+        "--train-file",
+        corpus,
+        *QUICK,
+        "--dry-run",
+        "-o",
+        tmp_path / "r",
+    )
     outcome = invoke("train", *arguments)
     assert outcome.exit_code == 0, outcome.stderr
     assert steps == list(range(n_steps))
@@ -163,7 +209,9 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
     if content is not None:
         write(path, content)
     mode = "sup" if kind == "one column for sup" else "unsup"
-    outcome = invoke("train", "--mode", mode, "-m", tiny_model_dir, "--train-file", path, "-o", tmp_path / "run")
+    outcome = invoke(
+        "train", "--mode", mode, "-m", tiny_model_dir, "--train-file", path, "-o", tmp_path / "run"
+    )
     assert outcome.exit_code == 1
     assert message in outcome.stderr
     assert path.name in outcome.stderr
@@ -186,7 +234,9 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
         (("--dropout-mode", "fixed", "--augment", "delete:0.1"), 1, "fixed"),
     ],
 )
-def test_bad_settings_are_refused(invoke, corpus, tiny_model_dir, tmp_path, arguments, code, message):
+def test_bad_settings_are_refused(
+    invoke, corpus, tiny_model_dir, tmp_path, arguments, code, message
+):
     outcome = invoke(
         "train",
         "-m",
@@ -214,7 +264,17 @@ def test_unknown_key_in_a_recipe_names_the_nearest(invoke, corpus, tmp_path):
 
 def test_diverged_run_ends_with_the_step_and_the_fix(invoke, corpus, tiny_model_dir, tmp_path):
     outcome = invoke(
-        *("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run", "--batch-size", 8),
+        *(
+            "train",
+            "-m",
+            tiny_model_dir,
+            "--train-file",
+            corpus,
+            "-o",
+            tmp_path / "run",
+            "--batch-size",
+            8,
+        ),
         *("--lr", "1e30", "--max-grad-norm", "1e30", "--epochs", 4, "--device", "cpu"),
     )
     assert outcome.exit_code == 1
@@ -224,6 +284,15 @@ def test_diverged_run_ends_with_the_step_and_the_fix(invoke, corpus, tiny_model_
 
 def test_folder_that_cannot_be_written(invoke, corpus, tiny_model_dir, tmp_path):
     (tmp_path / "file").write_text("")
-    outcome = invoke("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "file" / "run", *QUICK)
+    outcome = invoke(
+        "train",
+        "-m",
+        tiny_model_dir,
+        "--train-file",
+        corpus,
+        "-o",
+        tmp_path / "file" / "run",
+        *QUICK,
+    )
     assert outcome.exit_code == 1
     assert "cannot write" in outcome.stderr

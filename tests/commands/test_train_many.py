@@ -7,7 +7,8 @@ from helpers import SENTENCES
 
 DOCUMENTS = "\n\n".join("\n".join(SENTENCES[i:] * 2) for i in range(0, 24, 4))
 NLI = "sentence1\tsentence2\tgold_label\n" + "\n".join(
-    f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{('entailment', 'neutral', '-')[i % 3]}" for i in range(24)
+    f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{('entailment', 'neutral', '-')[i % 3]}"
+    for i in range(24)
 )
 
 
@@ -21,7 +22,18 @@ def train(invoke, tiny_model_dir, sts_folder, tmp_path):
         dev_file = sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
         return invoke(
             *("train", "--model", tiny_model_dir, "--train-file", source, "--dev-file", dev_file),
-            *("--batch-size", 4, "--max-steps", 2, "--eval-every", 1, "--device", "cpu", "--format", "json"),
+            *(
+                "--batch-size",
+                4,
+                "--max-steps",
+                2,
+                "--eval-every",
+                1,
+                "--device",
+                "cpu",
+                "--format",
+                "json",
+            ),
             *arguments,
         )
 
@@ -31,7 +43,12 @@ def train(invoke, tiny_model_dir, sts_folder, tmp_path):
 @pytest.mark.parametrize(
     ("text", "suffix", "arguments", "pooler"),
     [
-        (DOCUMENTS, "txt", ("next-sentence", "--dual-encoder", "--mlm-weight", 0.1), "cls_before_pooler"),
+        (
+            DOCUMENTS,
+            "txt",
+            ("next-sentence", "--dual-encoder", "--mlm-weight", 0.1),
+            "cls_before_pooler",
+        ),
         (DOCUMENTS, "txt", ("declutr", "--set", "max_span=8", "--set", "min_span=4"), "avg"),
         (NLI, "tsv", ("sbert",), "avg"),
         ("\n".join(SENTENCES), "txt", ("is-bert", "--set", "n_channels=8"), "avg"),
@@ -39,18 +56,24 @@ def train(invoke, tiny_model_dir, sts_folder, tmp_path):
         ("\n".join(SENTENCES), "txt", ("vicreg", "--set", "projector_dim=16"), "cls_before_pooler"),
     ],
 )
-def test_objective_trains_and_leaves_a_model(train, invoke, tmp_path, text, suffix, arguments, pooler):
+def test_objective_trains_and_leaves_a_model(
+    train, invoke, tmp_path, text, suffix, arguments, pooler
+):
     outcome = train(text, "--objective", *arguments, "-o", tmp_path / "run", suffix=suffix)
     assert outcome.exit_code == 0, outcome.stderr
     record = json.loads(outcome.stdout)
     assert (record["status"], record["pooler"]) == ("finished", pooler)
     assert record["scores"]["probe_max_abs_difference"]["sentence_transformers"] < 1e-5
-    encoded = invoke("encode", "-", "-o", tmp_path / "v.npy", "--model", tmp_path / "run", input="A sentence.\n")
+    encoded = invoke(
+        "encode", "-", "-o", tmp_path / "v.npy", "--model", tmp_path / "run", input="A sentence.\n"
+    )
     assert encoded.exit_code == 0, encoded.stderr
 
 
 def test_seeds_report_mean_and_deviation(train, tmp_path):
-    outcome = train("\n".join(SENTENCES), "--mode", "unsup", "--seeds", "1,2", "-o", tmp_path / "runs")
+    outcome = train(
+        "\n".join(SENTENCES), "--mode", "unsup", "--seeds", "1,2", "-o", tmp_path / "runs"
+    )
     assert outcome.exit_code == 0, outcome.stderr
     result = json.loads(outcome.stdout)
     scores = [row["best"] for row in result["seeds"]]

@@ -11,7 +11,10 @@ PAIRS = "anchor,positive\na dog runs,a dog is running\na cat sleeps,the cat is a
 
 UNUSED = [
     ("prepare sentences lines.txt -o out.txt --keep-order", "--keep-order"),
-    ("prepare sentences lines.txt -o out.txt --dedup exact --near-threshold 0.5", "--near-threshold"),
+    (
+        "prepare sentences lines.txt -o out.txt --dedup exact --near-threshold 0.5",
+        "--near-threshold",
+    ),
     ("prepare sentences lines.txt -o out.txt --max-length 20", "--max-length"),
     ("prepare sentences lines.txt -o out.txt --column text", "--column"),
     ("prepare neighbours lines.txt -o out.csv --column text", "--column"),
@@ -97,7 +100,16 @@ def test_option_from_a_variable_passes_where_it_has_no_use(invoke, inputs, monke
 
 
 def test_prepare_paraphrases_report_the_overlap_of_the_pairs(invoke, inputs, tiny_model_dir):
-    call = ("prepare", "pairs", "lines.txt", "--paraphrases", "--model", tiny_model_dir, "--pooler", "avg")
+    call = (
+        "prepare",
+        "pairs",
+        "lines.txt",
+        "--paraphrases",
+        "--model",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+    )
     result = invoke(*call, "--min-score", "-1", "-o", "out.csv", "--overlap")
     assert result.exit_code == 0, result.stderr
     with (inputs / "out.csv").open() as stream:

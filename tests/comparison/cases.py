@@ -9,13 +9,20 @@ import numpy as np
 
 from simcse_cli.comparison.entries import Entry, EntryKind, from_published
 from simcse_cli.comparison.published import load_table
-from simcse_cli.results.examples import SubsetPairs, TaskPredictions, write_pair_scores, write_predictions
+from simcse_cli.results.examples import (
+    SubsetPairs,
+    TaskPredictions,
+    write_pair_scores,
+    write_predictions,
+)
 from simcse_cli.results.result import PUBLISHED, known_sets
 from simcse_cli.results.runs import RunRecord
 
 
 def entry(label: str, **fields: Any) -> Entry:
-    return Entry(label, fields.pop("kind", EntryKind.RESULT), f"{label}.json", **{"scores": {}, **fields})
+    return Entry(
+        label, fields.pop("kind", EntryKind.RESULT), f"{label}.json", **{"scores": {}, **fields}
+    )
 
 
 def published(table: str, row: str, group: str | None = None) -> Entry:
@@ -35,7 +42,12 @@ def write_sts_result(path: Path, scores: Mapping[str, float | None], **settings:
         }
         for name, score in scores.items()
     }
-    asked = {"metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"} | settings
+    asked = {
+        "metric": "spearman",
+        "aggregation": "all",
+        "split": "test",
+        "pooler": "avg",
+    } | settings
     result = {"suite": "sts", "model": "tiny", **asked, "tasks": tasks, "seconds": 2.0}
     path.write_text(json.dumps(result))
     return path
@@ -97,10 +109,14 @@ def write_transfer_result(path: Path, wrong: Mapping[str, Sequence[int]], *, n: 
         gold = np.arange(n) % 2
         predicted = gold.copy()
         predicted[list(missed)] ^= 1
-        predictions[task] = TaskPredictions(gold, predicted, tuple(f"{task} sentence {i}" for i in range(n)))
+        predictions[task] = TaskPredictions(
+            gold, predicted, tuple(f"{task} sentence {i}" for i in range(n))
+        )
         accuracy = float(predictions[task].correct.mean())
         tasks[task] = {"accuracy": accuracy, "dev_accuracy": accuracy, "n_test": n}
     saved = path.with_suffix(".predictions.jsonl")
     write_predictions(saved, predictions)
-    path.write_text(json.dumps({"suite": "transfer", "model": "tiny", "protocol": "default", "tasks": tasks}))
+    path.write_text(
+        json.dumps({"suite": "transfer", "model": "tiny", "protocol": "default", "tasks": tasks})
+    )
     return path

@@ -28,8 +28,16 @@ def test_changed_settings_are_those_that_differ() -> None:
 
 
 def test_rank_errors_closed_form() -> None:
-    assert rank_errors(np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])).tolist() == [1.0, 0.0, 1.0]
-    assert rank_errors(np.array([0.3, 0.1, 0.1]), np.array([5.0, 0.0, 0.0])).tolist() == [0.0, 0.0, 0.0]
+    assert rank_errors(np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])).tolist() == [
+        1.0,
+        0.0,
+        1.0,
+    ]
+    assert rank_errors(np.array([0.3, 0.1, 0.1]), np.array([5.0, 0.0, 0.0])).tolist() == [
+        0.0,
+        0.0,
+        0.0,
+    ]
     assert rank_errors(np.array([0.2, 0.1]), np.array([1.0, 2.0])).tolist() == [1.0, 1.0]
     assert rank_errors(np.array([0.3]), np.array([5.0])).tolist() == [0.0]
 
@@ -56,14 +64,18 @@ def test_changed_pairs_find_the_pair_that_moved() -> None:
 def test_changed_pairs_are_the_largest_moves_from_gain_to_loss() -> None:
     gold = np.arange(5.0)
     before, after = np.array([0.0, 4, 2, 3, 1]), np.array([3.0, 1, 2, 4, 0])
-    found = changed_pairs({"STS12": {"s": SubsetPairs(gold, before)}}, {"STS12": {"s": SubsetPairs(gold, after)}}, n=4)
+    found = changed_pairs(
+        {"STS12": {"s": SubsetPairs(gold, before)}}, {"STS12": {"s": SubsetPairs(gold, after)}}, n=4
+    )
     assert [(change["index"], change["gain"]) for change in found] == [
         (1, 0.75),
         (3, -0.25),
         (4, -0.25),
         (0, -0.75),
     ]
-    assert {(change["left"], change["right"]) for change in found} == {("", "")}  # they were not saved
+    assert {(change["left"], change["right"]) for change in found} == {
+        ("", "")
+    }  # they were not saved
     table = pairs_table(found, "old", "new")
     headings = [
         "task",
@@ -78,7 +90,10 @@ def test_changed_pairs_are_the_largest_moves_from_gain_to_loss() -> None:
     ]
     assert [column.heading for column in table.columns] == headings
     assert table.cells()[0] == ["STS12", "s 1", "1", "4", "1", "75.00", "0.00", "", ""]
-    assert pairs_table([change | {"task": "STSBenchmark"} for change in found], "", "").cells()[0][0] == "STS-B"
+    assert (
+        pairs_table([change | {"task": "STSBenchmark"} for change in found], "", "").cells()[0][0]
+        == "STS-B"
+    )
 
 
 def test_sentences_come_from_whichever_file_has_them() -> None:
@@ -101,7 +116,9 @@ def test_settings_are_set_side_by_side_for_two_runs_only(n_runs: int) -> None:
 def test_settings_that_differ_are_shown_with_short_digests() -> None:
     digests = [letter * 64 for letter in "ab"]
     before = entry("old", config={"data.sha256": digests[0], "name": "n" * 20, "dev_sha256": None})
-    after = entry("new", config={"data.sha256": digests[1], "name": "m" * 20, "dev_sha256": "c" * 64})
+    after = entry(
+        "new", config={"data.sha256": digests[1], "name": "m" * 20, "dev_sha256": "c" * 64}
+    )
     changes, table = setting_changes([before, entry("result"), after])
     assert changes[0] == {"key": "data.sha256", "before": digests[0], "after": digests[1]}
     assert [column.heading for column in table.columns] == ["setting", "old", "new"]
@@ -116,7 +133,9 @@ def test_settings_that_differ_are_shown_with_short_digests() -> None:
     ("n_files", "n", "expected"),
     [(3, 1, "file 0 -> file 2, 1"), (2, 2, "file 0 -> file 1, 2"), (1, 1, None), (2, 0, None)],
 )
-def test_examples_are_those_that_changed_from_the_first_to_the_last(n_files: int, n: int, expected: str) -> None:
+def test_examples_are_those_that_changed_from_the_first_to_the_last(
+    n_files: int, n: int, expected: str
+) -> None:
     saved = [(entry(str(i)), Path(f"file {i}")) for i in range(n_files)]
     found = example_changes(
         saved,
@@ -141,8 +160,12 @@ def predictions(wrong: list[int], n: int = 8) -> TaskPredictions:
     return TaskPredictions(gold, predicted, tuple(map(str, range(n))))
 
 
-@pytest.mark.parametrize(("n", "gained", "lost"), [(0, 0, 0), (1, 1, 0), (2, 1, 1), (4, 3, 1), (99, 5, 1)])
-def test_changed_predictions_are_half_losses_where_there_are_enough(n: int, gained: int, lost: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "gained", "lost"), [(0, 0, 0), (1, 1, 0), (2, 1, 1), (4, 3, 1), (99, 5, 1)]
+)
+def test_changed_predictions_are_half_losses_where_there_are_enough(
+    n: int, gained: int, lost: int
+) -> None:
     before = {"MR": predictions([0, 1, 2]), "CR": predictions([3, 4]), "MPQA": predictions([0])}
     after = {"MR": predictions([7]), "CR": predictions([]), "MPQA": predictions([], n=6)}
     changes = changed_predictions(before, after, n=n)
@@ -168,4 +191,6 @@ def test_predictions_are_shown_with_both_sentences() -> None:
         ["MRPC", "1", "1", "0", "1", "b | d"],
         ["SST-2", "0", "0", "1", "0", "a"],
     ]
-    assert table.notes == ["before: old; after: new. Examples that only one gets right, gains first"]
+    assert table.notes == [
+        "before: old; after: new. Examples that only one gets right, gains first"
+    ]

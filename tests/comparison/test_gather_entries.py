@@ -37,9 +37,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["a.json", "x/y=b.json"], {"baseline": "x/y"}, ["a", "x/y"], "x/y"),
         (["a.json", "y=b.json"], {"baseline": "x/y"}, ["a", "y"], "y"),
         (["x=a.json", "x=b.json"], {}, ["x [1]", "x [2]", "x (mean of 2)"], None),
-        (["x=a.json", "x=b.json"], {"baseline": "r/x"}, ["x [1]", "x [2]", "x (mean of 2)"], "x (mean of 2)"),
-        (["x=a.json", "x=b.json", "c.json"], {}, ["x [1]", "x [2]", "x (mean of 2)", "c"], "x (mean of 2)"),
-        (["a.json", "b.json"], {"against": ["simcse.5"], "row": ROWS[:1]}, [ROWS[0], "a", "b"], ROWS[0]),
+        (
+            ["x=a.json", "x=b.json"],
+            {"baseline": "r/x"},
+            ["x [1]", "x [2]", "x (mean of 2)"],
+            "x (mean of 2)",
+        ),
+        (
+            ["x=a.json", "x=b.json", "c.json"],
+            {},
+            ["x [1]", "x [2]", "x (mean of 2)", "c"],
+            "x (mean of 2)",
+        ),
+        (
+            ["a.json", "b.json"],
+            {"against": ["simcse.5"], "row": ROWS[:1]},
+            [ROWS[0], "a", "b"],
+            ROWS[0],
+        ),
         (["a.json", "b.json"], {"against": ["simcse.5"], "row": ROWS}, [*ROWS, "a", "b"], None),
         (
             ["a.json"],
@@ -49,21 +64,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
     ],
 )
-def test_the_reference_is_the_baseline_or_the_only_row_or_the_first(folder, items, options, labels, reference) -> None:
+def test_the_reference_is_the_baseline_or_the_only_row_or_the_first(
+    folder, items, options, labels, reference
+) -> None:
     found = gather(items, CompareOptions(**options))
-    plain = [each.label.removeprefix("simcse.5: ").removesuffix(" (supervised)") for each in found.entries]
+    plain = [
+        each.label.removeprefix("simcse.5: ").removesuffix(" (supervised)")
+        for each in found.entries
+    ]
     assert plain == [label.removesuffix(" (supervised)") for label in labels]
-    name = found.reference and found.reference.label.removeprefix("simcse.5: ").removesuffix(" (supervised)")
+    name = found.reference and found.reference.label.removeprefix("simcse.5: ").removesuffix(
+        " (supervised)"
+    )
     assert name == reference
 
 
 @pytest.mark.parametrize(
     ("items", "options", "message"),
     [
-        ([], {"against": ["simcse.5"]}, "RUN_OR_RESULT: name at least one run folder or result file"),
+        (
+            [],
+            {"against": ["simcse.5"]},
+            "RUN_OR_RESULT: name at least one run folder or result file",
+        ),
         (["a.json"], {"row": ["SBERT"]}, "--row: name the table of the row with --against"),
         (["a.json", "b.json"], {"baseline": "z"}, "--baseline z: no such entry, need one of a, b"),
-        (["a.json"], {"against": ["simcse.5", "repro.6"], "row": ["qqqq"]}, "simcse.5 has no row 'qqqq'"),
+        (
+            ["a.json"],
+            {"against": ["simcse.5", "repro.6"], "row": ["qqqq"]},
+            "simcse.5 has no row 'qqqq'",
+        ),
     ],
 )
 def test_what_cannot_be_gathered_is_named(folder, items, options, message) -> None:
@@ -75,7 +105,8 @@ def test_what_cannot_be_gathered_is_named(folder, items, options, message) -> No
 def test_rows_are_looked_up_in_every_table_and_columns_by_heading(folder) -> None:
     tables = ["simcse.5", "repro.6"]
     found = gather(
-        ["a.json"], CompareOptions(against=tables, row=["SimCSE-BERT-large", "SBERT-base"], measures="sts-12")
+        ["a.json"],
+        CompareOptions(against=tables, row=["SimCSE-BERT-large", "SBERT-base"], measures="sts-12"),
     )
     assert [each.label for each in found.entries] == [
         "repro.6: SimCSE-BERT-large",
@@ -92,7 +123,11 @@ def test_everything_found_is_in_the_json_and_the_tables(folder) -> None:
         write_pairs(folder / f"{name}.pairs.jsonl", noise={"a": 0.5, "b": 0.1}[name], n=20)
         write_transfer_result(folder / f"{name}-t.json", {"MR": [0]})
         write_run(folder / f"run-{name}", lr={"a": 1.0, "b": 2.0}[name])
-    items = [f"{name}={path}" for name in "ab" for path in (f"run-{name}", f"{name}.json", f"{name}-t.json")]
+    items = [
+        f"{name}={path}"
+        for name in "ab"
+        for path in (f"run-{name}", f"{name}.json", f"{name}-t.json")
+    ]
     options = CompareOptions(resamples=20, examples=1, check=True, tolerance=20.0, cost=True)
     progress = SilentProgress()
     found = compare(items, options, progress)
@@ -101,7 +136,12 @@ def test_everything_found_is_in_the_json_and_the_tables(folder) -> None:
         *("changed_settings", "changed_pairs", "changed_predictions", "check"),
     ]
     assert [report.title for report in found.reports] == [
-        *("Scores", "Difference to a", "Paired tests against a", "Paired tests of accuracy against a"),
+        *(
+            "Scores",
+            "Difference to a",
+            "Paired tests against a",
+            "Paired tests of accuracy against a",
+        ),
         *("Cost", "Settings that differ", "Pairs that changed most"),
     ]
     payload = found.payload
@@ -121,7 +161,11 @@ def test_everything_found_is_in_the_json_and_the_tables(folder) -> None:
     assert [test["measure"] for test in payload["tests"]] == ["STS12", "MR"]
     assert payload["changed_settings"] == [{"key": "lr", "before": 1.0, "after": 2.0}]
     assert (len(payload["changed_pairs"]), payload["changed_predictions"]) == (1, [])
-    assert payload["check"] == found.check.to_json() == {"tolerance": 0.2, "n_checked": 6, "outside": []}
+    assert (
+        payload["check"]
+        == found.check.to_json()
+        == {"tolerance": 0.2, "n_checked": 6, "outside": []}
+    )
     assert list(payload["cost"]) == ["a", "b"]
     plain = compare(["a.json"], CompareOptions(), SILENT)
     assert (plain.payload["reference"], plain.check, len(plain.reports)) == (None, None, 1)
@@ -134,11 +178,19 @@ def test_an_entry_in_the_json_has_the_measures_of_the_table(folder) -> None:
     content["tasks"]["STS12"]["ci"] = {"low": 0.6, "high": 0.8}
     path.write_text(json.dumps(content | {"average_ci": {"low": 0.5, "high": 0.9}}))
     items = ["x=a.json", "x=b.json", "c.json"]
-    found = compare(items, CompareOptions(measures="STS12,seconds", pareto="STS12,seconds"), SILENT).payload
+    found = compare(
+        items, CompareOptions(measures="STS12,seconds", pareto="STS12,seconds"), SILENT
+    ).payload
     single, _, mean, other = found["entries"]
     settings = {"metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"}
     assert single == {
-        **{"label": "x [1]", "kind": "result", "source": "a.json", "seed": None, "settings": settings},
+        **{
+            "label": "x [1]",
+            "kind": "result",
+            "source": "a.json",
+            "seed": None,
+            "settings": settings,
+        },
         "scores": {"STS12": 0.7, "seconds": 2.0},
         "differences": {"STS12": pytest.approx(-0.05), "seconds": 0.0},
         **{"intervals": {"STS12": [0.6, 0.8]}, "deviations": {}, "members": [], "on_front": False},
@@ -186,7 +238,12 @@ def test_tables_of_scores_and_differences() -> None:
     (_, differences) = comparison_tables(join([base, ours, more], reference=base))
     assert differences.cells() == [["ours", "+12.50", "-0.125"], ["more", "+0.00", "–"]]
     (alone,) = comparison_tables(Comparison((base, ours), ("MR",)))
-    assert alone.cells() == [["base", "–"], ["ours", "–"], ["  95% low", "10.00"], ["  95% high", "20.00"]]
+    assert alone.cells() == [
+        ["base", "–"],
+        ["ours", "–"],
+        ["  95% low", "10.00"],
+        ["  95% high", "20.00"],
+    ]
 
 
 def test_cost_names_the_gpu_or_the_processor() -> None:
@@ -207,7 +264,16 @@ def test_cost_names_the_gpu_or_the_processor() -> None:
         for i, (hardware, peak) in enumerate(parts)
     ]
     report = cost_table([*runs, entry("result")])
-    headings = ["system", "hardware", "precision", "processes", "peak GiB", "sentences/s", "hours", "started"]
+    headings = [
+        "system",
+        "hardware",
+        "precision",
+        "processes",
+        "peak GiB",
+        "sentences/s",
+        "hours",
+        "started",
+    ]
     assert [column.heading for column in report.columns] == headings
     assert [row[:5] for row in report.cells()] == [
         ["0", "H200", "bf16", "2", "1.5"],
@@ -223,7 +289,9 @@ def test_a_million_resamples_are_the_most() -> None:
         build_options({"resamples": 1_000_001}, CompareOptions, place="here")
 
 
-def test_folders_of_one_name_are_told_apart_and_runs_of_one_seed_are_not_merged(tmp_path, monkeypatch):
+def test_folders_of_one_name_are_told_apart_and_runs_of_one_seed_are_not_merged(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     for folder in ("base", "repeat"):
         for seed in (1, 2):
@@ -231,4 +299,7 @@ def test_folders_of_one_name_are_told_apart_and_runs_of_one_seed_are_not_merged(
     found = gather(["base/seed-1", "repeat/seed-1"], CompareOptions())
     assert [entry.label for entry in found.entries] == ["base/seed-1", "repeat/seed-1"]
     found = gather(["base", "repeat"], CompareOptions())
-    assert [entry.label for entry in found.entries if entry.members] == ["base (mean of 2)", "repeat (mean of 2)"]
+    assert [entry.label for entry in found.entries if entry.members] == [
+        "base (mean of 2)",
+        "repeat (mean of 2)",
+    ]

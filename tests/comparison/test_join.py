@@ -45,7 +45,9 @@ def test_complete_averages_stay_as_stated() -> None:
     row = published("simcse.5", "SBERT-base")
     headline = published("v1.headline", "SBERT")
     comparison = join([row, headline], reference=row)
-    assert comparison.entries[0].scores["average"] == 0.7489  # as printed, although the row's mean is 74.86
+    assert (
+        comparison.entries[0].scores["average"] == 0.7489
+    )  # as printed, although the row's mean is 74.86
     assert comparison.warnings == ()
 
 
@@ -68,10 +70,16 @@ def test_averages_over_the_same_tasks_stay_as_stated(shared: list[str]) -> None:
 
 
 def test_levelled_averages_lose_what_belonged_to_the_stated_ones() -> None:
-    facts = {"intervals": {"average": (0.6, 0.8), "STS12": (0.5, 0.7)}, "deviations": {"average": 0.1}}
+    facts = {
+        "intervals": {"average": (0.6, 0.8), "STS12": (0.5, 0.7)},
+        "deviations": {"average": 0.1},
+    }
     a = entry("a", scores={"STS12": 0.6, "STS13": 0.8, "STS14": 0.9, "average": 0.75}, **facts)
     b = entry("b", scores={"STS12": 0.6, "STS13": 0.8, "average": 0.7})
-    headline, plain = entry("c", scores={"average": 0.8}), entry("d", scores={"STS12": 0.7, "STS13": 0.7})
+    headline, plain = (
+        entry("c", scores={"average": 0.8}),
+        entry("d", scores={"STS12": 0.7, "STS13": 0.7}),
+    )
     comparison = join([a, b, headline, plain])
     averages = [each.scores.get("average") for each in comparison.entries]
     assert averages == [pytest.approx(0.7), pytest.approx(0.7), None, None]
@@ -83,10 +91,16 @@ def test_levelled_averages_lose_what_belonged_to_the_stated_ones() -> None:
 def test_own_entries_are_joined_over_all_but_minor_measures() -> None:
     minor = {"MR-dev": 0.8, "average-dev": 0.8, "seconds": 2.0, "sentences_per_second": 3.0}
     a = entry("a", scores={"transfer-average-dev": 0.8, "MR": 0.7} | minor)
-    assert join([a, entry("b", scores={"STS12": 0.5})]).measures == ("STS12", "MR", "transfer-average-dev")
+    assert join([a, entry("b", scores={"STS12": 0.5})]).measures == (
+        "STS12",
+        "MR",
+        "transfer-average-dev",
+    )
     assert join([a, a], measures=["MR-dev"]).measures == ("MR-dev",)
     row = published("simcse.5", "SBERT-base")
-    assert join([row, entry("b", scores={"STS12": 0.5, "MR": 0.7})], reference=row).measures == ("STS12",)
+    assert join([row, entry("b", scores={"STS12": 0.5, "MR": 0.7})], reference=row).measures == (
+        "STS12",
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +133,8 @@ def test_entries_without_a_column_say_what_they_have(scores, measures, message, 
 def test_nothing_in_common_says_what_each_has() -> None:
     row = published("simcse.5", "SBERT-base")
     with pytest.raises(
-        ConfigError, match=r"nothing to compare: simcse\.5: SBERT-base .* has STS12.*ours has STS-B dev"
+        ConfigError,
+        match=r"nothing to compare: simcse\.5: SBERT-base .* has STS12.*ours has STS-B dev",
     ):
         join([row, entry("ours", scores={"STSBenchmark-dev": 0.8})], reference=row)
 
@@ -155,7 +170,9 @@ def test_aggregation_does_not_matter_for_single_test_sets() -> None:
         ("split", "STS12", None),
     ],
 )
-def test_a_setting_counts_only_beside_a_measure_that_it_moves(key: str, moved: str, other: str | None) -> None:
+def test_a_setting_counts_only_beside_a_measure_that_it_moves(
+    key: str, moved: str, other: str | None
+) -> None:
     entries = [entry(value, settings={key: value, "model": value}) for value in "aba"]
     entries[2:] = [entry("without"), entry("mean", kind=EntryKind.MEAN, settings={key: "a"})]
     assert setting_mismatches(entries, [moved]) == [f"unlike settings: {key} is a in a; b in b"]
@@ -163,7 +180,9 @@ def test_a_setting_counts_only_beside_a_measure_that_it_moves(key: str, moved: s
 
 
 def test_settings_of_published_rows_that_are_not_the_reference_do_not_count() -> None:
-    row = entry("row", kind=EntryKind.PUBLISHED, scores={"STS12": 0.5}, settings={"metric": "pearson"})
+    row = entry(
+        "row", kind=EntryKind.PUBLISHED, scores={"STS12": 0.5}, settings={"metric": "pearson"}
+    )
     ours = [entry(name, scores={"STS12": 0.5}, settings={"metric": "spearman"}) for name in "ab"]
     assert join([row, *ours], reference=ours[0]).warnings == ()
     (warning,) = join([row, *ours], reference=row).warnings
@@ -181,16 +200,28 @@ def test_scores_on_other_data_are_not_comparable() -> None:
         )
         for name in ("row 1", "row 2")
     ]
-    demo = entry("demo", scores=dict.fromkeys((*both, "MR"), 0.5), data=dict.fromkeys((*both, "CR"), DEMO))
+    demo = entry(
+        "demo", scores=dict.fromkeys((*both, "MR"), 0.5), data=dict.fromkeys((*both, "CR"), DEMO)
+    )
     where = "scored on the published set in published rows, on the generated demo corpus in demo"
-    assert data_mismatches([*rows, demo], [*both, "MR", "CR"]) == [f"NOT COMPARABLE: STS12, STS-B: {where}"]
-    assert data_mismatches(rows, both) == data_mismatches([entry("ours", scores={"STS12": 0.5}), *rows], both) == []
+    assert data_mismatches([*rows, demo], [*both, "MR", "CR"]) == [
+        f"NOT COMPARABLE: STS12, STS-B: {where}"
+    ]
+    assert (
+        data_mismatches(rows, both)
+        == data_mismatches([entry("ours", scores={"STS12": 0.5}), *rows], both)
+        == []
+    )
     mine = entry("mine", scores={"STS12": 0.5}, data={"STS12": "mine.csv (abcd)"})
     assert data_mismatches([rows[0], mine], both) == [
         "NOT COMPARABLE: STS12: scored on the published set in published rows, on other data in mine (mine.csv (abcd))"
     ]
     comparison = join([rows[0], mine], reference=rows[0])
-    assert comparison.warnings == comparison.unlike_data == tuple(data_mismatches([rows[0], mine], both))
+    assert (
+        comparison.warnings
+        == comparison.unlike_data
+        == tuple(data_mismatches([rows[0], mine], both))
+    )
 
 
 def test_other_dev_data_than_the_published_is_unlike(tmp_path: Path) -> None:
@@ -204,18 +235,27 @@ def test_columns_of_the_reference_alone_stay_in_the_scores_and_out_of_the_differ
     run = entry("run", scores={"STS12": 0.7, "STSBenchmark-dev": 0.8, "uniformity": -2.0})
     variant = entry("run [wmean]", scores={"STS12": 0.71})
     scores, differences = comparison_tables(join([run, variant], reference=run))
-    assert [column.key for column in scores.columns] == ["system", "STS12", "STSBenchmark-dev", "uniformity"]
+    assert [column.key for column in scores.columns] == [
+        "system",
+        "STS12",
+        "STSBenchmark-dev",
+        "uniformity",
+    ]
     assert [column.key for column in differences.columns] == ["system", "STS12"]
 
 
 def test_no_table_of_differences_where_no_line_shares_a_score_with_the_reference() -> None:
     run, other = entry("run", scores={}), entry("other", scores={"STS12": 0.7, "uniformity": -2.0})
-    assert [table.title for table in comparison_tables(join([run, other], reference=run))] == ["Scores"]
+    assert [table.title for table in comparison_tables(join([run, other], reference=run))] == [
+        "Scores"
+    ]
 
 
 def test_pareto_front_keeps_what_no_other_beats() -> None:
     points = {"a": (0.8, 0.9), "b": (0.9, 0.8), "c": (0.8, 0.8), "d": (0.9, 0.8), "e": (0.7, 0.95)}
-    entries = [entry(name, scores={"average": x, "transfer-average": y}) for name, (x, y) in points.items()]
+    entries = [
+        entry(name, scores={"average": x, "transfer-average": y}) for name, (x, y) in points.items()
+    ]
     assert front_labels(entries, ["average", "transfer-average"]) == {"a", "b", "d", "e"}
 
 
@@ -242,30 +282,46 @@ GEOMETRY = {"alignment": 0.1, "uniformity": -3.0}
         ([{"average": 0.5}, {}], ("average",), (), set()),
     ],
 )
-def test_a_front_needs_two_systems_and_two_measures_unless_one_is_asked_for(scores, asked, over, front) -> None:
-    comparison = join([entry(str(i), scores=each) for i, each in enumerate(scores)], pareto_measures=asked)
+def test_a_front_needs_two_systems_and_two_measures_unless_one_is_asked_for(
+    scores, asked, over, front
+) -> None:
+    comparison = join(
+        [entry(str(i), scores=each) for i, each in enumerate(scores)], pareto_measures=asked
+    )
     assert (comparison.pareto_measures, comparison.front) == (over, front)
     assert front_labels([], ["alignment", "uniformity"]) == frozenset()
 
 
 def outside(n: int) -> list[dict[str, object]]:
-    return [{"label": f"run {i}", "measure": "STSBenchmark", "score": 0.5, "expected": 0.6} for i in range(n)]
+    return [
+        {"label": f"run {i}", "measure": "STSBenchmark", "score": 0.5, "expected": 0.6}
+        for i in range(n)
+    ]
 
 
-@pytest.mark.parametrize(("n", "more"), [(1, ""), (5, ""), (6, "; and 1 more"), (7, "; and 2 more")])
+@pytest.mark.parametrize(
+    ("n", "more"), [(1, ""), (5, ""), (6, "; and 1 more"), (7, "; and 2 more")]
+)
 def test_a_failed_check_names_five_scores(n: int, more: str) -> None:
     check = ToleranceCheck("row", 0.005, 9, outside(n))
     assert check.to_json() == {"tolerance": 0.005, "n_checked": 9, "outside": outside(n)}
     with pytest.raises(ToleranceError) as raised:
         check.verdict()
     shown = "; ".join(f"run {i} STS-B 50.00, not 60.00" for i in range(min(n, 5)))
-    assert raised.value.message == f"{n} of 9 scores are more than 0.5 points off row: {shown}{more}"
-    assert ToleranceCheck("row", 0.005, 9, []).verdict() == "check passed: 9 scores within 0.5 points of row"
+    assert (
+        raised.value.message == f"{n} of 9 scores are more than 0.5 points off row: {shown}{more}"
+    )
+    assert (
+        ToleranceCheck("row", 0.005, 9, []).verdict()
+        == "check passed: 9 scores within 0.5 points of row"
+    )
 
 
 def test_only_scores_that_both_have_are_checked() -> None:
     base = entry("base", scores={"STS12": 0.5, "STS13": 0.5, "alignment": 0.1, "uniformity": -2.0})
-    ours = entry("ours", scores={"STS12": 0.625, "STS14": 0.5, "alignment": 0.9, "uniformity": -2.0})
+    ours = entry(
+        "ours", scores={"STS12": 0.625, "STS14": 0.5, "alignment": 0.9, "uniformity": -2.0}
+    )
     comparison = join([base, ours], reference=base)
     assert comparison.differences(ours) == {"STS12": 0.125, "alignment": 0.8, "uniformity": 0.0}
     found = {"label": "ours", "measure": "STS12", "score": 0.625, "expected": 0.5}
@@ -304,5 +360,8 @@ def test_pareto_optimal_points_of_known_points():
 
 def test_pareto_optimal_points_equal_the_double_loop():
     points = np.random.default_rng(4).integers(0, 6, size=(40, 2)).astype(float)
-    oracle = [not any((other <= point).all() and (other < point).any() for other in points) for point in points]
+    oracle = [
+        not any((other <= point).all() and (other < point).any() for other in points)
+        for point in points
+    ]
     assert is_pareto_optimal(points).tolist() == oracle

@@ -41,13 +41,26 @@ def near(stated: float, exact: float, *, decimals: int) -> bool:
 def test_tables_cover_the_four_documents_and_the_repository() -> None:
     assert len(TABLES) == 35
     assert {name.split(".")[0] for name in TABLES} == {"simcse", "v1", "repro", "nc", "repo"}
-    assert {table.source.short for table in TABLES.values()} == {source.short for source in sources().values()}
+    assert {table.source.short for table in TABLES.values()} == {
+        source.short for source in sources().values()
+    }
 
 
 def test_tables_are_in_the_order_of_their_documents() -> None:
     names = list(TABLES)
-    assert names[:11] == [*(f"simcse.{i}" for i in range(1, 9)), "simcse.A.1", "simcse.B.1", "simcse.B.2"]
-    assert [name for name in names if name.startswith("v1.")][:5] == ["v1.2", "v1.4", "v1.8", "v1.9", "v1.10"]
+    assert names[:11] == [
+        *(f"simcse.{i}" for i in range(1, 9)),
+        "simcse.A.1",
+        "simcse.B.1",
+        "simcse.B.2",
+    ]
+    assert [name for name in names if name.startswith("v1.")][:5] == [
+        "v1.2",
+        "v1.4",
+        "v1.8",
+        "v1.9",
+        "v1.10",
+    ]
     found = published_tables(None)
     (table,) = found.reports
     assert [column.heading for column in table.columns] == [
@@ -87,11 +100,18 @@ def test_every_system_is_found_by_its_label(table: PublishedTable) -> None:
     rows_with_average(),
     ids=lambda value: getattr(value, "id", getattr(value, "name", None)),
 )
-def test_stated_average_is_the_mean_of_its_row_or_a_listed_exception(table: PublishedTable, row: TableRow) -> None:
+def test_stated_average_is_the_mean_of_its_row_or_a_listed_exception(
+    table: PublishedTable, row: TableRow
+) -> None:
     *scores, stated = row.values
     mean = fmean(value for value in scores if value is not None)
     exception = next(
-        (item for item in table.average_exceptions if (item.row, item.group) == (row.name, row.group)), None
+        (
+            item
+            for item in table.average_exceptions
+            if (item.row, item.group) == (row.name, row.group)
+        ),
+        None,
     )
     assert stated is not None
     if exception is None:
@@ -139,7 +159,9 @@ def test_mteb_averages_are_the_means_of_the_per_dataset_table() -> None:
         assert near(float(stated_average or 0), 100 * fmean(system.scores.values()), decimals=1)
 
 
-@pytest.mark.parametrize(("repeated", "original"), [("repro.4", "simcse.1"), ("repro.5", "simcse.3")])
+@pytest.mark.parametrize(
+    ("repeated", "original"), [("repro.4", "simcse.1"), ("repro.5", "simcse.3")]
+)
 def test_report_differences_are_report_minus_paper(repeated: str, original: str) -> None:
     expected = {row.name: row.values[0] for row in TABLES[original].rows}
     for row in TABLES[repeated].rows:
@@ -147,7 +169,9 @@ def test_report_differences_are_report_minus_paper(repeated: str, original: str)
         if row.name == "Word deletion 10%":
             assert difference == 2.88  # as printed; the note of the table gives 2.28
         else:
-            assert difference == pytest.approx(float(ours or 0) - float(expected[row.name] or 0), abs=1e-9)
+            assert difference == pytest.approx(
+                float(ours or 0) - float(expected[row.name] or 0), abs=1e-9
+            )
 
 
 def test_report_differences_of_sts_tasks_are_report_minus_paper() -> None:
@@ -168,7 +192,9 @@ def test_system_scores_are_fractions_and_plain_numbers_stay() -> None:
 
 def test_measures_are_those_that_results_have() -> None:
     averages = (AVERAGE, TRANSFER_AVERAGE)
-    known = {name + split for name in (*STS_TASKS, *TRANSFER_TASKS, *averages) for split in ("", "-dev")}
+    known = {
+        name + split for name in (*STS_TASKS, *TRANSFER_TASKS, *averages) for split in ("", "-dev")
+    }
     for table in TABLES.values():
         for system in table.all_systems():
             plain = {name for name in system.scores if not name.startswith("mteb-")}
@@ -195,7 +221,9 @@ def test_ambiguous_row_names_its_groups() -> None:
     with pytest.raises(ConfigError, match="unsupervised, supervised") as caught:
         TABLES["simcse.5"].system("SimCSE-BERT-base")
     assert caught.value.hint == "choose with --group unsupervised"
-    assert TABLES["simcse.5"].system("SimCSE-BERT-base", group="supervised").scores[AVERAGE] == 0.8157
+    assert (
+        TABLES["simcse.5"].system("SimCSE-BERT-base", group="supervised").scores[AVERAGE] == 0.8157
+    )
 
 
 def test_misspelt_row_and_table_name_the_nearest() -> None:
@@ -284,7 +312,8 @@ def test_own_table_is_shown_with_all_that_is_known_of_it(tmp_path: Path) -> None
         "measured twice",
     ]
     rows = [
-        {"group": None, "origin": None, "settings": {}} | {key: value for key, value in row.items() if key != "values"}
+        {"group": None, "origin": None, "settings": {}}
+        | {key: value for key, value in row.items() if key != "values"}
         for row in OWN["rows"]
     ]
     for row, (stsb, align) in zip(rows, ((0.805, 0.25), (None, 0.5), (None, None)), strict=True):
@@ -296,7 +325,9 @@ def test_own_table_is_shown_with_all_that_is_known_of_it(tmp_path: Path) -> None
         **{"table": "own", "unit": "fraction", "rows": rows},
         **{"corrections": corrections, "average_exceptions": exceptions},
     }
-    plain = published_tables(own_table(tmp_path, unit="plain", rows=[{"name": "big", "values": [80.5, 0.5]}]))
+    plain = published_tables(
+        own_table(tmp_path, unit="plain", rows=[{"name": "big", "values": [80.5, 0.5]}])
+    )
     assert plain.payload["unit"] == "plain"
     (report,) = plain.reports
     assert [column.heading for column in report.columns] == ["row", "STS-B", "align."]
@@ -356,7 +387,9 @@ def test_a_row_may_have_measures_of_its_own(tmp_path: Path) -> None:
         (["abc"], "xyz", 0),
     ],
 )
-def test_an_unknown_row_names_five_that_hold_it_or_three_that_are_near(tmp_path, names, name, n_named) -> None:
+def test_an_unknown_row_names_five_that_hold_it_or_three_that_are_near(
+    tmp_path, names, name, n_named
+) -> None:
     rows = [{"name": each, "values": [1.0, None]} for each in names]
     with pytest.raises(ConfigError) as caught:
         load_table(own_table(tmp_path, rows=rows)).system(name)
@@ -367,7 +400,10 @@ def test_an_unknown_row_names_five_that_hold_it_or_three_that_are_near(tmp_path,
 
 
 def test_a_row_that_occurs_twice_is_named_with_its_groups(tmp_path: Path) -> None:
-    rows = [{"name": name, "group": group, "values": [1.0, None]} for name, group in (("Big", "a"), ("big", "b"))]
+    rows = [
+        {"name": name, "group": group, "values": [1.0, None]}
+        for name, group in (("Big", "a"), ("big", "b"))
+    ]
     table = load_table(own_table(tmp_path, rows=rows))
     with pytest.raises(ConfigError) as caught:
         table.system("big")
@@ -391,9 +427,18 @@ def test_a_row_that_occurs_twice_is_named_with_its_groups(tmp_path: Path) -> Non
     ],
 )
 def test_malformed_own_table_is_named(tmp_path, change: dict[str, object], message: str) -> None:
-    content = {"id": "x", "source": "x", "label": "x", "title": "x", "columns": ["a"], "rows": []} | change
+    content = {
+        "id": "x",
+        "source": "x",
+        "label": "x",
+        "title": "x",
+        "columns": ["a"],
+        "rows": [],
+    } | change
     path = tmp_path / "own.yaml"
-    path.write_text(yaml.safe_dump({key: value for key, value in content.items() if value is not None}))
+    path.write_text(
+        yaml.safe_dump({key: value for key, value in content.items() if value is not None})
+    )
     with pytest.raises(DataError, match=message):
         load_table(str(path))
 
@@ -409,5 +454,8 @@ def test_table_of_protocols_is_what_eval_does() -> None:
         ours = STS_SETTINGS[StsProtocol(row.settings["protocol"])]
         metrics = " and ".join(metric.value.capitalize() for metric in ours.metrics)
         stated = (ours.paper, "yes" if ours.regressor else "no", metrics, ours.aggregation.value)
-        assert stated == (row.name, *(row.settings[key] for key in ("regressor", "metric", "aggregation")))
+        assert stated == (
+            row.name,
+            *(row.settings[key] for key in ("regressor", "metric", "aggregation")),
+        )
     assert len(TABLES["simcse.B.1"].rows) == len(StsProtocol)

@@ -13,7 +13,12 @@ from simcse_cli.comparison.join import Comparison, System, add_means
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.significance import TaskTest, run_tests
 from simcse_cli.progress import SILENT, SilentProgress
-from simcse_cli.results.examples import SubsetPairs, TaskPredictions, write_pair_scores, write_predictions
+from simcse_cli.results.examples import (
+    SubsetPairs,
+    TaskPredictions,
+    write_pair_scores,
+    write_predictions,
+)
 from simcse_cli.settings.choices import Correction
 
 GOLD = np.array([0.0, 1, 2, 3, 4, 5])
@@ -25,18 +30,27 @@ def systems(*saved):
 
 
 def paired(kind: str, baseline: Path, candidate: Path, **settings: str) -> list[TaskTest]:
-    saved = [(entry("base", settings=settings), baseline), (entry("new", settings=settings), candidate)]
+    saved = [
+        (entry("base", settings=settings), baseline),
+        (entry("new", settings=settings), candidate),
+    ]
     comparison = SimpleNamespace(systems=lambda asked: systems(*saved) if asked == kind else [])
     return run_tests(comparison, CompareOptions(resamples=50), SILENT)
 
 
-@pytest.mark.parametrize(("metric", "correlation"), [("spearman", stats.spearmanr), ("pearson", stats.pearsonr)])
-def test_the_difference_is_candidate_minus_baseline_in_the_metric_of_the_baseline(tmp_path, metric, correlation):
+@pytest.mark.parametrize(
+    ("metric", "correlation"), [("spearman", stats.spearmanr), ("pearson", stats.pearsonr)]
+)
+def test_the_difference_is_candidate_minus_baseline_in_the_metric_of_the_baseline(
+    tmp_path, metric, correlation
+):
     for name, cosine in (("base", FAR), ("new", NEAR)):
         write_pair_scores(tmp_path / name, {"STS12": {"one": SubsetPairs(GOLD, cosine)}})
     (found,) = paired("pair_scores", tmp_path / "base", tmp_path / "new", metric=metric)
     assert (found.candidate, found.baseline, found.measure) == ("new", "base", "STS12")
-    assert found.test.difference == pytest.approx(correlation(NEAR, GOLD)[0] - correlation(FAR, GOLD)[0])
+    assert found.test.difference == pytest.approx(
+        correlation(NEAR, GOLD)[0] - correlation(FAR, GOLD)[0]
+    )
 
 
 @pytest.mark.parametrize("aggregation", ["all", "mean"])
@@ -46,11 +60,15 @@ def test_subsets_are_aggregated_as_in_the_result_of_the_baseline(tmp_path, aggre
 
     sides = {"base": (FAR, 9 * NEAR), "new": (NEAR, 9 * NEAR)}
     for name, parts in sides.items():
-        subsets = dict(zip(("one", "two"), (SubsetPairs(GOLD, part) for part in parts), strict=True))
+        subsets = dict(
+            zip(("one", "two"), (SubsetPairs(GOLD, part) for part in parts), strict=True)
+        )
         write_pair_scores(tmp_path / name, {"STS12": subsets})
     (found,) = paired("pair_scores", tmp_path / "base", tmp_path / "new", aggregation=aggregation)
     before, after = (
-        correlation(*parts) if aggregation == "all" else np.mean([correlation(part) for part in parts])
+        correlation(*parts)
+        if aggregation == "all"
+        else np.mean([correlation(part) for part in parts])
         for parts in sides.values()
     )
     assert found.test.difference == pytest.approx(after - before)
@@ -78,11 +96,15 @@ def test_both_suites_get_a_table_each_with_the_mean_of_two_tasks(tmp_path):
     write_both(tmp_path, "base", FAR, [1, 1, 1, 1])
     write_both(tmp_path, "new", NEAR, [0, 1, 0, 0])
     write_both(tmp_path, "alone", NEAR, [0, 1, 0, 0])
-    write_pair_scores(tmp_path / "alone.pairs", {"STS13": {"one": SubsetPairs(GOLD, NEAR)}}, force=True)
+    write_pair_scores(
+        tmp_path / "alone.pairs", {"STS13": {"one": SubsetPairs(GOLD, NEAR)}}, force=True
+    )
     files = {"pair_scores": "pairs", "predictions": "answers"}
     names = ("base", "new", "alone")
     comparison = SimpleNamespace(
-        systems=lambda kind: systems(*((entry(name), tmp_path / f"{name}.{files[kind]}") for name in names))
+        systems=lambda kind: systems(
+            *((entry(name), tmp_path / f"{name}.{files[kind]}") for name in names)
+        )
     )
     progress = SilentProgress()
     found = run_tests(comparison, CompareOptions(resamples=50), progress)
@@ -109,15 +131,25 @@ def test_both_suites_get_a_table_each_with_the_mean_of_two_tasks(tmp_path):
     numbers = ["difference", "95% low", "95% high", "p", "p (holm)"]
     assert [column.heading for column in first.columns] == ["system", "task", "pairs", *numbers]
     mcnemar = ["only system right", "only baseline", "McNemar p", "(holm)"]
-    assert [column.heading for column in second.columns] == ["system", "task", "examples", *numbers, *mcnemar]
+    assert [column.heading for column in second.columns] == [
+        "system",
+        "task",
+        "examples",
+        *numbers,
+        *mcnemar,
+    ]
     resampled = "paired bootstrap over examples, 50 resamples, two-sided; holm correction, tests: 9"
     assert first.notes == [resampled]
     assert second.notes == [resampled, "McNemar: exact, two-sided; holm correction, tests: 4"]
     assert [row[1] for row in first.cells()] == ["STS12", "STS-B", "Avg."]
     assert [row[:3] for row in second.cells()[:2]] == [["new", "MR", "4"], ["new", "CR", "4"]]
     assert second.cells()[2][8:] == ["–", "–", "–", "–"]
-    assert [table.title for table in significance.tests_tables(found[:1], 50, Correction.HOLM)] == [first.title]
-    assert [table.title for table in significance.tests_tables(found[3:4], 50, Correction.HOLM)] == [second.title]
+    assert [table.title for table in significance.tests_tables(found[:1], 50, Correction.HOLM)] == [
+        first.title
+    ]
+    assert [
+        table.title for table in significance.tests_tables(found[3:4], 50, Correction.HOLM)
+    ] == [second.title]
 
 
 def test_a_single_entry_with_saved_scores_is_not_tested():
@@ -148,7 +180,9 @@ def test_systems_with_seeds_are_tested_once_and_never_against_themselves(tmp_pat
         if each.pair_scores is not None:
             pairs = significance.examples.read_pair_scores(each.pair_scores)["STS12"]["one"]
             scores[each.label] = stats.spearmanr(pairs.cosine, pairs.gold)[0]
-    new, base = ([scores[f"{name} [seed {seed}]"] for seed in (1, 2, 3)] for name in ("new", "base"))
+    new, base = (
+        [scores[f"{name} [seed {seed}]"] for seed in (1, 2, 3)] for name in ("new", "base")
+    )
     assert found.test.difference == pytest.approx(np.mean(new) - np.mean(base))
     assert found.test.n_seeds == 3
     assert found.test.p_seeds == pytest.approx(stats.ttest_rel(new, base).pvalue)

@@ -49,14 +49,21 @@ def test_sts_result_is_read_under_another_aggregation(tmp_path: Path) -> None:
 
 
 def test_dev_split_gets_measures_of_its_own(tmp_path: Path) -> None:
-    (found,) = load_entries(str(write_sts_result(tmp_path / "a.json", {"STSBenchmark": 0.8}, split="dev")))
+    (found,) = load_entries(
+        str(write_sts_result(tmp_path / "a.json", {"STSBenchmark": 0.8}, split="dev"))
+    )
     assert found.scores["STSBenchmark-dev"] == 0.8
     assert "STSBenchmark" not in found.scores
 
 
 def test_transfer_result_has_test_and_dev_averages() -> None:
-    tasks = {"MR": {"accuracy": 0.8, "dev_accuracy": 0.82}, "CR": {"accuracy": 0.9, "dev_accuracy": 0.88}}
-    (found,) = read_results({"suite": "transfer", "protocol": "fast", "tasks": tasks}, label="a", source="a.json")
+    tasks = {
+        "MR": {"accuracy": 0.8, "dev_accuracy": 0.82},
+        "CR": {"accuracy": 0.9, "dev_accuracy": 0.88},
+    }
+    (found,) = read_results(
+        {"suite": "transfer", "protocol": "fast", "tasks": tasks}, label="a", source="a.json"
+    )
     assert found.scores["transfer-average"] == pytest.approx(0.85)
     assert found.scores["transfer-average-dev"] == pytest.approx(0.85)
     assert found.settings["transfer protocol"] == "fast, probe senteval"
@@ -76,9 +83,15 @@ def test_mteb_category_counts_only_when_all_its_tasks_were_scored() -> None:
 
 
 def test_geometry_of_several_models_gives_an_entry_each() -> None:
-    rows = [{"model": name, "alignment": 0.2, "uniformity": -2.0, "pooler": "avg"} for name in ("m", "n")]
+    rows = [
+        {"model": name, "alignment": 0.2, "uniformity": -2.0, "pooler": "avg"}
+        for name in ("m", "n")
+    ]
     result = {"analysis": "geometry", "data": "STS-B", "models": rows}
-    assert [one.label for one in read_results(result, label="g", source="g.json")] == ["g: m", "g: n"]
+    assert [one.label for one in read_results(result, label="g", source="g.json")] == [
+        "g: m",
+        "g: n",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +140,9 @@ def test_a_dev_file_that_is_not_that_of_sts_b_has_a_name_of_its_own(
 
 def test_the_published_dev_file_is_known_under_any_name(tmp_path: Path) -> None:
     published = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
-    (found,) = load_entries(str(write_run(tmp_path / "run", dev_file="my.csv", dev_sha256=published)))
+    (found,) = load_entries(
+        str(write_run(tmp_path / "run", dev_file="my.csv", dev_sha256=published))
+    )
     assert (found.scores["STSBenchmark-dev"], found.settings["dev data"]) == (0.8, "STS-B dev")
 
 
@@ -143,7 +158,10 @@ def test_result_files_in_a_run_folder_are_read_with_it(tmp_path: Path) -> None:
 def test_folder_of_runs_stands_for_the_runs_in_it(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path / "all" / f"seed-{seed}", seed=seed)
-    assert [one.label for one in load_entries(str(tmp_path / "all"))] == ["all/seed-1", "all/seed-2"]
+    assert [one.label for one in load_entries(str(tmp_path / "all"))] == [
+        "all/seed-1",
+        "all/seed-2",
+    ]
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"holds no run\.json"):
         load_entries(str(tmp_path / "empty"))
@@ -171,7 +189,10 @@ def test_predictions_are_found_beside_the_result_and_joined_with_its_pairs(tmp_p
     sts = write_sts_result(tmp_path / "s.json", {"STS12": 0.7})
     (tmp_path / "s.pairs.jsonl").write_text("{}\n")
     (joined,) = merge_parts([*load_entries(f"ours={sts}"), entry])
-    assert (joined.pair_scores, joined.predictions) == (tmp_path / "s.pairs.jsonl", entry.predictions)
+    assert (joined.pair_scores, joined.predictions) == (
+        tmp_path / "s.pairs.jsonl",
+        entry.predictions,
+    )
 
 
 def change(path: Path, **facts: Any) -> Path:
@@ -191,13 +212,19 @@ def change(path: Path, **facts: Any) -> Path:
 def test_a_published_row_keeps_the_metric_of_sts_alone(suite, measure, settings) -> None:
     given = {"metric": "pearson"} | ({"suite": suite} if suite else {})
     row = PublishedSystem("simcse.5", "SBERT", "base", {measure: 0.5}, given)
-    expected = Entry("simcse.5: SBERT (base)", EntryKind.PUBLISHED, "simcse.5", {measure: 0.5}, settings)
+    expected = Entry(
+        "simcse.5: SBERT (base)", EntryKind.PUBLISHED, "simcse.5", {measure: 0.5}, settings
+    )
     assert vars(from_published(row)) == vars(expected) | {"data": {measure: PUBLISHED}}
 
 
 def test_joined_parts_have_what_either_has_and_the_first_wins() -> None:
     facts: dict[str, dict[str, Any]] = {
-        "a": {"scores": {"STS12": 0.5}, "settings": {"pooler": "avg"}, "intervals": {"STS12": (0.4, 0.6)}},
+        "a": {
+            "scores": {"STS12": 0.5},
+            "settings": {"pooler": "avg"},
+            "intervals": {"STS12": (0.4, 0.6)},
+        },
         "b": {
             "scores": {"MR": 0.7},
             "settings": {"pooler": "cls", "split": "test"},
@@ -234,13 +261,19 @@ def test_joined_parts_have_what_either_has_and_the_first_wins() -> None:
         ({"STS13": 0.7}, None),
     ],
 )
-def test_a_result_adds_the_scores_that_a_run_lacks_unless_they_differ_in_one(changed, expected) -> None:
+def test_a_result_adds_the_scores_that_a_run_lacks_unless_they_differ_in_one(
+    changed, expected
+) -> None:
     scores = {"STS12": 0.5, "STS13": 0.6, "average": 0.55, "seconds": 2.0}
-    found = add_missing(entry("run", scores=scores), entry("result", scores=scores | {"MR": 0.7} | changed))
+    found = add_missing(
+        entry("run", scores=scores), entry("result", scores=scores | {"MR": 0.7} | changed)
+    )
     assert (found and found.scores) == expected
 
 
-def test_what_stands_before_a_sign_is_a_label_unless_there_is_such_a_file(tmp_path, monkeypatch) -> None:
+def test_what_stands_before_a_sign_is_a_label_unless_there_is_such_a_file(
+    tmp_path, monkeypatch
+) -> None:
     path = write_sts_result(tmp_path / "x=1.json", {"STS12": 0.7})
     assert [one.label for one in load_entries(str(path))] == ["x=1"]
     assert [one.label for one in load_entries(f"ours={path}")] == ["ours"]
@@ -268,7 +301,9 @@ def test_a_result_of_several_seeds_in_their_folder_is_read_by_seed(tmp_path: Pat
     assert [one.seed for one in load_entries(str(tmp_path / "all/sts.json"))] == [1, 2]
     write_sts_result(other / "a.json", {"STS12": 0.7})
     write_sts_result(other / "b.json", {"STS12": 0.6})
-    with pytest.raises(DataError, match=r"b\.json and another result in .*other hold the same scores"):
+    with pytest.raises(
+        DataError, match=r"b\.json and another result in .*other hold the same scores"
+    ):
         load_entries(str(other))
 
 
@@ -310,7 +345,9 @@ def test_run_folder_gives_its_facts_settings_and_cost(tmp_path: Path) -> None:
         "started": "now",
     }
     times = {"train_s": 5.0, "hours": 0.1}
-    change(write_run(tmp_path / "run") / "run.json", **facts, timings=times, versions={"torch": "2"})
+    change(
+        write_run(tmp_path / "run") / "run.json", **facts, timings=times, versions={"torch": "2"}
+    )
     (found,) = load_entries(str(tmp_path / "run"))
     settings = {"lr": 3e-5, "objective": "simcse-unsup", "seed": 1, "dev_metric": "spearman"}
     data = {"data.n_examples": 100, "data.dev_file": "sts-dev.csv", "data.dev_sha256": "abcdef0123"}
@@ -364,14 +401,20 @@ STS_DEV = ["STSBenchmark-dev", "SICKRelatedness-dev"]
             {},
         ),
         (
-            {"dev_suite": "inverse perplexity", "dev_tasks": ["inverse perplexity-dev"], "dev_split": 0.1},
+            {
+                "dev_suite": "inverse perplexity",
+                "dev_tasks": ["inverse perplexity-dev"],
+                "dev_split": 0.1,
+            },
             {"inverse perplexity-dev": 0.8},
             {"inverse perplexity-dev": 0.8},
             {},
         ),
     ],
 )
-def test_each_dev_suite_gives_the_scores_of_its_tasks(tmp_path, data, measured, scores, settings) -> None:
+def test_each_dev_suite_gives_the_scores_of_its_tasks(
+    tmp_path, data, measured, scores, settings
+) -> None:
     run = write_run(tmp_path / "run", best_score=0.8)
     digest = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
     data["dev_files"] = {"STS/STSBenchmark/sts-dev.csv": digest}
@@ -381,10 +424,14 @@ def test_each_dev_suite_gives_the_scores_of_its_tasks(tmp_path, data, measured, 
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (found,) = load_entries(str(run))
     assert found.scores == scores | {"alignment": 0.2}
-    own = {key: value for key, value in found.settings.items() if key not in ("pooler", "chosen by")}
+    own = {
+        key: value for key, value in found.settings.items() if key not in ("pooler", "chosen by")
+    }
     assert own == settings
     on_test = [label(task) for task in data["dev_tasks"] if not task.endswith("-dev")]
-    assert found.remarks == ((f"run was chosen on test data: {', '.join(on_test)}",) if on_test else ())
+    assert found.remarks == (
+        (f"run was chosen on test data: {', '.join(on_test)}",) if on_test else ()
+    )
 
 
 def test_intervals_and_data_go_with_the_scores_of_the_split(tmp_path: Path) -> None:
@@ -460,13 +507,21 @@ def test_a_sweep_gives_an_entry_for_each_quantile(suite, measure) -> None:
 
 
 def test_geometry_is_named_after_the_file_or_after_each_model_or_its_seeds() -> None:
-    rows = [{"model": name, "alignment": 0.2, "uniformity": -2.0, "pooler": "avg"} for name in ("m", "n")]
+    rows = [
+        {"model": name, "alignment": 0.2, "uniformity": -2.0, "pooler": "avg"}
+        for name in ("m", "n")
+    ]
     rows[1]["group"] = "seeds"
     result = {"analysis": "geometry", "data": "STS-B", "models": rows}
-    assert [one.label for one in read_results(result, label="g", source="g.json")] == ["g: m", "g: seeds"]
+    assert [one.label for one in read_results(result, label="g", source="g.json")] == [
+        "g: m",
+        "g: seeds",
+    ]
     (alone,) = read_results(result | {"models": rows[:1]}, label="g", source="g.json")
     settings = {"pooler": "avg", "geometry data": "STS-B"}
-    assert alone == Entry("g", EntryKind.RESULT, "g.json", {"alignment": 0.2, "uniformity": -2.0}, settings)
+    assert alone == Entry(
+        "g", EntryKind.RESULT, "g.json", {"alignment": 0.2, "uniformity": -2.0}, settings
+    )
 
 
 @pytest.mark.parametrize(
@@ -478,7 +533,10 @@ def test_geometry_is_named_after_the_file_or_after_each_model_or_its_seeds() -> 
             "a.json: holds density, need a result of `simcse eval` or `simcse analyze geometry`",
         ),
         ({"runs": []}, "a.json: no result file (no suite, no analysis)"),
-        ({"analysis": "retrieval", "runs": []}, "a.json: holds retrieval, need a result of `simcse eval` or"),
+        (
+            {"analysis": "retrieval", "runs": []},
+            "a.json: holds retrieval, need a result of `simcse eval` or",
+        ),
     ],
 )
 def test_other_objects_are_no_results(content, message) -> None:
@@ -496,7 +554,12 @@ def test_mteb_averages_count_when_all_their_tasks_were_scored() -> None:
         "n_scored": 2,
     }
     (found,) = read_results(result, label="a", source="a.json")
-    assert found.scores == {"mteb-STS12": 0.7, "mteb-STS13": 0.8, "mteb-STS": 0.75, "mteb-average": 0.75}
+    assert found.scores == {
+        "mteb-STS12": 0.7,
+        "mteb-STS13": 0.8,
+        "mteb-STS": 0.75,
+        "mteb-average": 0.75,
+    }
     bare = {"suite": "mteb", "tasks": {"STS12": {"score": 0.7}}}
     for content in (bare, bare | {"n_tasks": 1}):
         assert read_results(content, label="a", source="a.json")[0].scores == {"mteb-STS12": 0.7}

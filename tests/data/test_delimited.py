@@ -10,7 +10,9 @@ from simcse_cli.errors import DataError
 
 
 def grid_of(text, header=None, separator=None):
-    return open_delimited(iter(text.splitlines()), "a.csv", Given(header=header, separator=separator))
+    return open_delimited(
+        iter(text.splitlines()), "a.csv", Given(header=header, separator=separator)
+    )
 
 
 def rows_of(text, header=None, separator=None):
@@ -44,7 +46,15 @@ def test_lines_are_cut_into_cells(content, rows):
 
 @pytest.mark.parametrize(
     ("line", "separator"),
-    [("a\tb", "\t"), ("a||b", "||"), ("a:::b", ":::"), ("4,2;b", ";"), ("a|b", "|"), ("a,b", ","), ("a, b", "none")],
+    [
+        ("a\tb", "\t"),
+        ("a||b", "||"),
+        ("a:::b", ":::"),
+        ("4,2;b", ";"),
+        ("a|b", "|"),
+        ("a,b", ","),
+        ("a, b", "none"),
+    ],
 )
 def test_the_first_separator_that_fits_is_taken(line, separator):
     assert choose_separator([line] * 3, "a.csv") == separator
@@ -101,7 +111,9 @@ def test_what_cannot_be_cut_is_named(content, message):
 
 def test_a_wide_row_after_the_sample_is_named():
     text = "question,answer\n" + "How?,So.\n" * 500 + "Who?,He,or she.\n"
-    with pytest.raises(DataError, match=r"line 502: 3 cells below 2 columns: 'Who\? \| He \| or she\.'"):
+    with pytest.raises(
+        DataError, match=r"line 502: 3 cells below 2 columns: 'Who\? \| He \| or she\.'"
+    ):
         rows_of(text)
 
 
@@ -117,7 +129,12 @@ def test_a_table_may_have_no_rows(text):
 
 @pytest.mark.parametrize(
     ("cell", "read"),
-    [('"a ""b"" c"', 'a "b" c'), ('"quoted"', '"quoted"'), ('a "b" c', 'a "b" c'), ('"a" "b"', '"a" "b"')],
+    [
+        ('"a ""b"" c"', 'a "b" c'),
+        ('"quoted"', '"quoted"'),
+        ('a "b" c', 'a "b" c'),
+        ('"a" "b"', '"a" "b"'),
+    ],
 )
 def test_tsv_quoting_is_undone_only_where_certain(cell, read):
     assert rows_of(f"text\tlabel\n{cell}\t1\n") == [(read, "1")]

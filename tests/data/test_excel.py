@@ -35,8 +35,12 @@ def sheet(rows):
 
 def write_workbook(path, *sheets):
     with zipfile.ZipFile(path, "w") as book:
-        book.writestr("[Content_Types].xml", f'<Types xmlns="{NS}/package/2006/content-types"></Types>')
-        book.writestr("_rels/.rels", RELATIONS % RELATION % ("rId1", "officeDocument", "xl/workbook.xml"))
+        book.writestr(
+            "[Content_Types].xml", f'<Types xmlns="{NS}/package/2006/content-types"></Types>'
+        )
+        book.writestr(
+            "_rels/.rels", RELATIONS % RELATION % ("rId1", "officeDocument", "xl/workbook.xml")
+        )
         book.writestr("xl/workbook.xml", BOOK)
         links = [RELATION % (f"rId{n}", "worksheet", f"worksheets/sheet{n}.xml") for n in (1, 2, 3)]
         book.writestr("xl/_rels/workbook.xml.rels", RELATIONS % "".join(links))
@@ -53,7 +57,10 @@ def test_a_workbook_gives_the_first_sheet_that_one_sees(tmp_path):
         (4, {"Nr": "2", "Betreff": "Maus", "score": ""}),
     ]
     given = Given().of_texts("betreff")
-    assert list(Table(tmp_path / "a.xlsx", Job.TEXTS, given).texts()) == ["Drucker: geht nicht", "Maus"]
+    assert list(Table(tmp_path / "a.xlsx", Job.TEXTS, given).texts()) == [
+        "Drucker: geht nicht",
+        "Maus",
+    ]
 
 
 def test_a_damaged_workbook_is_named(tmp_path):
@@ -65,5 +72,7 @@ def test_a_damaged_workbook_is_named(tmp_path):
 
 def test_without_its_package_a_workbook_can_be_saved_as_csv(tmp_path, monkeypatch):
     monkeypatch.setattr("simcse_cli.errors.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"save it as CSV UTF-8.*python-calamine.*simcse-cli\[excel\]"):
+    with pytest.raises(
+        MissingExtraError, match=r"save it as CSV UTF-8.*python-calamine.*simcse-cli\[excel\]"
+    ):
         list(Table(tmp_path / "a.xlsx", Job.TEXTS).records())

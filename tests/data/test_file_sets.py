@@ -24,7 +24,9 @@ def write(path, rows=ROWS):
         case ".txt.gz":
             path.write_bytes(gzip.compress("".join(f"{row}\n" for row in rows).encode()))
         case ".jsonl":
-            path.write_text("".join(json.dumps({"id": i, "text": r}) + "\n" for i, r in enumerate(rows)))
+            path.write_text(
+                "".join(json.dumps({"id": i, "text": r}) + "\n" for i, r in enumerate(rows))
+            )
         case ".csv":
             path.write_text("id,text\n" + "".join(f'{i},"{r}"\n' for i, r in enumerate(rows)))
         case _:
@@ -41,7 +43,9 @@ def test_rows_are_counted_and_left_out_in_every_format(tmp_path, ending, address
     for start in (0, 4, 5, 11, 22, 23, 30):
         assert list(Table(source, Job.TEXTS).texts(start)) == ROWS[start:]
         if not ending.startswith("txt"):
-            assert [int(cell) for cell in Table(source, Job.TEXTS).column("id", start=start)] == list(range(23))[start:]
+            assert [
+                int(cell) for cell in Table(source, Job.TEXTS).column("id", start=start)
+            ] == list(range(23))[start:]
 
 
 def test_parquet_keeps_the_type_of_a_column(tmp_path):
@@ -64,7 +68,10 @@ def test_any_rows_of_a_folder_are_those_of_its_files_one_after_another(tmp_path,
             assert list(files.sentences(start, stop)) == ROWS[start:stop]
     assert list(files.within(8, 18).values()) == [1, 8, 1]
     chosen = FileSet.find(f"{address}{tmp_path}/b/*.parquet")
-    assert [name.rpartition("/")[2] for name in chosen.files] == ["part-2.parquet", "part-3.parquet"]
+    assert [name.rpartition("/")[2] for name in chosen.files] == [
+        "part-2.parquet",
+        "part-3.parquet",
+    ]
 
 
 def test_digest_follows_content_and_names(tmp_path):
@@ -93,7 +100,9 @@ def test_folders_without_data_or_of_several_formats_are_refused(tmp_path):
 def test_a_folder_of_documents_asks_what_one_text_is(tmp_path):
     write(tmp_path / "a.txt", ["A title", "", "A  paragraph."])
     write(tmp_path / "b.txt", ["", "Another text.", ""])
-    with pytest.raises(DataError, match=r"2 text files with blank lines, such as .*a\.txt") as caught:
+    with pytest.raises(
+        DataError, match=r"2 text files with blank lines, such as .*a\.txt"
+    ) as caught:
         FileSet.find(str(tmp_path))
     assert caught.value.hint == "say it with --text-per file or --text-per line"
     files = FileSet.find(str(tmp_path), text_per=TextPer.FILE)

@@ -1,7 +1,14 @@
 import pytest
 
 from simcse_cli.data.given import Given, parse_columns
-from simcse_cli.data.names import POSITIONAL, are_couple, are_languages, fold, is_hard_negative, is_known
+from simcse_cli.data.names import (
+    POSITIONAL,
+    are_couple,
+    are_languages,
+    fold,
+    is_hard_negative,
+    is_known,
+)
 from simcse_cli.data.pair_files import SCORED_PAIR
 from simcse_cli.errors import UsageError
 from simcse_cli.settings.tables import TableOptions
@@ -44,18 +51,23 @@ def test_columns_that_say_nothing_are_refused(text, message):
     assert caught.value.option == "--column"
 
 
-@pytest.mark.parametrize(("column", "name"), [("body", "body"), ("text=body", "body"), ("a=b", "a=b")])
+@pytest.mark.parametrize(
+    ("column", "name"), [("body", "body"), ("text=body", "body"), ("a=b", "a=b")]
+)
 def test_a_column_of_texts_may_have_its_role_before_it(column, name):
     assert Given().of_texts(column).columns == {"text": name}
 
 
-@pytest.mark.parametrize(("typed", "separator"), [("tab", "\t"), ("\\t", "\t"), ("||", "||"), (None, None)])
+@pytest.mark.parametrize(
+    ("typed", "separator"), [("tab", "\t"), ("\\t", "\t"), ("||", "||"), (None, None)]
+)
 def test_separators_that_are_hard_to_type_have_names(typed, separator):
     assert Given.of(TableOptions(separator=typed)).separator == separator
 
 
 @pytest.mark.parametrize(
-    ("values", "message"), [({"separator": ""}, "one character"), ({"encoding": "utf-9"}, "unknown")]
+    ("values", "message"),
+    [({"separator": ""}, "one character"), ({"encoding": "utf-9"}, "unknown")],
 )
 def test_options_that_say_nothing_are_refused(values, message):
     with pytest.raises(UsageError, match=message):
@@ -66,7 +78,9 @@ def test_names_are_compared_without_case_spaces_and_hyphens():
     assert fold(" Hard-Negative ") == fold("hard negative") == "hard_negative"
     assert is_known("#1 String")
     assert is_known("Die Frage") is False
-    assert [is_hard_negative(name) for name in ("negative_2", "neg3", "sentence3", "sentence2")] == [True] * 3 + [False]
+    assert [
+        is_hard_negative(name) for name in ("negative_2", "neg3", "sentence3", "sentence2")
+    ] == [True] * 3 + [False]
     assert are_languages(["de", "en"])
     assert not are_languages(["de", "de"])
 

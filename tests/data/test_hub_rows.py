@@ -32,18 +32,43 @@ def test_a_split_is_read_by_name(rows):
     [
         ("rows:dev", None, "Bad split: dev. Available splits: ['train', 'test']", ":SPLIT"),
         ("rows@de", None, "BuilderConfig 'de' not found. Available: ['default']", "@CONFIG"),
-        ("none", None, "the Hugging Face Hub has no dataset someone/none, or it is private", "HF_TOKEN"),
+        (
+            "none",
+            None,
+            "the Hugging Face Hub has no dataset someone/none, or it is private",
+            "HF_TOKEN",
+        ),
         (
             "rows",
             Fault("", 401, {"X-Error-Message": "Invalid credentials in header"}),
             "answered 401",
             "token",
         ),
-        ("rows", Fault("", 403, {"X-Error-Code": "GatedRepo"}), "access to the dataset someone/rows", "ask"),
-        ("rows", Fault("", 429), "the Hub answered 429 (Too Many Requests) when", "wait a few minutes"),
-        ("rows", Fault("", 500), "the Hub answered 500 (Internal Server Error) when", "try again later"),
+        (
+            "rows",
+            Fault("", 403, {"X-Error-Code": "GatedRepo"}),
+            "access to the dataset someone/rows",
+            "ask",
+        ),
+        (
+            "rows",
+            Fault("", 429),
+            "the Hub answered 429 (Too Many Requests) when",
+            "wait a few minutes",
+        ),
+        (
+            "rows",
+            Fault("", 500),
+            "the Hub answered 500 (Internal Server Error) when",
+            "try again later",
+        ),
         ("rows", Fault("", -1), "the Hub cannot be reached (", "hf://OWNER/NAME"),
-        ("rows", Fault(ROWS, 500), "the Hub answered 500 (Internal Server Error) when", "try again later"),
+        (
+            "rows",
+            Fault(ROWS, 500),
+            "the Hub answered 500 (Internal Server Error) when",
+            "try again later",
+        ),
         ("rows", Fault(ROWS, n_bytes=10), "the Hub cannot be reached (", "hf://OWNER/NAME"),
     ],
 )
@@ -59,6 +84,8 @@ def test_each_failure_is_one_line_with_its_reason(rows, source, fault, message, 
 def test_offline_rows_are_not_asked_for(rows, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    with pytest.raises(DataError, match="someone/rows is not in the local cache, and HF_HUB_OFFLINE forbids"):
+    with pytest.raises(
+        DataError, match="someone/rows is not in the local cache, and HF_HUB_OFFLINE forbids"
+    ):
         list(Table("hf://someone/rows", Job.TEXTS).texts())
     assert rows.asked == []

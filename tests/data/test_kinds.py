@@ -73,15 +73,27 @@ def test_lists_are_read_in_both_spellings():
         (["id,x", "7,A dog runs."], True, False),
         (["a dog,a cat"], False, False),  # a single row
         (["dog,cat", "horse,cow"], None, False),  # words above words
-        (["positive,A dog.", "negative,A cat.", "positive,A cow."], False, False),  # a label that recurs
+        (
+            ["positive,A dog.", "negative,A cat.", "positive,A cow."],
+            False,
+            False,
+        ),  # a label that recurs
         (["0,1", "How?,So.", "When?,Now."], True, False),
         (["q1,How?", "q2,When?", "q3,Who?"], False, False),
         (["key,When?", "q2,Who?", "q3,How?"], True, False),
         (["de,en", "Hund,dog", "Katze,cat"], True, False),
-        (["What they asked,What we said", *[f"How is {n}?,It is {n}." for n in "abcde"]], True, True),
+        (
+            ["What they asked,What we said", *[f"How is {n}?,It is {n}." for n in "abcde"]],
+            True,
+            True,
+        ),
         (["Who are you?,I am new.", *[f"How is {n}?,It is {n}." for n in "abcde"]], False, False),
         ([",text", "0,A dog.", "1,A cat.", "2,A cow."], True, False),  # an index
-        (["4.2,", "0.6,13", "3.8,16", "1.1,19"], None, False),  # a number, and an empty cell over numbers
+        (
+            ["4.2,", "0.6,13", "3.8,16", "1.1,19"],
+            None,
+            False,
+        ),  # a number, and an empty cell over numbers
     ],
 )
 def test_a_header_is_told_from_data(rows, found, by_look):

@@ -19,7 +19,9 @@ from simcse_cli.data.mteb_files import (
 def test_dataset_folder_is_found_under_each_of_its_names(folder, tmp_path):
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / "test.jsonl").write_text("{}")
-    assert find_dataset_folder(tmp_path, "STSBenchmark", "mteb/stsbenchmark-sts") == tmp_path / folder
+    assert (
+        find_dataset_folder(tmp_path, "STSBenchmark", "mteb/stsbenchmark-sts") == tmp_path / folder
+    )
 
 
 def test_an_empty_folder_is_no_dataset(tmp_path):
@@ -40,7 +42,11 @@ def test_folder_digest_follows_names_and_contents(tmp_path):
 def test_senteval_files_become_the_splits_of_mteb(sts_folder):
     stsb = senteval_dataset(sts_folder, "STSBenchmark")
     assert stsb is not None
-    assert {name: len(rows) for name, rows in stsb.items()} == {"train": 8, "validation": 8, "test": 8}
+    assert {name: len(rows) for name, rows in stsb.items()} == {
+        "train": 8,
+        "validation": 8,
+        "test": 8,
+    }
     sick = senteval_dataset(sts_folder, "SICK-R")
     assert sick is not None
     assert {name: len(rows) for name, rows in sick.items()} == {"test": 18}

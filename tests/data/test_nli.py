@@ -6,7 +6,12 @@ from simcse_cli.data.nli import Label, NliPair, iter_nli
 from simcse_cli.errors import DataError
 
 E, N, C = Label
-EXPECTED = [NliPair("p", "h", E), NliPair("p", "i", N), NliPair("p", "j", C), NliPair("p", "k", None)]
+EXPECTED = [
+    NliPair("p", "h", E),
+    NliPair("p", "i", N),
+    NliPair("p", "j", C),
+    NliPair("p", "k", None),
+]
 
 
 def jsonl(*records):
@@ -47,7 +52,9 @@ def write_senteval(folder):
         (folder / f"labels.{split}").write_text("entailment\nneutral\n")
 
 
-@pytest.mark.parametrize(("name", "n_files"), [("s1.dev", 1), ("s2.test", 1), ("labels.dev", 1), ("", 2)])
+@pytest.mark.parametrize(
+    ("name", "n_files"), [("s1.dev", 1), ("s2.test", 1), ("labels.dev", 1), ("", 2)]
+)
 def test_iter_nli_reads_the_senteval_layout(tmp_path, name, n_files):
     write_senteval(tmp_path)
     assert [list(pairs) for pairs in iter_nli(tmp_path / name)] == [EXPECTED[:2]] * n_files
@@ -78,7 +85,10 @@ def test_iter_nli_names_the_line_of_a_label_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (jsonl({"sentence1": "a", "sentence2": "b", "gold_label": "maybe"}), "line 1: label 'maybe'"),
+        (
+            jsonl({"sentence1": "a", "sentence2": "b", "gold_label": "maybe"}),
+            "line 1: label 'maybe'",
+        ),
         (jsonl({"sentence1": "a", "sentence2": "b"}), "no column looks like the label"),
     ],
 )

@@ -23,14 +23,21 @@ def test_a_third_column_of_scores_is_refused_with_its_rows_and_the_ways_out(tmp_
 
 def test_labels_beside_sentences_are_no_positives(tmp_path):
     path = tmp_path / "labels.jsonl"
-    path.write_text("".join(json.dumps({"anchor": a, "positive": str(i % 2)}) + "\n" for i, (a, _) in enumerate(PAIRS)))
+    path.write_text(
+        "".join(
+            json.dumps({"anchor": a, "positive": str(i % 2)}) + "\n"
+            for i, (a, _) in enumerate(PAIRS)
+        )
+    )
     with pytest.raises(DataError, match="no two columns look like texts"):
         read_training_rows(path, n_columns=2)
 
 
 def test_any_scored_file_trains_and_equal_scores_are_refused(tmp_path):
     path = tmp_path / "scored.csv"
-    path.write_text("sentence1,sentence2,score\n" + "".join(f"{a},{b},{i}\n" for i, (a, b) in enumerate(PAIRS)))
+    path.write_text(
+        "sentence1,sentence2,score\n" + "".join(f"{a},{b},{i}\n" for i, (a, b) in enumerate(PAIRS))
+    )
     found = read_scored_rows(path)
     assert found.rows[1] == ("a", "b", "1.0")
     path.write_text("sentence1,sentence2,score\na,b,1\nc,d,1\n")

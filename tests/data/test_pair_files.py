@@ -56,7 +56,11 @@ def test_parquet_pairs_keep_their_scale_and_drop_blank_scores(tmp_path):
     import pyarrow
     from pyarrow import parquet
 
-    table = {"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"], "score": [100.0, None, -1.0]}
+    table = {
+        "sentence1": ["a", "b", "c"],
+        "sentence2": ["d", "e", "f"],
+        "score": [100.0, None, -1.0],
+    }
     parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
     read = read_scored_pairs(tmp_path / "a.parquet")
     assert (read.left, read.gold.tolist()) == (["a", "c"], [100.0, -1.0])
@@ -87,9 +91,13 @@ def test_files_of_senteval_are_read_as_the_protocol_reads_them(shared_data):
         path = sts / "STSBenchmark" / f"sts-{split}.csv"
         assert read_scored_pairs(path).digest == read_stsb_file(path).digest
     year = read_sts_task(shared_data / "senteval", "STS16").subsets["headlines"]
-    assert read_scored_pairs(sts / "STS16-en-test" / "STS.input.headlines.txt").digest == year.digest
+    assert (
+        read_scored_pairs(sts / "STS16-en-test" / "STS.input.headlines.txt").digest == year.digest
+    )
     sick = read_sts_task(shared_data / "senteval", "SICKRelatedness").subsets["test"]
-    read = read_scored_pairs(shared_data / "senteval" / "downstream" / "SICK" / "SICK_test_annotated.txt")
+    read = read_scored_pairs(
+        shared_data / "senteval" / "downstream" / "SICK" / "SICK_test_annotated.txt"
+    )
     assert (read.digest, read.n_pairs) == (sick.digest, 4927)
     assert describe_set("SICKRelatedness", "test", 4927, None) == PUBLISHED
 

@@ -15,8 +15,20 @@ from simcse_cli.data.training_file import read_training_rows
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.prepare.pairs import pair_rows
 
-Q = ["Where is my refund?", "Why does the lid not close?", "Can I pay by card?", "When do you open?", "Who answers?"]
-A = ["It takes five days.", "A new one is on the way.", "Any card works.", "We open at nine.", "Somebody does."]
+Q = [
+    "Where is my refund?",
+    "Why does the lid not close?",
+    "Can I pay by card?",
+    "When do you open?",
+    "Who answers?",
+]
+A = [
+    "It takes five days.",
+    "A new one is on the way.",
+    "Any card works.",
+    "We open at nine.",
+    "Somebody does.",
+]
 
 
 def table(row, head=""):
@@ -24,7 +36,9 @@ def table(row, head=""):
 
 
 def chat(n):
-    return json.dumps({"id": n, "turns": [{"by": "user", "text": Q[n]}, {"by": "staff", "text": A[n]}]})
+    return json.dumps(
+        {"id": n, "turns": [{"by": "user", "text": Q[n]}, {"by": "staff", "text": A[n]}]}
+    )
 
 
 TABLES = {
@@ -59,12 +73,16 @@ def test_a_table_is_read_at_once(name, tmp_path):
     rows = read_training_rows(tmp_path / name, n_columns=1 + is_pair).rows
     assert list(rows) == [pair[: 1 + is_pair] for pair in zip(Q, A, strict=True)]
     given = Given(parse_columns(columns, POSITIONAL))
-    assert list(read_training_rows(tmp_path / name, given, n_columns=1 + is_pair).rows) == list(rows)
+    assert list(read_training_rows(tmp_path / name, given, n_columns=1 + is_pair).rows) == list(
+        rows
+    )
 
 
 def test_an_array_of_rows_is_not_an_array_a_line(tmp_path):
     (tmp_path / "a.json").write_text(table(lambda n: json.dumps([Q[n], A[n]])))
-    assert list(read_training_rows(tmp_path / "a.json", n_columns=2).rows) == list(zip(Q, A, strict=True))
+    assert list(read_training_rows(tmp_path / "a.json", n_columns=2).rows) == list(
+        zip(Q, A, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +113,9 @@ def test_a_text_is_a_table_only_where_columns_are_wanted(row, head, name, tmp_pa
 
 
 def test_cells_of_markdown_may_hold_bars(tmp_path):
-    (tmp_path / "a.md").write_text(f"|anchor|positive|\n|-|-|\n|a \\| b||\n|{Q[0]}|{A[0]}|\n\nThe end.\n")
+    (tmp_path / "a.md").write_text(
+        f"|anchor|positive|\n|-|-|\n|a \\| b||\n|{Q[0]}|{A[0]}|\n\nThe end.\n"
+    )
     table = Table(tmp_path / "a.md", Job.ROWS)
     assert [record for _, record in table.records()] == [
         {"anchor": "a | b", "positive": ""},
@@ -109,7 +129,9 @@ def test_lines_that_end_with_cr_alone_are_mended_by_the_hint(tmp_path, monkeypat
     with pytest.raises(DataError, match=r"a b\.csv, line 1: not valid CSV") as caught:
         read_training_rows("a b.csv", n_columns=2)
     subprocess.run(caught.value.hint.split(": ")[1], shell=True, check=True)
-    assert list(read_training_rows("a b-lines.csv", n_columns=2).rows) == list(zip(Q, A, strict=True))
+    assert list(read_training_rows("a b-lines.csv", n_columns=2).rows) == list(
+        zip(Q, A, strict=True)
+    )
 
 
 def test_a_column_of_plain_text_is_a_cell_if_there_is_one(tmp_path):

@@ -23,7 +23,10 @@ def write(tmp_path, text):
     ],
 )
 def test_relevance_by_id(tmp_path, text):
-    assert read_relevance(write(tmp_path, text), QUERIES, CORPUS) == [{1: 1}, {2: 2 if " 2\n" in text else 1}]
+    assert read_relevance(write(tmp_path, text), QUERIES, CORPUS) == [
+        {1: 1},
+        {2: 2 if " 2\n" in text else 1},
+    ]
 
 
 def test_relevance_by_group_matches_texts(tmp_path):
@@ -59,4 +62,7 @@ def test_texts_of_beir_hold_their_title(tmp_path):
     )
     found = NumberedTexts(["d9", "d7"], ["Dogs They bark.", "A cat."])
     assert read_texts(tmp_path / "corpus.jsonl") == found
-    assert read_texts(tmp_path / "corpus.jsonl", Given().of_texts("text")).sentences == ["They bark.", "A cat."]
+    assert read_texts(tmp_path / "corpus.jsonl", Given().of_texts("text")).sentences == [
+        "They bark.",
+        "A cat.",
+    ]

@@ -11,10 +11,18 @@ def test_blank_gold_lines_are_dropped_and_white_space_is_joined(sts_folder):
     (folder / "STS.gs.headlines.txt").write_text("3\n\n1.5\n")
     (folder / "STS.input.headlines.txt").write_text("a  b\tc\nx\ty\nd\u00a0e\t f \n")
     subset = read_sts_task(sts_folder, "STS16").subsets["headlines"]
-    assert (subset.left, subset.right, subset.gold.tolist()) == (["a b", "d e"], ["c", "f"], [3.0, 1.5])
+    assert (subset.left, subset.right, subset.gold.tolist()) == (
+        ["a b", "d e"],
+        ["c", "f"],
+        [3.0, 1.5],
+    )
 
 
-YEAR, STSB, SICK = "STS/STS16-en-test", "STS/STSBenchmark/sts-test.csv", "SICK/SICK_test_annotated.txt"
+YEAR, STSB, SICK = (
+    "STS/STS16-en-test",
+    "STS/STSBenchmark/sts-test.csv",
+    "SICK/SICK_test_annotated.txt",
+)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +60,15 @@ def test_columns_after_those_needed_may_be_there_or_not(sts_folder, task, path, 
 
 @pytest.mark.parametrize("task", ["STSBenchmark", "SICKRelatedness"])
 def test_all_splits_joined(sts_folder, task):
-    parts = [read_sts_task(sts_folder, task, split=split).subsets[split] for split in ("train", "dev", "test")]
+    parts = [
+        read_sts_task(sts_folder, task, split=split).subsets[split]
+        for split in ("train", "dev", "test")
+    ]
     joined = read_sts_task(sts_folder, task, split="all").subsets["all"]
     for side in ("left", "right", "gold"):
-        assert list(getattr(joined, side)) == [value for part in parts for value in getattr(part, side)]
+        assert list(getattr(joined, side)) == [
+            value for part in parts for value in getattr(part, side)
+        ]
 
 
 def test_a_year_has_a_test_split_only(sts_folder):
@@ -87,6 +100,9 @@ def test_folder_of_senteval_is_found_from_above(tmp_path, task, below):
 
 
 def test_folder_without_senteval_is_refused(tmp_path):
-    for path, what in ((tmp_path, "has no downstream/STS folder"), (tmp_path / "no", "does not exist")):
+    for path, what in (
+        (tmp_path, "has no downstream/STS folder"),
+        (tmp_path / "no", "does not exist"),
+    ):
         with pytest.raises(DataError, match=f"{path} {what}; need a SentEval data folder"):
             resolve_senteval_dir(path)

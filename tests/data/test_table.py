@@ -37,7 +37,9 @@ def write_as(folder: Path, suffix: str) -> Path:
     elif suffix == ".txt.gz":
         path.write_bytes(gzip.compress("".join(f"{text}\n" for text in TWO).encode()))
     elif suffix == ".jsonl":
-        path.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TWO)))
+        path.write_text(
+            "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TWO))
+        )
     elif suffix == ".csv":
         path.write_text('text,score\n"A dog runs, fast.",1\n"He said ""no"".",2\n')
     elif suffix == ".tsv":
@@ -91,7 +93,10 @@ def test_sentences_takes_the_named_column(tmp_path, header):
 
 @pytest.mark.parametrize(
     ("column", "message"),
-    [(None, "2 columns hold texts, one is needed"), ("body", "no column body; there are id, title, remark")],
+    [
+        (None, "2 columns hold texts, one is needed"),
+        ("body", "no column body; there are id, title, remark"),
+    ],
 )
 def test_sentences_names_the_columns_when_unclear(tmp_path, column, message):
     path = write(tmp_path / "a.csv", "id,title,remark\n1,A title here,Another remark there\n")
@@ -184,7 +189,12 @@ def test_any_bytes_are_rows_of_text_or_an_error_that_names_the_file(data, name):
 
 
 @settings(max_examples=40)
-@given(st.lists(st.lists(st.text(min_size=1).map(clean_text).filter(bool), min_size=2, max_size=2), min_size=1))
+@given(
+    st.lists(
+        st.lists(st.text(min_size=1).map(clean_text).filter(bool), min_size=2, max_size=2),
+        min_size=1,
+    )
+)
 def test_rows_that_are_written_come_back(rows):
     for name in ("a.csv", "a.jsonl"):
         with tempfile.TemporaryDirectory() as folder:
@@ -192,7 +202,9 @@ def test_rows_that_are_written_come_back(rows):
             with open_rows(Output(path), ("anchor", "positive")) as append:
                 for row in rows:
                     append(tuple(row))
-            assert [list(cells) for _, cells in Table(path, Job.COSINES, PAIR).rows("left", "right")] == rows
+            assert [
+                list(cells) for _, cells in Table(path, Job.COSINES, PAIR).rows("left", "right")
+            ] == rows
 
 
 def test_an_error_of_a_pipe_does_not_wait_for_a_second_writer(tmp_path):

@@ -152,7 +152,13 @@ ANSWERS = [
     "It hangs behind the blue door.", "The first one goes at six.", "Our neighbour does it.", "About forty metres.",
     "They repair the bridge.", "Yes, until Sunday evening.", "Four coins for adults.", "It opens again in May.",
 ]  # fmt: skip
-NAMES = [("question", "answer"), ("Frage", "Antwort"), ("质问题", "回复语"), ("вопрос", "ответ"), ("質問", "回答")]
+NAMES = [
+    ("question", "answer"),
+    ("Frage", "Antwort"),
+    ("质问题", "回复语"),
+    ("вопрос", "ответ"),
+    ("質問", "回答"),
+]
 
 
 def write_table(path, columns, header, separator, *, quoted):
@@ -160,7 +166,9 @@ def write_table(path, columns, header, separator, *, quoted):
         return f'"{text}"' if quoted or separator in text else text
 
     rows = [header, *zip(*columns, strict=True)] if header else list(zip(*columns, strict=True))
-    path.write_text("".join(separator.join(map(cell, row)) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(separator.join(map(cell, row)) + "\n" for row in rows), encoding="utf-8"
+    )
 
 
 @settings(max_examples=60)
@@ -202,7 +210,9 @@ def test_a_score_is_found_under_any_name_and_place(tmp_path_factory, order, name
     path = tmp_path_factory.mktemp("scores") / "table.tsv"
     scores = ["4.2", "0.5", "3.1", "5", "1.75", "2", "0", "4.8"]
     columns, header = [QUESTIONS, ANSWERS, scores], ["question", "answer", name]
-    write_table(path, [columns[at] for at in order], [header[at] for at in order], "\t", quoted=False)
+    write_table(
+        path, [columns[at] for at in order], [header[at] for at in order], "\t", quoted=False
+    )
     expected = list(zip(QUESTIONS, ANSWERS, map(float, scores), strict=True))
     assert list(iter_scored_pairs(path)) == expected
     with pytest.raises(DataError, match="judges the pairs"):
@@ -211,7 +221,9 @@ def test_a_score_is_found_under_any_name_and_place(tmp_path_factory, order, name
 
 def test_every_dropped_row_is_counted(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("sentence1,sentence2,score\nA dog.,A cat.,1\nA dog.,A cow.,\nA dog.,A hen.,nan\nA fox.,A den.,3\n")
+    path.write_text(
+        "sentence1,sentence2,score\nA dog.,A cat.,1\nA dog.,A cow.,\nA dog.,A hen.,nan\nA fox.,A den.,3\n"
+    )
     progress = Lines()
     given = Given.of(TableOptions(), progress=progress)
     assert [score for *_, score in iter_scored_pairs(path, given)] == [1.0, 3.0]

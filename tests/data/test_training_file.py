@@ -24,7 +24,9 @@ from simcse_cli.files.streams import sha256_file
         ("b.csv", "sent1,id,sent0\nb,1,a\nd,2,\n", ("anchor",), [("a",)]),
     ],
 )
-def test_read_training_rows_takes_the_columns_there_are_and_drops_empty_texts(tmp_path, name, content, columns, rows):
+def test_read_training_rows_takes_the_columns_there_are_and_drops_empty_texts(
+    tmp_path, name, content, columns, rows
+):
     path = tmp_path / name
     path.write_text(content)
     read = read_training_rows(path)
@@ -37,7 +39,10 @@ def test_read_training_rows_takes_the_columns_there_are_and_drops_empty_texts(tm
     [
         ('{"id": 1, "positive": "b"}', "no two columns look like texts"),
         ('{"anchor": "a", "hard_negative": "c"}', "2 columns hold texts, a pair has two"),
-        ('{"anchor": "a", "positive": "b"}\n{"anchor": "c"}', "line 2: a single column, two texts are needed"),
+        (
+            '{"anchor": "a", "positive": "b"}\n{"anchor": "c"}',
+            "line 2: a single column, two texts are needed",
+        ),
         ('{"anchor": " "}', "holds no training example"),
     ],
 )
@@ -55,13 +60,17 @@ def test_split_documents_breaks_at_blank_lines():
 
 def test_read_training_documents_of_text_and_tables(tmp_path):
     (tmp_path / "a.txt").write_text("a\nb\n\nc\n")
-    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "a\nb"}) + "\n" + json.dumps({"text": "c"}))
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"text": "a\nb"}) + "\n" + json.dumps({"text": "c"})
+    )
     for name in ("a.txt", "a.jsonl"):
         read = read_training_documents(tmp_path / name, None)
         assert (read.documents, len(read)) == ([["a", "b"], ["c"]], 3)
 
 
-@pytest.mark.parametrize(("content", "message"), [("a\nb\n", "no blank line"), ("\n \n", "no sentence")])
+@pytest.mark.parametrize(
+    ("content", "message"), [("a\nb\n", "no blank line"), ("\n \n", "no sentence")]
+)
 def test_read_training_documents_needs_documents(tmp_path, content, message):
     (tmp_path / "a.txt").write_text(content)
     with pytest.raises(DataError, match=message):
@@ -70,7 +79,10 @@ def test_read_training_documents_needs_documents(tmp_path, content, message):
 
 def test_read_labelled_rows_drops_pairs_without_a_label_or_a_text(tmp_path):
     labels = ["neutral", "-", "contradiction"]
-    rows = [{"sentence1": "p", "sentence2": h, "gold_label": x} for h, x in zip("hi ", labels, strict=True)]
+    rows = [
+        {"sentence1": "p", "sentence2": h, "gold_label": x}
+        for h, x in zip("hi ", labels, strict=True)
+    ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     read = read_labelled_rows(tmp_path / "a.jsonl")
     assert (read.rows, read.n_dropped) == ([("p", "h", "neutral")], 2)
@@ -158,7 +170,9 @@ def test_columns_by_number_take_every_row_of_a_table_without_header(tmp_path):
 def test_rows_whose_meaning_is_not_clear_are_asked_about(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         rows_of(tmp_path / "a.csv", text)
-    assert rows_of(tmp_path / "a.csv", text, {"anchor": "sentence1", "positive": "sentence2"})[1] == [("a", "b")]
+    assert rows_of(tmp_path / "a.csv", text, {"anchor": "sentence1", "positive": "sentence2"})[
+        1
+    ] == [("a", "b")]
 
 
 def test_a_label_may_be_kept(tmp_path):
@@ -192,7 +206,9 @@ def test_rows_of_a_large_table_do_not_stay_in_memory(tmp_path):
     from pyarrow import parquet
 
     n, text = 40_000, "a sentence that is long enough to be seen in memory, " * 5
-    with parquet.ParquetWriter(tmp_path / "a.parquet", pyarrow.schema([("text", pyarrow.string())])) as writer:
+    with parquet.ParquetWriter(
+        tmp_path / "a.parquet", pyarrow.schema([("text", pyarrow.string())])
+    ) as writer:
         for start in range(0, n, 2000):
             part = [f"{i} {text}" for i in range(start, start + 2000)]
             writer.write_table(pyarrow.table({"text": part}))
@@ -208,9 +224,9 @@ def test_rows_of_a_large_table_do_not_stay_in_memory(tmp_path):
 def test_a_saved_dataset_is_read_as_far_as_asked(tmp_path):
     import datasets
 
-    datasets.Dataset.from_dict({"query": list("abcd"), "pos": [["x"], ["y"], ["z"], ["w"]]}).save_to_disk(
-        tmp_path / "d"
-    )
+    datasets.Dataset.from_dict(
+        {"query": list("abcd"), "pos": [["x"], ["y"], ["z"], ["w"]]}
+    ).save_to_disk(tmp_path / "d")
     read = read_training_rows(f"hf://{tmp_path / 'd'}", limit=3, n_columns=2)
     assert list(read.rows) == [("a", "x"), ("b", "y"), ("c", "z")]
 

@@ -41,7 +41,12 @@ def test_subj_objective_sentences_are_the_positive_class(tmp_path):
 
 
 def test_trec_takes_the_coarse_class_and_drops_the_fine_one(tmp_path):
-    write_task(tmp_path, "TREC", train=b"NUM:dist How far : is it ?\nDESC:def Wha\xf1 ?\n", test=b"HUM:ind Who ?\n")
+    write_task(
+        tmp_path,
+        "TREC",
+        train=b"NUM:dist How far : is it ?\nDESC:def Wha\xf1 ?\n",
+        test=b"HUM:ind Who ?\n",
+    )
     task = read_transfer_task(tmp_path, "TREC")
     assert task.left == ["Wha\u00f1 ?", "How far : is it ?", "Who ?"]
     assert task.labels.tolist() == [1, 5, 3]
@@ -138,7 +143,9 @@ def test_published_files_have_the_published_sizes(shared_data, name):
 def task_of(path, text, columns=None):
     path.write_text(text)
     task = read_task_file(path, Given(columns or {}))
-    rows = list(zip(task.left, task.right or [""] * len(task.left), task.labels.tolist(), strict=True))
+    rows = list(
+        zip(task.left, task.right or [""] * len(task.left), task.labels.tolist(), strict=True)
+    )
     return task.name, rows, task.parts, (task.n_classes, task.classes)
 
 
@@ -159,7 +166,11 @@ def test_task_file_has_numbered_classes_first_and_parts_in_order(tmp_path):
         assert task_of(tmp_path / name, texts) == ("own", *expected)
     rows = [("one", "x", 2), ("one", "x y", 0), ("one two", "x", 1)]
     rows += [("v", "w", 1), ("w", "w w", 0), ("w w", "w", 0), ("t", "u", 0)]
-    expected = (rows, {"train": range(3), "dev": range(3, 6), "test": range(6, 7)}, (3, ("9", "10", "no")))
+    expected = (
+        rows,
+        {"train": range(3), "dev": range(3, 6), "test": range(6, 7)},
+        (3, ("9", "10", "no")),
+    )
     assert task_of(tmp_path / "a.tsv", PAIRS, {"left": "A", "right": "B"}) == ("a", *expected)
     usual = PAIRS.replace("A\tB", "sentence1\tsentence2")
     assert task_of(tmp_path / "a.tsv", usual) == ("a", *expected)
@@ -174,7 +185,10 @@ def test_task_file_has_numbered_classes_first_and_parts_in_order(tmp_path):
         ("text,label\n ,1\n", "line 2: a text is missing"),
         ("left,right,label\na,,1\n", "line 2: a text is missing"),
         ("text,label\na,1\nb,1\n", "every label is 1, need two or more"),
-        ("text,label,split\na,1,train\nb,0,other\n", "the parts are train, other; need train and test"),
+        (
+            "text,label,split\na,1,train\nb,0,other\n",
+            "the parts are train, other; need train and test",
+        ),
         ("text,label\n", "the parts are none"),
     ],
 )

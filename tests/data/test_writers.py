@@ -21,7 +21,9 @@ def test_open_rows_writes_what_readers_read(tmp_path, name):
     with open_rows(Output(tmp_path / name), COLUMNS) as write:
         for row in ROWS:
             write(row)
-    assert [tuple(record.values()) for _, record in Table(tmp_path / name, Job.LINT).records()] == ROWS
+    assert [
+        tuple(record.values()) for _, record in Table(tmp_path / name, Job.LINT).records()
+    ] == ROWS
 
 
 def test_open_rows_writes_plain_lines(tmp_path):
@@ -60,7 +62,10 @@ def test_open_rows_refuses_formats_that_do_not_fit(tmp_path, name, message):
 
 def test_open_rows_does_not_overwrite(tmp_path):
     (tmp_path / "a.csv").write_text("mine")
-    with pytest.raises(OutputError, match="exists already"), open_rows(Output(tmp_path / "a.csv"), COLUMNS):
+    with (
+        pytest.raises(OutputError, match="exists already"),
+        open_rows(Output(tmp_path / "a.csv"), COLUMNS),
+    ):
         pass
     assert (tmp_path / "a.csv").read_text() == "mine"
 
@@ -88,7 +93,13 @@ def test_manifest_is_the_same_wherever_the_output_lies(tmp_path):
         output = folder / "out.txt"
         output.write_text("a\n")
         manifest = build_manifest(
-            "sentences", inputs=["-"], folder=folder, outputs=[(output, 1)], settings={}, seed=1, counts={}
+            "sentences",
+            inputs=["-"],
+            folder=folder,
+            outputs=[(output, 1)],
+            settings={},
+            seed=1,
+            counts={},
         )
         write_json(manifest_path(output), manifest)
         written.append(manifest_path(output))

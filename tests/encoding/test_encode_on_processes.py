@@ -18,7 +18,9 @@ from simcse_cli.training.launch import free_port
 
 
 def encode(source: str, output: str, model: str) -> None:
-    options = EncodeOptions(output=output, model=model, pooler="avg", force_pooler=True, device="cpu")
+    options = EncodeOptions(
+        output=output, model=model, pooler="avg", force_pooler=True, device="cpu"
+    )
     encode_file(source, options, write=print, progress=SilentProgress())
 
 
@@ -42,7 +44,9 @@ def encode_on_each(rank: int, folder: str, model: str) -> dict[str, str]:
         "left": ",".join(sorted(path.name for path in own.iterdir())),
     }
     if rank == 0:  # the second process ends here
-        with pytest.raises(ContactError, match=r"^another process of the group has ended$") as alone:
+        with pytest.raises(
+            ContactError, match=r"^another process of the group has ended$"
+        ) as alone:
             encode("../rows.txt", "../alone.npy", model)
         found["hint"] = str(alone.value.hint)
     return found
@@ -63,7 +67,9 @@ def test_two_processes_need_one_folder_and_one_input(tmp_path, tiny_model_dir, m
     assert first["left"] == "rows.txt"
 
 
-def test_a_process_that_finds_its_input_missing_does_not_leave_the_other_waiting(tmp_path, tiny_model_dir, monkeypatch):
+def test_a_process_that_finds_its_input_missing_does_not_leave_the_other_waiting(
+    tmp_path, tiny_model_dir, monkeypatch
+):
     (tmp_path / "here.txt").write_text("A cat.\n")
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     started = []

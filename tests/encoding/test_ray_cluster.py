@@ -37,7 +37,9 @@ def cluster(monkeypatch):
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    started = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     nodes = [started.add_node(num_cpus=1) for _ in range(2)]
     monkeypatch.setenv("RAY_ADDRESS", started.address)
     yield started, nodes[-1]
@@ -49,7 +51,9 @@ def cluster(monkeypatch):
 def test_a_lost_machine_loses_nothing(cluster, invoke, tiny_model_dir, tmp_path):
     machines, last = cluster
     source = tmp_path / "input.txt"
-    source.write_text("".join(f"{SENTENCES[n % 24][:20]} {n}\n" for n in range(34_000)))  # five windows
+    source.write_text(
+        "".join(f"{SENTENCES[n % 24][:20]} {n}\n" for n in range(34_000))
+    )  # five windows
 
     def lose_a_machine() -> None:
         wait_until(lambda: list(tmp_path.glob(".v.shard-*.lock")))
@@ -89,4 +93,6 @@ def test_a_pipeline_from_parquet_to_parquet(tiny_model_dir, tmp_path, monkeypatc
     table = parquet.read_table(tmp_path / "out").sort_by("id")
     assert table["text"].to_pylist() == list(SENTENCES[:24])
     found = np.stack([np.array(row) for row in table["vector"].to_pylist()])
-    np.testing.assert_allclose(found, load(tiny_model_dir, **settings).encode(SENTENCES[:24]), atol=1e-5)
+    np.testing.assert_allclose(
+        found, load(tiny_model_dir, **settings).encode(SENTENCES[:24]), atol=1e-5
+    )

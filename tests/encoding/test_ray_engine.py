@@ -12,14 +12,18 @@ pytest.importorskip("ray")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),  # of Ray itself
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::ResourceWarning"
+    ),  # of Ray itself
 ]
 
 
 @pytest.fixture
 def source(tmp_path):
     path = tmp_path / "input.txt"
-    path.write_text("".join(f"{SENTENCES[n % 24][:20]} {n}\n" for n in range(17_000)))  # three windows
+    path.write_text(
+        "".join(f"{SENTENCES[n % 24][:20]} {n}\n" for n in range(17_000))
+    )  # three windows
     return path
 
 

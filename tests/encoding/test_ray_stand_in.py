@@ -33,7 +33,9 @@ class StandIn(ModuleType):
         self.data.ActorPoolStrategy = lambda **sizes: self.asked.update(pool=sizes)
         self.data.from_items = self.from_items
         context = SimpleNamespace(enable_progress_bars=True)
-        self.data.DataContext = SimpleNamespace(get_current=lambda: self.asked.setdefault("context", context))
+        self.data.DataContext = SimpleNamespace(
+            get_current=lambda: self.asked.setdefault("context", context)
+        )
 
     def init(self, **options):
         os.write(2, b"noise of a native library")
@@ -82,7 +84,18 @@ def encode(invoke, tiny_model_dir, tmp_path, monkeypatch):
 
     def run(output, *arguments, ray=True):
         words = ("--engine", "ray") if ray else ()
-        return invoke("encode", "input.txt", "-o", output, "-m", tiny_model_dir, "--pooler", "avg", *words, *arguments)
+        return invoke(
+            "encode",
+            "input.txt",
+            "-o",
+            output,
+            "-m",
+            tiny_model_dir,
+            "--pooler",
+            "avg",
+            *words,
+            *arguments,
+        )
 
     return run
 
@@ -116,7 +129,9 @@ def test_an_interrupted_run_is_continued(encode, tmp_path, monkeypatch, also):
     written = kept.stat().st_mtime_ns
     monkeypatch.setattr(ray_engine, "drop_unfinished", None)
     seen = []
-    monkeypatch.setattr("simcse_cli.encoding.shards.merge_shards", lambda *_, **__: seen.append(1) or [])
+    monkeypatch.setattr(
+        "simcse_cli.encoding.shards.merge_shards", lambda *_, **__: seen.append(1) or []
+    )
     assert encode("v.npy", "--resume", *also).exit_code == 0
     assert (kept.stat().st_mtime_ns == written, seen) == (not also, [1])
 
@@ -135,7 +150,8 @@ def test_progress_counts_the_rows_of_every_part(tiny_model_dir, tmp_path, ray, m
 
 
 @pytest.mark.parametrize(
-    ("n_long", "more"), [(1, ""), (2, " (and 1 more parts like this)"), (3, " (and 2 more parts like this)")]
+    ("n_long", "more"),
+    [(1, ""), (2, " (and 1 more parts like this)"), (3, " (and 2 more parts like this)")],
 )
 def test_a_warning_is_shown_once_with_the_number_of_others(encode, tmp_path, n_long, more):
     long = "cat " * 90
@@ -216,7 +232,12 @@ def test_workers_have_a_gpu_each_or_a_share_of_the_cores(
     options = EncodeOptions(model=str(tiny_model_dir), pooler="avg", **{"device": "auto", **given})
     (part,) = cut(1, 1)
     encode_on_ray(FileSet.find("input.txt"), [("v.npy", part)], None, options, CountingProgress())
-    sizes = {"min_size": 1, "max_size": workers, "initial_size": workers, "max_tasks_in_flight_per_actor": 1}
+    sizes = {
+        "min_size": 1,
+        "max_size": workers,
+        "initial_size": workers,
+        "max_tasks_in_flight_per_actor": 1,
+    }
     assert (ray.asked["pool"], ray.asked["resources"]) == (sizes, resources)
 
 
@@ -227,7 +248,12 @@ def test_what_a_worker_refuses_is_in_its_answer(tmp_path, monkeypatch, tiny_mode
     row = {"output": "v/part-00002-of-00002.parquet", "part": asdict(part)}
     answer = _Worker(files, EncodeOptions(model="./nowhere"), str(tmp_path), None)(row)
     assert answer["error"].startswith("./nowhere does not exist")
-    assert set(answer) == {"n_rows", "warning", "error", "hint"}  # Ray wants the same columns of all rows
+    assert set(answer) == {
+        "n_rows",
+        "warning",
+        "error",
+        "hint",
+    }  # Ray wants the same columns of all rows
     unseen = "does not see the folder of the output"
     for folder, marker in ((tmp_path, tmp_path / ".v.lock"), (tmp_path / "nowhere", None)):
         answer = _Worker(files, EncodeOptions(), str(folder), marker)(row)
@@ -238,5 +264,7 @@ def test_what_a_worker_refuses_is_in_its_answer(tmp_path, monkeypatch, tiny_mode
     answer = _Worker(files, options, str(tmp_path), tmp_path)(row)
     assert answer == {"n_rows": 24, "warning": "", "error": "", "hint": ""}
     with pytest.raises(SimcseError, match=unseen) as raised:
-        encode_on_ray(files, [(row["output"], part)], tmp_path / ".v.lock", options, CountingProgress())
+        encode_on_ray(
+            files, [(row["output"], part)], tmp_path / ".v.lock", options, CountingProgress()
+        )
     assert "s3://" in raised.value.hint

@@ -36,7 +36,9 @@ def full_ranking(queries: np.ndarray, vectors: np.ndarray, k: int) -> np.ndarray
 
 @pytest.mark.parametrize("k", [2, 9])
 @pytest.mark.parametrize(("query_block", "corpus_block"), [(1, 7), (3, 64), (256, 16_384)])
-def test_exact_search_in_blocks_is_the_full_ranking(vectors, texts, monkeypatch, query_block, corpus_block, k):
+def test_exact_search_in_blocks_is_the_full_ranking(
+    vectors, texts, monkeypatch, query_block, corpus_block, k
+):
     monkeypatch.setattr(search_index, "QUERY_BLOCK", query_block)
     monkeypatch.setattr(search_index, "CORPUS_BLOCK", corpus_block)
     queries = np.random.default_rng(1).normal(size=(5, 16))
@@ -53,7 +55,9 @@ def test_candidates_are_all_that_reach_the_bound(k):
     lowest = np.array([-np.inf, -1, 0, 1.5, 9], np.float32)
     bound = np.maximum(lowest, np.sort(maxima, axis=1)[:, -k])
     scores[:4, -2] = bound[:4]
-    found = set(zip(*(part.tolist() for part in search_index._candidates(scores, lowest, k)), strict=True))
+    found = set(
+        zip(*(part.tolist() for part in search_index._candidates(scores, lowest, k)), strict=True)
+    )
     assert found == {(i, j) for i, j in np.ndindex(scores.shape) if scores[i, j] >= bound[i]}
     assert not any(i == 4 for i, _ in found)
 
@@ -71,7 +75,9 @@ def test_candidates_of_few_columns_are_the_k_largest():
     scores = np.random.default_rng(3).normal(size=(4, 20)).astype(np.float32)
     rows, columns = search_index._candidates(scores, np.full(4, -np.inf, np.float32), 3)
     assert rows.tolist() == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
-    np.testing.assert_array_equal(np.sort(columns.reshape(4, 3)), np.sort(np.argsort(scores)[:, -3:]))
+    np.testing.assert_array_equal(
+        np.sort(columns.reshape(4, 3)), np.sort(np.argsort(scores)[:, -3:])
+    )
 
 
 @pytest.mark.parametrize("corpus_block", [40, 16_384])
@@ -106,7 +112,9 @@ def test_unit_rows_keep_a_row_of_zeros():
 def test_unit_rows_equal_the_direct_division(vectors, monkeypatch, dtype):
     monkeypatch.setattr(search_index, "CORPUS_BLOCK", 50)
     np.testing.assert_allclose(
-        unit_rows(vectors, dtype), vectors / np.linalg.norm(vectors, axis=1, keepdims=True), rtol=1e-6
+        unit_rows(vectors, dtype),
+        vectors / np.linalg.norm(vectors, axis=1, keepdims=True),
+        rtol=1e-6,
     )
 
 
@@ -114,12 +122,16 @@ def test_unit_rows_equal_the_direct_division(vectors, monkeypatch, dtype):
 def test_a_saved_index_finds_the_same_after_loading(vectors, texts, tmp_path, backend):
     if backend is SearchBackend.FAISS:
         pytest.importorskip("faiss")
-    index = SearchIndex.build(vectors, texts, backend=backend, info={"model": "tiny", "pooler": "cls"})
+    index = SearchIndex.build(
+        vectors, texts, backend=backend, info={"model": "tiny", "pooler": "cls"}
+    )
     index.save(tmp_path / "words.index")
     loaded = SearchIndex.load(tmp_path / "words.index")
     assert list(loaded.sentences) == texts
     assert loaded.info == {"model": "tiny", "pooler": "cls"}
-    for before, after in zip(index.search(vectors[:3], 5), loaded.search(vectors[:3], 5), strict=True):
+    for before, after in zip(
+        index.search(vectors[:3], 5), loaded.search(vectors[:3], 5), strict=True
+    ):
         np.testing.assert_array_equal(before, after)
 
 
@@ -130,10 +142,14 @@ def test_a_faiss_file_is_read_by_faiss_and_by_us(vectors, texts, tmp_path):
     opened = faiss.read_index(str(tmp_path / "v.faiss"))
     units = unit_rows(vectors, np.float32)
     np.testing.assert_array_equal(opened.reconstruct_n(0, len(units)), units)
-    np.testing.assert_array_equal(opened.search(units[:9], 4)[1], full_ranking(vectors[:9], vectors, 4))
+    np.testing.assert_array_equal(
+        opened.search(units[:9], 4)[1], full_ranking(vectors[:9], vectors, 4)
+    )
     loaded = SearchIndex.load(tmp_path / "v.faiss")
     assert (list(loaded.sentences), loaded.info) == (texts, {"model": "tiny"})
-    np.testing.assert_array_equal(loaded.search(vectors[:9], 4)[1], full_ranking(vectors[:9], vectors, 4))
+    np.testing.assert_array_equal(
+        loaded.search(vectors[:9], 4)[1], full_ranking(vectors[:9], vectors, 4)
+    )
     SearchIndex.build(vectors[::-1], texts).save(tmp_path / "w.faiss")
     (tmp_path / "w.faiss").replace(tmp_path / "v.faiss")
     with pytest.raises(DataError, match=r"v.faiss cannot be read .its content has changed"):
@@ -147,7 +163,9 @@ def test_a_faiss_file_is_read_by_faiss_and_by_us(vectors, texts, tmp_path):
 def test_faiss_finds_what_exact_search_finds(vectors, texts, factory):
     pytest.importorskip("faiss")
     approximate = SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory=factory)
-    np.testing.assert_array_equal(approximate.search(vectors[:20], 3)[1], full_ranking(vectors[:20], vectors, 3))
+    np.testing.assert_array_equal(
+        approximate.search(vectors[:20], 3)[1], full_ranking(vectors[:20], vectors, 3)
+    )
 
 
 def test_faiss_searches_half_of_64_cells_and_leaves_what_it_does_not_find(monkeypatch):
@@ -161,7 +179,9 @@ def test_faiss_searches_half_of_64_cells_and_leaves_what_it_does_not_find(monkey
     plain.train(units)
     plain.add(units)
     plain.nprobe = 32
-    np.testing.assert_array_equal(index.search(vectors[:300], 20)[1], plain.search(units[:300], 20)[1])
+    np.testing.assert_array_equal(
+        index.search(vectors[:300], 20)[1], plain.search(units[:300], 20)[1]
+    )
     monkeypatch.setattr(search_index, "IVF_PROBES", 1)
     one = SearchIndex.build(np.eye(4), NAMES[:4], backend=SearchBackend.FAISS, factory="IVF4,Flat")
     scores, rows = one.search(np.eye(4), 2)
@@ -169,7 +189,9 @@ def test_faiss_searches_half_of_64_cells_and_leaves_what_it_does_not_find(monkey
     assert scores.tolist() == [[1, -np.inf]] * 4
 
 
-@pytest.mark.parametrize(("limit", "step"), [(1 << 30, 1), (4 * 2600 * 16, 1), (4 * 2600 * 16 - 1, 2), (9000, 19)])
+@pytest.mark.parametrize(
+    ("limit", "step"), [(1 << 30, 1), (4 * 2600 * 16, 1), (4 * 2600 * 16 - 1, 2), (9000, 19)]
+)
 def test_faiss_trains_on_every_row_that_fits_or_every_nth(limit, step, monkeypatch):
     faiss = pytest.importorskip("faiss")
     vectors = np.random.default_rng(8).normal(size=(2600, 16)).astype(np.float32)
@@ -178,7 +200,9 @@ def test_faiss_trains_on_every_row_that_fits_or_every_nth(limit, step, monkeypat
     plain.train(units[::step])
     monkeypatch.setattr(search_index, "FAISS_TRAINING_BYTES", limit)
     ours = search_index.FaissSearcher.build(vectors, "IVF3,Flat")
-    np.testing.assert_array_equal(ours._index.quantizer.reconstruct_n(0, 3), plain.quantizer.reconstruct_n(0, 3))
+    np.testing.assert_array_equal(
+        ours._index.quantizer.reconstruct_n(0, 3), plain.quantizer.reconstruct_n(0, 3)
+    )
 
 
 def test_faiss_factory_that_makes_no_sense_names_alternatives(vectors, texts):
@@ -211,9 +235,13 @@ def test_an_index_is_searched_with_the_encoder_that_made_it(vectors):
     def encoder(digest: str) -> SimpleNamespace:
         return SimpleNamespace(name="mine", digest_with=lambda prompt: f"{digest}/{prompt}")
 
-    index = SearchIndex.build(vectors[:1], ["one"], info={"model": "m", "digest": "a/query: ", "prompt": "query: "})
+    index = SearchIndex.build(
+        vectors[:1], ["one"], info={"model": "m", "digest": "a/query: ", "prompt": "query: "}
+    )
     index.require_made_by(encoder("a"))
-    with pytest.raises(DataError, match=r"the index was made by another model or pooler \(m\) than mine"):
+    with pytest.raises(
+        DataError, match=r"the index was made by another model or pooler \(m\) than mine"
+    ):
         index.require_made_by(encoder("b"))
     SearchIndex.build(vectors[:1], ["one"]).require_made_by(encoder("b"))
 
@@ -265,18 +293,27 @@ def test_a_text_that_fills_the_first_results_is_looked_through():
     vectors, texts = np.repeat(CIRCLE, [100, 1, 1, 1, 1], axis=0), ["east"] * 100 + NAMES[1:]
     rows, _ = rank_rows(SearchIndex.build(vectors, texts), CIRCLE[[3, 0]], 3, ["new", "east"])
     assert rows.tolist() == [[102, 101, 100], [100, 101, 102]]
-    vectors, texts = np.repeat(CIRCLE, [1, 100, 1, 1, 1], axis=0), ["east", *["ten"] * 100, *NAMES[2:]]
+    vectors, texts = (
+        np.repeat(CIRCLE, [1, 100, 1, 1, 1], axis=0),
+        ["east", *["ten"] * 100, *NAMES[2:]],
+    )
     rows, _ = rank_rows(SearchIndex.build(vectors, texts), CIRCLE[:1], 3, ["ten"])
     assert rows.tolist() == [[0, 101, 102]]  # row 0 is a row like others
 
 
-def test_vectors_on_disk_give_the_same_faiss_index_block_by_block(vectors, texts, tmp_path, monkeypatch):
+def test_vectors_on_disk_give_the_same_faiss_index_block_by_block(
+    vectors, texts, tmp_path, monkeypatch
+):
     pytest.importorskip("faiss")
-    SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory="SQ8").save(tmp_path / "a.faiss")
+    SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory="SQ8").save(
+        tmp_path / "a.faiss"
+    )
     np.save(tmp_path / "v.npy", vectors)
     monkeypatch.setattr(search_index, "FAISS_BLOCK", 64)
     mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
-    SearchIndex.build(mapped, texts, backend=SearchBackend.FAISS, factory="SQ8").save(tmp_path / "b.faiss")
+    SearchIndex.build(mapped, texts, backend=SearchBackend.FAISS, factory="SQ8").save(
+        tmp_path / "b.faiss"
+    )
     assert (tmp_path / "a.faiss").read_bytes() == (tmp_path / "b.faiss").read_bytes()
 
 
@@ -307,7 +344,9 @@ def test_vectors_on_disk_are_searched_block_by_block(tmp_path, monkeypatch, dtyp
 
 def test_faiss_bytes_that_have_changed_are_not_given_to_faiss(vectors, texts, tmp_path):
     pytest.importorskip("faiss")
-    SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory="Flat").save(tmp_path / "i")
+    SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory="Flat").save(
+        tmp_path / "i"
+    )
     assert SearchIndex.load(tmp_path / "i").search(vectors[:1], 1)[1].tolist() == [[0]]
     data = bytearray((tmp_path / "i").read_bytes())
     place = data.index(b"IxFI") + 40  # within the serialised index
@@ -324,7 +363,9 @@ def test_an_index_with_zeros_in_place_of_its_content_is_refused(tensor, vectors,
     start = 8 + int.from_bytes(data[:8], "little")
     first, last = json.loads(data[8:start])[tensor]["data_offsets"]
     (tmp_path / "i").write_bytes(data[: start + first] + bytes(last - first) + data[start + last :])
-    with pytest.raises(DataError, match=r"i cannot be read .its content has changed since it was written"):
+    with pytest.raises(
+        DataError, match=r"i cannot be read .its content has changed since it was written"
+    ):
         SearchIndex.load(tmp_path / "i")
 
 
@@ -344,7 +385,9 @@ def test_a_damaged_index_is_named(vectors, texts, tmp_path, monkeypatch):
         save_file(tensors, tmp_path / "bad", metadata=facts)
         with pytest.raises(DataError, match=r"bad cannot be read .* need a search index") as raised:
             SearchIndex.load(tmp_path / "bad")
-        assert ("5 vectors for 230 sentences" in str(raised.value)) == (len(tensors["vectors"]) == 5)
+        assert ("5 vectors for 230 sentences" in str(raised.value)) == (
+            len(tensors["vectors"]) == 5
+        )
 
 
 def test_vectors_whose_squares_are_not_finite_are_refused():
@@ -381,6 +424,8 @@ def test_an_index_of_version_1_0_0_is_recognised(vectors, tiny_encoder):
     encoder = ReadyEncoder(tiny_encoder)
     old = {"model": "tiny", "digest": encoder.digest.removeprefix("2-")}
     index = SearchIndex.build(vectors, [str(row) for row in range(len(vectors))], info=old)
-    with pytest.raises(DataError, match=r"is of simcse 1.0.0, .* leaves out its tokenizer") as refused:
+    with pytest.raises(
+        DataError, match=r"is of simcse 1.0.0, .* leaves out its tokenizer"
+    ) as refused:
         index.require_made_by(encoder)
     assert refused.value.hint == "build it again with --force"

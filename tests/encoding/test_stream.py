@@ -46,7 +46,9 @@ def read(path):
         case ".parquet":
             return np.array(parquet.read_table(path)["vector"].to_pylist(), np.float32)
         case _:
-            return np.array([json.loads(line)["vector"] for line in path.read_text().splitlines()], np.float32)
+            return np.array(
+                [json.loads(line)["vector"] for line in path.read_text().splitlines()], np.float32
+            )
 
 
 ENDINGS = [".npy", ".npz", ".safetensors", ".parquet", ".jsonl"]
@@ -123,11 +125,15 @@ def test_resumed_run_gives_the_same_bytes(tmp_path, ending, n_calls):
     assert not path.exists()
     assert (tmp_path / f"v{ending}.part").exists() == is_unfinished(path) == (n_calls > 0)
     if n_calls:
-        assert bool((tmp_path / f"v{ending}.part.txt").stat().st_size) == (ending in (".parquet", ".jsonl"))
+        assert bool((tmp_path / f"v{ending}.part.txt").stat().st_size) == (
+            ending in (".parquet", ".jsonl")
+        )
         with (tmp_path / f"v{ending}.part").open("ab") as stream:
             stream.write(b"half a row that the kill left")
     progress = CountingProgress()
-    encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True, total=57, progress=progress)
+    encode_stream(
+        encode, SENTENCES, path, dim=10, window=8, resume=True, total=57, progress=progress
+    )
     assert path.read_bytes() == whole.read_bytes()
     n_left = 57 - 8 * n_calls
     assert (progress.n_done, progress.n_expected, progress.warnings) == (n_left, n_left, [])
@@ -175,7 +181,10 @@ def test_two_processes_give_the_bytes_of_one(tmp_path, ending):
     def wait_for_other():
         if not done:
             done.append(1)
-            assert encode_stream(encode, SENTENCES, two, dim=10, window=8, group=ProcessGroup(1, 2)) == 0
+            assert (
+                encode_stream(encode, SENTENCES, two, dim=10, window=8, group=ProcessGroup(1, 2))
+                == 0
+            )
 
     with pytest.raises(Killed):
         encode_stream(interrupted(2), SENTENCES, two, dim=10, window=8, group=ProcessGroup(0, 2))
@@ -255,7 +264,9 @@ def test_resume_encodes_again_what_was_damaged(tmp_path, ending, damage):
         case "rows":
             journal.write_text(journal.read_text().replace('"rows": 8', '"rows": 9', 1))
         case "type":
-            journal.write_text(journal.read_text().replace('"row_bytes": 320', '"row_bytes": "320"', 1))
+            journal.write_text(
+                journal.read_text().replace('"row_bytes": 320', '"row_bytes": "320"', 1)
+            )
         case _:
             journal.write_bytes(journal.read_bytes()[:-3])
     progress = CountingProgress()
@@ -326,7 +337,9 @@ def test_only_the_file_that_was_finished_is_taken_for_the_output(tmp_path, monke
         (tmp_path / "v.npy.part.json").rename(tmp_path / "v.npy.part-0.json")
         for rank, n_rows in ((1, 0), (0, 57)):
             group = ProcessGroup(rank, 2)
-            assert encode_stream(None, [], path, dim=10, window=8, resume=True, group=group) == n_rows
+            assert (
+                encode_stream(None, [], path, dim=10, window=8, resume=True, group=group) == n_rows
+            )
         return
     other = tmp_path / "other.npy"
     other.write_bytes(path.read_bytes())
@@ -347,13 +360,17 @@ def test_what_lies_beside_gets_all_rows_and_texts(tmp_path):
         seen.update(rows=np.array(rows), texts=list(texts))
         (folder / "v.npy.json").write_text("beside")
 
-    encode_stream(encode, SENTENCES, tmp_path / "v.npy", dim=10, window=8, keep_texts=True, companions=beside)
+    encode_stream(
+        encode, SENTENCES, tmp_path / "v.npy", dim=10, window=8, keep_texts=True, companions=beside
+    )
     np.testing.assert_array_equal(seen["rows"], encode(SENTENCES))
     assert seen["texts"] == SENTENCES
     assert (tmp_path / "v.npy.json").read_text() == "beside"
 
 
-@pytest.mark.parametrize(("total", "found"), [(None, "input is empty"), (5, "has changed while it was read")])
+@pytest.mark.parametrize(
+    ("total", "found"), [(None, "input is empty"), (5, "has changed while it was read")]
+)
 def test_empty_input_leaves_nothing(tmp_path, total, found):
     with pytest.raises(DataError, match=found):
         encode_stream(encode, [], tmp_path / "v.npy", dim=10, total=total)
@@ -402,7 +419,9 @@ def test_quantize_types():
 def test_int8_keeps_cosines_to_a_thousandth():
     vectors = np.random.default_rng(0).normal(size=(50, 384)).astype(np.float32)
     small = quantize(vectors, VectorType.INT8).astype(np.float32)
-    cosine = (vectors * small).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(small, axis=1)
+    cosine = (
+        (vectors * small).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(small, axis=1)
+    )
     assert cosine.min() > 0.999
 
 

@@ -1,7 +1,7 @@
 """The transfer protocol as a plain loop: one model at a time, autograd, torch.optim, scikit-learn folds.
 
-It is the oracle of the tests and the baseline of ``benchmarks/bench_transfer.py``; nothing is shared with the
-package.
+It is the oracle of the tests and the baseline of ``benchmarks/bench_transfer.py``; nothing is
+shared with the package.
 """
 
 import copy
@@ -13,8 +13,20 @@ from sklearn.model_selection import StratifiedKFold
 SEED = 1111
 PENALTIES = [1e-5, 1e-4, 1e-3, 1e-2]
 CONFIGS = {
-    "default": {"folds": 10, "optimizer": torch.optim.Adam, "batch": 64, "tenacity": 5, "epoch_size": 4},
-    "fast": {"folds": 5, "optimizer": torch.optim.RMSprop, "batch": 128, "tenacity": 3, "epoch_size": 2},
+    "default": {
+        "folds": 10,
+        "optimizer": torch.optim.Adam,
+        "batch": 64,
+        "tenacity": 5,
+        "epoch_size": 4,
+    },
+    "fast": {
+        "folds": 5,
+        "optimizer": torch.optim.RMSprop,
+        "batch": 128,
+        "tenacity": 3,
+        "epoch_size": 2,
+    },
 }
 
 
@@ -92,7 +104,9 @@ def plain_nested(features, labels, protocol, n_folds=None):
     dev, test, chosen = [], [], []
     for train_rows, test_rows in folds_of(y, n_folds):
         x_train, y_train = x[train_rows], y[train_rows]
-        penalty, score = search_penalty(x_train, y_train, folds_of(y_train, n_folds), n_classes, config)
+        penalty, score = search_penalty(
+            x_train, y_train, folds_of(y_train, n_folds), n_classes, config
+        )
         model = PlainModel(x.shape[1], n_classes, penalty, config)
         model.fit_with_holdout(x_train, y_train)
         dev.append(score)
@@ -106,7 +120,9 @@ def plain_kfold(features, labels, n_train, protocol):
     config, x, y = CONFIGS[protocol], torch.as_tensor(features), torch.as_tensor(labels)
     n_classes = int(y.max()) + 1
     x_train, y_train = x[:n_train], y[:n_train]
-    penalty, dev = search_penalty(x_train, y_train, folds_of(y_train, config["folds"]), n_classes, config)
+    penalty, dev = search_penalty(
+        x_train, y_train, folds_of(y_train, config["folds"]), n_classes, config
+    )
     model = PlainModel(x.shape[1], n_classes, penalty, config)
     model.fit_with_holdout(x_train, y_train)
     return dev, model.score(x[n_train:], y[n_train:]), (penalty,)

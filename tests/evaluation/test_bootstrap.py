@@ -39,7 +39,9 @@ def test_interval_takes_the_central_share():
 
 def test_resamples_are_correlations_of_drawn_pairs():
     subset = scores(30, 0)
-    found = resample_sts("STS12", [subset], metric=Metric.SPEARMAN, aggregation=Aggregation.ALL, n_resamples=25)
+    found = resample_sts(
+        "STS12", [subset], metric=Metric.SPEARMAN, aggregation=Aggregation.ALL, n_resamples=25
+    )
     rng = np.random.default_rng([0, *b"STS12"])
     columns = rng.integers(30, size=(30, 25))
     expected = [spearmanr(subset[0][drawn], subset[1][drawn]).statistic for drawn in columns.T]
@@ -96,11 +98,17 @@ def test_perfect_accuracy_has_no_spread():
 
 
 def test_intervals_hold_the_scores_and_leave_missing_tasks_out():
-    subsets = {name: [scores(200, seed)] for seed, name in enumerate(("STSBenchmark", "SICKRelatedness"))}
+    subsets = {
+        name: [scores(200, seed)] for seed, name in enumerate(("STSBenchmark", "SICKRelatedness"))
+    }
     how = {"metric": Metric.SPEARMAN, "aggregation": Aggregation.ALL}
-    tasks = {name: TaskResult(aggregate(*how.values(), pairs), 200) for name, pairs in subsets.items()}
+    tasks = {
+        name: TaskResult(aggregate(*how.values(), pairs), 200) for name, pairs in subsets.items()
+    }
     result = SuiteResult("sts", {}, {**tasks, "STS12": None})
-    found = with_intervals(result, {name: resample_sts(name, pairs, **how) for name, pairs in subsets.items()})
+    found = with_intervals(
+        result, {name: resample_sts(name, pairs, **how) for name, pairs in subsets.items()}
+    )
     for name in subsets:
         ends = found.tasks[name].extra["ci"]
         assert ends["low"] < tasks[name].score < ends["high"]
@@ -113,7 +121,9 @@ def test_intervals_hold_the_scores_and_leave_missing_tasks_out():
 def test_average_of_independent_tasks_has_a_narrower_interval():
     names = ("MR", "CR", "SUBJ", "MPQA")
     correct = np.random.default_rng(0).uniform(size=(4, 500)) < 0.8
-    resampled = {name: resample_accuracy(name, row) for name, row in zip(names, correct, strict=True)}
+    resampled = {
+        name: resample_accuracy(name, row) for name, row in zip(names, correct, strict=True)
+    }
     result = SuiteResult("transfer", {}, {name: TaskResult(0.8, 500) for name in names})
     found = with_intervals(result, resampled).intervals()
     average = found.pop("average")
@@ -160,7 +170,9 @@ def test_observed_correlation_is_that_of_the_data() -> None:
 
 
 def test_two_pairs_are_enough_to_correlate() -> None:
-    assert ResampledCorrelation(np.array([1.0, 5.0]), gold=np.array([2.0, 3.0])).observed().tolist() == [1.0]
+    assert ResampledCorrelation(
+        np.array([1.0, 5.0]), gold=np.array([2.0, 3.0])
+    ).observed().tolist() == [1.0]
 
 
 def test_blocks_hold_one_column_at_least() -> None:
@@ -170,7 +182,9 @@ def test_blocks_hold_one_column_at_least() -> None:
 def test_defaults_are_a_thousand_resamples_two_thousand_for_a_test_and_seed_zero() -> None:
     subset, options = scores(20, 4), {"metric": Metric.PEARSON, "aggregation": Aggregation.ALL}
     drawn = resample_sts("STS12", [subset], **options)
-    assert np.array_equal(drawn, resample_sts("STS12", [subset], **options, n_resamples=1000, seed=0))
+    assert np.array_equal(
+        drawn, resample_sts("STS12", [subset], **options, n_resamples=1000, seed=0)
+    )
     correct = np.array([True] * 7 + [False] * 3)
     drawn = resample_accuracy("MR", correct)
     assert np.array_equal(drawn, resample_accuracy("MR", correct, n_resamples=1000, seed=0))
@@ -233,9 +247,13 @@ def test_observed_difference_is_that_of_the_aggregated_scores(aggregation: Aggre
             joined = [np.concatenate(side) for side in zip(*values, strict=True)]
             return float(stats.spearmanr(*joined).statistic)
         weights = [1, 1] if aggregation is Aggregation.MEAN else [40, 90]
-        return float(np.average([stats.spearmanr(x, y).statistic for x, y in values], weights=weights))
+        return float(
+            np.average([stats.spearmanr(x, y).statistic for x, y in values], weights=weights)
+        )
 
-    assert tests["STS12"].difference == pytest.approx(score("candidate") - score("baseline"), abs=1e-12)
+    assert tests["STS12"].difference == pytest.approx(
+        score("candidate") - score("baseline"), abs=1e-12
+    )
     assert tests["STS12"].n_pairs == 130
 
 
@@ -249,7 +267,8 @@ def test_mean_over_tasks_is_the_mean_of_their_differences() -> None:
 
 def test_p_values_are_uniform_when_the_models_are_equally_good() -> None:
     p_values = [
-        paired_bootstrap({"t": [sample(60, noise=1.0, seed=seed)]}, n_resamples=200)[1].p_value for seed in range(150)
+        paired_bootstrap({"t": [sample(60, noise=1.0, seed=seed)]}, n_resamples=200)[1].p_value
+        for seed in range(150)
     ]
     # far coarser than a calibration study: a tenth below 0.1, half below 0.5
     assert 0.04 < np.mean(np.array(p_values) < 0.1) < 0.18
@@ -258,7 +277,9 @@ def test_p_values_are_uniform_when_the_models_are_equally_good() -> None:
 
 def test_paired_bootstrap_is_a_function_of_the_seed() -> None:
     tasks = {"STS12": [sample(60, noise=0.9)]}
-    first, again, other = (paired_bootstrap(tasks, n_resamples=50, seed=seed)[1] for seed in (1, 1, 2))
+    first, again, other = (
+        paired_bootstrap(tasks, n_resamples=50, seed=seed)[1] for seed in (1, 1, 2)
+    )
     assert first == again
     assert first.low != other.low
 
@@ -283,7 +304,9 @@ def test_adjust_by_hand(correction: Correction, expected: list[float]) -> None:
 
 def test_adjust_bh_equals_scipy() -> None:
     p_values = np.random.default_rng(3).uniform(size=20)
-    assert adjust(p_values.tolist(), Correction.BH) == pytest.approx(stats.false_discovery_control(p_values))
+    assert adjust(p_values.tolist(), Correction.BH) == pytest.approx(
+        stats.false_discovery_control(p_values)
+    )
 
 
 def test_adjusted_p_values_are_at_most_one() -> None:
@@ -299,7 +322,14 @@ def test_discordance_counts_who_is_right_alone() -> None:
 
 @pytest.mark.parametrize(
     ("counts", "expected"),
-    [((0, 0), 1.0), ((0, 5), 2 / 32), ((1, 9), 22 / 1024), ((7, 7), 1.0), ((3, 0), 0.25), ((0, 1), 1.0)],
+    [
+        ((0, 0), 1.0),
+        ((0, 5), 2 / 32),
+        ((1, 9), 22 / 1024),
+        ((7, 7), 1.0),
+        ((3, 0), 0.25),
+        ((0, 1), 1.0),
+    ],
 )
 def test_mcnemar_is_the_closed_form(counts: tuple[int, int], expected: float) -> None:
     assert mcnemar_exact(Discordance(*counts, n=100)) == pytest.approx(expected, rel=1e-12)
@@ -315,11 +345,15 @@ def test_mcnemar_equals_the_binomial_test_of_scipy_both_ways(counts: tuple[int, 
 def test_accuracy_bootstrap_has_the_moments_of_the_difference() -> None:
     """The variance of one example's difference is b + c - (b - c)^2 with b and c as shares; the interval is normal."""
     found = Discordance(180, 120, 2000)
-    test, mean = (paired_accuracy_bootstrap({"MR": found}, n_resamples=20_000)[part] for part in (0, 1))
+    test, mean = (
+        paired_accuracy_bootstrap({"MR": found}, n_resamples=20_000)[part] for part in (0, 1)
+    )
     b, c = 180 / 2000, 120 / 2000
     error = np.sqrt((b + c - (b - c) ** 2) / 2000)
     assert test["MR"].difference == pytest.approx(0.03)
-    assert (test["MR"].low, test["MR"].high) == pytest.approx((0.03 - 1.96 * error, 0.03 + 1.96 * error), abs=6e-4)
+    assert (test["MR"].low, test["MR"].high) == pytest.approx(
+        (0.03 - 1.96 * error, 0.03 + 1.96 * error), abs=6e-4
+    )
     assert test["MR"].p_value == pytest.approx(2 * stats.norm.sf(0.03 / error), abs=3e-4)
     assert mean == test["MR"]
 
@@ -327,7 +361,9 @@ def test_accuracy_bootstrap_has_the_moments_of_the_difference() -> None:
 def test_accuracy_bootstrap_equals_drawing_the_examples_themselves() -> None:
     rng = np.random.default_rng(0)
     candidate, baseline = rng.random((2, 60)) < np.array([[0.8], [0.6]])
-    found = paired_accuracy_bootstrap({"CR": discordance(candidate, baseline)}, n_resamples=40_000)[1]
+    found = paired_accuracy_bootstrap({"CR": discordance(candidate, baseline)}, n_resamples=40_000)[
+        1
+    ]
     each = candidate.astype(float) - baseline
     drawn = each[rng.integers(0, 60, (40_000, 60))].mean(axis=1)
     low, high = np.quantile(drawn, [0.025, 0.975])
@@ -343,12 +379,15 @@ def test_accuracy_bootstrap_of_the_mean_joins_independent_tasks() -> None:
     assert mean.difference == pytest.approx(0.025)
     assert (mean.low, mean.high) == pytest.approx((tests["MR"].low / 2, tests["MR"].high / 2))
     assert mean.n_pairs == 600
-    assert paired_accuracy_bootstrap({"MR": tasks["MR"]})[0]["MR"] == tests["MR"]  # whatever else is tested
+    assert (
+        paired_accuracy_bootstrap({"MR": tasks["MR"]})[0]["MR"] == tests["MR"]
+    )  # whatever else is tested
 
 
 def test_accuracy_bootstrap_turns_its_sign_with_the_order() -> None:
     one, other = (
-        paired_accuracy_bootstrap({"MR": found})[1] for found in (Discordance(9, 4, 50), Discordance(4, 9, 50))
+        paired_accuracy_bootstrap({"MR": found})[1]
+        for found in (Discordance(9, 4, 50), Discordance(4, 9, 50))
     )
     assert one.difference == -other.difference == pytest.approx(0.1)
     assert one.p_value == pytest.approx(other.p_value, abs=0.05)
@@ -363,7 +402,9 @@ def test_accuracy_bootstrap_needs_a_task() -> None:
 def test_the_t_test_over_seeds_is_that_of_scipy(by_seed) -> None:
     candidate, baseline = np.array([0.71, 0.75, 0.72, 0.8]), np.array([0.7, 0.73, 0.69, 0.71])
     of_scipy = (
-        stats.ttest_rel(candidate, baseline) if by_seed else stats.ttest_ind(candidate, baseline, equal_var=False)
+        stats.ttest_rel(candidate, baseline)
+        if by_seed
+        else stats.ttest_ind(candidate, baseline, equal_var=False)
     )
     assert t_test(candidate, baseline, by_seed=by_seed) == pytest.approx(of_scipy.pvalue)
     assert t_test(candidate, candidate, by_seed=by_seed) == pytest.approx(1.0)

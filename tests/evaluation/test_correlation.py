@@ -53,7 +53,9 @@ def test_aggregations_differ_as_defined(pairs):
     values = {a: aggregate(Metric.SPEARMAN, a, subsets) for a in Aggregation}
     assert values[Aggregation.MEAN] == pytest.approx(np.mean(scores))
     assert values[Aggregation.WMEAN] == pytest.approx((150 * scores[0] + 50 * scores[1]) / 200)
-    joined = stats.spearmanr(np.concatenate([a for a, _ in subsets]), np.concatenate([b for _, b in subsets]))
+    joined = stats.spearmanr(
+        np.concatenate([a for a, _ in subsets]), np.concatenate([b for _, b in subsets])
+    )
     assert values[Aggregation.ALL] == pytest.approx(joined.statistic)
 
 
@@ -66,7 +68,11 @@ def test_one_undefined_subset_leaves_the_mean_undefined(pairs):
 
 @pytest.mark.parametrize(
     ("aggregation", "sizes", "weights"),
-    [(Aggregation.ALL, [5], [1]), (Aggregation.MEAN, [2, 3], [1, 1]), (Aggregation.WMEAN, [2, 3], [2, 3])],
+    [
+        (Aggregation.ALL, [5], [1]),
+        (Aggregation.MEAN, [2, 3], [1, 1]),
+        (Aggregation.WMEAN, [2, 3], [2, 3]),
+    ],
 )
 def test_strata_are_what_is_correlated_apart(aggregation, sizes, weights):
     gold = np.arange(5.0)

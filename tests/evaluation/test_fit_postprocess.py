@@ -38,7 +38,10 @@ def write_nli(folder: Path, name: str, n_pairs: int) -> None:
 
 
 def encode(sentences: Sequence[str]) -> np.ndarray:
-    rows = [np.random.default_rng(abs(hash(sentence)) % 2**32).standard_normal(8) for sentence in sentences]
+    rows = [
+        np.random.default_rng(abs(hash(sentence)) % 2**32).standard_normal(8)
+        for sentence in sentences
+    ]
     return np.array(rows, dtype=np.float32)
 
 
@@ -55,7 +58,8 @@ def test_target_is_train_dev_and_test_where_they_exist(task, n_pairs, sts_folder
 
 def test_target_of_the_real_tasks_has_the_published_sizes(shared_data):
     sizes = {
-        name: len(target_examples(StsSuite(shared_data), name)) for name in ("STS12", "STSBenchmark", "SICKRelatedness")
+        name: len(target_examples(StsSuite(shared_data), name))
+        for name in ("STS12", "STSBenchmark", "SICKRelatedness")
     }
     assert sizes == {"STS12": 3108, "STSBenchmark": 8628, "SICKRelatedness": 9927}
 
@@ -69,7 +73,9 @@ def test_nli_files_are_found_as_json_lines(tmp_path):
     examples = nli_examples(tmp_path, progress)
     assert len(examples) == 5
     assert examples[0] == ("premise snli_1.0_train.jsonl 0", "hypothesis 0")
-    assert progress.warnings == ["fitting on SNLI train, MNLI train only; the papers also use SNLI dev, SNLI test"]
+    assert progress.warnings == [
+        "fitting on SNLI train, MNLI train only; the papers also use SNLI dev, SNLI test"
+    ]
 
 
 def test_nli_files_are_found_in_the_senteval_layout(sts_folder):
@@ -154,12 +160,16 @@ def test_pairs_are_the_examples_of_the_flow():
 
 
 def test_vectors_that_do_not_suffice_are_explained():
-    with pytest.raises(ConfigError, match="cannot fit whitening on 1 vectors of nli: need at least two") as caught:
+    with pytest.raises(
+        ConfigError, match="cannot fit whitening on 1 vectors of nli: need at least two"
+    ) as caught:
         fit_postprocessor(ENCODER, replace(WHITENING, settings={}), [("a",)], SilentProgress())
     assert "--fit" in (caught.value.hint or "")
 
 
-def plan(postprocess: str | None, *, force: bool = False, **options: object) -> PostprocessPlan | None:
+def plan(
+    postprocess: str | None, *, force: bool = False, **options: object
+) -> PostprocessPlan | None:
     return plan_postprocess(EncoderOptions(postprocess=postprocess, **options), force=force)
 
 
@@ -273,7 +283,10 @@ def test_one_post_processor_serves_all_tasks_and_is_kept(tmp_path):
 
 
 def test_sources_that_a_command_has_not_are_refused():
-    for source, message in (("target", "target is for `simcse eval sts`"), ("nli", "nli needs --data-dir")):
+    for source, message in (
+        ("target", "target is for `simcse eval sts`"),
+        ("nli", "nli needs --data-dir"),
+    ):
         with pytest.raises(UsageError, match=message) as caught:
             with_postprocess(ENCODER, replace(WHITENING, source=source), None, SilentProgress())
         assert caught.value.option == "--fit"
@@ -287,18 +300,26 @@ def test_each_task_is_fitted_on_its_own_pairs_and_each_sentence_encoded_once(sts
         return encode(sentences)
 
     chosen, progress = replace(WHITENING, source="target"), SilentProgress()
-    for_task = per_task_postprocess(replace(ENCODER, encode=counted), chosen, StsSuite(sts_folder), progress)
+    for_task = per_task_postprocess(
+        replace(ENCODER, encode=counted), chosen, StsSuite(sts_folder), progress
+    )
     for task in ("STS12", "STSBenchmark"):
         sentences = [side for pair in target_examples(StsSuite(sts_folder), task) for side in pair]
         expected = Whitening(2).fit(encode(sentences)).transform(encode(["z"]))
         np.testing.assert_allclose(for_task(task)(["z"]), expected)
     assert len(set(asked)) == len(asked)
     with pytest.raises(UsageError, match="none to save") as caught:
-        per_task_postprocess(ENCODER, replace(chosen, save_to=tmp_path / "w"), StsSuite(sts_folder), progress)
+        per_task_postprocess(
+            ENCODER, replace(chosen, save_to=tmp_path / "w"), StsSuite(sts_folder), progress
+        )
     assert caught.value.option == "--save-postprocess"
 
 
 def test_results_name_a_post_processor_of_each_task():
     named = per_task_name(ENCODER, replace(WHITENING, source="target"))
     assert named.name == "e + whitening:2 (x)"
-    assert named.postprocess == {"name": "whitening", "settings": {"k": 2}, "fit": {"source": "target"}}
+    assert named.postprocess == {
+        "name": "whitening",
+        "settings": {"k": 2},
+        "fit": {"source": "target"},
+    }

@@ -15,7 +15,9 @@ def test_stratified_folds_equal_those_of_scikit_learn(n_rows, n_folds, n_classes
     )
     labels[: n_classes * n_folds] = np.tile(np.arange(n_classes)[::-1], n_folds)
     folds = stratified_folds(labels, n_folds, seed=1111)
-    expected = StratifiedKFold(n_folds, shuffle=True, random_state=1111).split(np.zeros(n_rows), labels)
+    expected = StratifiedKFold(n_folds, shuffle=True, random_state=1111).split(
+        np.zeros(n_rows), labels
+    )
     for fold, (train, test) in zip(folds, expected, strict=True):
         assert np.array_equal(fold.train, train)
         assert np.array_equal(fold.test, test)

@@ -25,7 +25,13 @@ FAST = FitSettings("rmsprop", batch_size=128, tenacity=3, epoch_size=2)
 def fit(design, labels, splits, penalties, settings=FAST):
     with SilentProgress().task("fit") as task:
         return fit_linear(
-            design, labels, splits, np.array(penalties), settings, n_classes=int(labels.max()) + 1, task=task
+            design,
+            labels,
+            splits,
+            np.array(penalties),
+            settings,
+            n_classes=int(labels.max()) + 1,
+            task=task,
         )
 
 
@@ -39,8 +45,12 @@ def test_initial_weights_are_those_of_a_seeded_linear_layer_and_leave_the_global
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-8])  # next to gradients as small as epsilon, epsilon counts
-@pytest.mark.parametrize(("name", "reference"), [("adam", torch.optim.Adam), ("rmsprop", torch.optim.RMSprop)])
+@pytest.mark.parametrize(
+    "scale", [1.0, 1e-8]
+)  # next to gradients as small as epsilon, epsilon counts
+@pytest.mark.parametrize(
+    ("name", "reference"), [("adam", torch.optim.Adam), ("rmsprop", torch.optim.RMSprop)]
+)
 def test_optimizers_equal_those_of_torch(name, reference, scale):
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(2, 3, 4, generator=generator)
@@ -85,7 +95,10 @@ def test_splits_of_different_sizes_train_as_if_each_were_alone():
         FitRows(np.arange(50, 251), np.arange(50)),
         FitRows(np.arange(100, 300), np.arange(100)),
     ]
-    penalties, config = [1e-5, 0.1, 1.0, 10.0], plain_loop.CONFIGS["fast"] | {"tenacity": 1, "epoch_size": 1}
+    penalties, config = (
+        [1e-5, 0.1, 1.0, 10.0],
+        plain_loop.CONFIGS["fast"] | {"tenacity": 1, "epoch_size": 1},
+    )
     settings = FitSettings("rmsprop", batch_size=128, tenacity=1, epoch_size=1)
     fits = fit(with_constant(features), torch.from_numpy(labels), splits, [penalties] * 3, settings)
     x, y = torch.from_numpy(features), torch.from_numpy(labels)
@@ -94,13 +107,20 @@ def test_splits_of_different_sizes_train_as_if_each_were_alone():
             model = plain_loop.PlainModel(6, 2, penalty, config)
             best = model.fit(x[split.train], y[split.train], x[split.dev], y[split.dev])
             assert fits.dev_accuracy[i, j] == pytest.approx(best, abs=1e-12)
-            torch.testing.assert_close(fits.weights[i, j, :, :-1], model.layer.weight, rtol=1e-3, atol=1e-4)
-            torch.testing.assert_close(fits.weights[i, j, :, -1], model.layer.bias, rtol=1e-3, atol=1e-4)
+            torch.testing.assert_close(
+                fits.weights[i, j, :, :-1], model.layer.weight, rtol=1e-3, atol=1e-4
+            )
+            torch.testing.assert_close(
+                fits.weights[i, j, :, -1], model.layer.bias, rtol=1e-3, atol=1e-4
+            )
 
 
 @pytest.mark.parametrize(
     ("limits", "n_passes"),
-    [({"tenacity": 3}, 2 * (1 + 4)), ({"tenacity": 99, "max_epoch": 4}, 2 * 3)],  # after 0, 2 and 4 passes
+    [
+        ({"tenacity": 3}, 2 * (1 + 4)),
+        ({"tenacity": 99, "max_epoch": 4}, 2 * 3),
+    ],  # after 0, 2 and 4 passes
 )
 def test_training_ends_at_its_limits_and_every_model_is_counted_once(limits, n_passes, monkeypatch):
     orders, done = [], []
@@ -115,10 +135,15 @@ def test_training_ends_at_its_limits_and_every_model_is_counted_once(limits, n_p
             done.append(amount)
 
     monkeypatch.setattr(linear, "epoch_orders", watched)
-    design, labels = torch.zeros(8, 2), torch.tensor([0, 1] * 4)  # half of the dev rows are right, always
+    design, labels = (
+        torch.zeros(8, 2),
+        torch.tensor([0, 1] * 4),
+    )  # half of the dev rows are right, always
     splits = [FitRows(np.arange(6), np.arange(6, 8)), FitRows(np.arange(2, 8), np.arange(2))]
     settings = FitSettings("adam", batch_size=8, epoch_size=2, **limits)
-    fits = fit_linear(design, labels, splits, np.full((2, 3), 0.01), settings, n_classes=2, task=Counter())
+    fits = fit_linear(
+        design, labels, splits, np.full((2, 3), 0.01), settings, n_classes=2, task=Counter()
+    )
     assert (len(orders), sum(done)) == (n_passes, 6)
     assert (fits.dev_accuracy == 0.5).all()
 

@@ -51,7 +51,9 @@ def hub_layout(tmp_path: Path) -> Path:
     """Folder with the STSBenchmark dataset laid out as on the Hub."""
     folder = tmp_path / "data" / "stsbenchmark-sts"
     folder.mkdir(parents=True)
-    rows = [{"sentence1": a, "sentence2": b, "score": score} for a, b, score in make_pairs(40, seed=0)]
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": score} for a, b, score in make_pairs(40, seed=0)
+    ]
     (folder / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return tmp_path / "data"
 
@@ -59,14 +61,19 @@ def hub_layout(tmp_path: Path) -> Path:
 @pytest.fixture
 def senteval_layout(tmp_path: Path) -> Path:
     """Folder with STS-B and SICK in the SentEval layout, 30 pairs a file."""
-    stsb, sick = tmp_path / "senteval/downstream/STS/STSBenchmark", tmp_path / "senteval/downstream/SICK"
+    stsb, sick = (
+        tmp_path / "senteval/downstream/STS/STSBenchmark",
+        tmp_path / "senteval/downstream/SICK",
+    )
     stsb.mkdir(parents=True)
     sick.mkdir(parents=True)
     for seed, name in enumerate(("sts-train.csv", "sts-dev.csv", "sts-test.csv")):
         lines = [f"g\tf\ty\t{i}\t{s}\t{a}\t{b}" for i, (a, b, s) in enumerate(make_pairs(30, seed))]
         (stsb / name).write_text("\n".join(lines) + "\n")
     for seed, name in enumerate(("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")):
-        lines = [f"{i}\t{a}\t{b}\t{s}\tNEUTRAL" for i, (a, b, s) in enumerate(make_pairs(30, 10 + seed))]
+        lines = [
+            f"{i}\t{a}\t{b}\t{s}\tNEUTRAL" for i, (a, b, s) in enumerate(make_pairs(30, 10 + seed))
+        ]
         (sick / name).write_text("\n".join(["pair_ID\tA\tB\tscore\tlabel", *lines]) + "\n")
     return tmp_path / "senteval"
 
@@ -89,7 +96,9 @@ def model(seed: int = 0, name: str = "bags") -> EvalEncoder:
     return EvalEncoder(name, "–", f"digest{seed}", 8, Precision.FP32, WordBags(seed))
 
 
-def run(tasks: list[str], data_dir: Path, tmp_path: Path, which: EvalEncoder, **options: object) -> SuiteResult:
+def run(
+    tasks: list[str], data_dir: Path, tmp_path: Path, which: EvalEncoder, **options: object
+) -> SuiteResult:
     chosen = select_tasks(tasks=tasks)
     progress = options.pop("progress", SilentProgress())
     chosen_options = MtebOptions(results_dir=tmp_path / "results", data_dir=data_dir, **options)
@@ -98,13 +107,17 @@ def run(tasks: list[str], data_dir: Path, tmp_path: Path, which: EvalEncoder, **
 
 def oracle(encode: WordBags, pairs: list[tuple[str, str, float]]) -> float:
     left, right = encode([a for a, _, _ in pairs]), encode([b for _, b, _ in pairs])
-    cosines = [u @ v / np.linalg.norm(u) / np.linalg.norm(v) for u, v in zip(left, right, strict=True)]
+    cosines = [
+        u @ v / np.linalg.norm(u) / np.linalg.norm(v) for u, v in zip(left, right, strict=True)
+    ]
     return float(spearmanr(cosines, [score for _, _, score in pairs])[0])
 
 
 def test_local_dataset_folder_is_scored_by_mteb(hub_layout, tmp_path):
     result = run(["STSBenchmark"], hub_layout, tmp_path, model())
-    assert result.scores["STSBenchmark"] == pytest.approx(oracle(WordBags(0), make_pairs(40, seed=0)), abs=1e-6)
+    assert result.scores["STSBenchmark"] == pytest.approx(
+        oracle(WordBags(0), make_pairs(40, seed=0)), abs=1e-6
+    )
     assert result.to_json()["tasks"]["STSBenchmark"]["data"] == "local"
 
 
@@ -125,13 +138,18 @@ def write_retrieval_folder(folder: Path, relevant: str) -> None:
     rows = [json.dumps({"_id": name, "title": "", "text": text}) for name, text in texts.items()]
     (folder / "corpus.jsonl").write_text("\n".join(rows))
     (folder / "q.jsonl").write_text(json.dumps({"_id": "q0", "text": "a cat runs"}))
-    (folder / "qrels.jsonl").write_text(json.dumps({"query-id": "q0", "corpus-id": relevant, "score": 1}))
+    (folder / "qrels.jsonl").write_text(
+        json.dumps({"query-id": "q0", "corpus-id": relevant, "score": 1})
+    )
 
 
 def test_retrieval_reads_a_folder_laid_out_as_on_the_hub(tmp_path):
     write_retrieval_folder(tmp_path / "data" / "mteb" / "scifact", relevant="d0")
     result = run(["SciFact"], tmp_path / "data", tmp_path, model())
-    assert (result.scores["SciFact"], result.tasks["SciFact"].extra["metric"]) == (1.0, "ndcg_at_10")
+    assert (result.scores["SciFact"], result.tasks["SciFact"].extra["metric"]) == (
+        1.0,
+        "ndcg_at_10",
+    )
 
 
 def test_an_aggregate_is_the_mean_of_its_parts_and_follows_their_data(tmp_path):
@@ -153,7 +171,9 @@ def test_an_aggregate_is_the_mean_of_its_parts_and_follows_their_data(tmp_path):
 
 def test_senteval_files_serve_the_test_split_of_sts_benchmark(senteval_layout, tmp_path):
     result = run(["STSBenchmark"], senteval_layout, tmp_path, model())
-    assert result.scores["STSBenchmark"] == pytest.approx(oracle(WordBags(0), make_pairs(30, seed=2)), abs=1e-6)
+    assert result.scores["STSBenchmark"] == pytest.approx(
+        oracle(WordBags(0), make_pairs(30, seed=2)), abs=1e-6
+    )
 
 
 def test_sick_is_scored_on_train_trial_and_test_together(senteval_layout, tmp_path):
@@ -180,7 +200,11 @@ def test_finished_tasks_are_not_encoded_again(hub_layout, tmp_path):
 def test_rerun_runs_finished_tasks_again(hub_layout, tmp_path):
     run(["STSBenchmark"], hub_layout, tmp_path, model())
     second = model()
-    assert not run(["STSBenchmark"], hub_layout, tmp_path, second, rerun=True).tasks["STSBenchmark"].extra["cached"]
+    assert (
+        not run(["STSBenchmark"], hub_layout, tmp_path, second, rerun=True)
+        .tasks["STSBenchmark"]
+        .extra["cached"]
+    )
     assert second.encode.n_encoded > 0
 
 
@@ -189,9 +213,12 @@ def test_changed_local_data_are_scored_again(hub_layout, tmp_path):
     path = hub_layout / "stsbenchmark-sts" / "test.jsonl"
     path.write_text("\n".join(path.read_text().splitlines()[:20]))
     after = run(["STSBenchmark"], hub_layout, tmp_path, model())
-    assert after.scores["STSBenchmark"] == pytest.approx(oracle(WordBags(0), make_pairs(40, seed=0)[:20]), abs=1e-6)
+    assert after.scores["STSBenchmark"] == pytest.approx(
+        oracle(WordBags(0), make_pairs(40, seed=0)[:20]), abs=1e-6
+    )
     assert (
-        after.tasks["STSBenchmark"].extra["dataset_revision"] != before.tasks["STSBenchmark"].extra["dataset_revision"]
+        after.tasks["STSBenchmark"].extra["dataset_revision"]
+        != before.tasks["STSBenchmark"].extra["dataset_revision"]
     )
 
 
@@ -199,7 +226,10 @@ def test_a_result_cut_off_while_written_is_run_again(hub_layout, tmp_path):
     first = run(["STSBenchmark"], hub_layout, tmp_path, model())
     (path,) = (tmp_path / "results").rglob("STSBenchmark.json")
     path.write_text(path.read_text()[:100])
-    assert run(["STSBenchmark"], hub_layout, tmp_path, model()).scores["STSBenchmark"] == first.scores["STSBenchmark"]
+    assert (
+        run(["STSBenchmark"], hub_layout, tmp_path, model()).scores["STSBenchmark"]
+        == first.scores["STSBenchmark"]
+    )
 
 
 def test_results_are_in_the_format_of_mteb(hub_layout, tmp_path):
@@ -233,8 +263,12 @@ def test_without_any_data_the_error_says_how_to_get_them(tmp_path):
 
 
 def test_a_local_folder_of_another_layout_is_named(hub_layout, tmp_path):
-    (hub_layout / "stsbenchmark-sts" / "test.jsonl").write_text('{"left": "a cat", "right": "a dog", "score": 1}\n')
-    with pytest.raises(DataError, match="stsbenchmark-sts is not laid out as STSBenchmark needs it"):
+    (hub_layout / "stsbenchmark-sts" / "test.jsonl").write_text(
+        '{"left": "a cat", "right": "a dog", "score": 1}\n'
+    )
+    with pytest.raises(
+        DataError, match="stsbenchmark-sts is not laid out as STSBenchmark needs it"
+    ):
         run(["STSBenchmark"], hub_layout, tmp_path, model())
 
 
@@ -254,7 +288,9 @@ def test_the_default_benchmark_has_the_56_datasets_of_the_papers():
 
 
 def test_tasks_of_the_benchmark_bring_its_subsets_and_splits():
-    chosen = {task.metadata.name: task for task in select_tasks(tasks=["STS17", "STS22", "MSMARCO"])}
+    chosen = {
+        task.metadata.name: task for task in select_tasks(tasks=["STS17", "STS22", "MSMARCO"])
+    }
     assert list(chosen["STS17"].hf_subsets) == ["en-en"]
     assert list(chosen["STS22"].hf_subsets) == ["en"]
     assert list(chosen["MSMARCO"].eval_splits) == ["dev"]
@@ -289,7 +325,9 @@ def test_unknown_names_are_refused(options, message):
 
 def test_without_mteb_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", None)
-    with pytest.raises(MissingExtraError, match=r"needs the package mteb: .*pip install 'simcse-cli\[mteb\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"needs the package mteb: .*pip install 'simcse-cli\[mteb\]'"
+    ):
         select_tasks()
 
 
@@ -298,7 +336,12 @@ def test_an_encoder_that_lacks_sentences_keeps_its_own_hint(hub_layout, tmp_path
         raise DataError("sentences.txt lacks 3 sentences", hint="write them first")
 
     with pytest.raises(DataError, match=r"mteb STSBenchmark: sentences\.txt lacks 3") as caught:
-        run(["STSBenchmark"], hub_layout, tmp_path, EvalEncoder("m", "–", "d", 8, Precision.FP32, lacking))
+        run(
+            ["STSBenchmark"],
+            hub_layout,
+            tmp_path,
+            EvalEncoder("m", "–", "d", 8, Precision.FP32, lacking),
+        )
     assert caught.value.hint == "write them first"
 
 
@@ -307,8 +350,16 @@ def test_averages_are_over_datasets_and_leave_out_missing_ones():
     categories = {"A": "STS", "B": "STS", "C": "Retrieval", "D": "Retrieval"}
     figures = category_means(categories, scores)
     assert list(figures["categories"]) == ["Retrieval", "STS"]
-    assert figures["categories"]["STS"] == {"n_tasks": 2, "n_scored": 2, "score": pytest.approx(0.8)}
-    assert figures["categories"]["Retrieval"] == {"n_tasks": 2, "n_scored": 1, "score": pytest.approx(0.2)}
+    assert figures["categories"]["STS"] == {
+        "n_tasks": 2,
+        "n_scored": 2,
+        "score": pytest.approx(0.8),
+    }
+    assert figures["categories"]["Retrieval"] == {
+        "n_tasks": 2,
+        "n_scored": 1,
+        "score": pytest.approx(0.2),
+    }
     assert (figures["n_tasks"], figures["n_scored"]) == (4, 3)
 
 
@@ -323,13 +374,17 @@ def test_tasks_choose_their_prompt_by_name_type_and_role(hub_layout, tmp_path):
         asked.clear()
         results = tmp_path / f"results{len(list(tmp_path.iterdir()))}"
         which = EvalEncoder("m", "–", "d", 8, Precision.FP32, encode, prompts=prompts)
-        run_mteb(which, select_tasks(tasks=[task]), MtebOptions(results_dir=results, data_dir=data_dir))
+        run_mteb(
+            which, select_tasks(tasks=[task]), MtebOptions(results_dir=results, data_dir=data_dir)
+        )
         return list(dict.fromkeys(asked))
 
     assert prompts_used({}, "STSBenchmark", hub_layout) == ["none"]
     assert prompts_used({"query": "q: "}, "STSBenchmark", hub_layout) == ["none"]
     assert prompts_used({"STS": "s: ", "query": "q: "}, "STSBenchmark", hub_layout) == ["s: "]
-    assert prompts_used({"STS": "s: ", "STSBenchmark": "b: "}, "STSBenchmark", hub_layout) == ["b: "]
+    assert prompts_used({"STS": "s: ", "STSBenchmark": "b: "}, "STSBenchmark", hub_layout) == [
+        "b: "
+    ]
     write_retrieval_folder(tmp_path / "retrieval" / "mteb" / "scifact", "d0")
     used = prompts_used({"query": "q: ", "passage": "p: "}, "SciFact", tmp_path / "retrieval")
     assert sorted(used) == ["p: ", "q: "]

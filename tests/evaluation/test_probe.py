@@ -16,7 +16,9 @@ def make_task(n_rows, n_features, n_classes, *, noise, seed=0):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n_rows, n_features)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    signal = features @ rng.normal(size=(n_features, n_classes)) + noise * rng.normal(size=(n_rows, n_classes))
+    signal = features @ rng.normal(size=(n_features, n_classes)) + noise * rng.normal(
+        size=(n_rows, n_classes)
+    )
     signal[:, 0] += 0.2
     return features, signal.argmax(axis=1)
 
@@ -26,7 +28,9 @@ def settings_of(protocol, **changes):
 
 
 def run(features, labels, outer, settings, dev_rows=None):
-    return run_probe(features, labels, outer, settings, dev_rows=dev_rows, progress=SilentProgress())
+    return run_probe(
+        features, labels, outer, settings, dev_rows=dev_rows, progress=SilentProgress()
+    )
 
 
 def assert_same(result, expected):
@@ -48,7 +52,9 @@ def test_nested_folds_equal_the_plain_loop(protocol, n_folds):
 @pytest.mark.parametrize("protocol", ["fast", "default"])
 def test_given_test_set_equals_the_plain_loop(protocol):
     features, labels = make_task(301, 10, 4, noise=0.3)
-    result = run(features, labels, [Fold(np.arange(201), np.arange(201, 301))], settings_of(protocol))
+    result = run(
+        features, labels, [Fold(np.arange(201), np.arange(201, 301))], settings_of(protocol)
+    )
     assert_same(result, plain_loop.plain_kfold(features, labels, 201, protocol))
     accuracy = (result.predictions == labels[result.test_rows]).mean()
     assert accuracy == pytest.approx(result.accuracy)
@@ -81,9 +87,14 @@ def test_choose_penalties_takes_the_first_of_those_equal_after_rounding():
 
 def test_collect_result_orders_predictions_by_row_and_averages_over_splits():
     labels = np.array([0, 1, 1, 0, 1])
-    outer = [Fold(np.array([0, 1]), np.array([2, 4, 3])), Fold(np.array([2, 3, 4]), np.array([1, 0]))]
+    outer = [
+        Fold(np.array([0, 1]), np.array([2, 4, 3])),
+        Fold(np.array([2, 3, 4]), np.array([1, 0])),
+    ]
     predictions = [np.array([1, 1, 1]), np.array([0, 0])]
-    result = collect_result(labels, outer, predictions, dev_accuracies=[0.5, 1.0], penalties=[1.0, 2.0])
+    result = collect_result(
+        labels, outer, predictions, dev_accuracies=[0.5, 1.0], penalties=[1.0, 2.0]
+    )
     assert result.predictions.tolist() == [0, 0, 1, 1, 1]
     assert result.accuracy == pytest.approx((2 / 3 + 1 / 2) / 2)
     assert result.dev_accuracy == 0.75
@@ -96,7 +107,9 @@ def test_vectors_that_are_the_labels_score_one():
     assert (result.dev_accuracy, result.accuracy) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize(("n_outer", "dev_rows", "n_models"), [(3, None, 3 * (5 * 4 + 1)), (1, [0, 1], 4)])
+@pytest.mark.parametrize(
+    ("n_outer", "dev_rows", "n_models"), [(3, None, 3 * (5 * 4 + 1)), (1, [0, 1], 4)]
+)
 def test_progress_expects_every_model_that_is_trained(n_outer, dev_rows, n_models):
     features, labels = make_task(90, 3, 2, noise=0.3)
     progress = CountingProgress()

@@ -80,7 +80,10 @@ def plain_regressor(train, dev, test):
 def test_gradient_of_a_batch_is_that_of_the_mean_squared_error():
     generator = torch.Generator().manual_seed(0)
     design = torch.randn(70, 4, generator=generator)
-    weights, targets = torch.randn(5, 4, generator=generator), torch.rand(70, 5, generator=generator)
+    weights, targets = (
+        torch.randn(5, 4, generator=generator),
+        torch.rand(70, 5, generator=generator),
+    )
     order, found = torch.randperm(70, generator=generator), []
     optimizer = SimpleNamespace(step=lambda weights, gradient: found.append(gradient))
     regressor._pass(weights, optimizer, design, targets, order)
@@ -146,7 +149,9 @@ def write_sick(root, sizes):
     folder = root / "SICK"
     folder.mkdir()
     rng = np.random.default_rng(0)
-    for name, n in zip(("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"), sizes, strict=True):
+    for name, n in zip(
+        ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"), sizes, strict=True
+    ):
         rows = ["pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"]
         for i in range(n):
             a, b = (" ".join(rng.choice(list("abcdefgh"), rng.integers(1, 6))) for _ in range(2))
@@ -155,16 +160,23 @@ def write_sick(root, sizes):
 
 
 def letter_counts(sentences):
-    return np.array([[s.count(letter) for letter in "abcdefgh"] for s in sentences], dtype=np.float32)
+    return np.array(
+        [[s.count(letter) for letter in "abcdefgh"] for s in sentences], dtype=np.float32
+    )
 
 
 def test_regress_task_returns_predictions_in_file_order(tmp_path):
     write_sick(tmp_path, (120, 40, 50))
     found = regress_task("SICKRelatedness", letter_counts, tmp_path)
-    parts = [read_sts_task(tmp_path, "SICKRelatedness", split=s).subsets[s] for s in ("train", "dev", "test")]
+    parts = [
+        read_sts_task(tmp_path, "SICKRelatedness", split=s).subsets[s]
+        for s in ("train", "dev", "test")
+    ]
     pairs = []
     for part in parts:
-        words = [(len(a.split()), len(b.split())) for a, b in zip(part.left, part.right, strict=True)]
+        words = [
+            (len(a.split()), len(b.split())) for a, b in zip(part.left, part.right, strict=True)
+        ]
         order = sorted(range(part.n_pairs), key=lambda i: (*words[i], part.gold[i]))
         left, right = letter_counts(part.left), letter_counts(part.right)
         pairs.append((PairVectors(left[order], right[order], part.gold[order]), order))
@@ -176,8 +188,13 @@ def test_the_regressor_replaces_only_the_tasks_with_a_training_set(tmp_path):
     write_sick(tmp_path, (80, 30, 40))
     tasks = ("STS13", "STSBenchmark", "SICKRelatedness")
     result = evaluate_sts(letter_counts, StsSuite(tmp_path, tasks))
-    regressed = evaluate_sts(letter_counts, StsSuite(tmp_path, tasks), resolve_setting(StsOptions(regressor=True)))
-    assert [name for name, score in regressed.tasks.items() if score is None] == ["STS13", "STSBenchmark"]
+    regressed = evaluate_sts(
+        letter_counts, StsSuite(tmp_path, tasks), resolve_setting(StsOptions(regressor=True))
+    )
+    assert [name for name, score in regressed.tasks.items() if score is None] == [
+        "STS13",
+        "STSBenchmark",
+    ]
     cosine = result.examples["SICKRelatedness"]["test"].cosine
     grades = regressed.examples["SICKRelatedness"]["test"].cosine
     assert cosine.max() <= 1 < grades.max()
@@ -185,4 +202,6 @@ def test_the_regressor_replaces_only_the_tasks_with_a_training_set(tmp_path):
 
 def test_the_regressor_needs_the_test_split():
     with pytest.raises(UsageError, match="predicts the test split, not dev"):
-        eval_sts(EncoderOptions(), StsOptions(split="dev", regressor=True), SilentProgress(), force=False)
+        eval_sts(
+            EncoderOptions(), StsOptions(split="dev", regressor=True), SilentProgress(), force=False
+        )

@@ -23,7 +23,12 @@ def test_score_retrieval_of_a_worked_example():
 
 def test_score_retrieval_of_a_perfect_ranking_is_one():
     scores = score_retrieval(np.array([[3], [1]]), [{3: 2.0}, {1: 1.0}])
-    assert (scores.recall[0], scores.hit_rate[0], scores.mrr, scores.ndcg[0]) == (1.0, 1.0, 1.0, 1.0)
+    assert (scores.recall[0], scores.hit_rate[0], scores.mrr, scores.ndcg[0]) == (
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+    )
 
 
 def test_score_retrieval_without_judged_queries_is_refused():
@@ -35,24 +40,36 @@ def test_scores_are_those_of_pytrec_eval_with_ties_and_graded_relevance():
     pytrec_eval = pytest.importorskip("pytrec_eval")
     draw = np.random.default_rng(0)
     queries = draw.integers(-2, 3, (30, 3)).astype(np.float32) + np.float32(0.5)
-    corpus = draw.integers(-2, 3, (200, 3)).astype(np.float32) + np.float32(0.5)  # few vectors, so many ties
+    corpus = draw.integers(-2, 3, (200, 3)).astype(np.float32) + np.float32(
+        0.5
+    )  # few vectors, so many ties
     ids = sorted((f"d{number}" for number in range(200)), reverse=True)  # trec_eval's order of ties
     ranked = rank_exactly(queries, corpus, 100)
     relevant = [
-        {int(row): float(draw.integers(1, 4)) for row in draw.choice(200, 1 + n % 7, replace=False)} for n in range(30)
+        {int(row): float(draw.integers(1, 4)) for row in draw.choice(200, 1 + n % 7, replace=False)}
+        for n in range(30)
     ]
     units = [matrix / np.linalg.norm(matrix, axis=1, keepdims=True) for matrix in (queries, corpus)]
     cosines = units[0] @ units[1].T
     run = {str(q): {ids[row]: float(cosines[q, row]) for row in range(200)} for q in range(30)}
-    qrels = {str(q): {ids[row]: int(gain) for row, gain in wanted.items()} for q, wanted in enumerate(relevant)}
-    evaluator = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.10", "recall.100", "recip_rank"})
+    qrels = {
+        str(q): {ids[row]: int(gain) for row, gain in wanted.items()}
+        for q, wanted in enumerate(relevant)
+    }
+    evaluator = pytrec_eval.RelevanceEvaluator(
+        qrels, {"ndcg_cut.10", "recall.10", "recall.100", "recip_rank"}
+    )
     theirs = evaluator.evaluate(run)
     ours = score_retrieval(ranked, relevant)
     mean = {name: np.mean([each[name] for each in theirs.values()]) for name in theirs["0"]}
     assert ours.ndcg[9] == pytest.approx(mean["ndcg_cut_10"], abs=1e-12)
-    assert (ours.recall[9], ours.recall[99]) == pytest.approx((mean["recall_10"], mean["recall_100"]), abs=1e-12)
+    assert (ours.recall[9], ours.recall[99]) == pytest.approx(
+        (mean["recall_10"], mean["recall_100"]), abs=1e-12
+    )
     first = np.array([each["recip_rank"] for each in theirs.values()])
-    assert ours.reciprocal_rank[9] == pytest.approx(np.where(first >= 0.1, first, 0).mean(), abs=1e-12)
+    assert ours.reciprocal_rank[9] == pytest.approx(
+        np.where(first >= 0.1, first, 0).mean(), abs=1e-12
+    )
 
 
 def test_a_corpus_smaller_than_the_depth_leaves_gaps():

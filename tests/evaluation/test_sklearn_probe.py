@@ -13,7 +13,9 @@ from simcse_cli.progress import SilentProgress
 def make_task(n_rows, n_features, n_classes=2, seed=0):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n_rows, n_features)).astype(np.float32)
-    signal = features @ rng.normal(size=(n_features, n_classes)) + rng.normal(size=(n_rows, n_classes))
+    signal = features @ rng.normal(size=(n_features, n_classes)) + rng.normal(
+        size=(n_rows, n_classes)
+    )
     return features, signal.argmax(axis=1)
 
 
@@ -24,7 +26,9 @@ def run(features, labels, outer, **options):
 def regression(features, labels, rows, strength):
     """Return the accuracy on other rows of a regression on standardised features."""
     scaler = StandardScaler().fit(features[rows])
-    model = LogisticRegression(C=strength, max_iter=1000).fit(scaler.transform(features[rows]), labels[rows])
+    model = LogisticRegression(C=strength, max_iter=1000).fit(
+        scaler.transform(features[rows]), labels[rows]
+    )
     return lambda others: model.score(scaler.transform(features[others]), labels[others])
 
 
@@ -33,8 +37,15 @@ def plain_choice(features, labels, scaled_on, splits):
     scaled = StandardScaler().fit(features[scaled_on]).transform(features)
     means = []
     for strength in (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0):
-        models = [LogisticRegression(C=strength, max_iter=1000).fit(scaled[a], labels[a]) for a, _ in splits]
-        means.append(np.mean([m.score(scaled[b], labels[b]) for m, (_, b) in zip(models, splits, strict=True)]))
+        models = [
+            LogisticRegression(C=strength, max_iter=1000).fit(scaled[a], labels[a])
+            for a, _ in splits
+        ]
+        means.append(
+            np.mean(
+                [m.score(scaled[b], labels[b]) for m, (_, b) in zip(models, splits, strict=True)]
+            )
+        )
     return max(means), (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)[int(np.argmax(means))]
 
 
@@ -44,7 +55,9 @@ def test_penalty_and_accuracy_are_those_of_a_plain_search():
     result = run(features, labels, outer)
     accuracies, chosen = [], []
     for fold in outer:
-        inner = StratifiedKFold(5, shuffle=True, random_state=1111).split(fold.train, labels[fold.train])
+        inner = StratifiedKFold(5, shuffle=True, random_state=1111).split(
+            fold.train, labels[fold.train]
+        )
         splits = [(fold.train[a], fold.train[b]) for a, b in inner]
         chosen.append(plain_choice(features, labels, fold.train, splits))
         accuracies.append(regression(features, labels, fold.train, chosen[-1][1])(fold.test))
@@ -59,7 +72,9 @@ def test_given_dev_rows_choose_the_penalty_and_train_the_last_fit():
     result = run(features, labels, [Fold(train, test)], dev_rows=dev)
     accuracy, strength = plain_choice(features, labels, np.arange(250), [(train, dev)])
     assert (result.dev_accuracy, result.penalties) == (pytest.approx(accuracy), (strength,))
-    assert result.accuracy == pytest.approx(regression(features, labels, np.arange(250), strength)(test))
+    assert result.accuracy == pytest.approx(
+        regression(features, labels, np.arange(250), strength)(test)
+    )
     assert np.array_equal(result.test_rows, test)
 
 

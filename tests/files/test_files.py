@@ -101,8 +101,15 @@ def test_the_command_that_mends_an_encoding_does(tmp_path, monkeypatch, name, en
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf16_with_a_byte_order_mark_is_read(tmp_path, encoding):
-    lines = ["Größe\tĊ", "", "\u0a0a 😀", "the end"]  # characters with the byte of a line end in them
-    (tmp_path / "a.txt").write_bytes("\ufeff".encode(encoding) + "\r\n".join(lines).encode(encoding))
+    lines = [
+        "Größe\tĊ",
+        "",
+        "\u0a0a 😀",
+        "the end",
+    ]  # characters with the byte of a line end in them
+    (tmp_path / "a.txt").write_bytes(
+        "\ufeff".encode(encoding) + "\r\n".join(lines).encode(encoding)
+    )
     assert list(iter_lines(tmp_path / "a.txt")) == lines
     assert count_lines(tmp_path / "a.txt") == len(lines)
     (tmp_path / "b.txt").write_bytes((tmp_path / "a.txt").read_bytes()[:-1])
@@ -154,7 +161,10 @@ def test_existing_output_needs_force(tmp_path):
 
 
 def test_full_disk_names_the_file_and_the_fix(tmp_path):
-    with pytest.raises(OutputError, match=r"cannot write .*out") as caught, atomic_path(tmp_path / "out"):
+    with (
+        pytest.raises(OutputError, match=r"cannot write .*out") as caught,
+        atomic_path(tmp_path / "out"),
+    ):
         raise OSError(28, "No space left on device")
     assert "free some space" in caught.value.hint
 
@@ -246,8 +256,14 @@ def test_lock_touches_no_file_of_the_user(tmp_path):
 
 
 def test_only_leftovers_of_this_output_are_removed(tmp_path):
-    ours, other = temporary_beside(tmp_path / "out.txt"), temporary_beside(tmp_path / "out.txt.json")
-    mine = [tmp_path / name for name in ("out.txt.tmp", ".out.txt.tmp", ".out.txt.0123abcd.tmp", ".out.txt.old")]
+    ours, other = (
+        temporary_beside(tmp_path / "out.txt"),
+        temporary_beside(tmp_path / "out.txt.json"),
+    )
+    mine = [
+        tmp_path / name
+        for name in ("out.txt.tmp", ".out.txt.tmp", ".out.txt.0123abcd.tmp", ".out.txt.old")
+    ]
     for path in (ours, *mine):
         path.write_text("")
     other.mkdir()
@@ -285,8 +301,12 @@ def test_what_lies_beside_is_there_before_the_output(tmp_path, monkeypatch):
     target.write_text("old")
     moved = []
     replace = os.replace
-    monkeypatch.setattr(os, "replace", lambda a, b: (moved.append((b.name, target.exists())), replace(a, b)))
-    with atomic_path(target, force=True, companions=lambda path: write_text(f"{path}.json", path)) as path:
+    monkeypatch.setattr(
+        os, "replace", lambda a, b: (moved.append((b.name, target.exists())), replace(a, b))
+    )
+    with atomic_path(
+        target, force=True, companions=lambda path: write_text(f"{path}.json", path)
+    ) as path:
         path.write_text("rows")
     assert moved == [("out.json", False), ("out", False)]
     assert (target.read_text(), other.read_text()) == ("rows", "about rows")
@@ -405,7 +425,10 @@ def test_the_longest_line_is_read(tmp_path, monkeypatch):
 
 
 def test_an_error_number_of_a_rust_library_names_the_output(tmp_path):
-    with pytest.raises(OutputError, match=r"out: File too large") as caught, writing(tmp_path / "out"):
+    with (
+        pytest.raises(OutputError, match=r"out: File too large") as caught,
+        writing(tmp_path / "out"),
+    ):
         raise RuntimeError("I/O error: File too large (os error 27)")
     assert "ulimit -f" in caught.value.hint
     with pytest.raises(RuntimeError), writing(tmp_path / "out"):

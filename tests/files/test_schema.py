@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcse_cli.errors import CheckpointError, DataError
-from simcse_cli.files.schema import MAX_DEPTH, checked, foreign_format, inside, parse_json, parse_number
+from simcse_cli.files.schema import (
+    MAX_DEPTH,
+    checked,
+    foreign_format,
+    inside,
+    parse_json,
+    parse_number,
+)
 from simcse_cli.files.streams import iter_json_lines, read_json
 from simcse_cli.results.runs import RunRecord
 from simcse_cli.settings.choices import Pooler
@@ -100,7 +107,9 @@ class _Whole:
 
 
 def test_checked_makes_the_dataclass_with_its_types():
-    whole = checked({"pooler": "avg", "parts": [{"name": "x", "size": 3}], "more": [1]}, _Whole, "f")
+    whole = checked(
+        {"pooler": "avg", "parts": [{"name": "x", "size": 3}], "more": [1]}, _Whole, "f"
+    )
     assert whole == _Whole(Pooler.AVG, [_Part("x", 3.0)], more=[1])
     assert isinstance(whole.parts[0].size, float)
     assert checked([1, 2], tuple[float, ...], "f") == (1.0, 2.0)
@@ -123,10 +132,22 @@ def test_checked_makes_the_dataclass_with_its_types():
             {"pooler": "avg", "parts": [{"name": "x", "size": True}]},
             r"size is True, need a finite number or null$",
         ),
-        ({"pooler": "avg", "parts": [{"name": "x", "size": float("nan")}]}, "need a finite number or null$"),
-        ({"pooler": "avg", "parts": [], "unit": "feet"}, "^f: unit is 'feet', need one of points, plain$"),
-        ({"pooler": "avg", "parts": [], "counts": {"a": 1.5}}, "^f: counts.a is 1.5, need a whole number$"),
-        ({"pooler": "avg", "parts": [], "counts": {"a": 2**63}}, "^f: counts.a is 9223372036854775808, need"),
+        (
+            {"pooler": "avg", "parts": [{"name": "x", "size": float("nan")}]},
+            "need a finite number or null$",
+        ),
+        (
+            {"pooler": "avg", "parts": [], "unit": "feet"},
+            "^f: unit is 'feet', need one of points, plain$",
+        ),
+        (
+            {"pooler": "avg", "parts": [], "counts": {"a": 1.5}},
+            "^f: counts.a is 1.5, need a whole number$",
+        ),
+        (
+            {"pooler": "avg", "parts": [], "counts": {"a": 2**63}},
+            "^f: counts.a is 9223372036854775808, need",
+        ),
         ({"pooler": "avg", "parts": [], "colour": 1}, "^f: colour is no known key$"),
         ({"pooler": "x" * 1000, "parts": []}, r"^f: pooler is 'x{39}\.\.\., need"),
     ],
@@ -166,12 +187,16 @@ def test_foreign_format_names_the_file_for_any_error_but_an_interrupt():
         raise DataError("mine")
 
 
-@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "C:/x", "..\\x", "\\\\host\\x", "a\0b", 3, None])
+@pytest.mark.parametrize(
+    "name", ["../x", "a/../../x", "/etc/passwd", "C:/x", "..\\x", "\\\\host\\x", "a\0b", 3, None]
+)
 def test_paths_that_leave_a_model_folder_are_refused(name):
     with pytest.raises(CheckpointError, match=r"modules\.json names .* outside the model folder"):
         inside("m/modules.json", name)
 
 
-@pytest.mark.parametrize("name", ["", "1_Pooling", "a/b.safetensors", "..a", "model-00001-of-00002.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["", "1_Pooling", "a/b.safetensors", "..a", "model-00001-of-00002.safetensors"]
+)
 def test_paths_inside_a_model_folder_are_kept(name):
     assert inside("m/modules.json", name) == name

@@ -76,7 +76,10 @@ def test_a_lock_that_cannot_be_removed_is_left_to_the_next_holder(tmp_path, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", unlink)
-        with pytest.raises(OutputError, match="Read-only file system"), sole_writer(tmp_path / "out"):
+        with (
+            pytest.raises(OutputError, match="Read-only file system"),
+            sole_writer(tmp_path / "out"),
+        ):
             pass
     assert (tmp_path / ".out.lock").exists()
     with sole_writer(tmp_path / "out"):
@@ -100,7 +103,9 @@ def test_links_are_not_followed(tmp_path, platform, request):
 @pytest.mark.usefixtures("locked_at")
 def test_windows_flushes_files_that_are_open_for_writing_and_no_folders(tmp_path, monkeypatch):
     flushed = []
-    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_RDWR))
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: flushed.append(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_RDWR)
+    )
     (tmp_path / "file").touch()
     system.sync(tmp_path)
     system.sync(tmp_path / "file")
@@ -141,7 +146,9 @@ def test_a_folder_of_a_trial_has_a_name_on_every_system():
 
 
 def test_memory_that_the_system_does_not_tell_is_unknown(monkeypatch):
-    monkeypatch.setattr("psutil.virtual_memory", Mock(side_effect=FileNotFoundError("/proc/meminfo")))
+    monkeypatch.setattr(
+        "psutil.virtual_memory", Mock(side_effect=FileNotFoundError("/proc/meminfo"))
+    )
     assert system.memory_bytes() is None
 
 

@@ -16,7 +16,9 @@ class TestBarlowTwins:
 
     def test_barlow_twins_of_opposite_views_is_closed_form(self):
         view = signs(3)
-        assert barlow_twins(view, -view).item() == pytest.approx(3 * (1 + 1 / (1 + 1e-5)) ** 2, rel=1e-9)
+        assert barlow_twins(view, -view).item() == pytest.approx(
+            3 * (1 + 1 / (1 + 1e-5)) ** 2, rel=1e-9
+        )
 
     def test_barlow_twins_of_one_repeated_column_counts_off_diagonal_pairs(self):
         view = signs(1).repeat(1, 4)

@@ -9,7 +9,9 @@ from simcse_cli.losses.contrastive_tension import contrastive_tension
 
 def test_contrastive_tension_of_orthogonal_vectors_is_ln_2():
     left, right = torch.eye(4, dtype=torch.float64)[:2], torch.eye(4, dtype=torch.float64)[2:]
-    assert contrastive_tension(left, right, torch.tensor([1, 0])).item() == pytest.approx(math.log(2))
+    assert contrastive_tension(left, right, torch.tensor([1, 0])).item() == pytest.approx(
+        math.log(2)
+    )
 
 
 def test_contrastive_tension_equals_double_loop():
@@ -29,7 +31,9 @@ def test_contrastive_tension_equals_the_original_formula():
     labels = torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
     scores = torch.bmm(left.unsqueeze(1), right.unsqueeze(2)).flatten()
     expected = (torch.relu(scores) - scores * labels + torch.log1p(torch.exp(-scores.abs()))).mean()
-    assert contrastive_tension(left, right, labels).item() == pytest.approx(expected.item(), rel=1e-12)
+    assert contrastive_tension(left, right, labels).item() == pytest.approx(
+        expected.item(), rel=1e-12
+    )
 
 
 def test_contrastive_tension_ignores_order_and_side():

@@ -11,7 +11,9 @@ from simcse_cli.losses.cosent import cosent
 
 def test_equal_cosines_of_pairs_with_different_scores_give_ln_2():
     left, right = torch.ones(2, 3), torch.ones(2, 3)
-    assert cosent(left, right, torch.tensor([0.0, 5.0]), temperature=0.05).item() == pytest.approx(math.log(2))
+    assert cosent(left, right, torch.tensor([0.0, 5.0]), temperature=0.05).item() == pytest.approx(
+        math.log(2)
+    )
 
 
 def test_pairs_of_equal_scores_are_not_compared():
@@ -19,10 +21,21 @@ def test_pairs_of_equal_scores_are_not_compared():
 
 
 def test_loss_equals_a_double_loop():
-    left, right, scores = normal(5, 3), normal(5, 3, seed=1), torch.tensor([1.0, 3.0, 2.0, 3.0, 0.0])
+    left, right, scores = (
+        normal(5, 3),
+        normal(5, 3, seed=1),
+        torch.tensor([1.0, 3.0, 2.0, 3.0, 0.0]),
+    )
     cosines = functional.cosine_similarity(left, right).tolist()
-    total = sum(math.exp((cosines[i] - cosines[j]) / 0.1) for i in range(5) for j in range(5) if scores[i] < scores[j])
-    assert cosent(left, right, scores, temperature=0.1).item() == pytest.approx(math.log1p(total), rel=1e-6)
+    total = sum(
+        math.exp((cosines[i] - cosines[j]) / 0.1)
+        for i in range(5)
+        for j in range(5)
+        if scores[i] < scores[j]
+    )
+    assert cosent(left, right, scores, temperature=0.1).item() == pytest.approx(
+        math.log1p(total), rel=1e-6
+    )
 
 
 def test_value_and_gradient_are_those_of_sentence_transformers():

@@ -18,11 +18,15 @@ def info_nce_oracle(anchors, positives, temperature, negatives=None, alpha=1.0, 
             if negatives is not None:
                 weight = alpha if i == j else 1.0
                 denominator += weight * math.exp(similarity(anchors[i], negatives[j]) / temperature)
-        total -= math.log(math.exp(similarity(anchors[i], positives[i]) / temperature) / denominator)
+        total -= math.log(
+            math.exp(similarity(anchors[i], positives[i]) / temperature) / denominator
+        )
     return total / len(anchors)
 
 
-def masked_oracle(anchors, positives, texts, temperature, negatives=None, alpha=1.0, symmetric=False):
+def masked_oracle(
+    anchors, positives, texts, temperature, negatives=None, alpha=1.0, symmetric=False
+):
     """Return the loss by loops over rows, with every term written out; ``texts`` are tuples."""
 
     def term(x, y):
@@ -49,7 +53,9 @@ def masked_oracle(anchors, positives, texts, temperature, negatives=None, alpha=
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("n_negatives", [0, 1, 2])
 def test_equal_texts_are_masked_as_in_a_double_loop(n_negatives, symmetric):
-    numbers = torch.randint(9, (7, 2 + n_negatives), generator=torch.Generator().manual_seed(n_negatives))
+    numbers = torch.randint(
+        9, (7, 2 + n_negatives), generator=torch.Generator().manual_seed(n_negatives)
+    )
     vectors = [normal(7, 4, seed=seed).double().requires_grad_() for seed in range(3)]
     vectors[2] = normal(7 * max(n_negatives, 1), 4, seed=5).double().requires_grad_()
     negatives = vectors[2] if n_negatives else None
@@ -62,9 +68,13 @@ def test_equal_texts_are_masked_as_in_a_double_loop(n_negatives, symmetric):
         symmetric=symmetric,
         texts=numbers,
     )
-    plain = masked_oracle(*vectors[:2], [tuple(row) for row in numbers.tolist()], 0.3, negatives, 2.0, symmetric)
+    plain = masked_oracle(
+        *vectors[:2], [tuple(row) for row in numbers.tolist()], 0.3, negatives, 2.0, symmetric
+    )
     assert fast.item() == pytest.approx(plain.item(), rel=1e-12)
-    for ours, theirs in zip(torch.autograd.grad(fast, used), torch.autograd.grad(plain, used), strict=True):
+    for ours, theirs in zip(
+        torch.autograd.grad(fast, used), torch.autograd.grad(plain, used), strict=True
+    ):
         assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-14)
 
 
@@ -72,8 +82,13 @@ def test_masking_changes_no_bit_without_equal_texts_and_leaves_nothing_of_equal_
     a, p, n = normal(6, 4), normal(6, 4, seed=1), normal(6, 4, seed=2)
     plain = info_nce(a, p, temperature=0.05, hard_negatives=n, symmetric=True)
     texts = torch.arange(18).view(6, 3)
-    assert torch.equal(info_nce(a, p, temperature=0.05, hard_negatives=n, symmetric=True, texts=texts), plain)
-    assert info_nce(a, p, temperature=0.05, hard_negatives=n, texts=torch.zeros_like(texts)).item() == 0
+    assert torch.equal(
+        info_nce(a, p, temperature=0.05, hard_negatives=n, symmetric=True, texts=texts), plain
+    )
+    assert (
+        info_nce(a, p, temperature=0.05, hard_negatives=n, texts=torch.zeros_like(texts)).item()
+        == 0
+    )
     with pytest.raises(ValueError, match=r"texts \(6, 3\): need \(6, 2\)"):
         info_nce(a, p, temperature=0.05, texts=texts)
 
@@ -83,13 +98,17 @@ class TestInfoNce:
     def test_info_nce_of_orthogonal_pairs_is_closed_form(self, temperature):
         pairs = torch.eye(6, dtype=torch.float64)
         expected = math.log(1 + 5 * math.exp(-1 / temperature))
-        assert info_nce(pairs, pairs, temperature=temperature).item() == pytest.approx(expected, abs=1e-12)
+        assert info_nce(pairs, pairs, temperature=temperature).item() == pytest.approx(
+            expected, abs=1e-12
+        )
 
     @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
     def test_info_nce_of_equal_embeddings_counts_the_choices(self, alpha):
         same = torch.ones(5, 3, dtype=torch.float64)
         assert info_nce(same, same, temperature=0.05).item() == pytest.approx(math.log(5))
-        loss = info_nce(same, same, temperature=0.05, hard_negatives=same, hard_negative_alpha=alpha)
+        loss = info_nce(
+            same, same, temperature=0.05, hard_negatives=same, hard_negative_alpha=alpha
+        )
         assert loss.item() == pytest.approx(math.log(2 * 5 - 1 + alpha))
         default = info_nce(same, same, temperature=0.05, hard_negatives=same)
         assert default.item() == pytest.approx(math.log(2 * 5))
@@ -97,17 +116,30 @@ class TestInfoNce:
     def test_info_nce_of_one_anchor_has_its_own_hard_negatives_alone(self):
         same = torch.ones(1, 3, dtype=torch.float64)
         for n_negatives in (1, 3):
-            loss = info_nce(same, same, temperature=0.05, hard_negatives=same.repeat(n_negatives, 1))
+            loss = info_nce(
+                same, same, temperature=0.05, hard_negatives=same.repeat(n_negatives, 1)
+            )
             assert loss.item() == pytest.approx(math.log(1 + n_negatives))
 
     @pytest.mark.parametrize("alpha", [0.5, 1.0, 3.0])
-    @pytest.mark.parametrize(("similarity", "oracle"), [(Similarity.COSINE, cosine), (Similarity.DOT, dot)])
+    @pytest.mark.parametrize(
+        ("similarity", "oracle"), [(Similarity.COSINE, cosine), (Similarity.DOT, dot)]
+    )
     def test_info_nce_equals_double_loop(self, alpha, similarity, oracle):
         a, p, n = normal(6, 4), normal(6, 4, seed=1), normal(6, 4, seed=2)
-        loss = info_nce(a, p, temperature=0.3, hard_negatives=n, hard_negative_alpha=alpha, similarity=similarity)
+        loss = info_nce(
+            a,
+            p,
+            temperature=0.3,
+            hard_negatives=n,
+            hard_negative_alpha=alpha,
+            similarity=similarity,
+        )
         assert loss.item() == pytest.approx(info_nce_oracle(a, p, 0.3, n, alpha, oracle), rel=1e-12)
         plain = info_nce(a, p, temperature=0.3, similarity=similarity)
-        assert plain.item() == pytest.approx(info_nce_oracle(a, p, 0.3, None, 1.0, oracle), rel=1e-12)
+        assert plain.item() == pytest.approx(
+            info_nce_oracle(a, p, 0.3, None, 1.0, oracle), rel=1e-12
+        )
 
     def test_info_nce_equals_the_original_formula(self):
         # The original: broadcast cosine, a log-weight on the diagonal of the hard-negative block.
@@ -115,14 +147,22 @@ class TestInfoNce:
         log_alpha = 0.7
         logits = cosine_similarity(a.unsqueeze(1), p.unsqueeze(0), dim=-1) / 0.05
         hard = cosine_similarity(a.unsqueeze(1), n.unsqueeze(0), dim=-1) / 0.05
-        weights = torch.tensor([[0.0] * (5 + i) + [log_alpha] + [0.0] * (5 - i - 1) for i in range(5)])
-        expected = torch.nn.CrossEntropyLoss()(torch.cat([logits, hard], 1) + weights, torch.arange(5))
-        loss = info_nce(a, p, temperature=0.05, hard_negatives=n, hard_negative_alpha=math.exp(log_alpha))
+        weights = torch.tensor(
+            [[0.0] * (5 + i) + [log_alpha] + [0.0] * (5 - i - 1) for i in range(5)]
+        )
+        expected = torch.nn.CrossEntropyLoss()(
+            torch.cat([logits, hard], 1) + weights, torch.arange(5)
+        )
+        loss = info_nce(
+            a, p, temperature=0.05, hard_negatives=n, hard_negative_alpha=math.exp(log_alpha)
+        )
         assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
 
     def test_info_nce_weights_each_of_several_own_negatives(self):
         same = torch.ones(4, 3, dtype=torch.float64)
-        loss = info_nce(same, same, temperature=1.0, hard_negatives=same.repeat(2, 1), hard_negative_alpha=2.0)
+        loss = info_nce(
+            same, same, temperature=1.0, hard_negatives=same.repeat(2, 1), hard_negative_alpha=2.0
+        )
         assert loss.item() == pytest.approx(math.log(4 + 2 * (3 + 2.0)))
 
     def test_info_nce_ignores_order_and_norm(self):
@@ -130,7 +170,11 @@ class TestInfoNce:
         loss = info_nce(a, p, temperature=0.05, hard_negatives=n, hard_negative_alpha=2.0)
         order = torch.randperm(7, generator=torch.Generator().manual_seed(0))
         moved = info_nce(
-            a[order] * 3, p[order], temperature=0.05, hard_negatives=n[order] * 0.1, hard_negative_alpha=2.0
+            a[order] * 3,
+            p[order],
+            temperature=0.05,
+            hard_negatives=n[order] * 0.1,
+            hard_negative_alpha=2.0,
         )
         assert moved.item() == pytest.approx(loss.item(), rel=1e-12)
 
@@ -144,7 +188,9 @@ class TestInfoNce:
         a, p, n = (normal(4, 3, seed=s).requires_grad_() for s in range(3))
 
         def loss(a, p, n):
-            return info_nce(a, p, temperature=0.3, hard_negatives=n, hard_negative_alpha=2.0, symmetric=True)
+            return info_nce(
+                a, p, temperature=0.3, hard_negatives=n, hard_negative_alpha=2.0, symmetric=True
+            )
 
         assert torch.autograd.gradcheck(loss, (a, p, n))
 

@@ -51,15 +51,22 @@ def test_jensen_shannon_mi_equals_the_original_formula():
 
 def test_jensen_shannon_mi_ignores_order():
     local, sentences = normal(8, 4), normal(3, 4, seed=1)
-    tokens, places = torch.randperm(8, generator=torch.Generator().manual_seed(0)), torch.tensor([2, 0, 1])
+    tokens, places = (
+        torch.randperm(8, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([2, 0, 1]),
+    )
     owners = torch.argsort(places)[OWNERS]
     moved = jensen_shannon_mi(local[tokens], sentences[places], owners[tokens])
-    assert moved.item() == pytest.approx(jensen_shannon_mi(local, sentences, OWNERS).item(), rel=1e-12)
+    assert moved.item() == pytest.approx(
+        jensen_shannon_mi(local, sentences, OWNERS).item(), rel=1e-12
+    )
 
 
 def test_jensen_shannon_mi_gradient_is_right():
     local, sentences = normal(8, 3).requires_grad_(), normal(3, 3, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x, y: jensen_shannon_mi(x, y, OWNERS), (local, sentences))
+    assert torch.autograd.gradcheck(
+        lambda x, y: jensen_shannon_mi(x, y, OWNERS), (local, sentences)
+    )
 
 
 def test_jensen_shannon_mi_of_zero_features_is_zero():

@@ -24,7 +24,9 @@ class TestNtXent:
 
     def test_nt_xent_does_not_mind_which_view_is_first(self):
         a, p = normal(5, 4), normal(5, 4, seed=1)
-        assert nt_xent(a, p, temperature=0.1).item() == pytest.approx(nt_xent(p, a, temperature=0.1).item())
+        assert nt_xent(a, p, temperature=0.1).item() == pytest.approx(
+            nt_xent(p, a, temperature=0.1).item()
+        )
 
     @pytest.mark.parametrize("n_rows", [1, 6])
     def test_nt_xent_of_equal_embeddings_counts_the_choices(self, n_rows):

@@ -34,10 +34,14 @@ class TestQuickThoughts:
         # The original: targets are a band matrix divided by its row sums, diagonal scores multiplied away.
         u, v = normal(6, 3), normal(6, 3, seed=1)
         scores = (u @ v.T) * (1 - torch.eye(6, dtype=torch.float64))
-        targets = torch.diag(torch.ones(5, dtype=torch.float64), 1) + torch.diag(torch.ones(5, dtype=torch.float64), -1)
+        targets = torch.diag(torch.ones(5, dtype=torch.float64), 1) + torch.diag(
+            torch.ones(5, dtype=torch.float64), -1
+        )
         targets /= targets.sum(1, keepdim=True)
         expected = torch.nn.functional.cross_entropy(scores, targets)
-        assert quick_thoughts(u, v, neighbours_of_a_line(6)).item() == pytest.approx(expected.item(), rel=1e-12)
+        assert quick_thoughts(u, v, neighbours_of_a_line(6)).item() == pytest.approx(
+            expected.item(), rel=1e-12
+        )
 
     def test_quick_thoughts_leaves_out_rows_without_neighbour(self):
         u, v = normal(4, 3), normal(4, 3, seed=1)

@@ -14,7 +14,9 @@ def test_similarity_matrix_is_every_cosine():
 
 def test_l2_normalize_divides_by_the_norm_of_the_last_dimension():
     vectors = torch.tensor([[[3.0, 4.0], [0.0, 2.0]]])
-    assert l2_normalize(vectors).tolist() == [[[pytest.approx(0.6), pytest.approx(0.8)], [0.0, 1.0]]]
+    assert l2_normalize(vectors).tolist() == [
+        [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, 1.0]]
+    ]
 
 
 def test_l2_normalize_keeps_zero_rows_and_tiny_directions():

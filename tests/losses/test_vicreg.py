@@ -42,7 +42,9 @@ class TestVicreg:
                 for j in range(4):
                     if j != i:
                         y = column(view, j)
-                        products = [(u - mean(x)) * (v - mean(y)) for u, v in zip(x, y, strict=True)]
+                        products = [
+                            (u - mean(x)) * (v - mean(y)) for u, v in zip(x, y, strict=True)
+                        ]
                         expected += (sum(products) / 5) ** 2 / 4
         assert total(a, b).item() == pytest.approx(expected, rel=1e-12)
 
@@ -60,7 +62,9 @@ class TestVicreg:
     def test_vicreg_ignores_order_view_order_and_common_shift(self):
         a, b = normal(6, 4), normal(6, 4, seed=1)
         order = torch.randperm(6, generator=torch.Generator().manual_seed(0))
-        assert total(b[order] + 7, a[order] + 7).item() == pytest.approx(total(a, b).item(), rel=1e-9)
+        assert total(b[order] + 7, a[order] + 7).item() == pytest.approx(
+            total(a, b).item(), rel=1e-9
+        )
 
     def test_vicreg_weights_scale_their_terms(self):
         a, b = normal(6, 4), normal(6, 4, seed=1)

@@ -15,7 +15,12 @@ def address(tensor):
 
 def test_tensors_have_their_shapes_and_do_not_overlap():
     pool = BufferPool()
-    shapes = [((3, 5), torch.float32), ((7,), torch.bfloat16), ((0, 4), torch.float32), ((), torch.uint8)]
+    shapes = [
+        ((3, 5), torch.float32),
+        ((7,), torch.bfloat16),
+        ((0, 4), torch.float32),
+        ((), torch.uint8),
+    ]
     tensors = [pool.tensor(*shape) for shape in shapes]
     assert [(tuple(t.shape), t.dtype) for t in tensors] == shapes
     tensors[0].fill_(1)

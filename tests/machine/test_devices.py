@@ -26,13 +26,19 @@ def test_each_process_of_a_machine_takes_a_gpu_of_its_own(local_rank, index, mon
 
 
 def test_tf32_is_refused_where_no_gpu_has_it():
-    with pytest.raises(ConfigError, match="--precision tf32 is arithmetic of NVIDIA GPUs, this is cpu"):
+    with pytest.raises(
+        ConfigError, match="--precision tf32 is arithmetic of NVIDIA GPUs, this is cpu"
+    ):
         resolve_precision("tf32", torch.device("cpu"))
     assert resolve_precision("tf32", torch.device("cuda")) is Precision.TF32
 
 
-@pytest.mark.parametrize(("precision", "name", "is_rounded"), [("tf32", "high", True), ("fp32", "highest", False)])
-def test_products_are_rounded_to_tf32_on_a_gpu_that_was_asked_to(monkeypatch, precision, name, is_rounded):
+@pytest.mark.parametrize(
+    ("precision", "name", "is_rounded"), [("tf32", "high", True), ("fp32", "highest", False)]
+)
+def test_products_are_rounded_to_tf32_on_a_gpu_that_was_asked_to(
+    monkeypatch, precision, name, is_rounded
+):
     chosen = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not is_rounded)
@@ -77,7 +83,9 @@ def test_a_copy_is_waited_for_when_it_is_wanted(monkeypatch):
             events.append(("copy", non_blocking))
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(devices.torch, "empty", lambda *_, pin_memory, **__: Pinned() if pin_memory else None)
+    monkeypatch.setattr(
+        devices.torch, "empty", lambda *_, pin_memory, **__: Pinned() if pin_memory else None
+    )
     copy = HostCopy(OnGpu())
     assert events == [("copy", True), "record"]
     assert isinstance(copy.arrived(), Pinned)
@@ -85,7 +93,10 @@ def test_a_copy_is_waited_for_when_it_is_wanted(monkeypatch):
 
 
 def test_random_states_are_kept_of_these_devices():
-    assert [kind for kind in ("cpu", "cuda", "mps") if has_rng_state(torch.device(kind))] == ["cpu", "cuda"]
+    assert [kind for kind in ("cpu", "cuda", "mps") if has_rng_state(torch.device(kind))] == [
+        "cpu",
+        "cuda",
+    ]
 
 
 def test_a_gpu_is_chosen_by_its_number(monkeypatch):
@@ -94,7 +105,9 @@ def test_a_gpu_is_chosen_by_its_number(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert resolve_device("cuda:3") == torch.device("cuda", 3)
-    with pytest.raises(ConfigError, match="--device cuda:4: this machine has 4 GPUs, counted from 0"):
+    with pytest.raises(
+        ConfigError, match="--device cuda:4: this machine has 4 GPUs, counted from 0"
+    ):
         resolve_device("cuda:4")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="each of several processes takes a GPU of its own"):

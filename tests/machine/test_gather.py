@@ -25,7 +25,9 @@ from simcse_cli.machine.gather import (
 )
 
 N_ROWS, SPLIT, WIDTH = 8, 3, 4
-INPUTS = torch.randn(3, N_ROWS, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+INPUTS = torch.randn(
+    3, N_ROWS, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+)
 WEIGHT = torch.randn(WIDTH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 LABELS = torch.tensor([0, 2, 1, 3, -100, 1, 2, 0])
 NEIGHBOURS = (torch.arange(N_ROWS)[:, None] - torch.arange(N_ROWS)[None, :]).abs() == 1
@@ -48,7 +50,12 @@ def gathered(weight: Tensor, rows: Rows) -> list[Tensor]:
 def info_nce_case(weight: Tensor, rows: Rows) -> Tensor:
     anchors, positives, negatives = gathered(weight, rows)
     return info_nce(
-        anchors, positives, temperature=0.3, hard_negatives=negatives, hard_negative_alpha=2.0, symmetric=True
+        anchors,
+        positives,
+        temperature=0.3,
+        hard_negatives=negatives,
+        hard_negative_alpha=2.0,
+        symmetric=True,
     )
 
 
@@ -83,7 +90,9 @@ def together_case(weight: Tensor, rows: Rows) -> Tensor:
 def mutual_information_case(weight: Tensor, rows: Rows) -> Tensor:
     local, sentences, more = views(weight, rows)
     owners = torch.arange(N_ROWS)[rows]
-    return jensen_shannon_mi(torch.cat([local, more]), gather_with_grad(sentences), owners.repeat(2))
+    return jensen_shannon_mi(
+        torch.cat([local, more]), gather_with_grad(sentences), owners.repeat(2)
+    )
 
 
 def classification_case(weight: Tensor, rows: Rows) -> Tensor:
@@ -92,7 +101,9 @@ def classification_case(weight: Tensor, rows: Rows) -> Tensor:
 
 
 CASES: dict[str, Loss] = {
-    name.removesuffix("_case"): value for name, value in list(globals().items()) if name.endswith("_case")
+    name.removesuffix("_case"): value
+    for name, value in list(globals().items())
+    if name.endswith("_case")
 }
 
 
@@ -110,7 +121,9 @@ def value_and_gradient(loss: Loss, rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 def scaled_gather_case(weight: Tensor, rows: Rows) -> Tensor:
-    anchors, positives, _ = [gather_with_grad(view, original_scaling=True) for view in views(weight, rows)]
+    anchors, positives, _ = [
+        gather_with_grad(view, original_scaling=True) for view in views(weight, rows)
+    ]
     return info_nce(anchors, positives, temperature=0.3)
 
 
@@ -135,7 +148,9 @@ def n_exchanges(rows: Rows) -> int:
     """Return how often processes wait for each other to gather three views of known counts, forward and backward."""
     calls, originals = [], {name: getattr(distributed, name) for name in COLLECTIVES}
     for name, function in originals.items():
-        setattr(distributed, name, lambda *args, function=function: calls.append(1) or function(*args))
+        setattr(
+            distributed, name, lambda *args, function=function: calls.append(1) or function(*args)
+        )
     try:
         leaves = [view.clone().requires_grad_() for view in INPUTS[:, rows]]
         torch.cat(gather_views(leaves, [SPLIT, N_ROWS - SPLIT])).sum().backward()
@@ -157,7 +172,9 @@ def without_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
 
 def everything_on_two(rank: int) -> dict[str, object]:
     rows = slice(0, SPLIT) if rank == 0 else slice(SPLIT, N_ROWS)
-    results: dict[str, object] = {name: value_and_gradient(loss, rows) for name, loss in CASES.items()}
+    results: dict[str, object] = {
+        name: value_and_gradient(loss, rows) for name, loss in CASES.items()
+    }
     results["original scaling"] = value_and_gradient(scaled_gather_case, rows)
     results["rows"] = gather_with_grad(INPUTS[0][rows])
     results["without scatter"] = without_scatter(rows)
@@ -200,7 +217,12 @@ def test_gradients_without_scatter_are_the_same(on_two):
 
 @pytest.mark.parametrize(
     ("backend", "version", "scatters"),
-    [("gloo", "2.7.1", False), ("gloo", "2.8", True), ("gloo", "2.10", True), ("nccl", "2.7.1", True)],
+    [
+        ("gloo", "2.7.1", False),
+        ("gloo", "2.8", True),
+        ("gloo", "2.10", True),
+        ("nccl", "2.7.1", True),
+    ],
 )
 def test_gloo_sums_and_shares_out_since_torch_2_8(backend, version, scatters, monkeypatch):
     monkeypatch.setattr(distributed, "get_backend", lambda: backend)

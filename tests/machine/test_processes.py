@@ -33,7 +33,9 @@ def average_of_gradients(rank: int) -> dict[str, object]:
 
     def parameters() -> list[nn.Parameter]:
         draws = torch.Generator().manual_seed(rank)
-        made = [nn.Parameter(torch.zeros(shape)) for shape in [(2, 3), (), (7, 2), (3,), (4, 2), (3,)]]
+        made = [
+            nn.Parameter(torch.zeros(shape)) for shape in [(2, 3), (), (7, 2), (3,), (4, 2), (3,)]
+        ]
         for parameter in made:
             gradient = torch.randn(parameter.shape[::-1], generator=draws)
             parameter.grad = gradient.mT if gradient.ndim == 2 else gradient
@@ -68,11 +70,15 @@ def work_together(rank: int, folder: str, model: str) -> dict[str, object]:
 
     shared = Path(folder) / "shared"
     shared.mkdir(exist_ok=True)
-    late = Path(folder) / f"view-{rank}"  # of the same folder, on the second process only once it waits
+    late = (
+        Path(folder) / f"view-{rank}"
+    )  # of the same folder, on the second process only once it waits
     if rank == 0:
         late.symlink_to(shared)
     else:
-        processes.time = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: late.symlink_to(shared))
+        processes.time = SimpleNamespace(
+            monotonic=time.monotonic, sleep=lambda _: late.symlink_to(shared)
+        )
     own = Path(folder) / f"own-{rank}"
     own.mkdir()
     os.chdir(own)
@@ -83,7 +89,9 @@ def work_together(rank: int, folder: str, model: str) -> dict[str, object]:
         found["unshared"] = refusal(OutputError, processes.require_shared, Path("v.npy"))
 
     processes.require_alike({"seed": 1})
-    found["unlike"] = refusal(ConfigError, processes.require_alike, {"seed": 1, "train_sha256": f"abc{rank}"})
+    found["unlike"] = refusal(
+        ConfigError, processes.require_alike, {"seed": 1, "train_sha256": f"abc{rank}"}
+    )
 
     encoder = load_encoder(model, pooler="avg", force_pooler=True)
     texts = [f"{word} " * n for n in range(1, 9) for word in ("cat", "dog", "river")]
@@ -130,7 +138,12 @@ def test_one_process_has_nobody_to_ask(tmp_path):
 
 def test_a_group_starts_within_the_hour_and_then_waits_for_days(monkeypatch):
     """As long as an evaluation or the writing of an output may take; PyTorch's default is half an hour."""
-    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "here", "MASTER_PORT": "1"}.items():
+    for name, value in {
+        "WORLD_SIZE": "2",
+        "RANK": "0",
+        "MASTER_ADDR": "here",
+        "MASTER_PORT": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     start = Mock(side_effect=lambda *_, **__: iter([("store", 0, 2)]))
     init = Mock()

@@ -27,7 +27,9 @@ def four_threads():
 
 @pytest.mark.usefixtures("four_threads")
 def test_map_on_cores_keeps_the_order_and_shares_the_threads():
-    together = threading.Barrier(2, timeout=LIMIT_S)  # passes only if two items are computed at the same time
+    together = threading.Barrier(
+        2, timeout=LIMIT_S
+    )  # passes only if two items are computed at the same time
 
     def compute(item):
         together.wait()
@@ -52,7 +54,10 @@ def test_products_of_numpy_take_the_threads_of_their_item(n_items, n_each):
         return {each["num_threads"] for each in threadpool_info() if "numpy" in each["filepath"]}
 
     before = threads_of_numpy()
-    assert list(map_on_cores(threads_of_numpy, range(n_items))) == [{n_each} if before else set()] * n_items
+    assert (
+        list(map_on_cores(threads_of_numpy, range(n_items)))
+        == [{n_each} if before else set()] * n_items
+    )
     assert threads_of_numpy() == before
 
 
@@ -152,7 +157,11 @@ def test_calls_from_inside_do_not_wait_for_each_other():
 def test_modes_of_the_caller_do_not_reach_the_items():
     @torch.inference_mode()
     def modes():
-        return list(map_on_cores(lambda _: (torch.is_inference_mode_enabled(), torch.is_grad_enabled()), "ab"))
+        return list(
+            map_on_cores(
+                lambda _: (torch.is_inference_mode_enabled(), torch.is_grad_enabled()), "ab"
+            )
+        )
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)

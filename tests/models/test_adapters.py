@@ -55,7 +55,8 @@ def test_merged_weights_are_w_plus_alpha_over_r_times_b_a():
     generator = np.random.default_rng(0)
     weight, up, down = (generator.normal(size=shape) for shape in ((3, 5), (3, 2), (2, 5)))
     expected = [
-        [weight[i, j] + 6 / 2 * sum(up[i, k] * down[k, j] for k in range(2)) for j in range(5)] for i in range(3)
+        [weight[i, j] + 6 / 2 * sum(up[i, k] * down[k, j] for k in range(2)) for j in range(5)]
+        for i in range(3)
     ]
     tensors = {
         "layer.query.base_layer.weight": torch.from_numpy(weight),
@@ -71,10 +72,14 @@ def test_merged_weights_are_w_plus_alpha_over_r_times_b_a():
 
 
 def test_every_linear_layer_has_lora_and_nothing_else_learns(adapted):
-    names = [name for name, parameter in adapted.backbone.named_parameters() if parameter.requires_grad]
+    names = [
+        name for name, parameter in adapted.backbone.named_parameters() if parameter.requires_grad
+    ]
     linears = [n for n, m in adapted.backbone.named_modules() if hasattr(m, "lora_A")]
     assert len(linears) == 2 * 6
-    assert sorted(names) == sorted(f"{n}.lora_{side}.default.weight" for n in linears for side in "AB")
+    assert sorted(names) == sorted(
+        f"{n}.lora_{side}.default.weight" for n in linears for side in "AB"
+    )
 
 
 def test_our_merge_is_that_of_peft(adapted, tiny_model_dir):
@@ -108,7 +113,9 @@ def gradients(model):
 @pytest.mark.parametrize(("n_rows", "nested"), [(6, False), (6, True), (len(ROWS), False)])
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "mpnet"])
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_the_packed_pass_sees_lora_in_value_and_gradient(tmp_path, architecture, n_rows, nested, first_only):
+def test_the_packed_pass_sees_lora_in_value_and_gradient(
+    tmp_path, architecture, n_rows, nested, first_only
+):
     folder = build_tiny_model(tmp_path / "model", model_type=architecture)
     model = with_lora(AutoModel.from_pretrained(folder, dtype=torch.float64)).double().eval()
     rows, generator = ROWS[:n_rows], torch.Generator().manual_seed(2)
@@ -138,7 +145,9 @@ def test_the_packed_pass_sees_lora_in_value_and_gradient(tmp_path, architecture,
 
 def test_compiled_kernels_see_lora(tmp_path):
     pytest.importorskip("numba")
-    model = with_lora(AutoModel.from_pretrained(build_tiny_model(tmp_path / "model", width=64))).eval()
+    model = with_lora(
+        AutoModel.from_pretrained(build_tiny_model(tmp_path / "model", width=64))
+    ).eval()
     found = []
     for use_kernels in (False, True):
         packed = packed_backbone(model, use_kernels=use_kernels)
@@ -150,7 +159,9 @@ def test_compiled_kernels_see_lora(tmp_path):
     (states, wanted), (compiled, given) = found
     torch.testing.assert_close(compiled, states, rtol=1e-4, atol=1e-4)
     for name, gradient in wanted.items():
-        torch.testing.assert_close(given[name], gradient, rtol=1e-3, atol=1e-3 * float(gradient.abs().max()))
+        torch.testing.assert_close(
+            given[name], gradient, rtol=1e-3, atol=1e-3 * float(gradient.abs().max())
+        )
 
 
 def test_inference_follows_a_step_of_the_adapter(adapted):
@@ -179,10 +190,14 @@ def test_an_adapter_folder_and_the_merged_model_give_equal_vectors(adapted, adap
     save_encoder(adapted, tmp_path / "merged")
     expected = encode(adapted, SENTENCES)
     for folder in (adapter_dir, tmp_path / "merged"):
-        np.testing.assert_allclose(encode(load_encoder(folder, device="cpu"), SENTENCES), expected, atol=1e-5)
+        np.testing.assert_allclose(
+            encode(load_encoder(folder, device="cpu"), SENTENCES), expected, atol=1e-5
+        )
     assert not (tmp_path / "merged" / "adapter_config.json").exists()
     assert not (adapter_dir / "model.safetensors").exists()
-    n_bytes = sum(tensor.nbytes for tensor in load_file(adapter_dir / "adapter_model.safetensors").values())
+    n_bytes = sum(
+        tensor.nbytes for tensor in load_file(adapter_dir / "adapter_model.safetensors").values()
+    )
     assert n_bytes == 4 * sum(p.numel() for p in adapted.backbone.parameters() if p.requires_grad)
     assert verify_export(adapter_dir).keys() == {"auto_model", "sentence_transformers"}
 
@@ -199,15 +214,28 @@ def test_an_adapter_keeps_its_head(adapted, tmp_path):
     assert max(filter(None, differences.values())) < 1e-5
 
 
-def test_adapter_folders_load_wherever_a_model_does(invoke, adapter_dir, adapted, sts_folder, tmp_path):
+def test_adapter_folders_load_wherever_a_model_does(
+    invoke, adapter_dir, adapted, sts_folder, tmp_path
+):
     (tmp_path / "in.txt").write_text("\n".join(SENTENCES) + "\n")
-    outcome = invoke("encode", tmp_path / "in.txt", "-o", tmp_path / "v.npy", "--model", adapter_dir)
+    outcome = invoke(
+        "encode", tmp_path / "in.txt", "-o", tmp_path / "v.npy", "--model", adapter_dir
+    )
     assert outcome.exit_code == 0, outcome.stderr
     expected = encode(adapted, SENTENCES)
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-5)
     np.testing.assert_allclose(load(str(adapter_dir)).encode(list(SENTENCES)), expected, atol=1e-5)
     outcome = invoke(
-        "eval", "sts", "--tasks", "STSBenchmark", "--data-dir", sts_folder, "-m", adapter_dir, "-f", "json"
+        "eval",
+        "sts",
+        "--tasks",
+        "STSBenchmark",
+        "--data-dir",
+        sts_folder,
+        "-m",
+        adapter_dir,
+        "-f",
+        "json",
     )
     assert json.loads(outcome.stdout)["pooler"] == "avg"
 
@@ -223,7 +251,9 @@ def test_an_adapter_by_peft_itself_takes_the_pooler_of_its_base(adapted, tmp_pat
     save_encoder(adapted, tmp_path / "base")
     model = AutoModel.from_pretrained(tmp_path / "base")
     wrapped = peft.get_peft_model(model, peft.LoraConfig(target_modules=["query", "value"]))
-    with_drawn_b = {n: torch.full_like(p, 0.05) for n, p in wrapped.named_parameters() if "lora_B" in n}
+    with_drawn_b = {
+        n: torch.full_like(p, 0.05) for n, p in wrapped.named_parameters() if "lora_B" in n
+    }
     wrapped.load_state_dict(with_drawn_b, strict=False)
     wrapped.save_pretrained(tmp_path / "foreign")
     found = load_encoder(tmp_path / "foreign", device="cpu")
@@ -248,7 +278,9 @@ def test_a_base_that_is_gone_is_named(adapter_dir, tmp_path):
 
 def test_a_base_that_nobody_has_is_not_asked_of_the_network(adapter_dir):
     edit(adapter_dir / "adapter_config.json", base_model_name_or_path="nobody/nothing")
-    with pytest.raises(CheckpointError, match=r"is an adapter of nobody/nothing: .*not in the local cache"):
+    with pytest.raises(
+        CheckpointError, match=r"is an adapter of nobody/nothing: .*not in the local cache"
+    ):
         load_encoder(adapter_dir)
 
 
@@ -276,7 +308,9 @@ def no_weights(folder, _):
 
 def strange_weights(folder, _):
     path = folder / "adapter_model.safetensors"
-    save_file(load_file(path) | {"base_model.model.encoder.layer.9.x.lora_A.weight": torch.ones(2)}, path)
+    save_file(
+        load_file(path) | {"base_model.model.encoder.layer.9.x.lora_A.weight": torch.ones(2)}, path
+    )
 
 
 def missing_weights(folder, _):
@@ -330,27 +364,38 @@ def test_an_adapter_that_does_not_fit_is_refused(adapter_dir, tmp_path, damage):
 
 def test_without_peft_the_extra_is_named(adapter_dir, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
-    with pytest.raises(MissingExtraError, match=r"LoRA adapter .* pip install 'simcse-cli\[peft\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"LoRA adapter .* pip install 'simcse-cli\[peft\]'"
+    ):
         load_encoder(adapter_dir)
 
 
 def test_a_base_with_an_endless_name_is_refused(adapter_dir):
     edit(adapter_dir / "adapter_config.json", base_model_name_or_path="a" * 5000)
-    with pytest.raises(CheckpointError, match=r"adapter cannot be read .*File name too long") as error:
+    with pytest.raises(
+        CheckpointError, match=r"adapter cannot be read .*File name too long"
+    ) as error:
         load_encoder(adapter_dir)
     assert len(error.value.message) < 500
 
 
-def test_the_pooler_of_the_base_has_no_adapter_where_layers_are_given_by_patterns(tiny_encoder, tmp_path, monkeypatch):
+def test_the_pooler_of_the_base_has_no_adapter_where_layers_are_given_by_patterns(
+    tiny_encoder, tmp_path, monkeypatch
+):
     monkeypatch.setattr("peft.tuners.tuners_utils.MIN_TARGET_MODULES_FOR_OPTIMIZATION", 2)
     add_lora(tiny_encoder.backbone, 4, 8, base=str(tiny_encoder.folder))
     save_encoder(tiny_encoder, tmp_path / "adapter", keep_adapter=True)
-    assert "dense" in json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["target_modules"]
+    assert (
+        "dense"
+        in json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["target_modules"]
+    )
     assert max(filter(None, verify_export(tmp_path / "adapter").values())) < 1e-5
 
 
 def test_an_adapter_on_a_base_of_another_width_tells_the_two_shapes(adapter_dir, tmp_path):
     build_tiny_model(tmp_path / "wide", width=64)
     edit(adapter_dir / "adapter_config.json", base_model_name_or_path=str(tmp_path / "wide"))
-    with pytest.raises(CheckpointError, match=r"size mismatch for .* torch.Size\(\[\d, 32\]\).*\[\d, 64\]"):
+    with pytest.raises(
+        CheckpointError, match=r"size mismatch for .* torch.Size\(\[\d, 32\]\).*\[\d, 64\]"
+    ):
         load_encoder(adapter_dir, device="cpu")

@@ -17,7 +17,9 @@ WORDS = ["<s>", "</s>", "<p>", "</p>", "a", "dog", "runs"]
 @pytest.fixture
 def vectors(tmp_path: Path) -> WordVectors:
     rng = np.random.default_rng(0)
-    lines = [f"{word} " + " ".join(f"{value:.4f}" for value in rng.standard_normal(6)) for word in WORDS]
+    lines = [
+        f"{word} " + " ".join(f"{value:.4f}" for value in rng.standard_normal(6)) for word in WORDS
+    ]
     (tmp_path / "words.txt").write_text("\n".join(lines) + "\n")
     return WordVectors(tmp_path / "words.txt")
 
@@ -49,7 +51,9 @@ def test_version_2_is_the_maximum_over_marked_tokens(checkpoint, vectors, lstm):
 
 def test_version_1_lets_zero_padding_take_part(checkpoint, vectors, lstm):
     expected = states(lstm, vectors, ["<s>", "a", "dog", "</s>"]).amax(dim=0).clamp(min=0)
-    np.testing.assert_allclose(BiLstmMax(checkpoint, vectors, version=1).encode(["a dog"])[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        BiLstmMax(checkpoint, vectors, version=1).encode(["a dog"])[0], expected, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -74,7 +78,10 @@ def test_version_follows_the_markers_of_the_vectors(checkpoint, vectors, tmp_pat
 
 
 def test_safetensors_give_the_same_vectors(checkpoint, vectors, lstm, tmp_path):
-    save_file({f"enc_lstm.{name}": value for name, value in lstm.state_dict().items()}, tmp_path / "i.safetensors")
+    save_file(
+        {f"enc_lstm.{name}": value for name, value in lstm.state_dict().items()},
+        tmp_path / "i.safetensors",
+    )
     np.testing.assert_array_equal(
         BiLstmMax(tmp_path / "i.safetensors", vectors).encode(["a dog"]),
         BiLstmMax(checkpoint, vectors).encode(["a dog"]),
@@ -103,7 +110,9 @@ def test_a_pickle_that_would_run_code_is_refused_unexecuted(tmp_path, vectors, m
     (tmp_path / "bad.pkl").write_bytes(pickle.dumps(Malicious(), protocol=2))
     torch.save({"enc_lstm.weight_ih_l0": Malicious()}, tmp_path / "worse.pkl")
     for name in ("bad.pkl", "worse.pkl"):
-        with pytest.raises(CheckpointError, match="holds pickled objects, which may run code and are not loaded"):
+        with pytest.raises(
+            CheckpointError, match="holds pickled objects, which may run code and are not loaded"
+        ):
             BiLstmMax(tmp_path / name, vectors)
     assert not (tmp_path / "executed").exists()
 

@@ -68,7 +68,9 @@ every_switch = pytest.mark.parametrize("switch_off", SWITCHES, ids=lambda each: 
 
 
 @every_switch
-def test_inference_takes_the_operators_that_are_left(switch_off, tiny_model_dir, sentences, monkeypatch):
+def test_inference_takes_the_operators_that_are_left(
+    switch_off, tiny_model_dir, sentences, monkeypatch
+):
     switch_off(monkeypatch)
     for dtype, expected in zip((torch.float32, torch.bfloat16), SWITCHES[switch_off], strict=True):
         encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
@@ -79,11 +81,17 @@ def test_inference_takes_the_operators_that_are_left(switch_off, tiny_model_dir,
         with monkeypatch.context() as patch:
             patch.setattr(SentenceEncoder, "_packed", lambda self: None)
             padded = encode(load_encoder(tiny_model_dir, pooler="avg", device="cpu"), sentences)
-        cosines = (packed * padded).sum(1) / np.linalg.norm(packed, axis=1) / np.linalg.norm(padded, axis=1)
+        cosines = (
+            (packed * padded).sum(1)
+            / np.linalg.norm(packed, axis=1)
+            / np.linalg.norm(padded, axis=1)
+        )
         assert cosines.min() > (1 - 1e-6 if dtype is torch.float32 else 0.995)
 
 
-def test_fused_attention_gives_the_vectors_of_batched_products(tiny_model_dir, sentences, monkeypatch):
+def test_fused_attention_gives_the_vectors_of_batched_products(
+    tiny_model_dir, sentences, monkeypatch
+):
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     found = []
     for start in (1, 1 << 30):
@@ -105,11 +113,15 @@ def test_products_are_those_of_float64_in_the_given_memory(product, dtype, monke
     with torch.no_grad():
         assert multiply(a, b.requires_grad_().t(), out).data_ptr() == out.data_ptr()
     expected = a.double() @ b.detach().double().t()
-    torch.testing.assert_close(out.double(), expected, rtol=0, atol=0.05 if dtype is torch.bfloat16 else 1e-5)
+    torch.testing.assert_close(
+        out.double(), expected, rtol=0, atol=0.05 if dtype is torch.bfloat16 else 1e-5
+    )
 
 
 @every_switch
-def test_a_split_training_pass_gives_the_gradient_of_the_padded_one(switch_off, tiny_model_dir, sentences, monkeypatch):
+def test_a_split_training_pass_gives_the_gradient_of_the_padded_one(
+    switch_off, tiny_model_dir, sentences, monkeypatch
+):
     switch_off(monkeypatch)
     gradients = []
     for is_packed in (True, False):
@@ -118,14 +130,20 @@ def test_a_split_training_pass_gives_the_gradient_of_the_padded_one(switch_off, 
         assert sum(map(len, rows)) > 1024
         encoder.checkpoints_layers = not is_packed
         encoder.embed_rows(rows).square().mean().backward()
-        gradients.append({name: p.grad for name, p in encoder.named_parameters() if p.grad is not None})
+        gradients.append(
+            {name: p.grad for name, p in encoder.named_parameters() if p.grad is not None}
+        )
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-4, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize(("machine", "pays"), [("x86_64", True), ("AMD64", True), ("aarch64", False)])
-def test_compiled_kernels_are_taken_where_they_were_measured(machine, pays, tiny_model_dir, monkeypatch):
+@pytest.mark.parametrize(
+    ("machine", "pays"), [("x86_64", True), ("AMD64", True), ("aarch64", False)]
+)
+def test_compiled_kernels_are_taken_where_they_were_measured(
+    machine, pays, tiny_model_dir, monkeypatch
+):
     monkeypatch.setattr(devices.platform, "machine", lambda: machine)
     monkeypatch.setattr(kernels, "is_installed", lambda: True)
     monkeypatch.setattr(kernels, "can_load", lambda: True)
@@ -139,7 +157,9 @@ def test_compiled_kernels_are_taken_where_they_were_measured(machine, pays, tiny
 
 
 @every_switch
-def test_auto_takes_float32_where_bfloat16_is_slow_and_bf16_says_so(switch_off, tiny_model_dir, monkeypatch):
+def test_auto_takes_float32_where_bfloat16_is_slow_and_bf16_says_so(
+    switch_off, tiny_model_dir, monkeypatch
+):
     switch_off(monkeypatch)
     assert devices.resolve_precision("auto", torch.device("cpu")) is Precision.FP32
 

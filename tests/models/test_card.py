@@ -42,14 +42,18 @@ def train_tiny(folder, model, sts_folder):
         lr=1e-3,
         device=Device.CPU,
     )
-    train_run(with_model_defaults(config, SilentProgress()), folder / "runs" / "first", SilentProgress())
+    train_run(
+        with_model_defaults(config, SilentProgress()), folder / "runs" / "first", SilentProgress()
+    )
     return folder / "runs" / "first"
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("card")
-    return train_tiny(folder, build_tiny_model(folder / "tiny-bert"), write_sts_folder(folder / "senteval"))
+    return train_tiny(
+        folder, build_tiny_model(folder / "tiny-bert"), write_sts_folder(folder / "senteval")
+    )
 
 
 @pytest.fixture
@@ -70,7 +74,9 @@ def index_of(folder):
 
 
 def test_metadata_is_what_the_run_knows(tiny_model_dir, sts_folder, hub, tmp_path):
-    (tiny_model_dir / "README.md").write_text("---\nlicense: apache-2.0\nlanguage:\n- en\n---\n# Tiny\n")
+    (tiny_model_dir / "README.md").write_text(
+        "---\nlicense: apache-2.0\nlanguage:\n- en\n---\n# Tiny\n"
+    )
     hub.put("someone/tiny", tiny_model_dir, commit=COMMIT)
     run = train_tiny(tmp_path, "someone/tiny", sts_folder)
     found = metadata_load(run / "model" / "README.md")
@@ -106,7 +112,11 @@ def test_nothing_is_made_up_and_no_path_is_told(run, trained):
 
 def test_hub_datasets_are_named(run, tmp_path):
     record = read_run_record(run)
-    record.config["train_file"] = ["hf://nyu-mll/glue@qqp:train", f"hf://{tmp_path}/saved", "a.csv:2"]
+    record.config["train_file"] = [
+        "hf://nyu-mll/glue@qqp:train",
+        f"hf://{tmp_path}/saved",
+        "a.csv:2",
+    ]
     write_cards(run, record, load_encoder(run, device="cpu"))
     assert metadata_load(run / "README.md")["datasets"] == ["nyu-mll/glue"]
     assert str(tmp_path) not in (run / "README.md").read_text()
@@ -114,7 +124,10 @@ def test_hub_datasets_are_named(run, tmp_path):
 
 def test_usage_block_runs_as_printed(run, monkeypatch, capsys):
     pytest.importorskip("sentence_transformers")
-    vectors = encode(load_encoder(run, device="cpu"), ["A man is playing a guitar.", "Someone plays an instrument."])
+    vectors = encode(
+        load_encoder(run, device="cpu"),
+        ["A man is playing a guitar.", "Someone plays an instrument."],
+    )
     for folder in (run / "model", run):
         (block,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
         monkeypatch.chdir(folder)
@@ -142,32 +155,48 @@ def test_settings_of_the_card_repeat_the_run(run, invoke, monkeypatch):
     monkeypatch.chdir(folder)  # the tiny model is here too
     outcome = invoke("train", "--config", "again.yaml", "-o", "again")
     assert outcome.exit_code == 0, outcome.stderr
-    digests = [json.loads((each / "run.json").read_text())["model_digest"] for each in (run, folder / "again")]
+    digests = [
+        json.loads((each / "run.json").read_text())["model_digest"]
+        for each in (run, folder / "again")
+    ]
     assert digests[0] == digests[1]
 
 
 def test_eval_keeps_the_scores_current_and_the_rest_as_it_is(run, invoke, sts_folder):
     card = run / "model" / "README.md"
-    card.write_text(card.read_text().replace("## Limits\n", "## Limits\n\n- Mine.\n").replace("simcse\n", "mine\n", 1))
+    card.write_text(
+        card.read_text()
+        .replace("## Limits\n", "## Limits\n\n- Mine.\n")
+        .replace("simcse\n", "mine\n", 1)
+    )
     common = ("--model", run, "--data-dir", sts_folder, "--format", "json")
     sts = json.loads(invoke("eval", "sts", *common).stdout)
     invoke("eval", "sts", *common, "--truncate-dim", 8)  # of another model, so to say
     names = {"STSBenchmark": "STS-B", "SICKRelatedness": "SICK-R"}
-    expected = {(names.get(n, n), "spearman_cosine"): task["score"] for n, task in sts["tasks"].items()}
+    expected = {
+        (names.get(n, n), "spearman_cosine"): task["score"] for n, task in sts["tasks"].items()
+    }
     assert index_of(run / "model") == expected == index_of(run)
     text = card.read_text()
     assert "- Mine.\n" in text
     assert "- mine\n" in text
-    assert f"| STS-B | test | spearman_cosine | spearman | {100 * sts['tasks']['STSBenchmark']['score']:.2f} |" in text
+    assert (
+        f"| STS-B | test | spearman_cosine | spearman | {100 * sts['tasks']['STSBenchmark']['score']:.2f} |"
+        in text
+    )
     assert text.count("| STS-B |") == 1
     invoke("eval", "sts", *common, "--metric", "pearson", "--tasks", "STS12")
-    assert index_of(run)["STS12", "pearson_cosine"] == pytest.approx(sts["tasks"]["STS12"]["pearson"]["all"])
+    assert index_of(run)["STS12", "pearson_cosine"] == pytest.approx(
+        sts["tasks"]["STS12"]["pearson"]["all"]
+    )
 
 
 def test_a_card_of_ones_own_is_left_alone(run, invoke, sts_folder):
     (run / "model" / "README.md").write_text("# Mine\n")
     (run / "README.md").unlink()
-    outcome = invoke("eval", "sts", "--model", run, "--data-dir", sts_folder, "--tasks", "STSBenchmark")
+    outcome = invoke(
+        "eval", "sts", "--model", run, "--data-dir", sts_folder, "--tasks", "STSBenchmark"
+    )
     assert outcome.exit_code == 0, outcome.stderr
     assert (run / "model" / "README.md").read_text() == "# Mine\n"
     assert not (run / "README.md").exists()
@@ -181,7 +210,9 @@ def test_published_model_opens_by_name(run, hub):
         model = st.SentenceTransformer("someone/first", revision=COMMIT, device="cpu")
     assert model.similarity_fn_name == "dot"
     by_name = model.encode(list(SENTENCES), show_progress_bar=False)
-    np.testing.assert_allclose(by_name, encode(load_encoder(run, device="cpu"), list(SENTENCES)), atol=1e-5)
+    np.testing.assert_allclose(
+        by_name, encode(load_encoder(run, device="cpu"), list(SENTENCES)), atol=1e-5
+    )
     np.testing.assert_array_equal(
         encode(load_encoder("someone/first", device="cpu"), list(SENTENCES)),
         encode(load_encoder(run, device="cpu"), list(SENTENCES)),
@@ -189,7 +220,9 @@ def test_published_model_opens_by_name(run, hub):
 
 
 def evaluate(invoke, run, sts_folder, *more):
-    outcome = invoke("eval", "sts", "--model", run, "--data-dir", sts_folder, "--tasks", "STSBenchmark", *more)
+    outcome = invoke(
+        "eval", "sts", "--model", run, "--data-dir", sts_folder, "--tasks", "STSBenchmark", *more
+    )
     assert outcome.exit_code == 0, outcome.stderr
     return outcome
 
@@ -216,7 +249,9 @@ def test_eval_keeps_results_and_models_that_are_not_its_own(scored, invoke, sts_
     other = {"name": "other", "results": [copy.deepcopy(OWN_RESULT)]}
     metadata["model-index"].insert(1, other)
     body = card.read_text().split("---\n", 2)[2]
-    front = "# mine\n\n" + yaml.safe_dump({"model-index": metadata.pop("model-index")}) + "\n# more\n"
+    front = (
+        "# mine\n\n" + yaml.safe_dump({"model-index": metadata.pop("model-index")}) + "\n# more\n"
+    )
     card.write_text(f"---\n{front}{yaml.safe_dump(metadata)}---\n{body}")
     for _ in range(2):
         evaluate(invoke, run, sts_folder)
@@ -236,9 +271,9 @@ def test_eval_keeps_the_line_ends_of_a_card(run, invoke, sts_folder):
     card.write_bytes(card.read_bytes().replace(b"\n", b"\r\n"))
     evaluate(invoke, run, sts_folder)
     content = card.read_bytes()
-    assert content.replace(b"\r\n", b"\n") == (run / "README.md").read_bytes().replace(b"`model`", b"`.`").replace(
-        b'("model")', b'(".")'
-    ).replace(b"--model model", b"--model .")
+    assert content.replace(b"\r\n", b"\n") == (run / "README.md").read_bytes().replace(
+        b"`model`", b"`.`"
+    ).replace(b'("model")', b'(".")').replace(b"--model model", b"--model .")
     assert content.count(b"\n") == content.count(b"\r\n")
 
 
@@ -249,14 +284,19 @@ def test_eval_keeps_the_line_ends_of_a_card(run, invoke, sts_folder):
         ("library_name: sentence-transformers\n", "{library_name: x,\n"),
         ("model-index:\n", "model-index: 3\nmodel-index:\n"),
         ("<!-- end of scores -->", "My text.\n<!-- end of scores -->"),
-        ("<!-- end of scores -->", "| Mine | test | ndcg | by hand | 50.00 |\n<!-- end of scores -->"),
+        (
+            "<!-- end of scores -->",
+            "| Mine | test | ndcg | by hand | 50.00 |\n<!-- end of scores -->",
+        ),
         ("<!-- end of scores -->\n", ""),
         ("model-index:\n- name: first\n", "model-index:\n- first\n- name: first\n"),
         ("  - task:\n", "  - metrics: mine\n  - task:\n"),
         ("## Limits\n", "## Limits\r\n"),
     ],
 )
-def test_a_card_that_would_lose_something_is_left_with_a_warning(before, after, scored, invoke, sts_folder):
+def test_a_card_that_would_lose_something_is_left_with_a_warning(
+    before, after, scored, invoke, sts_folder
+):
     run, card = scored, scored / "model" / "README.md"
     changed = card.read_bytes().replace(before.encode(), after.encode())
     assert changed != card.read_bytes()

@@ -43,7 +43,9 @@ def test_recorded_pooler_is_kept_and_a_conflict_refused(tiny_encoder, tmp_path):
     with pytest.raises(CheckpointError, match="records --pooler avg") as caught:
         load_encoder(tmp_path / "m", pooler="cls_before_pooler", device="cpu")
     assert "--force-pooler" in caught.value.hint
-    forced = load_encoder(tmp_path / "m", pooler="cls_before_pooler", force_pooler=True, device="cpu")
+    forced = load_encoder(
+        tmp_path / "m", pooler="cls_before_pooler", force_pooler=True, device="cpu"
+    )
     assert forced.pooler is Pooler.CLS_BEFORE_POOLER
 
 
@@ -52,12 +54,19 @@ def test_random_head_is_refused(tiny_model_dir):
     with pytest.raises(CheckpointError, match="would be random") as caught:
         load_encoder(tiny_model_dir, pooler="cls", device="cpu")
     assert "--force-pooler" in caught.value.hint
-    assert load_encoder(tiny_model_dir, pooler="cls", force_pooler=True, device="cpu").head is not None
+    assert (
+        load_encoder(tiny_model_dir, pooler="cls", force_pooler=True, device="cpu").head is not None
+    )
 
 
 def test_missing_encoder_weights_are_refused(tiny_model_dir):
-    reshape_weights(tiny_model_dir, lambda t: {k: v for k, v in t.items() if "layer.1.attention.self.query" not in k})
-    with pytest.raises(CheckpointError, match=r"lacks 2 weights \(first: encoder.layer.1.attention"):
+    reshape_weights(
+        tiny_model_dir,
+        lambda t: {k: v for k, v in t.items() if "layer.1.attention.self.query" not in k},
+    )
+    with pytest.raises(
+        CheckpointError, match=r"lacks 2 weights \(first: encoder.layer.1.attention"
+    ):
         load_encoder(tiny_model_dir, device="cpu")
 
 
@@ -81,7 +90,10 @@ def test_malicious_bin_is_not_executed(tiny_model_dir, tmp_path):
             return (open, (str(tmp_path / "boom"), "w"))
 
     (tiny_model_dir / "model.safetensors").unlink()
-    for content in (pickle.dumps({"embeddings": Bomb()}, protocol=2), zipped({"embeddings": Bomb()})):
+    for content in (
+        pickle.dumps({"embeddings": Bomb()}, protocol=2),
+        zipped({"embeddings": Bomb()}),
+    ):
         (tiny_model_dir / "pytorch_model.bin").write_bytes(content)
         with pytest.raises(
             CheckpointError, match="holds pickled objects, which may run code and are not loaded"
@@ -93,7 +105,9 @@ def test_malicious_bin_is_not_executed(tiny_model_dir, tmp_path):
 
 def test_legacy_bin_gives_the_vectors_of_safetensors(tiny_model_dir, sentences):
     expected = plain_vectors(tiny_model_dir, "avg", sentences)
-    torch.save(load_file(tiny_model_dir / "model.safetensors"), tiny_model_dir / "pytorch_model.bin")
+    torch.save(
+        load_file(tiny_model_dir / "model.safetensors"), tiny_model_dir / "pytorch_model.bin"
+    )
     (tiny_model_dir / "model.safetensors").unlink()
     vectors = encode(load_encoder(tiny_model_dir, pooler="avg", device="cpu"), sentences)
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
@@ -129,7 +143,8 @@ def test_original_checkpoint_uses_its_mlp(tiny_model_dir, sentences):
 
 
 @pytest.mark.parametrize(
-    ("name", "pooler"), [("my-unsup-simcse-x", Pooler.CLS_BEFORE_POOLER), ("my-sup-simcse-x", Pooler.CLS)]
+    ("name", "pooler"),
+    [("my-unsup-simcse-x", Pooler.CLS_BEFORE_POOLER), ("my-sup-simcse-x", Pooler.CLS)],
 )
 def test_published_names_say_the_pooler(tiny_model_dir, name, pooler):
     folder = tiny_model_dir.rename(tiny_model_dir.with_name(name))
@@ -143,7 +158,10 @@ def test_export_gives_the_same_vectors_everywhere(tiny_model_dir, tmp_path, pool
     differences = verify_export(tmp_path / "m")
     assert set(differences) == {"auto_model", "sentence_transformers"}
     assert all(d is not None and d <= 1e-5 for d in differences.values())
-    assert ReadyEncoder(load_encoder(tmp_path / "m", device="cpu")).digest == ReadyEncoder(encoder).digest
+    assert (
+        ReadyEncoder(load_encoder(tmp_path / "m", device="cpu")).digest
+        == ReadyEncoder(encoder).digest
+    )
 
 
 def test_train_only_head_is_recorded_away(tiny_encoder, sentences, tmp_path):
@@ -151,7 +169,9 @@ def test_train_only_head_is_recorded_away(tiny_encoder, sentences, tmp_path):
     save_encoder(tiny_encoder, tmp_path / "m")
     loaded = load_encoder(tmp_path / "m", device="cpu")
     assert loaded.pooler is Pooler.CLS_BEFORE_POOLER
-    np.testing.assert_allclose(encode(loaded, sentences), encode(tiny_encoder, sentences), atol=1e-6)
+    np.testing.assert_allclose(
+        encode(loaded, sentences), encode(tiny_encoder, sentences), atol=1e-6
+    )
     with_head = load_encoder(tmp_path / "m", pooler="cls", force_pooler=True, device="cpu")
     torch.testing.assert_close(with_head.head.dense.weight, tiny_encoder.head.dense.weight)
 
@@ -173,7 +193,10 @@ def test_failed_save_leaves_the_old_model(tiny_encoder, tmp_path, monkeypatch):
     ("name", "message"),
     [
         ("./nowhere", "does not exist"),
-        ("bert-base", "bert-base-uncased is not in the local cache, and HF_HUB_OFFLINE forbids fetching it"),
+        (
+            "bert-base",
+            "bert-base-uncased is not in the local cache, and HF_HUB_OFFLINE forbids fetching it",
+        ),
         ("a b", "neither a folder nor a Hub name"),
     ],
 )

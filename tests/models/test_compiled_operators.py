@@ -30,7 +30,9 @@ from simcse_cli.models.packed.tokens import pack
 from simcse_cli.models.poolers import pool
 from simcse_cli.settings.choices import Pooler
 
-only_where_kernels_pay = pytest.mark.skipif(not is_x86(), reason="kernels are chosen on x86 processors alone")
+only_where_kernels_pay = pytest.mark.skipif(
+    not is_x86(), reason="kernels are chosen on x86 processors alone"
+)
 
 SIZES = {
     "vocab_size": 50,
@@ -73,7 +75,9 @@ def electra():
 def distilbert():
     torch.manual_seed(0)
     sizes = {"vocab_size": 50, "dim": 96, "n_layers": 2, "n_heads": 6, "hidden_dim": 112}
-    config = DistilBertConfig(**sizes, max_position_embeddings=64, dropout=0.0, attention_dropout=0.0)
+    config = DistilBertConfig(
+        **sizes, max_position_embeddings=64, dropout=0.0, attention_dropout=0.0
+    )
     return shaken(DistilBertModel(config))
 
 
@@ -117,11 +121,23 @@ def operators_of(kind, dtype, p, activation):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
 @pytest.mark.parametrize("sizes", [(37, 48, 24), (1, 16, 16), (64, 32, 56)])
-def test_operators_equal_pytorchs_in_value_and_gradient(sizes, activation, dtype, tolerance, p, biased):
+def test_operators_equal_pytorchs_in_value_and_gradient(
+    sizes, activation, dtype, tolerance, p, biased
+):
     """Attention, activation and both sums in turn, so that each passes values and gradients on to the others."""
     n_tokens, hidden, inner = sizes
-    tokens = pack([[5] * length for length in (n_tokens // 2, n_tokens // 3) if length] or [[5]], multiple=n_tokens)
-    shapes = [(3 * hidden, hidden), (hidden, hidden), (hidden,), (inner, hidden), (hidden, inner), (hidden,)]
+    tokens = pack(
+        [[5] * length for length in (n_tokens // 2, n_tokens // 3) if length] or [[5]],
+        multiple=n_tokens,
+    )
+    shapes = [
+        (3 * hidden, hidden),
+        (hidden, hidden),
+        (hidden,),
+        (inner, hidden),
+        (hidden, inner),
+        (hidden,),
+    ]
     found = []
     for kind in (CompiledOperators, Operators):
         generator = torch.Generator().manual_seed(1)
@@ -135,7 +151,9 @@ def test_operators_equal_pytorchs_in_value_and_gradient(sizes, activation, dtype
             is_norm = len(shape) == 1
             pair = [leaf(*shape), leaf(shape[0]) if biased or is_norm else None]
             leaves += [tensor for tensor in pair if tensor is not None]
-            modules.append(NormWeights(*pair) if is_norm else LinearWeights(pair[0].to(dtype), pair[1]))
+            modules.append(
+                NormWeights(*pair) if is_norm else LinearWeights(pair[0].to(dtype), pair[1])
+            )
         qkv, out_proj, norm, up, down, output_norm = modules
         own = operators_of(kind, dtype, p, activation)
         after_attention, after_activation = (
@@ -160,7 +178,9 @@ def test_operators_equal_pytorchs_in_value_and_gradient(sizes, activation, dtype
 @pytest.mark.parametrize("pooler", POOLERS)
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
-def test_values_and_gradients_equal_those_of_pytorchs_operators_on_the_same_masks(activation, p, pooler):
+def test_values_and_gradients_equal_those_of_pytorchs_operators_on_the_same_masks(
+    activation, p, pooler
+):
     dropouts = {"hidden_dropout_prob": p, "attention_probs_dropout_prob": p}
     model = bert(hidden_act=activation, **dropouts).train()
     assert packed_backbone(model, use_kernels=True).compiles(torch.float32)
@@ -255,8 +275,12 @@ def vectors_of(model):
 
 def test_a_step_after_a_step_gives_the_same_as_alone():
     model = bert(**NO_DROPOUTS).train()
-    first = {name: gradient.clone() for name, gradient in backward(model, vectors_of(model)).items()}
-    packed_vectors(packed_backbone(model), ROWS[20:], Pooler.AVG).sum().backward()  # leaves other values in memory
+    first = {
+        name: gradient.clone() for name, gradient in backward(model, vectors_of(model)).items()
+    }
+    packed_vectors(
+        packed_backbone(model), ROWS[20:], Pooler.AVG
+    ).sum().backward()  # leaves other values in memory
     again = backward(model, vectors_of(model))
     for name, gradient in first.items():
         assert torch.equal(again[name], gradient), name

@@ -8,7 +8,9 @@ from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.models.packed.layers import look_up
 
 
-@pytest.mark.parametrize("settings", [{}, {"padding_idx": 0}, {"padding_idx": -1}, {"scale_grad_by_freq": True}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"padding_idx": 0}, {"padding_idx": -1}, {"scale_grad_by_freq": True}]
+)
 def test_rows_and_gradients_equal_those_of_the_module(settings):
     torch.manual_seed(0)
     table, ids = nn.Embedding(7, 3, **settings), torch.tensor([1, 0, 1, 6, 2])

@@ -33,7 +33,9 @@ def test_encode_does_not_depend_on_order_or_batch(tiny_encoder, sentences):
 
 
 def test_encode_gives_equal_sentences_one_vector(tiny_encoder):
-    first, other, again = encode(tiny_encoder, ["The cat sleeps.", "He reads a book.", "The cat sleeps."])
+    first, other, again = encode(
+        tiny_encoder, ["The cat sleeps.", "He reads a book.", "The cat sleeps."]
+    )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 

@@ -20,7 +20,13 @@ from simcse_cli.models.fast_load import EncodingBackbone, plain_backbone, plain_
 from simcse_cli.models.heads import TokenCnn
 from simcse_cli.models.resolve import bundled_minilm
 
-TEXTS = (*SENTENCES, "[CLS] naïve  [SEP]x[MASK] Überraschung 東京 \x00 \u200b…", "", "[UNK]", "a" * 150)
+TEXTS = (
+    *SENTENCES,
+    "[CLS] naïve  [SEP]x[MASK] Überraschung 東京 \x00 \u200b…",
+    "",
+    "[UNK]",
+    "a" * 150,
+)
 
 
 @pytest.fixture(params=["bert", "roberta", "xlm-roberta", "camembert"])
@@ -64,7 +70,8 @@ def test_a_model_with_a_further_head_is_read_below_its_prefix(folder, tmp_path):
         shutil.copy(base / name, tmp_path / "mlm" / name)
     assert "embeddings.LayerNorm.bias" not in load_file(tmp_path / "mlm/model.safetensors")
     full, light = (
-        load_encoder(tmp_path / "mlm", pooler="avg", device="cpu", encode_only=only) for only in (False, True)
+        load_encoder(tmp_path / "mlm", pooler="avg", device="cpu", encode_only=only)
+        for only in (False, True)
     )
     assert isinstance(light.backbone, EncodingBackbone)
     assert ReadyEncoder(light).digest == ReadyEncoder(full).digest
@@ -91,7 +98,9 @@ def test_a_model_with_convolutions_over_tokens_is_opened_whole(tmp_path):
 
 
 def test_the_padded_forward_pass_is_refused(tmp_path):
-    light = load_encoder(build_tiny_model(tmp_path / "m"), pooler="avg", device="cpu", encode_only=True)
+    light = load_encoder(
+        build_tiny_model(tmp_path / "m"), pooler="avg", device="cpu", encode_only=True
+    )
     with pytest.raises(RuntimeError, match="for encoding only"):
         light.embed_with_states([[2, 5, 3]])
 
@@ -140,9 +149,13 @@ def test_incomplete_or_corrupt_weights_are_left_to_transformers_which_names_them
 
 def test_half_precision_weights_become_float32_as_in_the_full_path(tmp_path):
     folder = build_tiny_model(tmp_path / "model")
-    halves = {name: tensor.half() for name, tensor in load_file(folder / "model.safetensors").items()}
+    halves = {
+        name: tensor.half() for name, tensor in load_file(folder / "model.safetensors").items()
+    }
     save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
-    full, light = (load_encoder(folder, pooler="avg", device="cpu", encode_only=only) for only in (False, True))
+    full, light = (
+        load_encoder(folder, pooler="avg", device="cpu", encode_only=only) for only in (False, True)
+    )
     assert {parameter.dtype for parameter in light.parameters()} == {torch.float32}
     assert ReadyEncoder(light).digest == ReadyEncoder(full).digest
 
@@ -162,7 +175,9 @@ def test_the_tokenizer_equals_the_one_of_transformers(tmp_path, as_bert):
         bert_tokenizer(folder)
     light, full = plain_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
     assert light is not None
-    assert json.loads(light.backend_tokenizer.to_str()) == json.loads(full.backend_tokenizer.to_str())
+    assert json.loads(light.backend_tokenizer.to_str()) == json.loads(
+        full.backend_tokenizer.to_str()
+    )
     assert light.pad_token_id == full.pad_token_id
 
 

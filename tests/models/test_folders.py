@@ -31,11 +31,19 @@ NORMALIZE = ("Normalize", None)
 
 def change(path, **values):
     content = (json.loads(path.read_text()) if path.is_file() else {}) | values
-    path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
+    path.write_text(
+        json.dumps({name: value for name, value in content.items() if value is not ...})
+    )
 
 
 def dense(n_in, n_out, activation=IDENTITY, *, seed=7, **more):
-    config = {"in_features": n_in, "out_features": n_out, "bias": True, "activation_function": activation, **more}
+    config = {
+        "in_features": n_in,
+        "out_features": n_out,
+        "bias": True,
+        "activation_function": activation,
+        **more,
+    }
     torch.manual_seed(seed)
     weights = {"linear.weight": torch.randn(n_out, n_in) / 4, "linear.bias": torch.randn(n_out) / 4}
     return "Dense", {name: value for name, value in config.items() if value is not ...}, weights
@@ -52,7 +60,14 @@ def listed(folder, *parts, first="", transformer=None, **use):
             (folder / place / "config.json").write_text(json.dumps(config | widths))
         if weights:
             save_file(weights[0], folder / place / "model.safetensors")
-        rows.append({"idx": number, "name": str(number), "path": place, "type": kind if "." in kind else OLD + kind})
+        rows.append(
+            {
+                "idx": number,
+                "name": str(number),
+                "path": place,
+                "type": kind if "." in kind else OLD + kind,
+            }
+        )
     (folder / "modules.json").write_text(json.dumps(rows))
     if transformer is not None:
         change(folder / first / "sentence_bert_config.json", **transformer)
@@ -73,7 +88,9 @@ def vectors(folder, **how):
 
 def require_equal(found, expected):
     assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * max(1.0, float(np.abs(expected).max())))
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=1e-5 * max(1.0, float(np.abs(expected).max()))
+    )
 
 
 def keep_capitals(folder):
@@ -98,7 +115,9 @@ def another_name(folder):
 
 
 def into_a_folder_of_its_own(folder):
-    for path in [each for each in folder.iterdir() if each.is_file() and each.name != "modules.json"]:
+    for path in [
+        each for each in folder.iterdir() if each.is_file() and each.name != "modules.json"
+    ]:
         (folder / "0_Transformer").mkdir(exist_ok=True)
         path.rename(folder / "0_Transformer" / path.name)
     rows = json.loads((folder / "modules.json").read_text())
@@ -110,16 +129,28 @@ def into_a_folder_of_its_own(folder):
 EQUAL = {
     "mean": ((MEAN,), {}, None),
     "length": ((MEAN,), {"transformer": {"max_seq_length": 20}}, None),
-    "length null": ((MEAN,), {"transformer": {"max_seq_length": None}}, settings_of_tokenizer(model_max_length=24)),
+    "length null": (
+        (MEAN,),
+        {"transformer": {"max_seq_length": None}},
+        settings_of_tokenizer(model_max_length=24),
+    ),
     "length of the tokenizer": ((MEAN,), {}, settings_of_tokenizer(model_max_length=24)),
-    "old name of the length": ((MEAN,), {}, settings_of_tokenizer(model_max_length=..., max_len=24)),
+    "old name of the length": (
+        (MEAN,),
+        {},
+        settings_of_tokenizer(model_max_length=..., max_len=24),
+    ),
     "length above the tokenizer's": (
         (MEAN,),
         {"transformer": {"max_seq_length": 48}},
         settings_of_tokenizer(model_max_length=24),
     ),
     "settings of RoBERTa's days": ((MEAN,), {"transformer": {"max_seq_length": 20}}, another_name),
-    "a folder of its own": ((MEAN,), {"transformer": {"max_seq_length": 20}}, into_a_folder_of_its_own),
+    "a folder of its own": (
+        (MEAN,),
+        {"transformer": {"max_seq_length": 20}},
+        into_a_folder_of_its_own,
+    ),
     "lower case": ((MEAN,), {"transformer": {"do_lower_case": True}}, keep_capitals),
     "truncation side": ((MEAN,), {}, settings_of_tokenizer(truncation_side="left")),
     "truncation side of tokenizer.json": ((MEAN,), {}, cut_on_the_left),
@@ -127,7 +158,11 @@ EQUAL = {
     "width": ((MEAN, NORMALIZE), {"truncate_dim": 12}, None),
     "no mode": ((("Pooling", {"pooling_mode_mean_tokens": False}),), {}, None),
     "a list of one mode": ((("Pooling", {"pooling_mode": ["mean"]}),), {}, None),
-    "mode over flags": ((("Pooling", {"pooling_mode": "cls", "pooling_mode_mean_tokens": True}),), {}, None),
+    "mode over flags": (
+        (("Pooling", {"pooling_mode": "cls", "pooling_mode_mean_tokens": True}),),
+        {},
+        None,
+    ),
     "a prompt without text": ((MEAN,), {"prompts": {}, "default_prompt_name": "document"}, None),
     "a default prompt": ((MEAN,), {"prompts": {"q": "query: "}, "default_prompt_name": "q"}, None),
     "mean and tanh": ((MEAN, dense(32, 32, "torch.nn.modules.activation.Tanh")), {}, None),
@@ -162,7 +197,14 @@ def test_vectors_and_those_of_a_copy_equal_sentence_transformers(name, tiny_mode
     require_equal(vectors(folder, encode_only=True), expected)
     copy = tmp_path / "copy"
     export_model(
-        str(folder), copy, pooler=None, force_pooler=False, backends=(), quantize=False, force=False, progress=SILENT
+        str(folder),
+        copy,
+        pooler=None,
+        force_pooler=False,
+        backends=(),
+        quantize=False,
+        force=False,
+        progress=SILENT,
     )
     require_equal(vectors(copy), expected)
     require_equal(by_sentence_transformers(copy), expected)
@@ -173,17 +215,37 @@ def test_vectors_and_those_of_a_copy_equal_sentence_transformers(name, tiny_mode
 NAMES = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
 REFUSED = {
     "two Dense": ((MEAN, dense(32, 32), dense(32, 32, seed=9)), {}, "Dense, Dense in this order"),
-    "Normalize before Dense": ((MEAN, NORMALIZE, dense(32, 8)), {}, "Normalize, Dense in this order"),
+    "Normalize before Dense": (
+        (MEAN, NORMALIZE, dense(32, 8)),
+        {},
+        "Normalize, Dense in this order",
+    ),
     "Dense before Pooling": ((dense(32, 32), MEAN), {}, "Dense, Pooling in this order"),
-    "Dense over tokens": ((MEAN, dense(32, 32, **NAMES)), {}, "module_input_name 'token_embeddings'"),
-    "Normalize over tokens": ((MEAN, ("Normalize", NAMES)), {}, "module_input_name 'token_embeddings'"),
+    "Dense over tokens": (
+        (MEAN, dense(32, 32, **NAMES)),
+        {},
+        "module_input_name 'token_embeddings'",
+    ),
+    "Normalize over tokens": (
+        (MEAN, ("Normalize", NAMES)),
+        {},
+        "module_input_name 'token_embeddings'",
+    ),
     "residual": ((MEAN, dense(32, 32, use_residual=True)), {}, "use_residual"),
-    "GELU": ((MEAN, dense(32, 32, "torch.nn.modules.activation.GELU")), {}, "torch.nn.modules.activation.GELU"),
+    "GELU": (
+        (MEAN, dense(32, 32, "torch.nn.modules.activation.GELU")),
+        {},
+        "torch.nn.modules.activation.GELU",
+    ),
     "max": ((("Pooling", {"pooling_mode_max_tokens": True}),), {}, "pooling max"),
     "two modes": ((("Pooling", {"pooling_mode": ["cls", "mean"]}),), {}, "pooling cls and mean"),
     "LSTM": ((("LSTM", {}), MEAN), {}, "sentence_transformers.models.LSTM"),
     "foreign class": ((("acme.Pooling", {}),), {}, "module acme.Pooling"),
-    "namesake": ((("sentence_transformers_acme.Pooling", {}),), {}, "sentence_transformers_acme.Pooling"),
+    "namesake": (
+        (("sentence_transformers_acme.Pooling", {}),),
+        {},
+        "sentence_transformers_acme.Pooling",
+    ),
     "weights of layers": (
         (
             (
@@ -196,7 +258,11 @@ REFUSED = {
         {},
         "WeightedLayerPooling",
     ),
-    "arguments": ((MEAN,), {"transformer": {"tokenizer_args": {"model_max_length": 16}}}, "tokenizer_args sets"),
+    "arguments": (
+        (MEAN,),
+        {"transformer": {"tokenizer_args": {"model_max_length": 16}}},
+        "tokenizer_args sets",
+    ),
     "processing": (
         (MEAN,),
         {"transformer": {"processing_kwargs": {"text": {"max_length": 9}}}},
@@ -204,13 +270,31 @@ REFUSED = {
     ),
     "another output": (
         (MEAN,),
-        {"transformer": {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}},
+        {
+            "transformer": {
+                "modality_config": {
+                    "text": {"method": "forward", "method_output_name": "pooler_output"}
+                }
+            }
+        },
         "modality_config",
     ),
-    "task": ((MEAN,), {"transformer": {"transformer_task": "fill-mask"}}, "transformer_task 'fill-mask'"),
+    "task": (
+        (MEAN,),
+        {"transformer": {"transformer_task": "fill-mask"}},
+        "transformer_task 'fill-mask'",
+    ),
     "unknown entry": ((MEAN,), {"transformer": {"acme": 1}}, "acme is not supported"),
-    "kind of model": ((MEAN,), {"model_type": "MultiVectorEncoder"}, "model_type 'MultiVectorEncoder'"),
-    "unknown prompt": ((MEAN,), {"prompts": {"q": "q"}, "default_prompt_name": "p"}, "default_prompt_name 'p'"),
+    "kind of model": (
+        (MEAN,),
+        {"model_type": "MultiVectorEncoder"},
+        "model_type 'MultiVectorEncoder'",
+    ),
+    "unknown prompt": (
+        (MEAN,),
+        {"prompts": {"q": "q"}, "default_prompt_name": "p"},
+        "default_prompt_name 'p'",
+    ),
     "negative width": ((MEAN,), {"truncate_dim": -3}, "truncate_dim -3"),
 }
 
@@ -227,7 +311,10 @@ def test_what_is_not_computed_is_refused_by_name_and_blames_no_file(name, tiny_m
 def test_folders_without_a_transformer_are_refused_by_their_module(tmp_path):
     row = {"idx": 0, "name": "0", "path": "", "type": f"{OLD}StaticEmbedding"}
     (tmp_path / "modules.json").write_text(json.dumps([row]))
-    with pytest.raises(CheckpointError, match=r"module sentence_transformers.models.StaticEmbedding is not supported"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"module sentence_transformers.models.StaticEmbedding is not supported",
+    ):
         load_encoder(tmp_path, device="cpu")
 
 
@@ -242,13 +329,17 @@ def test_an_activation_of_another_package_is_tanh_and_told(tiny_model_dir):
 def test_unknown_entries_that_others_ignore_are_told(tiny_model_dir):
     progress = SilentProgress()
     load_encoder(listed(tiny_model_dir, MEAN, acme=1), device="cpu", progress=progress)
-    assert [warning.partition(": ")[2] for warning in progress.warnings] == ["acme is not known and has no effect"]
+    assert [warning.partition(": ")[2] for warning in progress.warnings] == [
+        "acme is not known and has no effect"
+    ]
 
 
 def test_code_of_a_folder_is_named_and_not_run(tiny_model_dir):
     change(tiny_model_dir / "config.json", model_type="acme", auto_map={"AutoModel": "acme.Acme"})
     (tiny_model_dir / "acme.py").write_text("raise SystemExit('code was run')")
-    with pytest.raises(CheckpointError, match=r"model_type 'acme' needs code from the folder \(auto_map\)"):
+    with pytest.raises(
+        CheckpointError, match=r"model_type 'acme' needs code from the folder \(auto_map\)"
+    ):
         load_encoder(tiny_model_dir, device="cpu")
 
 
@@ -259,7 +350,9 @@ def test_more_sub_words_than_embeddings_are_refused_at_loading(tiny_model_dir):
     n_known = len(tokenizer)
     tokenizer.add_tokens(["newtoken"])
     tokenizer.save_pretrained(tiny_model_dir)
-    with pytest.raises(CheckpointError, match=rf"knows {n_known + 1} sub-words, .* embeddings for {n_known}"):
+    with pytest.raises(
+        CheckpointError, match=rf"knows {n_known + 1} sub-words, .* embeddings for {n_known}"
+    ):
         load_encoder(tiny_model_dir, device="cpu")
 
 
@@ -286,11 +379,15 @@ def exchange_words(folder):
     ],
 )
 @pytest.mark.parametrize("encode_only", [False, True])
-def test_another_tokenizer_or_configuration_is_another_digest(edit, encode_only, tiny_model_dir, tmp_path):
+def test_another_tokenizer_or_configuration_is_another_digest(
+    edit, encode_only, tiny_model_dir, tmp_path
+):
     other = shutil.copytree(tiny_model_dir, tmp_path / "other")
     edit(other)
     digests = [
-        ReadyEncoder(load_encoder(folder, pooler="avg", device="cpu", encode_only=encode_only)).digest
+        ReadyEncoder(
+            load_encoder(folder, pooler="avg", device="cpu", encode_only=encode_only)
+        ).digest
         for folder in (tiny_model_dir, other)
     ]
     assert digests[0] != digests[1]
@@ -312,7 +409,12 @@ def backbone(folder, kind, **more):
 
     build_tiny_model(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+    }
     sizes |= {
         "mobilebert": {"embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
         "convbert": {"embedding_size": 32, "conv_kernel_size": 3, "head_ratio": 2},
@@ -335,7 +437,9 @@ def backbone(folder, kind, **more):
     return folder
 
 
-@pytest.mark.parametrize("kind", ["data2vec-text", "roberta-prelayernorm", "luke", "ibert", "xlnet"])
+@pytest.mark.parametrize(
+    "kind", ["data2vec-text", "roberta-prelayernorm", "luke", "ibert", "xlnet"]
+)
 def test_long_texts_are_read_up_to_the_positions(kind, tmp_path):
     from transformers import AutoModel, AutoTokenizer
 
@@ -343,7 +447,10 @@ def test_long_texts_are_read_up_to_the_positions(kind, tmp_path):
     change(folder / "tokenizer_config.json", model_max_length=...)
     encoder = load_encoder(folder, pooler="avg", device="cpu")
     # Positions of this family begin behind that of the padding token, here 0.
-    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModel.from_pretrained(folder).eval(),
+        AutoTokenizer.from_pretrained(folder),
+    )
     limit = {} if kind == "xlnet" else {"truncation": True, "max_length": 65}
     with torch.inference_mode():
         states = model(**tokenizer(TEXTS[-1], return_tensors="pt", **limit)).last_hidden_state[0]
@@ -359,7 +466,9 @@ def test_an_architecture_that_calls_its_pooler_is_read(tmp_path):
 def test_what_no_vector_reads_is_frozen(kind, tmp_path):
     encoder = load_encoder(backbone(tmp_path / kind, kind), pooler="avg", device="cpu")
     encoder.freeze_unread()
-    trained = [(name, weight) for name, weight in encoder.named_parameters() if weight.requires_grad]
+    trained = [
+        (name, weight) for name, weight in encoder.named_parameters() if weight.requires_grad
+    ]
     assert len(trained) < len(list(encoder.parameters()))
     encoder.train()
     encoder.embed_rows([[5, 6, 7]]).sum().backward()

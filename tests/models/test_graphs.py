@@ -24,7 +24,9 @@ def pooled_by_hand(states, mask):
 def test_onnx_graph_gives_the_states(model_type, tmp_path):
     """The graph stands and is called as the backend of sentence-transformers expects it."""
     runtime = pytest.importorskip("onnxruntime")
-    encoder = load_encoder(build_tiny_model(tmp_path / "m", model_type=model_type), pooler="avg", device="cpu")
+    encoder = load_encoder(
+        build_tiny_model(tmp_path / "m", model_type=model_type), pooler="avg", device="cpu"
+    )
     save_encoder(encoder, tmp_path / "out", backends=[Backend.ONNX])
     session = runtime.InferenceSession(tmp_path / "out" / "onnx" / "model.onnx")
     batch = encoder.tokenizer(list(SENTENCES), padding=True, return_tensors="np")
@@ -38,7 +40,9 @@ def test_onnx_graph_gives_the_states(model_type, tmp_path):
 
 def test_an_architecture_without_a_graph_is_refused(tmp_path, capfd):
     pytest.importorskip("onnxruntime")
-    encoder = load_encoder(build_tiny_model(tmp_path / "m", model_type="longformer"), pooler="avg", device="cpu")
+    encoder = load_encoder(
+        build_tiny_model(tmp_path / "m", model_type="longformer"), pooler="avg", device="cpu"
+    )
     capfd.readouterr()
     with pytest.raises(CheckpointError, match=r"longformer of .* has no graph"):
         save_encoder(encoder, tmp_path / "out", backends=[Backend.ONNX])
@@ -76,10 +80,21 @@ def test_prepare_model_writes_verifies_and_records_graphs(backend, invoke, tiny_
 
 
 @pytest.mark.parametrize("backend", list(Backend))
-def test_graphs_of_integers_are_near_and_replaced_with_the_folder(backend, invoke, tiny_model_dir, tmp_path):
+def test_graphs_of_integers_are_near_and_replaced_with_the_folder(
+    backend, invoke, tiny_model_dir, tmp_path
+):
     """The second graph is smaller and recorded by its least cosine, not as equal."""
     pytest.importorskip("nncf" if backend is Backend.OPENVINO else PACKAGES[backend])
-    command = ("prepare", "model", tiny_model_dir, "--pooler", "avg", "-o", tmp_path / "out", "--force")
+    command = (
+        "prepare",
+        "model",
+        tiny_model_dir,
+        "--pooler",
+        "avg",
+        "-o",
+        tmp_path / "out",
+        "--force",
+    )
     for _ in range(2):
         outcome = invoke(*command, "--backend", backend, "--quantize", "int8")
         assert outcome.exit_code == 0, outcome.stderr
@@ -94,7 +109,9 @@ def test_graphs_of_integers_are_near_and_replaced_with_the_folder(backend, invok
 
 
 def test_quantize_needs_a_backend(invoke, tiny_model_dir, tmp_path):
-    outcome = invoke("prepare", "model", tiny_model_dir, "-o", tmp_path / "out", "--quantize", "int8")
+    outcome = invoke(
+        "prepare", "model", tiny_model_dir, "-o", tmp_path / "out", "--quantize", "int8"
+    )
     assert (outcome.exit_code, "--backend" in outcome.stderr) == (2, True)
 
 
@@ -122,22 +139,30 @@ def test_pooler_over_several_layers_has_no_graph(invoke, tiny_model_dir, tmp_pat
 
 def test_missing_package_is_one_line(invoke, tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    outcome = invoke("prepare", "model", tiny_model_dir, "--backend", "onnx", "-o", tmp_path / "out")
+    outcome = invoke(
+        "prepare", "model", tiny_model_dir, "--backend", "onnx", "-o", tmp_path / "out"
+    )
     assert outcome.exit_code == 1
     assert "install 'simcse-cli[onnx]'" in outcome.stderr
     assert not (tmp_path / "out").exists()
 
 
 def test_prepared_model_records_what_the_source_did_not(invoke, tiny_model_dir, tmp_path):
-    outcome = invoke("prepare", "model", tiny_model_dir, "--pooler", "cls_before_pooler", "-o", tmp_path / "out")
+    outcome = invoke(
+        "prepare", "model", tiny_model_dir, "--pooler", "cls_before_pooler", "-o", tmp_path / "out"
+    )
     assert outcome.exit_code == 0, outcome.stderr
     assert load_encoder(tmp_path / "out", device="cpu").pooler == "cls_before_pooler"
     refused = invoke("prepare", "model", tiny_model_dir, "-o", tmp_path / "out")
     assert (refused.exit_code, "--force" in refused.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "1_Pooling/mine.csv", "data", "runs/model.safetensors"])
-def test_prepare_model_never_deletes_what_is_not_part_of_a_model(invoke, tiny_model_dir, tmp_path, name):
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "1_Pooling/mine.csv", "data", "runs/model.safetensors"]
+)
+def test_prepare_model_never_deletes_what_is_not_part_of_a_model(
+    invoke, tiny_model_dir, tmp_path, name
+):
     command = ("prepare", "model", tiny_model_dir, "--pooler", "cls_before_pooler", "--force", "-o")
     assert invoke(*command, tmp_path / "out").exit_code == 0
     assert invoke(*command, tmp_path / "out").exit_code == 0  # its own files are replaced
@@ -147,7 +172,9 @@ def test_prepare_model_never_deletes_what_is_not_part_of_a_model(invoke, tiny_mo
     before = {each: each.read_bytes() for each in (tmp_path / "out").rglob("*") if each.is_file()}
     refused = invoke(*command, tmp_path / "out")
     assert (refused.exit_code, "is not part of a model" in refused.stderr) == (1, True)
-    assert {each: each.read_bytes() for each in (tmp_path / "out").rglob("*") if each.is_file()} == before
+    assert {
+        each: each.read_bytes() for each in (tmp_path / "out").rglob("*") if each.is_file()
+    } == before
 
 
 def test_prepare_model_does_not_replace_a_link(invoke, tiny_model_dir, tmp_path):

@@ -40,7 +40,11 @@ def test_mlp_head_starts_as_bert_starts_new_layers():
 def test_projector_has_the_layers_of_its_paper(bias, n_biases):
     projector = Projector(6, 10, bias=bias)
     linears = [layer for layer in projector if isinstance(layer, nn.Linear)]
-    assert [(layer.in_features, layer.out_features) for layer in linears] == [(6, 10), (10, 10), (10, 10)]
+    assert [(layer.in_features, layer.out_features) for layer in linears] == [
+        (6, 10),
+        (10, 10),
+        (10, 10),
+    ]
     assert sum(layer.bias is not None for layer in linears) == n_biases
     assert [type(layer).__name__ for layer in projector] == [
         *("Linear", "GlobalBatchNorm", "ReLU"),
@@ -71,14 +75,18 @@ def test_global_batch_norm_on_two_processes_equals_one(tmp_path):
     first, second = run_on_processes(worker, tmp_path)
     expected = gradients(nn.BatchNorm1d(4).double(), slice(0, 7))
     for i in range(2):
-        torch.testing.assert_close(torch.cat([first[i], second[i]]), expected[i], rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            torch.cat([first[i], second[i]]), expected[i], rtol=1e-10, atol=1e-12
+        )
     torch.testing.assert_close(first[2], expected[2], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.0])
 def test_global_batch_norm_on_one_process_is_batch_norm(scale):
     rows = ROWS * scale
-    torch.testing.assert_close(GlobalBatchNorm(4).double()(rows), nn.BatchNorm1d(4).double()(rows), rtol=0, atol=0)
+    torch.testing.assert_close(
+        GlobalBatchNorm(4).double()(rows), nn.BatchNorm1d(4).double()(rows), rtol=0, atol=0
+    )
 
 
 class TestTokenCnn:

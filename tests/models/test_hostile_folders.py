@@ -47,12 +47,16 @@ def exported(tiny_encoder, folder):
 
 
 def test_weights_that_are_not_finite_are_named(tiny_model_dir):
-    change_weights(tiny_model_dir, lambda t: t["encoder.layer.0.output.dense.bias"].__setitem__(3, np.nan))
+    change_weights(
+        tiny_model_dir, lambda t: t["encoder.layer.0.output.dense.bias"].__setitem__(3, np.nan)
+    )
     with pytest.raises(CheckpointError, match=r"encoder.layer.0.output.dense.bias are not finite"):
         load_encoder(tiny_model_dir, device="cpu")
 
 
-@pytest.mark.parametrize("name", ["embeddings.word_embeddings.weight", "encoder.layer.1.output.LayerNorm.weight"])
+@pytest.mark.parametrize(
+    "name", ["embeddings.word_embeddings.weight", "encoder.layer.1.output.LayerNorm.weight"]
+)
 def test_weights_that_a_damaged_file_has_as_zeros_are_named(name, tiny_model_dir):
     change_weights(tiny_model_dir, lambda t: t[name].fill(0))
     with pytest.raises(CheckpointError, match=f"{name} are all zero"):
@@ -71,7 +75,9 @@ def test_a_tokenizer_without_words_is_refused(tiny_model_dir):
     path = tiny_model_dir / "tokenizer.json"
     content = json.loads(path.read_text())
     special = {token["content"] for token in content["added_tokens"]}
-    content["model"]["vocab"] = {word: i for word, i in content["model"]["vocab"].items() if word in special}
+    content["model"]["vocab"] = {
+        word: i for word, i in content["model"]["vocab"].items() if word in special
+    }
     path.write_text(json.dumps(content))
     for name in ("vocab.txt", "special_tokens_map.json"):
         (tiny_model_dir / name).unlink(missing_ok=True)
@@ -109,7 +115,10 @@ def test_a_tokenizer_of_another_model_is_refused(tiny_model_dir):
     table = "embeddings.word_embeddings.weight"
     change_weights(tiny_model_dir, lambda t: t.update({table: t[table][:20].copy()}))
     change(tiny_model_dir / "config.json", vocab_size=20)
-    with pytest.raises(CheckpointError, match=r"its tokenizer knows 199 sub-words, its weights have embeddings for 20"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"its tokenizer knows 199 sub-words, its weights have embeddings for 20",
+    ):
         encode(load_encoder(tiny_model_dir, device="cpu"), ["A man is playing a guitar."])
 
 
@@ -125,11 +134,29 @@ def test_an_empty_sentence_is_a_padding_token_where_no_special_tokens_are_added(
 def test_encoder_decoder_models_are_told_apart(tmp_path, model_type):
     from transformers import AutoConfig, AutoModel
 
-    small = {"d_model": 32, "vocab_size": 64, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-    small |= {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-    small |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 64}
+    small = {
+        "d_model": 32,
+        "vocab_size": 64,
+        "d_kv": 8,
+        "d_ff": 32,
+        "num_layers": 1,
+        "num_heads": 2,
+    }
+    small |= {
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+    }
+    small |= {
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "max_position_embeddings": 64,
+    }
     AutoModel.from_config(AutoConfig.for_model(model_type, **small)).save_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match="has an encoder and a decoder, need an encoder alone") as caught:
+    with pytest.raises(
+        CheckpointError, match="has an encoder and a decoder, need an encoder alone"
+    ) as caught:
         load_encoder(tmp_path, pooler="avg", device="cpu")
     assert "BERT" in str(caught.value.hint)
 
@@ -151,7 +178,9 @@ def test_decoders_are_refused_before_anything_is_trained(tmp_path, invoke, model
     model.save_pretrained(tmp_path / "model")
     text = tmp_path / "text.txt"
     text.write_text("a\nb\n")
-    outcome = invoke("train", "--model", tmp_path / "model", "--train-file", text, "-o", tmp_path / "run")
+    outcome = invoke(
+        "train", "--model", tmp_path / "model", "--train-file", text, "-o", tmp_path / "run"
+    )
     assert outcome.exit_code == 1
     assert f"{model_type} is a decoder" in " ".join(outcome.stderr.split())
     assert not (tmp_path / "run").exists()
@@ -163,8 +192,15 @@ def test_decoders_are_refused_before_anything_is_trained(tmp_path, invoke, model
 def test_vision_models_are_told_apart(tmp_path):
     from transformers import AutoConfig, AutoModel
 
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    AutoModel.from_config(AutoConfig.for_model("vit", image_size=32, **sizes)).save_pretrained(tmp_path)
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    AutoModel.from_config(AutoConfig.for_model("vit", image_size=32, **sizes)).save_pretrained(
+        tmp_path
+    )
     with pytest.raises(CheckpointError, match="vit is no text encoder"):
         load_encoder(tmp_path, pooler="avg", device="cpu")
 
@@ -180,11 +216,15 @@ def test_vision_models_are_told_apart(tmp_path):
         ("intermediate_size", 10**11),
     ],
 )
-def test_absurd_configurations_are_refused_before_a_model_is_built(tiny_model_dir, monkeypatch, key, value):
+def test_absurd_configurations_are_refused_before_a_model_is_built(
+    tiny_model_dir, monkeypatch, key, value
+):
     change(tiny_model_dir / "config.json", **{key: value})
     monkeypatch.setattr(pretrained, "_transformers", lambda: pytest.fail("a model was built"))
     for encode_only in (True, False):
-        with pytest.raises(CheckpointError, match=rf"config\.json: {key} {value:,} does not go with"):
+        with pytest.raises(
+            CheckpointError, match=rf"config\.json: {key} {value:,} does not go with"
+        ):
             load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=encode_only)
 
 
@@ -201,7 +241,9 @@ def test_paths_out_of_the_folder_are_refused(tiny_encoder, tmp_path, part):
         change(folder / part, head_folder=outside)
     else:
         (folder / "model.safetensors").rename(tmp_path / "model.safetensors")
-        (folder / part).write_text(json.dumps({"metadata": {}, "weight_map": {"x": "../model.safetensors"}}))
+        (folder / part).write_text(
+            json.dumps({"metadata": {}, "weight_map": {"x": "../model.safetensors"}})
+        )
     with pytest.raises(CheckpointError, match="which is outside the model folder"):
         load_encoder(folder, pooler="cls", device="cpu")
 
@@ -209,7 +251,11 @@ def test_paths_out_of_the_folder_are_refused(tiny_encoder, tmp_path, part):
 def test_attention_named_by_a_folder_is_not_looked_up(tmp_path, sentences):
     folder = build_tiny_model(tmp_path / "m", model_type="modernbert")
     expected = encode(load_encoder(folder, pooler="avg", device="cpu"), sentences)
-    change(folder / "config.json", attn_implementation="somebody/kernel", _attn_implementation="somebody/kernel")
+    change(
+        folder / "config.json",
+        attn_implementation="somebody/kernel",
+        _attn_implementation="somebody/kernel",
+    )
     encoder = load_encoder(folder, pooler="avg", device="cpu")
     assert encoder.config._attn_implementation in ("sdpa", "eager")
     np.testing.assert_array_equal(encode(encoder, sentences), expected)
@@ -218,10 +264,16 @@ def test_attention_named_by_a_folder_is_not_looked_up(tmp_path, sentences):
 def test_remote_code_is_not_run(tmp_path):
     folder = build_tiny_model(tmp_path / "m")
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'boom')!r}, 'w')")
-    remote = {"AutoConfig": "evil.Config", "AutoModel": "evil.Model", "AutoTokenizer": ["evil.T", "evil.T"]}
+    remote = {
+        "AutoConfig": "evil.Config",
+        "AutoModel": "evil.Model",
+        "AutoTokenizer": ["evil.T", "evil.T"],
+    }
     change(folder / "config.json", auto_map=remote)
     change(folder / "tokenizer_config.json", auto_map=remote)
-    encode(load_encoder(folder, pooler="avg", device="cpu"), ["x"])  # BERT is known: the map is passed over
+    encode(
+        load_encoder(folder, pooler="avg", device="cpu"), ["x"]
+    )  # BERT is known: the map is passed over
     change(folder / "config.json", model_type="evil")
     with pytest.raises(CheckpointError):
         load_encoder(folder, pooler="avg", device="cpu")
@@ -241,7 +293,9 @@ def test_remote_code_is_not_run(tmp_path):
         "simcse.json",
     ],
 )
-@pytest.mark.parametrize("content", ["[]", "3", '"x"', "{", "[" * 5000, "9" * 5000, '{"a": NaN}', "{}", "null", ""])
+@pytest.mark.parametrize(
+    "content", ["[]", "3", '"x"', "{", "[" * 5000, "9" * 5000, '{"a": NaN}', "{}", "null", ""]
+)
 def test_damaged_side_files_are_errors_or_do_not_matter(tiny_encoder, tmp_path, name, content):
     folder = exported(tiny_encoder, tmp_path / "model")
     if name != "simcse.json":
@@ -249,7 +303,10 @@ def test_damaged_side_files_are_errors_or_do_not_matter(tiny_encoder, tmp_path, 
     (folder / name).write_text(content)
     for encode_only in (True, False):
         try:
-            vectors = encode(load_encoder(folder, pooler="cls", device="cpu", encode_only=encode_only), ["rain", ""])
+            vectors = encode(
+                load_encoder(folder, pooler="cls", device="cpu", encode_only=encode_only),
+                ["rain", ""],
+            )
         except SimcseError:
             continue
         assert np.isfinite(vectors).all()
@@ -260,7 +317,8 @@ def test_a_head_of_another_width_is_refused(tiny_encoder, tmp_path):
     path = next(folder.glob("Dense/*.safetensors"))
     save_file({"linear.weight": np.zeros((5, 7), np.float32)}, path)
     with pytest.raises(
-        CheckpointError, match=r"its head takes vectors of width 7.* need a head over vectors of width 32"
+        CheckpointError,
+        match=r"its head takes vectors of width 7.* need a head over vectors of width 32",
     ):
         load_encoder(folder, device="cpu")
 
@@ -271,10 +329,14 @@ def test_heads_that_do_not_divide_the_width_are_refused(tiny_model_dir):
         load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=True)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json"]
+)
 def test_pipes_and_devices_are_no_files_of_a_model(tiny_encoder, tmp_path, name):
     folder = exported(tiny_encoder, tmp_path / "model")
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    with pytest.raises(CheckpointError, match=r"is a pipe or a device, need a file|holds no config"):
+    with pytest.raises(
+        CheckpointError, match=r"is a pipe or a device, need a file|holds no config"
+    ):
         load_encoder(folder, device="cpu", encode_only=True)

@@ -56,9 +56,16 @@ def test_weights_without_safetensors_are_fetched_as_bin(published, tiny_model_di
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
 def test_a_published_head_is_fetched_wherever_it_lies(published, tiny_model_dir, place, name):
     kinds = {"": "Transformer", "1_Pooling": "Pooling", place: "Dense"}
-    rows = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    rows = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"}
+        for path, kind in kinds.items()
+    ]
     (tiny_model_dir / "modules.json").write_text(json.dumps(rows))
-    dense = {"in_features": 32, "out_features": 8, "activation_function": "torch.nn.modules.linear.Identity"}
+    dense = {
+        "in_features": 32,
+        "out_features": 8,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
     for path, config in {"1_Pooling": {"pooling_mode": "mean"}, place: dense}.items():
         (tiny_model_dir / path).mkdir()
         (tiny_model_dir / path / "config.json").write_text(json.dumps(config))
@@ -87,7 +94,9 @@ def test_a_download_that_is_cut_goes_on_from_there(published, tiny_model_dir, mo
     published.faults.append(Fault(WEIGHTS, n_bytes=1000, times=1))
     folder = resolve_model("someone/tiny")
     assert published.ranges == ["bytes=1000-"]
-    assert (folder / "model.safetensors").read_bytes() == (tiny_model_dir / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (
+        tiny_model_dir / "model.safetensors"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +121,9 @@ def test_a_download_that_is_cut_goes_on_from_there(published, tiny_model_dir, mo
         ("someone/tiny", Fault(WEIGHTS, content=b""), "should be of size", "repeat the command"),
     ],
 )  # fmt: skip
-def test_each_failure_is_one_line_and_leaves_nothing_in_the_way(published, name, fault, message, hint):
+def test_each_failure_is_one_line_and_leaves_nothing_in_the_way(
+    published, name, fault, message, hint
+):
     published.faults += [fault] if fault else []
     with pytest.raises(CheckpointError) as caught:
         resolve_model(name)
@@ -126,7 +137,9 @@ def test_each_failure_is_one_line_and_leaves_nothing_in_the_way(published, name,
 def test_damaged_weights_are_refused_and_fetched_again(published, tiny_model_dir):
     whole = (tiny_model_dir / "model.safetensors").read_bytes()
     published.faults.append(Fault(WEIGHTS, content=whole[:-1] + bytes([whole[-1] ^ 1])))
-    with pytest.raises(CheckpointError, match=r"a file of someone/tiny was damaged .* SHA-256") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"a file of someone/tiny was damaged .* SHA-256"
+    ) as caught:
         resolve_model("someone/tiny")
     assert "repeat the command" in caught.value.hint
     published.faults.clear()
@@ -139,7 +152,9 @@ def test_offline_the_cache_serves_what_it_has_whole(published, monkeypatch):
         resolve_model("someone/tiny")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name in ("someone/tiny", "someone/else"):  # one in part, the other not at all
-        with pytest.raises(CheckpointError, match=f"{name} is not in the local cache, and HF_HUB_OFFLINE forbids"):
+        with pytest.raises(
+            CheckpointError, match=f"{name} is not in the local cache, and HF_HUB_OFFLINE forbids"
+        ):
             resolve_model(name)
     published.faults.clear()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -154,7 +169,11 @@ def test_the_program_takes_the_hub_of_its_environment(published, tmp_path):
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "train.csv").write_text("text\nA cat.\n")
     published.put("someone/rows", tmp_path / "rows")
-    variables = {"HF_ENDPOINT": small_hub.ADDRESS, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
+    variables = {
+        "HF_ENDPOINT": small_hub.ADDRESS,
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_OFFLINE": "0",
+    }
     command = [sys.executable, "-m", "simcse_cli", "encode", "hf://someone/rows", "-o", "-"]
     done = subprocess.run(
         [*command, "--model", "someone/tiny", "--pooler", "avg"],
@@ -166,4 +185,6 @@ def test_the_program_takes_the_hub_of_its_environment(published, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "fetching someone/tiny from the Hugging Face Hub" in done.stderr
     (row,) = map(json.loads, done.stdout.splitlines())
-    np.testing.assert_allclose(row["vector"], load("someone/tiny", pooler="avg").encode(["A cat."])[0], atol=1e-6)
+    np.testing.assert_allclose(
+        row["vector"], load("someone/tiny", pooler="avg").encode(["A cat."])[0], atol=1e-6
+    )

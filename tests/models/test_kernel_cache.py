@@ -20,7 +20,9 @@ print(out[0, :2].tolist(), sum(kernel.stats.cache_hits.values()))
 
 def run(folder) -> str:
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -37,7 +37,9 @@ def keep(shape, p):
 
 def leaves(*tensors):
     """Return the tensors as leaves, and the same in float64."""
-    return [t.clone().requires_grad_() for t in tensors], [t.double().requires_grad_() for t in tensors]
+    return [t.clone().requires_grad_() for t in tensors], [
+        t.double().requires_grad_() for t in tensors
+    ]
 
 
 def assert_same_gradients(found, expected, *, rtol=1e-4, atol=1e-5):
@@ -60,7 +62,10 @@ def test_draws_are_those_of_numpy():
 def test_gelu_is_within_3e_7_of_the_error_function():
     x = torch.linspace(-12, 12, 40_000).view(8, -1)
     (own, bias), (wide, _) = leaves(x, torch.zeros(x.shape[1]))
-    found, expected = operators.BiasActivation.apply(own, bias, GELU, BufferPool()), functional.gelu(wide)
+    found, expected = (
+        operators.BiasActivation.apply(own, bias, GELU, BufferPool()),
+        functional.gelu(wide),
+    )
     found.sum().backward()
     expected.sum().backward()
     assert (found - expected).abs().max() < 1e-6  # 3e-7 of the distribution, times x
@@ -75,7 +80,9 @@ def test_bias_activation_equals_its_formula(kind, shape, dtype):
     x, d_out = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
     (own, bias), expected = leaves(x, torch.randn(shape[1]))
     found = operators.BiasActivation.apply(own, bias, kind, BufferPool())
-    wide = ACTIVATIONS[kind](expected[0] + bias.detach().double().requires_grad_(requires_grad=False))
+    wide = ACTIVATIONS[kind](
+        expected[0] + bias.detach().double().requires_grad_(requires_grad=False)
+    )
     expected[1] = (wide_bias := bias.detach().double().requires_grad_())
     wide = ACTIVATIONS[kind](expected[0] + wide_bias)
     found.backward(d_out)
@@ -95,7 +102,9 @@ def test_dropout_add_norm_equals_its_formula(shape, p, dtype):
     own, wide = leaves(torch.randn(shape), torch.randn(shape).to(dtype), *vectors)
     total = wide[0] + (wide[1] + wide[2]) * keep(shape, p)
     expected = functional.layer_norm(total, shape[1:], wide[3], wide[4], 1e-12)
-    found, operand = operators.DropoutAddNorm.apply(*own, 1e-12, threshold(p), stream(), BufferPool())
+    found, operand = operators.DropoutAddNorm.apply(
+        *own, 1e-12, threshold(p), stream(), BufferPool()
+    )
     torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5)
     assert torch.equal(operand, found.to(dtype))  # rounded to nearest even
 
@@ -123,7 +132,9 @@ def test_bias_attend_equals_its_formula(length, n_heads, head, p):
     torch.manual_seed(0)
     n, width = 3, n_heads * head
     own, wide = leaves(torch.randn(n * length, 3 * width), torch.randn(3 * width))
-    query, key, value = (wide[0] + wide[1]).view(n, length, 3, n_heads, head).permute(2, 0, 3, 1, 4).unbind(0)
+    query, key, value = (
+        (wide[0] + wide[1]).view(n, length, 3, n_heads, head).permute(2, 0, 3, 1, 4).unbind(0)
+    )
     weights = torch.softmax(query @ key.transpose(-1, -2) / math.sqrt(head), -1)
     weights = weights * keep(weights.shape, p)
     expected = (weights @ value).transpose(1, 2).reshape(n * length, width)

@@ -60,15 +60,23 @@ DISTIL_SIZES = {
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ARCHITECTURES = {
     "bert": lambda **s: BertModel(BertConfig(**SIZES, **s), add_pooling_layer=False),
-    "bert-tanh-gelu": lambda **s: BertModel(BertConfig(**SIZES, hidden_act="gelu_new", **s), add_pooling_layer=False),
-    "bert-relu": lambda **s: BertModel(BertConfig(**SIZES, hidden_act="relu", **s), add_pooling_layer=False),
+    "bert-tanh-gelu": lambda **s: BertModel(
+        BertConfig(**SIZES, hidden_act="gelu_new", **s), add_pooling_layer=False
+    ),
+    "bert-relu": lambda **s: BertModel(
+        BertConfig(**SIZES, hidden_act="relu", **s), add_pooling_layer=False
+    ),
     "roberta": lambda **s: RobertaModel(
         RobertaConfig(**SIZES, type_vocab_size=1, pad_token_id=1, **s), add_pooling_layer=False
     ),
     "electra": lambda **s: ElectraModel(ElectraConfig(**SIZES, embedding_size=16, **s)),
-    "mpnet": lambda **s: MPNetModel(MPNetConfig(**SIZES, pad_token_id=1, **s), add_pooling_layer=False),
+    "mpnet": lambda **s: MPNetModel(
+        MPNetConfig(**SIZES, pad_token_id=1, **s), add_pooling_layer=False
+    ),
     "distilbert": lambda **s: DistilBertModel(
-        DistilBertConfig(**DISTIL_SIZES, dropout=0.0, attention_dropout=0.0) if s else DistilBertConfig(**DISTIL_SIZES)
+        DistilBertConfig(**DISTIL_SIZES, dropout=0.0, attention_dropout=0.0)
+        if s
+        else DistilBertConfig(**DISTIL_SIZES)
     ),
 }
 # Lengths on both sides of 16, where the softmax changes; two rows share one.
@@ -76,7 +84,9 @@ ROWS = [[2, 7, 9, 3], [5] * 20, [2, 3], [8, 9, 10, 11], [40], list(range(10, 40)
 
 # Nested tensors multiply by an older kind of themselves on a CPU, which warns; on a GPU by flash attention.
 NESTED_ON_CPU = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-BOTH_ATTENTIONS = pytest.mark.parametrize("nested", [False, pytest.param(True, marks=NESTED_ON_CPU)])
+BOTH_ATTENTIONS = pytest.mark.parametrize(
+    "nested", [False, pytest.param(True, marks=NESTED_ON_CPU)]
+)
 BOTH_MASKS = pytest.mark.parametrize("make_masks", [DropoutMasks, DeviceMasks])
 
 
@@ -85,7 +95,9 @@ def build(name: str, **settings: float) -> nn.Module:
     return ARCHITECTURES[name](**settings)
 
 
-def padded(model: nn.Module, rows: list[list[int]]) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+def padded(
+    model: nn.Module, rows: list[list[int]]
+) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
     """Return all hidden states of the model's own forward pass, and the mask."""
     length = max(map(len, rows))
     pad_id = model.config.pad_token_id or 0
@@ -143,9 +155,13 @@ def test_gradients_equal_those_of_the_padded_forward_pass(name: str, nested: boo
     (packed_vectors(packed, ROWS, Pooler.AVG_FIRST_LAST) * weights).sum().backward()
     states, mask = padded(reference, ROWS)
     (pool(Pooler.AVG_FIRST_LAST, states, mask) * weights).sum().backward()
-    for (parameter_name, found), expected in zip(model.named_parameters(), reference.parameters(), strict=True):
+    for (parameter_name, found), expected in zip(
+        model.named_parameters(), reference.parameters(), strict=True
+    ):
         assert (found.grad is None) == (expected.grad is None), parameter_name
-        if expected.grad is not None and expected.grad.norm() > 1e-4:  # the key bias has gradient 0 in theory
+        if (
+            expected.grad is not None and expected.grad.norm() > 1e-4
+        ):  # the key bias has gradient 0 in theory
             assert relative_difference(found.grad, expected.grad) < 1e-5, parameter_name
 
 
@@ -157,7 +173,10 @@ def test_packed_vectors_equal_the_pooled_padded_states(pooler: Pooler, nested: b
     assert packed is not None
     with torch.no_grad():
         torch.testing.assert_close(
-            packed_vectors(packed, ROWS, pooler), pool(pooler, *padded(model, ROWS)), rtol=1e-5, atol=2e-5
+            packed_vectors(packed, ROWS, pooler),
+            pool(pooler, *padded(model, ROWS)),
+            rtol=1e-5,
+            atol=2e-5,
         )
 
 
@@ -174,7 +193,9 @@ def test_packed_vectors_do_not_depend_on_the_order_or_company_of_the_rows() -> N
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("architecture", ["bert", "mpnet"])
-def test_attention_from_first_tokens_equals_attention_of_all_tokens(architecture: str, dropout: float) -> None:
+def test_attention_from_first_tokens_equals_attention_of_all_tokens(
+    architecture: str, dropout: float
+) -> None:
     model = build(architecture).double()
     parts = read_parts(model)
     assert parts is not None
@@ -195,10 +216,19 @@ def test_attention_from_first_tokens_equals_attention_of_all_tokens(architecture
             linears = query_key_value(parts)
             first, context = own.attend_from_first(states, tokens, linears, last)
         else:
-            qkv = torch.cat([linear(states) for linear in (layer.query, layer.key, layer.value)], dim=1)
-            first, context = (x[[0, 18, 25, 32]] for x in (states, attend(qkv, tokens, 4, **settings)))
+            qkv = torch.cat(
+                [linear(states) for linear in (layer.query, layer.key, layer.value)], dim=1
+            )
+            first, context = (
+                x[[0, 18, 25, 32]] for x in (states, attend(qkv, tokens, 4, **settings))
+            )
         (context * weights).sum().backward()
-        gradients = [states.grad, layer.query.weight.grad, layer.key.weight.grad, layer.value.weight.grad]
+        gradients = [
+            states.grad,
+            layer.query.weight.grad,
+            layer.key.weight.grad,
+            layer.value.weight.grad,
+        ]
         found.append([first, context, layer.key.bias.grad, layer.value.bias.grad, *gradients])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
@@ -213,7 +243,9 @@ class _MaskOfFirst:
 
     def keep(self, like: torch.Tensor, p: float) -> tuple[torch.Tensor, float]:
         length = like.shape[-1]
-        of_first = torch.rand(like.numel() // length if self._only else len(like), length, generator=self._draws)
+        of_first = torch.rand(
+            like.numel() // length if self._only else len(like), length, generator=self._draws
+        )
         mask = (of_first >= p).to(like.dtype)
         if self._only:
             return mask.view(like.shape), 1 / (1 - p)
@@ -227,7 +259,9 @@ def test_bf16_attention_agrees_with_fp32_and_uses_few_shapes(n_rows: int, length
     parts = list(_products(qkv.view(n_rows, length, 96)))
     assert torch.equal(torch.cat([part for part, _ in parts]), qkv.view(n_rows, length, 96))
     assert len({len(part) for part, dtype in parts if dtype is torch.bfloat16}) <= 2
-    assert all(1024 // (2 * length) < 4 * len(part) for part, dtype in parts if dtype is torch.bfloat16)
+    assert all(
+        1024 // (2 * length) < 4 * len(part) for part, dtype in parts if dtype is torch.bfloat16
+    )
     expected = attend(qkv.float(), tokens, 4)
     error = (attend(qkv, tokens, 4).float() - expected).norm() / expected.norm()
     assert error < 0.01  # a bfloat16 keeps 8 bits
@@ -253,8 +287,14 @@ def test_bf16_gradients_stay_close_to_fp32() -> None:
         packed = packed_backbone(model)
         assert packed is not None
         (packed_vectors(packed, ROWS, Pooler.AVG, dtype=dtype) * weights).sum().backward()
-    for name in ("embeddings.word_embeddings.weight", "encoder.layer.0.attention.self.value.weight"):
-        assert relative_difference(narrow.get_parameter(name).grad, wide.get_parameter(name).grad) < 0.05
+    for name in (
+        "embeddings.word_embeddings.weight",
+        "encoder.layer.0.attention.self.value.weight",
+    ):
+        assert (
+            relative_difference(narrow.get_parameter(name).grad, wide.get_parameter(name).grad)
+            < 0.05
+        )
 
 
 def test_autocast_selects_the_arithmetic_and_gradients_stay_fp32() -> None:
@@ -283,7 +323,9 @@ def test_prepared_weights_follow_an_optimizer_step(fused: bool) -> None:
     with torch.no_grad():
         after = packed_vectors(packed, ROWS, Pooler.AVG)
         assert not torch.allclose(before, after)
-        torch.testing.assert_close(after, pool(Pooler.AVG, *padded(model, ROWS)), rtol=1e-5, atol=2e-5)
+        torch.testing.assert_close(
+            after, pool(Pooler.AVG, *padded(model, ROWS)), rtol=1e-5, atol=2e-5
+        )
 
 
 @pytest.mark.parametrize(
@@ -291,8 +333,13 @@ def test_prepared_weights_follow_an_optimizer_step(fused: bool) -> None:
     [
         pytest.param(lambda: nn.Linear(2, 2), id="no transformer"),
         pytest.param(lambda: BertModel(BertConfig(**SIZES, is_decoder=True)), id="decoder"),
-        pytest.param(lambda: BertModel(BertConfig(**SIZES, hidden_act="silu")), id="other activation"),
-        pytest.param(lambda: ModernBertModel(ModernBertConfig(**SIZES, pad_token_id=0)), id="other architecture"),
+        pytest.param(
+            lambda: BertModel(BertConfig(**SIZES, hidden_act="silu")), id="other activation"
+        ),
+        pytest.param(
+            lambda: ModernBertModel(ModernBertConfig(**SIZES, pad_token_id=0)),
+            id="other architecture",
+        ),
     ],
 )
 def test_packed_backbone_is_none_for_what_it_does_not_compute(model: object) -> None:

@@ -47,20 +47,28 @@ def table():
 
 def passes(*cpu, cuda):
     """Return devices and precisions; those of a GPU run where there is one."""
-    return [("cpu", each) for each in cpu] + [pytest.param("cuda", each, marks=pytest.mark.gpu) for each in cuda]
+    return [("cpu", each) for each in cpu] + [
+        pytest.param("cuda", each, marks=pytest.mark.gpu) for each in cuda
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize(("pooler", "head"), list(table()))
-@pytest.mark.parametrize(("device", "precision"), passes("fp32", "bf16", cuda=("fp32", "tf32", "bf16", "fp16")))
-def test_padded_pass_agrees_with_the_packed_one(saved_models, sentences, monkeypatch, device, precision, pooler, head):
+@pytest.mark.parametrize(
+    ("device", "precision"), passes("fp32", "bf16", cuda=("fp32", "tf32", "bf16", "fp16"))
+)
+def test_padded_pass_agrees_with_the_packed_one(
+    saved_models, sentences, monkeypatch, device, precision, pooler, head
+):
     folder = saved_models(pooler, head)
     expected = encode(load_encoder(folder, device="cpu"), sentences)
     others = [expected]
     if device == "cpu":
         others.append(encode(load_encoder(folder, device="cpu", precision=precision), sentences))
     if "cnn" not in head:
-        packed = load_encoder(folder, device=device, precision="tf32" if precision == "tf32" else "fp32")
+        packed = load_encoder(
+            folder, device=device, precision="tf32" if precision == "tf32" else "fp32"
+        )
         packed.attend_by(Attention.PACKED)
         packed.compute_in(DTYPES[precision])
         others.append(encode(packed, sentences))
@@ -72,7 +80,11 @@ def test_padded_pass_agrees_with_the_packed_one(saved_models, sentences, monkeyp
     if precision == "fp32":
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
     for other in others:
-        cosines = (vectors * other).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(other, axis=1)
+        cosines = (
+            (vectors * other).sum(1)
+            / np.linalg.norm(vectors, axis=1)
+            / np.linalg.norm(other, axis=1)
+        )
         assert cosines.min() > 0.995
     states = padded.embed_with_states(padded.tokenize(sentences[:2]))
     assert [each.dtype for each in states[:2]] == [torch.float32, torch.float32]
@@ -84,13 +96,17 @@ def test_rounded_states_are_averaged_in_float32(tiny_encoder, sentences, monkeyp
     rows = tiny_encoder.tokenize(sentences)
     with torch.inference_mode():
         _, states, mask = tiny_encoder.embed_with_states(rows)
-        means = torch.stack([each[: int(n)].double().mean(0) for each, n in zip(states, mask.sum(1), strict=True)])
+        means = torch.stack(
+            [each[: int(n)].double().mean(0) for each, n in zip(states, mask.sum(1), strict=True)]
+        )
         np.testing.assert_allclose(tiny_encoder.embed_rows(rows).double(), means, atol=1e-5)
 
 
 @pytest.mark.parametrize(("pooler", "head"), list(table()))
 @pytest.mark.parametrize(("device", "precision"), passes("bf16", cuda=("bf16", "fp16")))
-def test_autocast_rounds_the_transformer_alone(saved_models, sentences, monkeypatch, device, precision, pooler, head):
+def test_autocast_rounds_the_transformer_alone(
+    saved_models, sentences, monkeypatch, device, precision, pooler, head
+):
     """Pooling, convolutions and head are in float32 in training too; gradients point where those of float32 do."""
     monkeypatch.setattr(SentenceEncoder, "_packed", lambda self: None)
     encoder = load_encoder(saved_models(pooler, head), device=device)
@@ -103,7 +119,9 @@ def test_autocast_rounds_the_transformer_alone(saved_models, sentences, monkeypa
             vectors, states, mask = encoder.embed_with_states(rows)
         assert vectors.dtype is states.dtype is torch.float32
         vectors.square().mean().backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None]))
+        gradients.append(
+            torch.cat([p.grad.flatten() for p in encoder.parameters() if p.grad is not None])
+        )
     layers = outputs[-1].hidden_states or (outputs[-1].last_hidden_state,)
     with torch.no_grad():
         layers = [layer.float() for layer in (*layers[:-1], outputs[-1].last_hidden_state)]
@@ -131,5 +149,7 @@ def test_a_batch_is_read_when_the_next_one_is_on_its_way(tiny_encoder, sentences
     expected = encode(tiny_encoder, sentences)
     monkeypatch.setattr("simcse_cli.models.encode.HostCopy", Copy)
     monkeypatch.setattr(SentenceEncoder, "embed_rows", embed_rows)
-    np.testing.assert_allclose(encode(tiny_encoder, sentences, batch_tokens=128), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        encode(tiny_encoder, sentences, batch_tokens=128), expected, atol=1e-6
+    )
     assert events == ["start", "start", "read", "start", "read", "read"]

@@ -50,7 +50,9 @@ def test_pooler_without_head_reads_the_same_states():
         ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, True, Pooler.AVG),
     ],
 )
-def test_pooling_modules_of_sentence_transformers_name_their_pooler(tmp_path, config, dense, pooler):
+def test_pooling_modules_of_sentence_transformers_name_their_pooler(
+    tmp_path, config, dense, pooler
+):
     configs = {"Pooling": config} | ({"Dense": {}} if dense else {})
     for name, values in configs.items():
         (tmp_path / name).mkdir()

@@ -26,7 +26,9 @@ def vectors(tmp_path: Path) -> Path:
 
 def test_encode_returns_the_row_of_each_sentence(vectors, listed):
     encoder = PrecomputedVectors(vectors, listed)
-    np.testing.assert_array_equal(encoder.encode(["Two cats sleep .", "A dog runs ."]), [[2, 3], [0, 1]])
+    np.testing.assert_array_equal(
+        encoder.encode(["Two cats sleep .", "A dog runs ."]), [[2, 3], [0, 1]]
+    )
     assert (encoder.dim, encoder.name) == (2, "use.npy")
 
 
@@ -52,8 +54,12 @@ def test_formats_and_types_give_the_same_float32_vectors(ending, dtype, tmp_path
 
 
 def test_a_sentence_without_vector_is_named(vectors, listed):
-    with pytest.raises(DataError, match=r"sentences\.txt lacks 1 sentences, the first is 'A bird sings \.'") as caught:
-        PrecomputedVectors(vectors, listed).encode(["A dog runs .", "A bird sings .", "A bird sings ."])
+    with pytest.raises(
+        DataError, match=r"sentences\.txt lacks 1 sentences, the first is 'A bird sings \.'"
+    ) as caught:
+        PrecomputedVectors(vectors, listed).encode(
+            ["A dog runs .", "A bird sings .", "A bird sings ."]
+        )
     assert "--write-sentences" in (caught.value.hint or "")
 
 

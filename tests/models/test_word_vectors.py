@@ -27,7 +27,9 @@ def test_average_is_the_mean_of_known_tokens(glove):
 
 
 def test_average_keeps_case(glove):
-    np.testing.assert_allclose(average(glove, "the", "The", "THE"), [[1, 0, 0], [0, 0, 9], [0, 0, 0]])
+    np.testing.assert_allclose(
+        average(glove, "the", "The", "THE"), [[1, 0, 0], [0, 0, 9], [0, 0, 0]]
+    )
 
 
 def test_average_passes_over_unknown_tokens(glove):
@@ -157,7 +159,10 @@ def test_sif_weighs_words_by_rarity_in_lower_case(glove):
     frequencies = {"the": 0.75, "cat": 0.25}
     encoder = WordAverage(WordVectors(glove), frequencies)
     # sat has no frequency and weighs 1.
-    the, cat = 0.001 / (0.001 + 0.75) * np.array([1, 0, 0]), 0.001 / (0.001 + 0.25) * np.array([0, 2, 0])
+    the, cat = (
+        0.001 / (0.001 + 0.75) * np.array([1, 0, 0]),
+        0.001 / (0.001 + 0.25) * np.array([0, 2, 0]),
+    )
     expected = (the + cat + np.array([0.5, -1, 0.3])) / 3
     np.testing.assert_allclose(encoder.encode(["The CAT sat zyzzyva"])[0], expected, rtol=1e-6)
 

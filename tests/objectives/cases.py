@@ -31,14 +31,23 @@ TRIPLETS = TrainingRows(
 LABELLED = TrainingRows(
     "labelled",
     ("anchor", "positive", "label"),
-    [(a, b, ("contradiction", "entailment", "neutral")[i % 3]) for i, (a, b) in enumerate(PAIRS.rows)],
+    [
+        (a, b, ("contradiction", "entailment", "neutral")[i % 3])
+        for i, (a, b) in enumerate(PAIRS.rows)
+    ],
     0,
     "",
 )
 SCORED = TrainingRows(
-    "scored", ("left", "right", "score"), [(a, b, str(i % 4)) for i, (a, b) in enumerate(PAIRS.rows)], 0, ""
+    "scored",
+    ("left", "right", "score"),
+    [(a, b, str(i % 4)) for i, (a, b) in enumerate(PAIRS.rows)],
+    0,
+    "",
 )
-DOCUMENTS = TrainingDocuments("documents", [list(SENTENCES[:9]), list(SENTENCES[9:12]), list(SENTENCES[12:])], "")
+DOCUMENTS = TrainingDocuments(
+    "documents", [list(SENTENCES[:9]), list(SENTENCES[9:12]), list(SENTENCES[12:])], ""
+)
 LONG_DOCUMENTS = TrainingDocuments("documents", [list(SENTENCES[i:]) * 2 for i in range(12)], "")
 
 VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
@@ -82,10 +91,18 @@ def build(variant: str, model_dir: Path, **overrides: Any) -> tuple[Objective, A
 def batch_of(objective: Objective, data: Any, rows: slice = slice(0, 8)) -> Batch:
     """Return a batch of the first epoch's examples; the random draws follow the examples, not the slice."""
     examples = objective.examples(data, np.random.default_rng(1))
-    parts = [objective.collate([examples[i]], np.random.default_rng((2, i))) for i in range(len(examples))[rows]]
+    parts = [
+        objective.collate([examples[i]], np.random.default_rng((2, i)))
+        for i in range(len(examples))[rows]
+    ]
     n_views = len(parts[0].rows) // parts[0].n_examples
     joined = Batch(
-        [row for v in range(n_views) for p in parts for row in p.rows[v * p.n_examples : (v + 1) * p.n_examples]],
+        [
+            row
+            for v in range(n_views)
+            for p in parts
+            for row in p.rows[v * p.n_examples : (v + 1) * p.n_examples]
+        ],
         sum(part.n_examples for part in parts),
     )
     for key, value in parts[0].extra.items():

@@ -17,7 +17,11 @@ LABELS = ("entailment", "neutral", "contradiction")
 # case -> objective, its options, settings
 CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
     "simcse-unsup": (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1}, {}),
-    "simcse-unsup, augmented": (Name.SIMCSE_UNSUP, {"dual_encoder": True}, {"augment": "delete:0.2"}),
+    "simcse-unsup, augmented": (
+        Name.SIMCSE_UNSUP,
+        {"dual_encoder": True},
+        {"augment": "delete:0.2"},
+    ),
     "simcse-sup": (Name.SIMCSE_SUP, {}, {}),
     "simcse-sup, masked duplicates": (Name.SIMCSE_SUP, {}, {"batches": Batches.MASK_DUPLICATES}),
     "simcse-sup, no duplicates": (Name.SIMCSE_SUP, {}, {"batches": Batches.NO_DUPLICATES}),
@@ -49,7 +53,9 @@ def write_train_files(folder: Path) -> dict[str, Path]:
     }
     paths = {}
     for kind, text in texts.items():
-        paths[str(kind)] = folder / f"{kind}.{'txt' if kind in (DataKind.ROWS, DataKind.DOCUMENTS) else 'tsv'}"
+        paths[str(kind)] = (
+            folder / f"{kind}.{'txt' if kind in (DataKind.ROWS, DataKind.DOCUMENTS) else 'tsv'}"
+        )
         paths[str(kind)].write_text(text + "\n")
     return paths
 

@@ -29,14 +29,21 @@ def test_collate_augments_the_positive_and_leaves_the_anchor(tiny_encoder: Sente
 
 
 def test_collate_augments_both_sides_independently(tiny_encoder: SentenceEncoder) -> None:
-    batch = SimcseUnsup(tiny_encoder, augment=DELETE, augment_both=True).collate(SINGLES.rows, generator())
+    batch = SimcseUnsup(tiny_encoder, augment=DELETE, augment_both=True).collate(
+        SINGLES.rows, generator()
+    )
     long_enough = [pair for pair in batch.texts if len(pair[0].split()) > 4]
-    assert all(pair[0].split() != text.split() for pair, (text,) in zip(batch.texts, SINGLES.rows, strict=True))
+    assert all(
+        pair[0].split() != text.split()
+        for pair, (text,) in zip(batch.texts, SINGLES.rows, strict=True)
+    )
     assert sum(pair[0] != pair[1] for pair in long_enough) > len(long_enough) / 2
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_collate_shuffles_the_subwords_of_the_augmented_side(tiny_encoder: SentenceEncoder, both: bool) -> None:
+def test_collate_shuffles_the_subwords_of_the_augmented_side(
+    tiny_encoder: SentenceEncoder, both: bool
+) -> None:
     plain = SimcseUnsup(tiny_encoder).collate(SINGLES.rows, generator()).rows
     objective = SimcseUnsup(tiny_encoder, augment=TokenShuffle(1.0), augment_both=both)
     shuffled = objective.collate(SINGLES.rows, generator()).rows

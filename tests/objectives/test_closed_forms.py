@@ -22,7 +22,9 @@ def value(objective, representations, n_examples, **extra):
     """Return the terms of the loss of some representations as numbers."""
     rows = [[0]] * len(representations[0])
     terms, metrics = objective.losses(representations, Batch(rows, n_examples, extra=extra))
-    numbers = [{name: number.item() for name, number in group.items()} for group in (terms, metrics)]
+    numbers = [
+        {name: number.item() for name, number in group.items()} for group in (terms, metrics)
+    ]
     return numbers[0], numbers[1]
 
 
@@ -51,7 +53,9 @@ def test_simcse_is_info_nce_at_its_temperature(variant, tiny_model_dir):
     )
     warm, _ = build(variant, tiny_model_dir, temperature=0.5, symmetric=True)
     expected = (info_nce(views, 0.5) + info_nce(views.flip(0), 0.5)) / 2
-    assert value(warm, (views.view(10, 32),), 5)[0]["contrastive"] == pytest.approx(expected, rel=1e-9)
+    assert value(warm, (views.view(10, 32),), 5)[0]["contrastive"] == pytest.approx(
+        expected, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("alpha", [1.0, 2.0])
@@ -75,13 +79,19 @@ def test_matryoshka_is_the_mean_over_leading_columns_and_the_whole(tiny_model_di
     objective, _ = build("simcse-sup", tiny_model_dir, matryoshka_dims="16,8,16")
     views = vectors(3, 5, 32)
     expected = np.mean([info_nce(views, alpha=2.0, columns=width) for width in (8, 16, 32)])
-    assert value(objective, (views.view(15, 32),), 5)[0]["contrastive"] == pytest.approx(expected, rel=1e-9)
+    assert value(objective, (views.view(15, 32),), 5)[0]["contrastive"] == pytest.approx(
+        expected, rel=1e-9
+    )
 
 
 def test_fixed_dropout_leaves_only_the_negatives_to_learn_from(tiny_encoder):
-    objective = build_objective(Name.SIMCSE_UNSUP, tiny_encoder, {"dropout_mode": DropoutMode.FIXED}, {})
+    objective = build_objective(
+        Name.SIMCSE_UNSUP, tiny_encoder, {"dropout_mode": DropoutMode.FIXED}, {}
+    )
     view = vectors(5, 32)
-    assert value(objective, (view,), 5)[0]["contrastive"] == pytest.approx(info_nce([view, view]), rel=1e-9)
+    assert value(objective, (view,), 5)[0]["contrastive"] == pytest.approx(
+        info_nce([view, view]), rel=1e-9
+    )
 
 
 def test_quick_thoughts_spreads_the_target_over_neighbours_in_the_document(tiny_model_dir):
@@ -90,11 +100,21 @@ def test_quick_thoughts_spreads_the_target_over_neighbours_in_the_document(tiny_
     scores = (inputs @ outputs.T).fill_diagonal_(0.0)
     shares = torch.log_softmax(scores, dim=1)
     # Places 0 1 2 of one document and 9 of another, 10 the next of that.
-    rows = [-shares[0, 1], -(shares[1, 0] + shares[1, 2]) / 2, -shares[2, 1], -shares[3, 4], -shares[4, 3]]
-    found, metrics = value(objective, (torch.cat([inputs, outputs]),), 5, places=torch.tensor([0, 1, 2, 9, 10]))
+    rows = [
+        -shares[0, 1],
+        -(shares[1, 0] + shares[1, 2]) / 2,
+        -shares[2, 1],
+        -shares[3, 4],
+        -shares[4, 3],
+    ]
+    found, metrics = value(
+        objective, (torch.cat([inputs, outputs]),), 5, places=torch.tensor([0, 1, 2, 9, 10])
+    )
     assert found == {"quick_thoughts": pytest.approx(torch.stack(rows).mean().item(), rel=1e-9)}
     assert metrics == {"with_neighbour": 1.0}
-    _, metrics = value(objective, (torch.cat([inputs, outputs]),), 5, places=torch.tensor([0, 1, 5, 9, 11]))
+    _, metrics = value(
+        objective, (torch.cat([inputs, outputs]),), 5, places=torch.tensor([0, 1, 5, 9, 11])
+    )
     assert metrics == {"with_neighbour": pytest.approx(2 / 5)}
 
 
@@ -145,7 +165,9 @@ def test_is_bert_scores_tokens_against_own_and_other_sentences(tiny_model_dir):
             else:
                 negative.append(math.log1p(math.exp(score)) - math.log(2))
     terms, _ = objective.losses((tokens, sentences), Batch(rows, 3))
-    assert terms["mutual_information"].item() == pytest.approx(np.mean(negative) - np.mean(positive), rel=1e-9)
+    assert terms["mutual_information"].item() == pytest.approx(
+        np.mean(negative) - np.mean(positive), rel=1e-9
+    )
 
 
 def test_declutr_compares_anchors_with_the_mean_of_their_positives(tiny_model_dir):
@@ -174,13 +196,17 @@ def test_barlow_twins_makes_the_correlation_of_the_projections_the_identity(tiny
     objective.double()
     views = vectors(2, 6, 32)
     first, second = (projected(objective, view) for view in views)
-    first, second = ((z - z.mean(0)) / (z.var(0, correction=0) + 1e-5).sqrt() for z in (first, second))
+    first, second = (
+        (z - z.mean(0)) / (z.var(0, correction=0) + 1e-5).sqrt() for z in (first, second)
+    )
     correlation = first.T @ second / 6
     off = correlation.clone().fill_diagonal_(0.0)
     expected = (1 - correlation.diagonal()).square().sum() + 0.5 * off.square().sum()
     found = value(objective, (views.view(12, 32),), 6)
     assert found == ({"barlow_twins": pytest.approx(expected.item(), rel=1e-9)}, {})
-    assert all(layer.bias is None for layer in objective.projector if isinstance(layer, torch.nn.Linear))
+    assert all(
+        layer.bias is None for layer in objective.projector if isinstance(layer, torch.nn.Linear)
+    )
 
 
 def test_vicreg_weighs_its_three_terms(tiny_model_dir):
@@ -199,7 +225,9 @@ def test_vicreg_weighs_its_three_terms(tiny_model_dir):
     }
     found, _ = value(objective, (views.view(12, 32),), 6)
     assert found == {name: pytest.approx(term.item(), rel=1e-9) for name, term in expected.items()}
-    biases = [layer.bias is None for layer in objective.projector if isinstance(layer, torch.nn.Linear)]
+    biases = [
+        layer.bias is None for layer in objective.projector if isinstance(layer, torch.nn.Linear)
+    ]
     assert biases == [False, False, True]
 
 

@@ -52,7 +52,9 @@ def test_objective_gives_finite_losses_and_gradient_to_every_parameter(variant, 
     losses, _ = objective(batch_of(objective, data))
     total(losses).backward()
     assert torch.isfinite(total(losses))
-    without = {name for name, p in objective.named_parameters() if p.grad is None or not p.grad.any()}
+    without = {
+        name for name, p in objective.named_parameters() if p.grad is None or not p.grad.any()
+    }
     # Keys add the same to all scores of a row, so their bias never has a gradient.
     assert {name for name in without if not name.endswith("key.bias")} == set()
 
@@ -109,7 +111,9 @@ def test_chunks_of_one_view_give_the_whole_batch(variant, model_dir):
         torch.testing.assert_close(torch.cat(pieces), tensor, rtol=1e-4, atol=1e-5)
 
 
-def value_and_gradients(variant: str, model_dir: Path, rows: slice) -> tuple[float, dict[str, Tensor]]:
+def value_and_gradients(
+    variant: str, model_dir: Path, rows: slice
+) -> tuple[float, dict[str, Tensor]]:
     """Return loss share and gradients of this process in float64, averaged over processes as DDP does."""
     objective, data = build(variant, model_dir, dropout=0.0)
     objective.double()

@@ -71,7 +71,10 @@ def test_value_and_gradients_are_those_of_transformers(masked_lm, is_packed, mon
     found.backward()
 
     model = AutoModelForMaskedLM.from_pretrained(masked_lm).double().eval()
-    ids, labels = (pad(rows, fill)[0] for rows, fill in ((batch.rows, 0), (batch.extra["mlm_labels"], NOT_MASKED)))
+    ids, labels = (
+        pad(rows, fill)[0]
+        for rows, fill in ((batch.rows, 0), (batch.extra["mlm_labels"], NOT_MASKED))
+    )
     expected = model(ids, attention_mask=(ids != 0).long(), labels=labels).loss
     expected.backward()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
@@ -96,7 +99,9 @@ def test_scores_that_are_all_equal_cost_ln_v(tiny_model_dir):
 def test_a_run_leaves_a_masked_language_model_for_every_reader(train, invoke, tmp_path):
     outcome, run = train()
     assert outcome.exit_code == 0, outcome.stderr
-    assert "has no masked-LM head: training starts from a fresh one" in " ".join(outcome.stderr.split())
+    assert "has no masked-LM head: training starts from a fresh one" in " ".join(
+        outcome.stderr.split()
+    )
     model, info = AutoModelForMaskedLM.from_pretrained(run / "model", output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
@@ -109,8 +114,28 @@ def test_a_run_leaves_a_masked_language_model_for_every_reader(train, invoke, tm
     filler = load_mlm_filler(run, rate=0.3)
     assert filler("A man is playing a guitar.", 1) != "A man is playing a guitar."
 
-    shared = ("--device", "cpu", "--max-steps", 1, "--batch-size", 4, "--train-file", tmp_path / "texts.txt")
-    after = invoke("train", "--mode", "unsup", "--pooler", "cls", "--model", run, "-o", tmp_path / "simcse", *shared)
+    shared = (
+        "--device",
+        "cpu",
+        "--max-steps",
+        1,
+        "--batch-size",
+        4,
+        "--train-file",
+        tmp_path / "texts.txt",
+    )
+    after = invoke(
+        "train",
+        "--mode",
+        "unsup",
+        "--pooler",
+        "cls",
+        "--model",
+        run,
+        "-o",
+        tmp_path / "simcse",
+        *shared,
+    )
     assert after.exit_code == 0, after.stderr
     again = invoke("train", "--objective", "mlm", "--model", run, "-o", tmp_path / "again", *shared)
     assert again.exit_code == 0, again.stderr
@@ -149,8 +174,13 @@ def test_the_dev_score_of_held_out_texts_is_one_by_perplexity(train):
     objective = build_objective(Name.MLM, encoder, {}, {})
     batch = objective.collate(held_out, np.random.default_rng(0))
     model = AutoModelForMaskedLM.from_pretrained(run / "model").eval()
-    ids, labels = (pad(rows, fill)[0] for rows, fill in ((batch.rows, 0), (batch.extra["mlm_labels"], NOT_MASKED)))
-    loss = functional.cross_entropy(model(ids, attention_mask=(ids != 0).long()).logits.transpose(1, 2), labels)
+    ids, labels = (
+        pad(rows, fill)[0]
+        for rows, fill in ((batch.rows, 0), (batch.extra["mlm_labels"], NOT_MASKED))
+    )
+    loss = functional.cross_entropy(
+        model(ids, attention_mask=(ids != 0).long()).logits.transpose(1, 2), labels
+    )
     assert record["best_score"] == pytest.approx(math.exp(-loss.item()), rel=1e-4)
 
 
@@ -182,7 +212,9 @@ def test_whole_words_are_masked_as_wholes(tiny_encoder):
     }
     generator, n_chosen, n_words = np.random.default_rng(0), 0, 0
     for _ in range(300):
-        _, labels = mask_tokens(rows, probability=0.15, generator=generator, words=words, **settings)
+        _, labels = mask_tokens(
+            rows, probability=0.15, generator=generator, words=words, **settings
+        )
         for ids, own, row in zip(labels, words, rows, strict=True):
             chosen = {word: set() for word in own}
             for label, word, token in zip(ids, own, row, strict=True):

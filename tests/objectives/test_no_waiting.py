@@ -119,7 +119,9 @@ def test_rows_padded_ahead_give_the_same_loss(variant, tiny_model_dir, monkeypat
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("variant", "attention"), [(v, None) for v in VARIANTS] + [("simcse-sup", Attention.PACKED)])
+@pytest.mark.parametrize(
+    ("variant", "attention"), [(v, None) for v in VARIANTS] + [("simcse-sup", Attention.PACKED)]
+)
 def test_a_step_does_not_wait_for_a_gpu(variant, attention, tiny_model_dir):
     objective, data = build(variant, tiny_model_dir)
     if attention is not None:

@@ -19,7 +19,12 @@ from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.padding import pad
 from simcse_cli.objectives.base import Batch
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
-from simcse_cli.objectives.registry import OBJECTIVES, build_objective, coerce_option, objective_defaults
+from simcse_cli.objectives.registry import (
+    OBJECTIVES,
+    build_objective,
+    coerce_option,
+    objective_defaults,
+)
 from simcse_cli.settings.choices import DropoutMode, HeadUse, Pooler, Similarity
 from simcse_cli.settings.choices import ObjectiveName as Name
 from simcse_cli.settings.config import TrainConfig
@@ -53,7 +58,11 @@ def test_coerce_option_accepts_spellings_of_yaml(kind, given, expected):
         (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 0}, "between 0 and 1"),
         (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 1}, "between 0 and 1"),
         (Name.SIMCSE_UNSUP, {"matryoshka_dims": [0]}, "0 is not between 1 and"),
-        (Name.SIMCSE_UNSUP, {"matryoshka_dims": [33]}, "33 is not between 1 and the vector's width, 32"),
+        (
+            Name.SIMCSE_UNSUP,
+            {"matryoshka_dims": [33]},
+            "33 is not between 1 and the vector's width, 32",
+        ),
         (Name.BARLOW_TWINS, {"redundancy_weight": -1}, "need 0 or more"),
         (Name.DECLUTR, {"n_anchors": 0}, "at least one anchor"),
         (Name.DECLUTR, {"n_positives": 0}, "at least one anchor"),
@@ -78,7 +87,12 @@ def test_build_objective_refuses_bad_options(name, options, message, tiny_encode
         (Name.BARLOW_TWINS, {"projector_dim": 2, "redundancy_weight": 0}),
         (
             Name.VICREG,
-            {"projector_dim": 2, "invariance_weight": 0, "variance_weight": 0, "covariance_weight": 0},
+            {
+                "projector_dim": 2,
+                "invariance_weight": 0,
+                "variance_weight": 0,
+                "covariance_weight": 0,
+            },
         ),
         (Name.SIMCSE_UNSUP, {"matryoshka_dims": [1, 32], "mlm_weight": 0}),
         (Name.SIMCSE_UNSUP, {"mlm_weight": 1e-3, "mlm_probability": 0.999}),
@@ -103,7 +117,9 @@ def test_build_objective_names_the_nearest_option(tiny_encoder):
 
 def test_build_objective_sends_common_settings_to_their_flags(tiny_encoder):
     with pytest.raises(ConfigError, match="no option of the objective"):
-        build_objective(Name.SIMCSE_UNSUP, tiny_encoder, {"temperature": 0.05}, {"temperature": 0.1})
+        build_objective(
+            Name.SIMCSE_UNSUP, tiny_encoder, {"temperature": 0.05}, {"temperature": 0.1}
+        )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +127,11 @@ def test_build_objective_sends_common_settings_to_their_flags(tiny_encoder):
     [
         (Name.VICREG, {"temperature": 0.1}, "--temperature 0.1.*its loss has no temperature"),
         (Name.CT, {"similarity": Similarity.DOT}, "--similarity dot.*in one way only"),
-        (Name.SIMCSE_UNSUP, {"hard_negative_alpha": 2.0}, "--hard-neg-alpha 2.0.*no hard negatives"),
+        (
+            Name.SIMCSE_UNSUP,
+            {"hard_negative_alpha": 2.0},
+            "--hard-neg-alpha 2.0.*no hard negatives",
+        ),
         (Name.QUICK_THOUGHTS, {"augment": "delete:0.1"}, "--augment delete:0.1.*its own pairs"),
         (Name.SBERT, {"dropout_mode": DropoutMode.FIXED}, "--dropout-mode fixed.*no mask to share"),
     ],
@@ -141,13 +161,17 @@ def test_fixed_dropout_is_refused_where_views_must_differ(name, settings, messag
 
 
 def test_fixed_dropout_is_refused_for_pairs(tiny_encoder):
-    objective = build_objective(Name.SIMCSE_UNSUP, tiny_encoder, {"dropout_mode": DropoutMode.FIXED}, {})
+    objective = build_objective(
+        Name.SIMCSE_UNSUP, tiny_encoder, {"dropout_mode": DropoutMode.FIXED}, {}
+    )
     with pytest.raises(ConfigError, match="these have different texts"):
         objective.examples(PAIRS, np.random.default_rng(0))
 
 
 def test_fixed_dropout_encodes_once(tiny_encoder):
-    objective = build_objective(Name.SIMCSE_UNSUP, tiny_encoder, {"dropout_mode": DropoutMode.FIXED}, {})
+    objective = build_objective(
+        Name.SIMCSE_UNSUP, tiny_encoder, {"dropout_mode": DropoutMode.FIXED}, {}
+    )
     batch = batch_of(objective, SINGLES)
     assert len(batch.rows) == batch.n_examples
 
@@ -155,7 +179,9 @@ def test_fixed_dropout_encodes_once(tiny_encoder):
 def test_second_encoder_starts_equal_and_encodes_the_later_views(tiny_model_dir):
     objective, _ = build("simcse-sup", tiny_model_dir, dual_encoder=True, serve_encoder="second")
     objective.eval()
-    for own, other in zip(objective.encoder.parameters(), objective.second.parameters(), strict=True):
+    for own, other in zip(
+        objective.encoder.parameters(), objective.second.parameters(), strict=True
+    ):
         assert torch.equal(own, other)
         assert own is not other
     with torch.no_grad():
@@ -163,8 +189,12 @@ def test_second_encoder_starts_equal_and_encodes_the_later_views(tiny_model_dir)
             parameter.mul_(1.1)
     batch = batch_of(objective, TRIPLETS)
     (vectors,) = objective.encode(batch)
-    torch.testing.assert_close(vectors[:8], objective.encoder.embed_rows(batch.rows[:8]), atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(vectors[8:], objective.second.embed_rows(batch.rows[8:]), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        vectors[:8], objective.encoder.embed_rows(batch.rows[:8]), atol=1e-5, rtol=1e-4
+    )
+    torch.testing.assert_close(
+        vectors[8:], objective.second.embed_rows(batch.rows[8:]), atol=1e-5, rtol=1e-4
+    )
     parts = [objective.encode(chunk)[0] for chunk in batch.chunks(5)]
     torch.testing.assert_close(torch.cat(parts), vectors, atol=1e-5, rtol=1e-4)
     assert objective.eval_encoder() is objective.second
@@ -175,13 +205,17 @@ def test_second_encoder_starts_equal_and_encodes_the_later_views(tiny_model_dir)
 
 def test_one_encoder_and_random_order_unless_the_method_says_otherwise(tiny_model_dir):
     ordered = {name for name, cls in OBJECTIVES.items() if cls.ordered}
-    assert ordered == {name for name, cls in OBJECTIVES.items() if getattr(cls, "always_two", False)}
+    assert ordered == {
+        name for name, cls in OBJECTIVES.items() if getattr(cls, "always_two", False)
+    }
     assert ordered == {Name.QUICK_THOUGHTS, Name.CT}
     objective, _ = build("simcse-unsup", tiny_model_dir)
     assert objective.second is None
     assert objective.eval_encoder() is objective.encoder
     assert Batch([[1, 2], [3]], 2).n_tokens == 3
-    batch = Batch([[1]] * 4, 2, texts=[("a", "a", "b"), ("c", "d", "d")])  # two views of two examples
+    batch = Batch(
+        [[1]] * 4, 2, texts=[("a", "a", "b"), ("c", "d", "d")]
+    )  # two views of two examples
     assert batch.n_sentences == 1 + 2
 
 
@@ -208,11 +242,15 @@ def test_barlow_twins_and_vicreg_take_sentences_and_pairs_but_no_triplets(name, 
 def test_widths_end_at_that_of_the_head(tiny_encoder):
     head = MlpHead(32, out_dim=16)
     tiny_encoder.change(head=head, head_use=HeadUse.TRAIN_ONLY, pooler=Pooler.CLS)
-    assert build_objective(Name.SIMCSE_UNSUP, tiny_encoder, {}, {"matryoshka_dims": [4]}).widths == [4, 16]
+    assert build_objective(
+        Name.SIMCSE_UNSUP, tiny_encoder, {}, {"matryoshka_dims": [4]}
+    ).widths == [4, 16]
 
 
 def test_build_objective_passes_the_common_settings_that_the_objective_knows(tiny_encoder):
-    objective = build_objective(Name.SIMCSE_UNSUP, tiny_encoder, {"temperature": 0.5, "lr": 1.0}, {})
+    objective = build_objective(
+        Name.SIMCSE_UNSUP, tiny_encoder, {"temperature": 0.5, "lr": 1.0}, {}
+    )
     assert objective.temperature == 0.5
 
 
@@ -299,7 +337,9 @@ def test_quick_thoughts_keeps_the_order_and_neighbours_within_their_document(tin
 
 def test_declutr_says_how_long_documents_must_be(tiny_encoder):
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, {})
-    with pytest.raises(DataError, match=r"longest of 12 documents has \d+ tokens, need 2048") as caught:
+    with pytest.raises(
+        DataError, match=r"longest of 12 documents has \d+ tokens, need 2048"
+    ) as caught:
         objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))
     assert "--set max_span=" in caught.value.hint
 
@@ -310,8 +350,12 @@ def byte_level_bpe():
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<s>", "<pad>", "</s>", "<mask>"]
-    tokenizer.train_from_iterator(SENTENCES, trainers.BpeTrainer(vocab_size=190, special_tokens=special))
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    tokenizer.train_from_iterator(
+        SENTENCES, trainers.BpeTrainer(vocab_size=190, special_tokens=special)
+    )
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", 2), ("<s>", 0), add_prefix_space=False
+    )
     names = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "mask_token": "<mask>"}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
@@ -465,8 +509,12 @@ def test_defaults_are_those_of_the_original(name):
     assert options == options | OPTIONS[name]
 
 
-def test_flag_beats_environment_beats_recipe_beats_the_default_of_the_objective(tmp_path, monkeypatch):
-    (tmp_path / "recipe.yaml").write_text("objective: ct\nmax_grad_norm: 2\nlr: 0.5\nschedule: constant\n")
+def test_flag_beats_environment_beats_recipe_beats_the_default_of_the_objective(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "recipe.yaml").write_text(
+        "objective: ct\nmax_grad_norm: 2\nlr: 0.5\nschedule: constant\n"
+    )
 
     def resolved(**flags):
         given = {"recipe": str(tmp_path / "recipe.yaml"), "flags": flags}
@@ -500,7 +548,9 @@ def test_unsupervised_term_is_the_loss_of_the_anchors_against_themselves(options
 
 
 def test_unsupervised_term_of_orthogonal_anchors_without_dropout_has_a_closed_form(tiny_encoder):
-    objective = build_objective(Name.SIMCSE_SUP, tiny_encoder, {"temperature": 0.5}, {"unsup_weight": 2.0})
+    objective = build_objective(
+        Name.SIMCSE_SUP, tiny_encoder, {"temperature": 0.5}, {"unsup_weight": 2.0}
+    )
     eye = torch.eye(6)
     n_classes = np.log(1 + 5 * np.exp(-2))
     assert float(objective.contrast([eye, eye, eye])) == pytest.approx(3 * n_classes)

@@ -38,7 +38,9 @@ def test_sample_next_with_window_1_is_the_following_sentence():
 def test_sample_next_draws_evenly_within_the_document():
     following = np.arange(5, -1, -1)
     generator = np.random.default_rng(0)
-    draws = np.stack([sample_next(following, window=3, generator=generator)[1] for _ in range(6000)])
+    draws = np.stack(
+        [sample_next(following, window=3, generator=generator)[1] for _ in range(6000)]
+    )
     for anchor, n_choices in enumerate([3, 3, 3, 2, 1]):
         distances, counts = np.unique(draws[:, anchor] - anchor, return_counts=True)
         assert distances.tolist() == list(range(1, n_choices + 1))
@@ -46,12 +48,16 @@ def test_sample_next_draws_evenly_within_the_document():
 
 
 def test_sample_tension_pairs_groups_one_positive_with_k_negatives():
-    left, right, is_positive = sample_tension_pairs(9, n_negatives=7, generator=np.random.default_rng(0))
+    left, right, is_positive = sample_tension_pairs(
+        9, n_negatives=7, generator=np.random.default_rng(0)
+    )
     groups = [side.reshape(9, 8) for side in (left, right, is_positive)]
     assert (groups[0][:, 0] == groups[1][:, 0]).all()
     assert (groups[2] == ([True] + [False] * 7)).all()
     default = sample_tension_pairs(9, generator=np.random.default_rng(0))
-    assert all((one == other).all() for one, other in zip(default, (left, right, is_positive), strict=True))
+    assert all(
+        (one == other).all() for one, other in zip(default, (left, right, is_positive), strict=True)
+    )
 
 
 def test_sample_tension_pairs_draws_positives_and_both_sides_of_negatives_independently():
@@ -82,7 +88,9 @@ def length_probabilities(a, b, sampler):
 
 def block_probabilities(blocks, n_left):
     """Return P(blocks of the anchors, in order), by the rule of the original: a chosen block takes its neighbours
-    in the list with it; with few blocks for the anchors that are left, the first or the last is chosen."""
+    in the list with it; with few blocks for the anchors that are left, the first or the last is
+    chosen.
+    """
     if n_left == 0:
         return {(): 1.0}
     ends = len(blocks) // n_left < n_left
@@ -99,7 +107,9 @@ def assert_follows(observed, expected):
     """Compare counts with expected ones by chi-square; rare outcomes count as one."""
     assert set(observed) <= set(expected)
     rare = {outcome for outcome, share in expected.items() if share < 5}
-    counts = [[table.get(o, 0) for o in expected if o not in rare] for table in (observed, expected)]
+    counts = [
+        [table.get(o, 0) for o in expected if o not in rare] for table in (observed, expected)
+    ]
     if sum(expected[o] for o in rare) >= 5:
         for row, table in zip(counts, (observed, expected), strict=True):
             row.append(sum(table.get(o, 0) for o in rare))
@@ -117,15 +127,20 @@ class TestSpanSampler:
         return [sampler.sample(n_tokens, generator) for _ in range(times)]
 
     def test_the_defaults_are_those_of_the_original(self):
-        assert SpanSampler() == SpanSampler(n_anchors=2, n_positives=2, min_length=32, max_length=512)
+        assert SpanSampler() == SpanSampler(
+            n_anchors=2, n_positives=2, min_length=32, max_length=512
+        )
         assert SpanSampler().min_document == 2048
 
-    @pytest.mark.parametrize(("n_anchors", "n_tokens"), [(1, 16), (2, 32), (2, 47), (2, 80), (3, 48), (4, 77)])
+    @pytest.mark.parametrize(
+        ("n_anchors", "n_tokens"), [(1, 16), (2, 32), (2, 47), (2, 80), (3, 48), (4, 77)]
+    )
     def test_blocks_follow_the_rule_of_neighbours_and_ends(self, n_anchors, n_tokens):
         sampler = SpanSampler(n_anchors, 1, 3, 8)
         times = 4000
         observed = Counter(
-            tuple(anchor.start // 8 for anchor, _ in group) for group in self.groups(n_tokens, times, sampler)
+            tuple(anchor.start // 8 for anchor, _ in group)
+            for group in self.groups(n_tokens, times, sampler)
         )
         expected = block_probabilities(list(range(n_tokens // 8)), n_anchors)
         assert_follows(observed, {blocks: times * share for blocks, share in expected.items()})
@@ -149,9 +164,13 @@ class TestSpanSampler:
                 observed.update((p.stop - p.start, p.start) for p in positives)
                 for length, share in lengths.items():
                     starts = [
-                        start for start in range(34 - length + 1) if anchor.start - length <= start <= anchor.stop
+                        start
+                        for start in range(34 - length + 1)
+                        if anchor.start - length <= start <= anchor.stop
                     ]
-                    expected.update({(length, start): len(positives) * share / len(starts) for start in starts})
+                    expected.update(
+                        {(length, start): len(positives) * share / len(starts) for start in starts}
+                    )
         assert_follows(observed, expected)
 
     def test_no_anchor_crosses_a_block_at_the_original_lengths(self):
@@ -170,14 +189,21 @@ class TestSpanSampler:
 def masked(rows, seed=0):
     generator = np.random.default_rng(seed)
     return mask_tokens(
-        rows, probability=0.15, mask_id=MASK, special_ids=SPECIAL, n_vocabulary=1000, generator=generator
+        rows,
+        probability=0.15,
+        mask_id=MASK,
+        special_ids=SPECIAL,
+        n_vocabulary=1000,
+        generator=generator,
     )
 
 
 def test_mask_tokens_never_touches_special_tokens_and_labels_the_original():
     rows = [[2, *range(10, 10 + n), 3] for n in range(1, 60)]
     inputs, labels = masked(rows)
-    assert [len(row) for row in inputs] == [len(row) for row in rows] == [len(row) for row in labels]
+    assert (
+        [len(row) for row in inputs] == [len(row) for row in rows] == [len(row) for row in labels]
+    )
     for row, new, label in zip(rows, inputs, labels, strict=True):
         for before, after, target in zip(row, new, label, strict=True):
             assert target in (NOT_MASKED, before)
@@ -204,7 +230,9 @@ def test_mask_tokens_draws_random_tokens_from_the_whole_vocabulary():
         n_vocabulary=3,
         generator=np.random.default_rng(0),
     )
-    drawn = np.array([new for new, label in zip(inputs[0], labels[0], strict=True) if label == 7 and new < 3])
+    drawn = np.array(
+        [new for new, label in zip(inputs[0], labels[0], strict=True) if label == 7 and new < 3]
+    )
     assert chisquare(np.bincount(drawn, minlength=3)).pvalue > 0.001
 
 

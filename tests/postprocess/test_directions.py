@@ -16,7 +16,9 @@ def test_all_but_the_top_matches_the_equation_of_the_paper():
     expected = centred.copy()
     for direction in right[:2]:
         expected -= np.outer(centred @ direction, direction)
-    np.testing.assert_allclose(AllButTheTop(2).fit(vectors).transform(vectors), expected, atol=1e-10)
+    np.testing.assert_allclose(
+        AllButTheTop(2).fit(vectors).transform(vectors), expected, atol=1e-10
+    )
 
 
 def test_all_but_the_top_leaves_vectors_orthogonal_to_the_removed_directions():
@@ -35,12 +37,16 @@ def test_common_component_is_the_first_right_singular_vector_of_the_uncentred_ma
     vectors = vectors_of()
     _, _, right = np.linalg.svd(vectors)
     expected = vectors - np.outer(vectors @ right[0], right[0])
-    np.testing.assert_allclose(CommonComponentRemoval().fit(vectors).transform(vectors), expected, atol=1e-10)
+    np.testing.assert_allclose(
+        CommonComponentRemoval().fit(vectors).transform(vectors), expected, atol=1e-10
+    )
 
 
 def test_common_component_of_known_vectors_is_removed():
     vectors = np.array([[3.0, 1.0], [3.0, -1.0]])
-    np.testing.assert_allclose(CommonComponentRemoval().fit(vectors).transform(vectors), [[0, 1], [0, -1]], atol=1e-12)
+    np.testing.assert_allclose(
+        CommonComponentRemoval().fit(vectors).transform(vectors), [[0, 1], [0, -1]], atol=1e-12
+    )
 
 
 def test_direction_removal_keeps_float32():

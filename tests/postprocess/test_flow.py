@@ -46,7 +46,9 @@ def test_coupling_net_is_its_equation():
     x = torch.randn(6, 3)
     hidden = x
     for layer, norm in ((net.first, net.first_norm), (net.second, net.second_norm)):
-        hidden = ((hidden @ layer.weight.T + norm.bias) * torch.exp(3 * norm.log_scale)).clamp(min=0)
+        hidden = ((hidden @ layer.weight.T + norm.bias) * torch.exp(3 * norm.log_scale)).clamp(
+            min=0
+        )
     expected = (hidden @ net.last.weight.T + net.last.bias) * torch.exp(3 * net.log_scale)
     torch.testing.assert_close(net(x), expected)
 
@@ -138,7 +140,9 @@ def test_flow_log_determinant_equals_slogdet_of_its_jacobian(trained):
     jacobian = torch.autograd.functional.jacobian(lambda x: flow(x[None])[0][0], point)
     _, log_det = flow(point[None])
     assert abs(log_det.item()) > 0.1
-    assert log_det.item() == pytest.approx(torch.linalg.slogdet(jacobian).logabsdet.item(), abs=1e-8)
+    assert log_det.item() == pytest.approx(
+        torch.linalg.slogdet(jacobian).logabsdet.item(), abs=1e-8
+    )
 
 
 def test_flow_loss_is_the_negative_log_likelihood_in_bits_per_dimension(trained):
@@ -146,7 +150,9 @@ def test_flow_loss_is_the_negative_log_likelihood_in_bits_per_dimension(trained)
     latent, log_det = trained.flow_(batch)
     normal = torch.distributions.Normal(0.0, 1.0)
     expected = [-(normal.log_prob(row).sum() + log_det) / (16 * math.log(2)) for row in latent]
-    assert trained._loss(batch).item() == pytest.approx(torch.stack(expected).mean().item(), rel=1e-5)
+    assert trained._loss(batch).item() == pytest.approx(
+        torch.stack(expected).mean().item(), rel=1e-5
+    )
 
 
 def test_flow_of_standard_normal_draws_costs_their_entropy():
@@ -216,7 +222,8 @@ def test_flow_refuses_a_dimension_that_cannot_be_halved():
 
 @pytest.mark.parametrize(
     "settings",
-    [{name: 0} for name in ("levels", "depth", "width", "epochs", "learning_rate")] + [{"batch_size": 1}],
+    [{name: 0} for name in ("levels", "depth", "width", "epochs", "learning_rate")]
+    + [{"batch_size": 1}],
 )
 def test_flow_refuses_impossible_settings(settings):
     with pytest.raises(ValueError, match="need 1 or more, batch_size 2, learning_rate above 0"):
@@ -224,7 +231,14 @@ def test_flow_refuses_impossible_settings(settings):
 
 
 def test_flow_accepts_its_smallest_settings():
-    smallest = {"levels": 1, "depth": 1, "width": 1, "epochs": 1, "batch_size": 2, "learning_rate": 1e-9}
+    smallest = {
+        "levels": 1,
+        "depth": 1,
+        "width": 1,
+        "epochs": 1,
+        "batch_size": 2,
+        "learning_rate": 1e-9,
+    }
     assert BertFlow(**smallest).fit(curved(2, dim=2)).settings() == smallest | {"seed": 42}
 
 
@@ -238,7 +252,9 @@ def test_flow_is_trained_as_by_a_plain_loop(monkeypatch):
     """Two epochs written out: shuffled pairs, both sides summed, clipped, Adam without bias correction."""
     pairs = curved(20).reshape(10, 2, 16)
     clip, found_norms = torch.nn.utils.clip_grad_norm_, []
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *given: found_norms.append(clip(*given)))
+    monkeypatch.setattr(
+        torch.nn.utils, "clip_grad_norm_", lambda *given: found_norms.append(clip(*given))
+    )
     settings = {"levels": 2, "depth": 2, "width": 4, "learning_rate": 0.01, "epochs": 2, "seed": 5}
     found = BertFlow(**settings, batch_size=4).fit(pairs)
     flow = MultiLevelFlow(16, levels=2, depth=2, width=4, seed=5)

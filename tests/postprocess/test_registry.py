@@ -37,7 +37,9 @@ def test_apply_can_scale_to_length_one():
     np.testing.assert_allclose(np.linalg.norm(scaled, axis=1), 1, rtol=1e-6)
     assert scaled.dtype == np.float32
     plain = processor.apply(vectors)
-    np.testing.assert_allclose(scaled * np.linalg.norm(plain, axis=1, keepdims=True), plain, rtol=1e-5)
+    np.testing.assert_allclose(
+        scaled * np.linalg.norm(plain, axis=1, keepdims=True), plain, rtol=1e-5
+    )
 
 
 def test_apply_scales_vectors_of_any_length_but_zero_and_only_when_asked():
@@ -79,7 +81,9 @@ def test_load_refuses_zeros_in_place_of_the_content(name, tmp_path):
 
 
 def test_digest_tells_maps_apart():
-    digests = {fitted(name).digest for name in Postprocess} | {fitted(Postprocess.WHITENING, k=3).digest}
+    digests = {fitted(name).digest for name in Postprocess} | {
+        fitted(Postprocess.WHITENING, k=3).digest
+    }
     assert len(digests) == 5
     assert fitted(Postprocess.FLOW).digest == fitted(Postprocess.FLOW).digest
 
@@ -126,12 +130,17 @@ def test_load_refuses_a_truncated_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dim", "digest", "message"), [(8, "abc", "gives 8 dimensions, need 16"), (16, "abd", "other weights")]
+    ("dim", "digest", "message"),
+    [(8, "abc", "gives 8 dimensions, need 16"), (16, "abd", "other weights")],
 )
 def test_check_encoder_refuses_another_encoder(dim, digest, message):
     with pytest.raises(CheckpointError, match=message):
-        registry.check_encoder(fitted(Postprocess.WHITENING), dim=dim, digest=digest, place="w.safetensors")
+        registry.check_encoder(
+            fitted(Postprocess.WHITENING), dim=dim, digest=digest, place="w.safetensors"
+        )
 
 
 def test_check_encoder_accepts_the_encoder_it_was_fitted_on():
-    registry.check_encoder(fitted(Postprocess.WHITENING), dim=16, digest="abc", place="w.safetensors")
+    registry.check_encoder(
+        fitted(Postprocess.WHITENING), dim=16, digest="abc", place="w.safetensors"
+    )

@@ -103,7 +103,8 @@ def test_whitening_must_be_fitted_before_use():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [({"k": 0}, "k is 0, need"), ({"eigenvalue_floor": -1e-9}, "need 0 or more")]
+    ("settings", "message"),
+    [({"k": 0}, "k is 0, need"), ({"eigenvalue_floor": -1e-9}, "need 0 or more")],
 )
 def test_whitening_refuses_impossible_settings(settings, message):
     with pytest.raises(ValueError, match=message):

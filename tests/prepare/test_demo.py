@@ -53,7 +53,9 @@ def test_vary_changes_the_part_and_keeps_agent_place_and_time(part):
         scene = draw_scene(rng)
         other = vary(scene, [part], rng)
         assert getattr(other, part) != getattr(scene, part)
-        assert all(getattr(other, p) == getattr(scene, p) for p in ("agent", "place", "time") if p != part)
+        assert all(
+            getattr(other, p) == getattr(scene, p) for p in ("agent", "place", "time") if p != part
+        )
 
 
 def test_phrase_says_every_part_in_some_wording():
@@ -104,12 +106,19 @@ def test_write_demo_corpus_is_read_by_the_readers(corpus, tmp_path):
     files = write_demo_corpus(corpus, tmp_path)
     assert sum(files.values()) == 300 + 100 + 300 + sum(map(len, corpus.documents)) + 200
     assert list(Table(tmp_path / "sentences.txt", Job.TEXTS).texts()) == corpus.sentences
-    triplets = [tuple(record.values()) for _, record in Table(tmp_path / "triplets.csv", Job.ROWS).records()]
+    triplets = [
+        tuple(record.values()) for _, record in Table(tmp_path / "triplets.csv", Job.ROWS).records()
+    ]
     assert triplets == [(row[0], row[1], row[3]) for row in corpus.inference]
     (nli,) = iter_nli(tmp_path / "nli.tsv")
-    assert [pair.hypothesis for pair in nli] == [text for row in corpus.inference for text in row[1:]]
+    assert [pair.hypothesis for pair in nli] == [
+        text for row in corpus.inference for text in row[1:]
+    ]
     subset = read_sts_task(tmp_path, "STSBenchmark", split="dev").subsets["dev"]
-    assert list(zip(subset.gold.tolist(), subset.left, subset.right, strict=True)) == corpus.graded["dev"]
+    assert (
+        list(zip(subset.gold.tolist(), subset.left, subset.right, strict=True))
+        == corpus.graded["dev"]
+    )
 
 
 def test_write_demo_corpus_overwrites_nothing_without_force(corpus, tmp_path):
@@ -138,7 +147,9 @@ def test_demo_goes_on_after_a_kill_between_its_files(tmp_path):
 
 def test_demo_folder_of_a_killed_command_is_completed(tmp_path, monkeypatch):
     monkeypatch.setenv("SIMCSE_CACHE", str(tmp_path))  # a small corpus, not for the other tests
-    monkeypatch.setattr(demo, "build_demo_corpus", lambda sizes, seed: build_demo_corpus(SIZES, seed=seed))
+    monkeypatch.setattr(
+        demo, "build_demo_corpus", lambda sizes, seed: build_demo_corpus(SIZES, seed=seed)
+    )
     folder = demo_folder(SilentProgress())
     n_files = len(list(folder.rglob("*.*")))
     (folder / "sentences.txt").unlink()

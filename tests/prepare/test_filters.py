@@ -63,7 +63,11 @@ def test_drop_duplicates_compares_column_by_column():
 
 def test_drop_near_duplicates_keeps_the_first():
     first = "Two dogs are running through a field of tall grass near the river."
-    rows = [(first,), (first.replace("tall", "dry"),), ("Something else entirely is written here.",)]
+    rows = [
+        (first,),
+        (first.replace("tall", "dry"),),
+        ("Something else entirely is written here.",),
+    ]
     assert drop_near_duplicates(0.7)(rows) == [None, "near_duplicate", None]
 
 

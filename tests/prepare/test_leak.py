@@ -22,7 +22,9 @@ def check(rows, **settings):
 
 
 def test_leak_filter_counts_exact_occurrences_per_task():
-    reasons, found = check([("x", "a man plays a guitar"), ("A man plays a guitar .", "y"), ("y", "z")])
+    reasons, found = check(
+        [("x", "a man plays a guitar"), ("A man plays a guitar .", "y"), ("y", "z")]
+    )
     assert reasons == [None] * 3
     assert (found["A"].n_sentences, found["A"].n_exact, found["A"].n_rows) == (2, 1, 2)
     assert (found["B"].n_sentences, found["B"].n_exact, found["B"].n_rows) == (1, 1, 2)
@@ -64,19 +66,28 @@ def test_evaluation_sentences_leaves_the_training_part_of_transfer_tasks_out(tmp
     assert {task: len(texts) for task, texts in found.items()} == {
         **dict.fromkeys(("MR", "CR", "SUBJ", "MPQA"), 7), "SST2": 14, "TREC": 4, "MRPC": 14
     }  # fmt: skip
-    lines = [(root / f"SST/binary/sentiment-{part}").read_text().splitlines() for part in ("dev", "test")]
+    lines = [
+        (root / f"SST/binary/sentiment-{part}").read_text().splitlines() for part in ("dev", "test")
+    ]
     assert sorted(found["SST2"]) == sorted(line.split("\t")[0] for part in lines for line in part)
 
 
 @pytest.mark.parametrize("flag", ["drop_leaks", "leak_near"])
 def test_leak_filter_does_what_the_options_say(tmp_path, flag):
-    with pytest.raises(ConfigError, match=f"^--{flag.replace('_', '-')} needs the evaluation folder"):
+    with pytest.raises(
+        ConfigError, match=f"^--{flag.replace('_', '-')} needs the evaluation folder"
+    ):
         leak_filter(RowOptions(output=tmp_path / "a.txt", **{flag: True}), CountingProgress())
     assert leak_filter(RowOptions(output=tmp_path / "a.txt"), CountingProgress()) is None
     write_transfer_folder(tmp_path, n_good=4, n_bad=3)
     progress, longest = CountingProgress(), max(evaluation_sentences(tmp_path)["MRPC"], key=len)
-    leak = leak_filter(RowOptions(output=tmp_path / "a.txt", check_leak=tmp_path, **{flag: True}), progress)
-    assert progress.said == "looking for 60 evaluation sentences of MR, CR, SUBJ, MPQA, SST2, TREC, MRPC"
+    leak = leak_filter(
+        RowOptions(output=tmp_path / "a.txt", check_leak=tmp_path, **{flag: True}), progress
+    )
+    assert (
+        progress.said
+        == "looking for 60 evaluation sentences of MR, CR, SUBJ, MPQA, SST2, TREC, MRPC"
+    )
     assert leak.reasons([(longest,)]) == [("in_evaluation_set" if flag == "drop_leaks" else None)]
     assert [each.n_near is None for each in leak.result()] == [flag == "drop_leaks"] * 7
 
@@ -88,7 +99,9 @@ def test_evaluation_sentences_refuses_other_folders(tmp_path):
 
 @pytest.fixture(scope="module")
 def captions(shared_data):
-    return [(text,) for text in Table(shared_data / "flickr30k" / "captions.tsv", Job.TEXTS).texts()]
+    return [
+        (text,) for text in Table(shared_data / "flickr30k" / "captions.tsv", Job.TEXTS).texts()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +113,13 @@ def test_leak_filter_finds_the_sts_sentences_in_flickr_captions(evaluation_sets,
     leak = LeakFilter(evaluation_sets)
     leak.reasons(captions)
     found = {task.task: task.n_exact for task in leak.result() if task.n_exact}
-    assert found == {"STS12": 29, "STS14": 5, "STS15": 1210, "STSBenchmark": 1370, "SICKRelatedness": 137}
+    assert found == {
+        "STS12": 29,
+        "STS14": 5,
+        "STS15": 1210,
+        "STSBenchmark": 1370,
+        "SICKRelatedness": 137,
+    }
     together = LeakFilter({"all": [text for texts in evaluation_sets.values() for text in texts]})
     together.reasons(captions)
     assert together.result()[0].n_exact == 1475

@@ -51,7 +51,9 @@ def test_linter_finds_one_problem_in_one_row(row, check):
     assert (found[check].n_rows, found[check].share, found[check].first_row) == (1, 0.5, 2)
 
 
-@pytest.mark.parametrize("text", ["Ça va très bien.", "“Quoted” – naïve café", "Ångström Â", "नमस्ते", "a\tb"])
+@pytest.mark.parametrize(
+    "text", ["Ça va très bien.", "“Quoted” – naïve café", "Ångström Â", "नमस्ते", "a\tb"]
+)
 def test_linter_accepts_clean_texts(text):
     assert lint((text,)) == {}
 
@@ -72,9 +74,11 @@ def test_linter_finds_two_texts_of_a_triplet_exchanged(exchanged):
 
 def test_texts_that_rows_share_are_counted_but_no_fault():
     found = lint(("a", "b"), ("c", "c"), ("d", "a"), ("A", "e"))
-    assert [(check, each.n_rows, each.first_row) for check, each in found.items() if check is Check.SHARED_TEXT] == [
-        (Check.SHARED_TEXT, 1, 3)
-    ]
+    assert [
+        (check, each.n_rows, each.first_row)
+        for check, each in found.items()
+        if check is Check.SHARED_TEXT
+    ] == [(Check.SHARED_TEXT, 1, 3)]
     assert Check.SHARED_TEXT not in {each.check for each in faults(found.values())}
 
 
@@ -86,7 +90,9 @@ def test_repeated_texts_are_counted_but_no_fault(tmp_path):
     assert lint(("a",), ("A",)) == {}
 
 
-@pytest.mark.parametrize(("text", "check"), [("nan", Check.MISSING_VALUE), ("['a', 'b']", Check.LIST_AS_TEXT)])
+@pytest.mark.parametrize(
+    ("text", "check"), [("nan", Check.MISSING_VALUE), ("['a', 'b']", Check.LIST_AS_TEXT)]
+)
 def test_linter_finds_what_programs_write_for_nothing_and_for_lists(text, check):
     assert list(lint(("a dog",), (text,))) == [check]
 
@@ -134,7 +140,10 @@ def test_linter_counts_a_row_once_however_many_texts_are_cut():
 @pytest.mark.parametrize(("n_rows", "sizes"), [(1024, [1024]), (1025, [1024, 1])])
 def test_linter_has_many_texts_counted_together_but_never_none(n_rows, sizes):
     asked = []
-    lint(*[("a",)] * n_rows, count_tokens=lambda texts: asked.append(len(texts)) or count_words(texts))
+    lint(
+        *[("a",)] * n_rows,
+        count_tokens=lambda texts: asked.append(len(texts)) or count_words(texts),
+    )
     assert asked == sizes
 
 
@@ -207,7 +216,10 @@ def test_findings_name_the_file_and_its_row(invoke, tmp_path):
         (tmp_path / name).write_text(text)
     files = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
     outcome = invoke("prepare", "lint", *files, "--format", "json")
-    found = {each["check"]: (each["n_rows"], each["file"], each["first_row"]) for each in findings_of(outcome)}
+    found = {
+        each["check"]: (each["n_rows"], each["file"], each["first_row"])
+        for each in findings_of(outcome)
+    }
     assert found == {
         "empty": (2, files[1], 2), "number_as_text": (1, files[0], 2), "control_characters": (1, files[2], 1),
         "repeated_text": (1, files[2], 2),
@@ -223,7 +235,14 @@ def test_lint_outcome_lists_every_check_and_the_files_of_several(tmp_path):
     options = LintFileOptions(max_length=3)
     linter = lint_files(sources, options, count_tokens=count_words, progress=SilentProgress())
     outcome = lint_outcome(sources, linter)
-    empty = {"check": "empty", "n_rows": 1, "share": 0.25, "first_row": 2, "example": "", "file": sources[0]}
+    empty = {
+        "check": "empty",
+        "n_rows": 1,
+        "share": 0.25,
+        "first_row": 2,
+        "example": "",
+        "file": sources[0],
+    }
     readings = outcome.payload.pop("readings")
     assert [each["file"] for each in readings] == sources
     assert outcome.payload == {"inputs": sources, "n_rows": 4, "findings": [empty]}

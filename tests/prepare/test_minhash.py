@@ -38,7 +38,9 @@ def test_jaccard_agrees_with_sets(sentences):
     others = [*sentences, "A man is playing.", "one"]
     for first in others:
         expected = [plain_jaccard(first, other) for other in others]
-        assert jaccard(shingles(first), [shingles(other) for other in others]) == pytest.approx(expected)
+        assert jaccard(shingles(first), [shingles(other) for other in others]) == pytest.approx(
+            expected
+        )
 
 
 def test_near_index_finds_copies_and_small_changes(sentences):
@@ -77,7 +79,9 @@ def test_near_index_recall_matches_its_formula():
 
 def test_near_index_with_the_highest_threshold_finds_equal_texts_alone(sentences):
     index = fill(sentences, threshold=1.0)
-    assert [find(index, text) for text in sentences] == [[number] for number in range(len(sentences))]
+    assert [find(index, text) for text in sentences] == [
+        [number] for number in range(len(sentences))
+    ]
     assert find(NearIndex(1.0), sentences[0]) == []
 
 

@@ -68,7 +68,9 @@ def mined_by_sentence_transformers(model, pairs, **options):
         from sentence_transformers.util import mine_hard_negatives
 
         rows = datasets.Dataset.from_list([{"anchor": a, "positive": p} for a, p in pairs])
-        found = mine_hard_negatives(rows, st.SentenceTransformer(str(model), device="cpu"), verbose=False, **options)
+        found = mine_hard_negatives(
+            rows, st.SentenceTransformer(str(model), device="cpu"), verbose=False, **options
+        )
     return [(row["anchor"], row["positive"], row["negative"]) for row in found]
 
 
@@ -84,17 +86,44 @@ def mined_by_sentence_transformers(model, pairs, **options):
             ["--range", "0:60", "--margin", 0.05],
             {"range_max": 60, "absolute_margin": 0.05, "num_negatives": 1},
         ),
-        (["--range", "2:60"], {"range_min": 2, "range_max": 60, "absolute_margin": 0.05, "num_negatives": 1}),
-        (["--range", "0:60", "--ratio", 0.9], {"range_max": 60, "relative_margin": 0.1, "num_negatives": 1}),
         (
-            ["--range", "1:60", "--margin", -2, "--max-score", 0.9, "--min-score", 0.6, "--per-anchor", 3],
-            {"range_min": 1, "range_max": 60, "max_score": 0.9, "min_score": 0.6, "num_negatives": 3},
+            ["--range", "2:60"],
+            {"range_min": 2, "range_max": 60, "absolute_margin": 0.05, "num_negatives": 1},
+        ),
+        (
+            ["--range", "0:60", "--ratio", 0.9],
+            {"range_max": 60, "relative_margin": 0.1, "num_negatives": 1},
+        ),
+        (
+            [
+                "--range",
+                "1:60",
+                "--margin",
+                -2,
+                "--max-score",
+                0.9,
+                "--min-score",
+                0.6,
+                "--per-anchor",
+                3,
+            ],
+            {
+                "range_min": 1,
+                "range_max": 60,
+                "max_score": 0.9,
+                "min_score": 0.6,
+                "num_negatives": 3,
+            },
         ),
     ],
 )
-def test_hard_negatives_are_those_of_sentence_transformers(invoke, model, pairs, tmp_path, flags, options):
+def test_hard_negatives_are_those_of_sentence_transformers(
+    invoke, model, pairs, tmp_path, flags, options
+):
     source = write_pairs(tmp_path / "pairs.csv", pairs)
-    result = invoke("prepare", "hard-negatives", source, "-o", tmp_path / "t.csv", "-m", model, *flags)
+    result = invoke(
+        "prepare", "hard-negatives", source, "-o", tmp_path / "t.csv", "-m", model, *flags
+    )
     assert result.exit_code == 0, result.stderr
     expected = mined_by_sentence_transformers(model, pairs, **options)
     assert sorted(read_written(tmp_path / "t.csv")) == sorted(expected)
@@ -111,7 +140,9 @@ def test_known_positives_and_equal_texts_are_never_negatives(invoke, model, tmp_
     rows += [(dog, "a cat naps !"), ("Rain falls.", "A feline rests.")]
     source = write_pairs(tmp_path / "pairs.csv", rows)
     flags = ("--range", "0:50", "--margin", -2, "--per-anchor", 6)
-    result = invoke("prepare", "hard-negatives", source, "-o", tmp_path / "t.csv", "-m", model, *flags)
+    result = invoke(
+        "prepare", "hard-negatives", source, "-o", tmp_path / "t.csv", "-m", model, *flags
+    )
     assert result.exit_code == 0, result.stderr
     found = {}
     for anchor, _, negative in read_written(tmp_path / "t.csv"):
@@ -127,7 +158,17 @@ def test_random_negatives_depend_on_seed_and_anchor_alone(invoke, model, pairs, 
     def mine(rows, name, *flags):
         source = write_pairs(tmp_path / f"{name}.csv", rows)
         output = tmp_path / f"{name}.out.csv"
-        command = ("prepare", "hard-negatives", source, "-o", output, "-m", model, "--range", "0:20")
+        command = (
+            "prepare",
+            "hard-negatives",
+            source,
+            "-o",
+            output,
+            "-m",
+            model,
+            "--range",
+            "0:20",
+        )
         assert invoke(*command, "--margin", -2, "--pick", "random", *flags).exit_code == 0
         return {(a, p): n for a, p, n in read_written(output)}
 
@@ -147,11 +188,17 @@ def test_more_texts_and_an_index_are_searched(invoke, model, pairs, tmp_path):
     for backend in SearchBackend:
         if backend is SearchBackend.FAISS:
             pytest.importorskip("faiss")
-        index = SearchIndex.build(encode(encoder, texts), texts, backend=backend, factory="Flat", info=info)
+        index = SearchIndex.build(
+            encode(encoder, texts), texts, backend=backend, factory="Flat", info=info
+        )
         index.save(tmp_path / f"{backend}.index")
-        result = invoke(*command, "-o", tmp_path / f"{backend}.csv", "--index", tmp_path / f"{backend}.index")
+        result = invoke(
+            *command, "-o", tmp_path / f"{backend}.csv", "--index", tmp_path / f"{backend}.index"
+        )
         assert result.exit_code == 0, result.stderr
-    assert invoke(*command, "-o", tmp_path / "c.csv", "--corpus", tmp_path / "more.txt").exit_code == 0
+    assert (
+        invoke(*command, "-o", tmp_path / "c.csv", "--corpus", tmp_path / "more.txt").exit_code == 0
+    )
     whole = read_written(tmp_path / "c.csv")
     assert whole == read_written(tmp_path / "exact.csv") == read_written(tmp_path / "faiss.csv")
     assert any(negative in SENTENCES for _, _, negative in whole)
@@ -176,10 +223,14 @@ def stop_after(monkeypatch, n_searches):
 
 
 @pytest.mark.parametrize("kind", ["hard-negatives", "pairs"])
-def test_an_interrupted_search_continues_with_the_same_bytes(invoke, model, pairs, tmp_path, monkeypatch, kind):
+def test_an_interrupted_search_continues_with_the_same_bytes(
+    invoke, model, pairs, tmp_path, monkeypatch, kind
+):
     monkeypatch.setattr(mining, "BLOCK", 9)
     source = write_pairs(tmp_path / "pairs.csv", pairs)
-    flags = ("--range", "0:9") if kind == "hard-negatives" else ("--paraphrases", "--min-score", 0.5)
+    flags = (
+        ("--range", "0:9") if kind == "hard-negatives" else ("--paraphrases", "--min-score", 0.5)
+    )
     flags = (*flags, "--columns", "positive") if kind == "pairs" else flags
     command = ("prepare", kind, source, "-m", model, *flags, "-o")
     assert invoke(*command, tmp_path / "whole.csv").exit_code == 0
@@ -204,11 +255,22 @@ def test_an_interrupted_search_continues_with_the_same_bytes(invoke, model, pair
 
 
 @pytest.mark.parametrize(("top_k", "max_pairs"), [(100, 10_000), (3, 10_000), (5, 40)])
-def test_paraphrases_are_those_of_sentence_transformers(invoke, model, pairs, tmp_path, top_k, max_pairs):
+def test_paraphrases_are_those_of_sentence_transformers(
+    invoke, model, pairs, tmp_path, top_k, max_pairs
+):
     texts = [text for _, text in pairs]
     (tmp_path / "texts.txt").write_text("\n".join([*texts, texts[3].upper(), ""]) + "\n")
     result = invoke(
-        *("prepare", "pairs", tmp_path / "texts.txt", "--paraphrases", "-m", model, "--min-score", -1),
+        *(
+            "prepare",
+            "pairs",
+            tmp_path / "texts.txt",
+            "--paraphrases",
+            "-m",
+            model,
+            "--min-score",
+            -1,
+        ),
         *("--top-k", top_k, "--max-pairs", max_pairs, "-o", tmp_path / "p.csv"),
     )
     assert result.exit_code == 0, result.stderr
@@ -222,7 +284,9 @@ def test_paraphrases_are_those_of_sentence_transformers(invoke, model, pairs, tm
     expected = [(texts[i], texts[j]) for _, i, j in found]
     written = read_written(tmp_path / "p.csv")
     assert sorted(written) == sorted(expected)
-    units = encode(load_encoder(model, device="cpu"), [t for row in written for t in row], normalize=True)
+    units = encode(
+        load_encoder(model, device="cpu"), [t for row in written for t in row], normalize=True
+    )
     cosines = (units[::2] * units[1::2]).sum(axis=1)
     assert (np.diff(cosines) <= 1e-6).all()
 
@@ -230,12 +294,23 @@ def test_paraphrases_are_those_of_sentence_transformers(invoke, model, pairs, tm
 def test_paraphrases_keep_to_the_scores_asked_for(invoke, model, pairs, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(text for _, text in pairs))
     result = invoke(
-        *("prepare", "pairs", tmp_path / "texts.txt", "--paraphrases", "-m", model, "-o", tmp_path / "p.csv"),
+        *(
+            "prepare",
+            "pairs",
+            tmp_path / "texts.txt",
+            "--paraphrases",
+            "-m",
+            model,
+            "-o",
+            tmp_path / "p.csv",
+        ),
         *("--min-score", 0.85, "--max-score", 0.95),
     )
     assert result.exit_code == 0, result.stderr
     rows = read_written(tmp_path / "p.csv")
-    units = encode(load_encoder(model, device="cpu"), [t for row in rows for t in row], normalize=True)
+    units = encode(
+        load_encoder(model, device="cpu"), [t for row in rows for t in row], normalize=True
+    )
     cosines = (units[::2] * units[1::2]).sum(axis=1)
     assert cosines.min() >= 0.85 - 1e-5
     assert cosines.max() <= 0.95 + 1e-5
@@ -255,7 +330,9 @@ def test_paraphrases_keep_to_the_scores_asked_for(invoke, model, pairs, tmp_path
         (["PAIRS", "-o", "o.csv", "--range", "70:90"], 1, "pairs found a negative among"),
     ],
 )
-def test_requests_that_cannot_work_say_so(invoke, model, pairs, tmp_path, monkeypatch, arguments, code, message):
+def test_requests_that_cannot_work_say_so(
+    invoke, model, pairs, tmp_path, monkeypatch, arguments, code, message
+):
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "PAIRS.csv", pairs)
     filled = ["PAIRS.csv" if each == "PAIRS" else each for each in arguments]
@@ -265,9 +342,21 @@ def test_requests_that_cannot_work_say_so(invoke, model, pairs, tmp_path, monkey
     assert not (tmp_path / "o.csv").exists()
 
 
-def test_an_input_that_changes_meanwhile_and_a_second_writer_are_told(invoke, model, pairs, tmp_path, monkeypatch):
+def test_an_input_that_changes_meanwhile_and_a_second_writer_are_told(
+    invoke, model, pairs, tmp_path, monkeypatch
+):
     source = write_pairs(tmp_path / "pairs.csv", pairs)
-    command = ("prepare", "hard-negatives", source, "-m", model, "--range", "0:9", "-o", tmp_path / "t.csv")
+    command = (
+        "prepare",
+        "hard-negatives",
+        source,
+        "-m",
+        model,
+        "--range",
+        "0:9",
+        "-o",
+        tmp_path / "t.csv",
+    )
     whole = ExactSearcher.search
 
     def search(self, queries, k):
@@ -296,12 +385,25 @@ def test_a_corrected_input_is_searched_without_more_ado(invoke, model, pairs, tm
 
 
 def search_command(source, model, output, *flags):
-    return ("prepare", "hard-negatives", source, "-m", model, "--range", "0:9", "-o", output, *flags)
+    return (
+        "prepare",
+        "hard-negatives",
+        source,
+        "-m",
+        model,
+        "--range",
+        "0:9",
+        "-o",
+        output,
+        *flags,
+    )
 
 
 @pytest.mark.parametrize("flags", [(), ("--force",), ("--resume",)])
 @pytest.mark.parametrize("kind", ["file", "folder", "link inside", "link"])
-def test_files_of_others_in_the_folder_of_a_search_are_never_touched(invoke, model, pairs, tmp_path, kind, flags):
+def test_files_of_others_in_the_folder_of_a_search_are_never_touched(
+    invoke, model, pairs, tmp_path, kind, flags
+):
     source, work, other = (
         write_pairs(tmp_path / "pairs.csv", pairs),
         tmp_path / "o.csv.mining",
@@ -328,7 +430,9 @@ def test_files_of_others_in_the_folder_of_a_search_are_never_touched(invoke, mod
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
-def test_a_full_disk_is_an_error_where_the_folder_of_a_search_is_made(invoke, model, pairs, tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_where_the_folder_of_a_search_is_made(
+    invoke, model, pairs, tmp_path, monkeypatch
+):
     source, make = write_pairs(tmp_path / "pairs.csv", pairs), os.mkdir
 
     def full(path, *rest, **more):
@@ -370,7 +474,9 @@ def test_a_search_killed_while_it_wrote_a_block_or_after_its_output_is_resumed(
     assert "exists already" in outcome.stderr
 
 
-def test_texts_that_cannot_be_kept_are_an_error_that_names_their_file(invoke, model, pairs, tmp_path, monkeypatch):
+def test_texts_that_cannot_be_kept_are_an_error_that_names_their_file(
+    invoke, model, pairs, tmp_path, monkeypatch
+):
     open_file = Path.open
 
     def read_only(path, mode="r", *rest, **options):
@@ -388,7 +494,9 @@ def test_texts_that_cannot_be_kept_are_an_error_that_names_their_file(invoke, mo
 
 def test_a_name_that_cannot_hold_columns_leaves_no_folder(invoke, tmp_path):
     (tmp_path / "pairs.tsv").write_text("anchor\tpositive\na\tb\n")
-    outcome = invoke("prepare", "hard-negatives", tmp_path / "pairs.tsv", "-o", tmp_path / "new" / "out.txt")
+    outcome = invoke(
+        "prepare", "hard-negatives", tmp_path / "pairs.tsv", "-o", tmp_path / "new" / "out.txt"
+    )
     assert (outcome.exit_code, "plain text cannot hold" in outcome.stderr) == (1, True)
     assert not (tmp_path / "new").exists()
 
@@ -415,7 +523,9 @@ class Circle:
             raise KeyboardInterrupt
         self.asked.append((prompt, list(texts)))
         cosines = np.array([float(re.search(r"-?[\d.]+", text)[0]) for text in texts])
-        return (np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1) * (1 if normalize else 3)).astype(np.float32)
+        return (
+            np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1) * (1 if normalize else 3)
+        ).astype(np.float32)
 
 
 @pytest.fixture
@@ -457,17 +567,28 @@ def mine_on_circle(folder, rows=PAIRS_ON_CIRCLE, more=MORE_ON_CIRCLE, **options)
 )
 def test_negatives_on_a_circle_are_the_nearest_allowed_ones(circle, tmp_path, options, cosines):
     rows, _, _ = mine_on_circle(tmp_path, **{"per_anchor": 9, **options})
-    found = [float(negative.split()[1]) for anchor, positive, negative in rows if positive == "p 0.5"]
+    found = [
+        float(negative.split()[1]) for anchor, positive, negative in rows if positive == "p 0.5"
+    ]
     assert found == cosines
-    assert [row[2] for row in rows if row[1] == "p 0.75"] == [row[2] for row in rows if row[1] == "p 0.5"]
+    assert [row[2] for row in rows if row[1] == "p 0.75"] == [
+        row[2] for row in rows if row[1] == "p 0.5"
+    ]
 
 
 def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
-    rows, manifest, said = mine_on_circle(tmp_path, margin=-2, min_score=0.5, per_anchor=4, corpus_prompt="x")
-    assert rows[3:7] == [("r 1", "s -0.5", f"{text}") for text in ("n 0.9", "p 0.75", "n 0.625", "p 0.5")]
+    rows, manifest, said = mine_on_circle(
+        tmp_path, margin=-2, min_score=0.5, per_anchor=4, corpus_prompt="x"
+    )
+    assert rows[3:7] == [
+        ("r 1", "s -0.5", f"{text}") for text in ("n 0.9", "p 0.75", "n 0.625", "p 0.5")
+    ]
     assert len(rows) == 3 + 4 + 3
     # The farthest positive of q has 0.5, that of r -0.5; q has three negatives for each of its pairs.
-    positive, negative = (0.5 - 0.5 + 0.5) / 3, (2 * (0.9 + 0.625 + 0.5) + 0.9 + 0.75 + 0.625 + 0.5) / 10
+    positive, negative = (
+        (0.5 - 0.5 + 0.5) / 3,
+        (2 * (0.9 + 0.625 + 0.5) + 0.9 + 0.75 + 0.625 + 0.5) / 10,
+    )
     assert manifest["corpus"] == {
         "n_pairs": 3, "n_anchors": 2, "n_texts": 9, "n_short_of_negatives": 2, "n_without_negative": 0,
         "positive_cosine": pytest.approx(positive), "negative_cosine": pytest.approx(negative),
@@ -483,11 +604,16 @@ def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
     assert (
         NegativeCounts(3, 2, 9, 3, 1)
         .summary()
-        .endswith("; 1 pairs found no negative and are left out; 2 pairs found fewer negatives than asked for")
+        .endswith(
+            "; 1 pairs found no negative and are left out; 2 pairs found fewer negatives than asked for"
+        )
     )
-    assert {"model_digest": "d", "margin": -2, "index": None, "corpus_prompt": "x"}.items() <= manifest[
-        "settings"
-    ].items()
+    assert {
+        "model_digest": "d",
+        "margin": -2,
+        "index": None,
+        "corpus_prompt": "x",
+    }.items() <= manifest["settings"].items()
     assert [Path(each["path"]).name for each in manifest["inputs"]] == ["pairs.csv", "more.txt"]
     assert [prompt for prompt, _ in circle.asked] == ["<x>", "query: "]
     assert circle.asked[1][1] == ["q 1", "r 1"]
@@ -495,14 +621,21 @@ def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
     assert len(rows) == 2  # r has no negative
     assert circle.asked[2][0] == "text: "
     _, manifest, said = mine_on_circle(tmp_path, more=[], margin=-2, min_score=0.5, force=True)
-    assert (manifest["corpus"]["n_short_of_negatives"], manifest["corpus"]["n_without_negative"]) == (2, 2)
+    assert (
+        manifest["corpus"]["n_short_of_negatives"],
+        manifest["corpus"]["n_without_negative"],
+    ) == (2, 2)
     assert said[1].endswith("; 2 pairs found no negative and are left out")
 
 
 def test_search_on_a_circle_goes_deeper_by_the_texts_that_are_known(circle, tmp_path):
     pairs = [("q 1", "p 0.9"), ("q 1", "s 0.8"), ("r 0", "t 0.25")]
     rows, _, _ = mine_on_circle(tmp_path, pairs, ["Q: 1!", "n 0.5"], margin=-2, ranks="0:1")
-    assert rows == [("q 1", "p 0.9", "n 0.5"), ("q 1", "s 0.8", "n 0.5"), ("r 0", "t 0.25", "n 0.5")]
+    assert rows == [
+        ("q 1", "p 0.9", "n 0.5"),
+        ("q 1", "s 0.8", "n 0.5"),
+        ("r 0", "t 0.25", "n 0.5"),
+    ]
 
 
 def test_an_index_on_a_circle_is_searched_and_recorded(circle, tmp_path):
@@ -511,7 +644,10 @@ def test_an_index_on_a_circle_is_searched_and_recorded(circle, tmp_path):
     SearchIndex.build(Circle().encode(texts, normalize=False, prompt="", batch_tokens=None, progress=None), texts,
                       info={"digest": "d"}).save(path)  # fmt: skip
     rows, manifest, _ = mine_on_circle(tmp_path, margin=-2, per_anchor=3, corpus=None, index=path)
-    assert [negative for _, positive, negative in rows if positive == "p 0.5"] == ["v 0.5", "u 0.25"]
+    assert [negative for _, positive, negative in rows if positive == "p 0.5"] == [
+        "v 0.5",
+        "u 0.25",
+    ]
     assert manifest["settings"]["index"] == manifest["inputs"][1]["path"] == str(path)
     assert manifest["corpus"]["n_texts"] == 3
 
@@ -530,7 +666,9 @@ def test_an_index_on_a_circle_is_searched_and_recorded(circle, tmp_path):
 def test_wrong_options_of_a_search_are_named(circle, tmp_path, options, message):
     chosen = HardNegativeOptions(**{"output": tmp_path / "o.csv", **options})
     with pytest.raises(UsageError, match=message):
-        prepare_hard_negatives(["in.csv" if "output" in options else "-"], chosen, RowWriter(chosen, SilentProgress()))
+        prepare_hard_negatives(
+            ["in.csv" if "output" in options else "-"], chosen, RowWriter(chosen, SilentProgress())
+        )
 
 
 def test_a_search_without_a_text_says_so(circle, tmp_path):
@@ -544,13 +682,17 @@ def test_a_search_without_a_text_says_so(circle, tmp_path):
         prepare_paraphrases([str(tmp_path / "in.txt")], chosen, RowWriter(chosen, SilentProgress()))
 
 
-def test_a_finished_search_on_a_circle_is_kept_with_resume_and_made_again_with_force(circle, tmp_path):
+def test_a_finished_search_on_a_circle_is_kept_with_resume_and_made_again_with_force(
+    circle, tmp_path
+):
     rows, _, _ = mine_on_circle(tmp_path)
     n_asked = len(circle.asked)
     assert mine_on_circle(tmp_path, resume=True)[2] == [f"{tmp_path / 'o.csv'} is already finished"]
     assert len(circle.asked) == n_asked
     for changed in ({"seed": 7}, {"more": ["n 0.1"]}, {"margin": 0.1}):
-        with pytest.raises(OutputError, match=r"o\.csv exists already, and this search did not write it"):
+        with pytest.raises(
+            OutputError, match=r"o\.csv exists already, and this search did not write it"
+        ):
             mine_on_circle(tmp_path, resume=True, **changed)
     assert mine_on_circle(tmp_path, resume=True, force=True)[0] == rows
     assert len(circle.asked) == 2 * n_asked
@@ -562,7 +704,9 @@ def test_a_finished_search_on_a_circle_is_kept_with_resume_and_made_again_with_f
     assert mine_on_circle(tmp_path, force=True)[0] == rows
 
 
-def test_texts_on_a_circle_that_are_encoded_already_are_not_encoded_again(circle, tmp_path, monkeypatch):
+def test_texts_on_a_circle_that_are_encoded_already_are_not_encoded_again(
+    circle, tmp_path, monkeypatch
+):
     monkeypatch.setattr("simcse_cli.encoding.stream.WINDOW", 4)
     circle.is_interrupted = True
     with pytest.raises(KeyboardInterrupt):
@@ -588,7 +732,9 @@ def test_blocks_are_searched_once_and_counted(tmp_path, monkeypatch):
 
 
 def paraphrases_on_circle(folder, cosines, **options):
-    (folder / "texts.txt").write_text("".join(f"t{chr(97 + i)} {cosine}\n" for i, cosine in enumerate(cosines)))
+    (folder / "texts.txt").write_text(
+        "".join(f"t{chr(97 + i)} {cosine}\n" for i, cosine in enumerate(cosines))
+    )
     chosen = PairOptions(output=folder / "p.csv", paraphrases=True, force=True, **options)
     progress = Told()
     prepare_paraphrases([str(folder / "texts.txt")], chosen, RowWriter(chosen, progress))
@@ -597,7 +743,9 @@ def paraphrases_on_circle(folder, cosines, **options):
 
 
 @pytest.mark.parametrize(("top_k", "max_pairs"), [(20, 200), (2, 200), (20, 5), (3, 7), (1, 2)])
-def test_paraphrases_on_a_circle_are_the_nearest_pairs(circle, tmp_path, monkeypatch, top_k, max_pairs):
+def test_paraphrases_on_a_circle_are_the_nearest_pairs(
+    circle, tmp_path, monkeypatch, top_k, max_pairs
+):
     monkeypatch.setattr(mining, "BLOCK", 2)
     angles = np.random.default_rng(2).uniform(0, np.pi, 11)
     found, manifest, said = paraphrases_on_circle(

@@ -49,7 +49,12 @@ def test_nli_rows_gives_one_triplet_per_premise_that_has_both():
 
 
 def test_nli_rows_draws_each_hypothesis_equally_often():
-    pairs = [NliPair(f"p{i}", f"{label}{j}", label) for i in range(1500) for label in (E, C) for j in range(3)]
+    pairs = [
+        NliPair(f"p{i}", f"{label}{j}", label)
+        for i in range(1500)
+        for label in (E, C)
+        for j in range(3)
+    ]
     made, _ = rows(corpora=[pairs])
     for column in (1, 2):
         drawn = Counter(row[column] for row in made)
@@ -99,12 +104,18 @@ def test_nli_rows_never_takes_the_positive_as_its_hard_negative():
 
 @pytest.mark.parametrize(
     ("hard_negative", "expected"),
-    [("none", "anchor,positive\np,n\n"), ("contradiction", "anchor,positive,hard_negative\np,n,c\n")],
+    [
+        ("none", "anchor,positive\np,n\n"),
+        ("contradiction", "anchor,positive,hard_negative\np,n,c\n"),
+    ],
 )
 def test_prepare_nli_joins_its_files_and_records_what_it_read(tmp_path, hard_negative, expected):
     snli = [("p", "n", "neutral"), ("p", "c", "contradiction")]
     anli = [("q", "e", "e"), ("q", "f", "c")]
-    names = {"snli": ("sentence1", "sentence2", "gold_label"), "anli": ("context", "hypothesis", "label")}
+    names = {
+        "snli": ("sentence1", "sentence2", "gold_label"),
+        "anli": ("context", "hypothesis", "label"),
+    }
     for (name, keys), rows in zip(names.items(), (snli, anli), strict=True):
         lines = (json.dumps({"uid": "1", **dict(zip(keys, row, strict=True))}) for row in rows)
         (tmp_path / name).with_suffix(".jsonl").write_text("\n".join(lines))
@@ -113,7 +124,9 @@ def test_prepare_nli_joins_its_files_and_records_what_it_read(tmp_path, hard_neg
     prepare_nli([str(tmp_path / "snli.jsonl")], chosen, RowWriter(chosen, SilentProgress()))
     assert chosen.output.read_text() == expected
     manifest = json.loads((tmp_path / "o.csv.manifest.json").read_text())
-    assert {"positive": "neutral", "hard_negative": hard_negative}.items() <= manifest["settings"].items()
+    assert {"positive": "neutral", "hard_negative": hard_negative}.items() <= manifest[
+        "settings"
+    ].items()
     assert manifest["corpus"]["labels"] == {"neutral": 1, "contradiction": 2, "entailment": 1}
 
 
@@ -128,7 +141,9 @@ def test_nli_rows_of_snli_belong_together(shared_data):
         both = defaultdict(set)
         for line in path.read_text().splitlines():
             record = json.loads(line)
-            labels[record["sentence1"].strip(), record["sentence2"].strip()].add(record["gold_label"])
+            labels[record["sentence1"].strip(), record["sentence2"].strip()].add(
+                record["gold_label"]
+            )
             both[record["sentence1"]].add(record["gold_label"])
         n_premises += sum({"entailment", "contradiction"} <= found for found in both.values())
     assert n_premises == 5864

@@ -7,7 +7,13 @@ import pytest
 from simcse_cli.data.given import Given
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.prepare.options import PairOptions
-from simcse_cli.prepare.pairs import PairCounts, caption_rows, pair_rows, parallel_rows, prepare_pairs
+from simcse_cli.prepare.pairs import (
+    PairCounts,
+    caption_rows,
+    pair_rows,
+    parallel_rows,
+    prepare_pairs,
+)
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import SilentProgress
 
@@ -40,7 +46,9 @@ def test_pair_rows_finds_the_published_layouts(tmp_path, name, content, expected
 
 def test_pair_rows_takes_the_columns_named(tmp_path):
     (tmp_path / "a.csv").write_text("id,left,right\n1,a,b\n")
-    assert list(pair_rows([tmp_path / "a.csv"], Given({"anchor": "right", "positive": "left"}))) == [("b", "a")]
+    assert list(
+        pair_rows([tmp_path / "a.csv"], Given({"anchor": "right", "positive": "left"}))
+    ) == [("b", "a")]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +65,9 @@ def test_pair_rows_says_which_columns_there_are(tmp_path, columns, message):
 
 
 def test_pairs_with_a_score_are_asked_about_and_all_taken_if_named(tmp_path):
-    (tmp_path / "para-nmt-50m.txt").write_text("so , unhindered .\tunhindered\t0.78\na dog\ta cat\t0.5\n")
+    (tmp_path / "para-nmt-50m.txt").write_text(
+        "so , unhindered .\tunhindered\t0.78\na dog\ta cat\t0.5\n"
+    )
     with pytest.raises(DataError, match="column 3 judges the pairs"):
         list(pair_rows([tmp_path / "para-nmt-50m.txt"]))
     given = Given({"anchor": "1", "positive": "2"})
@@ -65,7 +75,9 @@ def test_pairs_with_a_score_are_asked_about_and_all_taken_if_named(tmp_path):
 
 
 def test_pairs_can_come_from_standard_input_and_captions_cannot(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\tA cat.\nA cow.\tA hen.\n")))
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\tA cat.\nA cow.\tA hen.\n"))
+    )
     assert list(pair_rows(["-"])) == [("A dog.", "A cat."), ("A cow.", "A hen.")]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TOKEN.encode())))
     with pytest.raises(DataError, match="need an image name and a caption"):
@@ -81,7 +93,9 @@ def test_pairs_can_come_from_standard_input_and_captions_cannot(monkeypatch):
         (["q\ta\tb\n"], {}, "q,a\n"),
     ],
 )
-def test_prepare_pairs_writes_pairs_and_the_options_that_made_them(tmp_path, contents, options, expected):
+def test_prepare_pairs_writes_pairs_and_the_options_that_made_them(
+    tmp_path, contents, options, expected
+):
     inputs = [tmp_path / f"{number}.tsv" for number in range(len(contents))]
     for path, content in zip(inputs, contents, strict=True):
         path.write_text(content)
@@ -114,7 +128,9 @@ def test_parallel_rows_joins_lines(tmp_path):
     assert list(parallel_rows(tmp_path / "a.src", tmp_path / "a.dst")) == [("a", "c"), ("b", "d")]
 
 
-@pytest.mark.parametrize(("left", "right", "shorter"), [("a\nb\n", "c\n", "a.dst"), ("a\n", "b\nc\n", "a.src")])
+@pytest.mark.parametrize(
+    ("left", "right", "shorter"), [("a\nb\n", "c\n", "a.dst"), ("a\n", "b\nc\n", "a.src")]
+)
 def test_parallel_rows_names_the_shorter_file(tmp_path, left, right, shorter):
     (tmp_path / "a.src").write_text(left)
     (tmp_path / "a.dst").write_text(right)
@@ -159,7 +175,9 @@ def test_caption_rows_says_what_is_missing(tmp_path, name, content, place):
 
 def test_caption_rows_leaves_the_separators_in_captions(tmp_path):
     (tmp_path / "a.token").write_text("1.jpg#0\ta\tb\n1.jpg#1\tc | d\n")
-    (tmp_path / "b.csv").write_text("image_name| comment_number| comment\n1.jpg| 0| a | b\n1.jpg| 1| c\n")
+    (tmp_path / "b.csv").write_text(
+        "image_name| comment_number| comment\n1.jpg| 0| a | b\n1.jpg| 1| c\n"
+    )
     assert list(caption_rows([tmp_path / "a.token", tmp_path / "b.csv"])) == [
         ("a\tb", "c | d"),
         ("a | b", "c"),
@@ -178,7 +196,11 @@ def test_pair_rows_takes_each_pair_of_triplets_once_and_counts_what_is_left_out(
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     (tmp_path / "b.csv").write_text("anchor,positive,hard_negative\nq,a,x\nr,c,y\nq,a,y\n")
     counts = PairCounts()
-    assert list(pair_rows([tmp_path / "a.jsonl"], counts=counts)) == [("q", "a"), ("q", "b"), ("r", "c")]
+    assert list(pair_rows([tmp_path / "a.jsonl"], counts=counts)) == [
+        ("q", "a"),
+        ("q", "b"),
+        ("r", "c"),
+    ]
     assert "left out 4 hard negatives" in counts.summary()
     assert list(pair_rows([tmp_path / "b.csv"])) == [("q", "a"), ("r", "c")]
     (tmp_path / "qqp.tsv").write_text(QQP)

@@ -16,7 +16,10 @@ from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Dedup
 
 PAIR = ("anchor", "positive")
-GUITAR, DOGS = "A man plays a guitar.", "Two dogs are running through a field of tall grass near the river."
+GUITAR, DOGS = (
+    "A man plays a guitar.",
+    "Two dogs are running through a field of tall grass near the river.",
+)
 
 
 def write(rows, output, columns=("text",), *, options=RowOptions, **settings):
@@ -70,7 +73,9 @@ def test_row_writer_tells_and_records_all_it_found(tmp_path, evaluation_sets, le
     ]
     assert progress.warnings == []
     manifest = json.loads((tmp_path / "o.tsv.manifest.json").read_text())
-    assert {"own": 1, "check_leak": str(evaluation_sets), "min_words": 2}.items() <= manifest["settings"].items()
+    assert {"own": 1, "check_leak": str(evaluation_sets), "min_words": 2}.items() <= manifest[
+        "settings"
+    ].items()
     assert list(manifest["counts"]["dropped"].items()) == [("duplicate", 1), ("too_short", 1)]
     assert manifest["leaks"][0]["n_rows"] == n_rows
     assert manifest["corpus"] == {"other_labels": {}, "n_hard_negatives": 7}
@@ -79,7 +84,9 @@ def test_row_writer_tells_and_records_all_it_found(tmp_path, evaluation_sets, le
 def test_row_writer_tells_what_it_did_not_find(tmp_path, evaluation_sets, capsys):
     chosen = RowOptions(output=Path("-"), check_leak=evaluation_sets, sample=3)
     progress = Told()
-    RowWriter(chosen, progress).write("sentences", [("a",), ("b",)], ("text",), inputs=[], settings={})
+    RowWriter(chosen, progress).write(
+        "sentences", [("a",), ("b",)], ("text",), inputs=[], settings={}
+    )
     assert sorted(capsys.readouterr().out.split()) == ["a", "b"]
     assert progress.lines == [
         "sentences: 2 rows read, 2 kept",
@@ -135,14 +142,19 @@ def test_row_writer_with_strict_writes_nothing_after_a_finding(tmp_path):
 
 
 def test_row_writer_says_why_no_row_is_left(tmp_path):
-    with pytest.raises(DataError, match=r"no row is left of 2 \(dropped: too_short 1, empty 1\)|empty 1, too_short 1"):
+    with pytest.raises(
+        DataError,
+        match=r"no row is left of 2 \(dropped: too_short 1, empty 1\)|empty 1, too_short 1",
+    ):
         write([("a",), ("",)], tmp_path / "a.txt", min_words=2)
     assert list(tmp_path.iterdir()) == []
 
 
 def prepare(folder, **options):
     writer = RowWriter(RowOptions(output=folder / "out.txt", **options), SilentProgress())
-    writer.write("sentences", iter_rows(folder), ("text",), inputs=[str(folder / "in.txt")], settings={})
+    writer.write(
+        "sentences", iter_rows(folder), ("text",), inputs=[str(folder / "in.txt")], settings={}
+    )
 
 
 def iter_rows(folder):

@@ -23,7 +23,9 @@ PATHS = [file.path for file in expected_files()]
 
 
 def check(folder, **settings):
-    return {c.expected.path: c for c in check_senteval(folder, progress=SilentProgress(), **settings)}
+    return {
+        c.expected.path: c for c in check_senteval(folder, progress=SilentProgress(), **settings)
+    }
 
 
 def bad(folder, **settings):
@@ -34,7 +36,9 @@ def bad(folder, **settings):
 def published(shared_data, tmp_path_factory):
     """Return a copy that tests may damage, and must mend."""
     folder = tmp_path_factory.mktemp("senteval")
-    shutil.copytree(shared_data / "senteval", folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    shutil.copytree(
+        shared_data / "senteval", folder, dirs_exist_ok=True, copy_function=shutil.copyfile
+    )
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755)
     return folder
@@ -44,7 +48,9 @@ def test_expected_files_agree_with_the_readers_counts():
     lines = {file.path: file.lines for file in expected_files()}
     for task, subsets in STS_PAIRS.items():
         for subset, n_pairs in subsets.items():
-            pairs, gold = (lines[f"STS/{task}-en-test/STS.{kind}.{subset}.txt"] for kind in ("input", "gs"))
+            pairs, gold = (
+                lines[f"STS/{task}-en-test/STS.{kind}.{subset}.txt"] for kind in ("input", "gs")
+            )
             assert pairs == gold >= n_pairs
     assert lines["STS/STSBenchmark/sts-train.csv"] == 5749
     assert lines["SICK/SICK_test_annotated.txt"] == 4927 + 1
@@ -73,7 +79,9 @@ def test_check_senteval_names_the_file_that_is_missing_cut_or_altered(published,
             found = bad(published, tasks=[expected.task])
             assert list(found) == [path]
             assert found[path].state is state
-            assert ("digest" if state is FileState.ALTERED else f"{expected.lines:,}") in found[path].detail
+            assert ("digest" if state is FileState.ALTERED else f"{expected.lines:,}") in found[
+                path
+            ].detail
     finally:
         file.write_bytes(original)
 
@@ -115,7 +123,13 @@ def small_folder(tmp_path, monkeypatch):
     """Return a folder with one file in every state, and make its files the expected ones."""
     monkeypatch.setattr(senteval, "expected_files", lambda: SMALL)
     (tmp_path / "STS/folder.txt").mkdir(parents=True)
-    contents = {"whole": GOOD, "unused": GOOD, "cut": b"", "narrow": b"a\tb\nc\nd\n", "altered": b"x\ty\n"}
+    contents = {
+        "whole": GOOD,
+        "unused": GOOD,
+        "cut": b"",
+        "narrow": b"a\tb\nc\nd\n",
+        "altered": b"x\ty\n",
+    }
     for name, content in contents.items():
         (tmp_path / f"STS/{name}.txt").write_bytes(content)
     return tmp_path
@@ -130,7 +144,14 @@ def test_small_folder_is_shown_with_what_was_found_and_expected(small_folder):
         ("folder", "A", "unreadable", None, 2, "Is a directory"),
         ("cut", "B", "wrong length", 0, 1200, "0 lines, expected 1,200"),
         ("narrow", "A", "malformed", 3, 3, "line 2: 1 columns, expected at least 2"),
-        ("altered", "A", "altered", 1, 1, f"content digest {other[:12]}…, expected {WHOLE.sha256[:12]}…"),
+        (
+            "altered",
+            "A",
+            "altered",
+            1,
+            1,
+            f"content digest {other[:12]}…, expected {WHOLE.sha256[:12]}…",
+        ),
     ]
     keys = ("path", "task", "state", "lines", "expected_lines", "detail")
     bad = [dict(zip(keys, (f"STS/{name}.txt", *rest), strict=True)) for name, *rest in expected]
@@ -138,7 +159,10 @@ def test_small_folder_is_shown_with_what_was_found_and_expected(small_folder):
             for name, task in (("whole", "A"), ("unused", None))]  # fmt: skip
     assert outcome.payload == {"data_dir": str(small_folder), "ok": False, "files": [*good, *bad]}
     assert outcome.reports[0].rows == bad
-    assert check_senteval(small_folder, content=False, progress=SilentProgress())[-1].state is FileState.OK
+    assert (
+        check_senteval(small_folder, content=False, progress=SilentProgress())[-1].state
+        is FileState.OK
+    )
 
 
 def test_small_folder_as_published_is_counted_by_task(small_folder):
@@ -155,7 +179,10 @@ def test_small_folder_as_published_is_counted_by_task(small_folder):
 
 @pytest.mark.parametrize(("n_bad", "more"), [(8, ""), (10, " and 2 more")])
 def test_require_published_names_eight_small_files(tmp_path, n_bad, more):
-    checks = [FileCheck(replace(WHOLE, path=str(i)), FileState.MISSING, detail="gone") for i in range(n_bad)]
+    checks = [
+        FileCheck(replace(WHOLE, path=str(i)), FileState.MISSING, detail="gone")
+        for i in range(n_bad)
+    ]
     named = "; ".join(f"{i}: missing, gone" for i in range(8))
     with pytest.raises(DataError) as caught:
         require_published(tmp_path, [FileCheck(WHOLE, FileState.OK), *checks])

@@ -51,7 +51,9 @@ def test_predictions_come_back_as_written(tmp_path: Path) -> None:
         (EXAMPLE % 1, "MR: indices are not 0 to 0"),
     ],
 )
-def test_malformed_predictions_name_the_place_and_the_fix(tmp_path: Path, text: str, message: str) -> None:
+def test_malformed_predictions_name_the_place_and_the_fix(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text(text + "\n")
     with pytest.raises(DataError, match=message) as caught:
@@ -60,7 +62,9 @@ def test_malformed_predictions_name_the_place_and_the_fix(tmp_path: Path, text: 
 
 
 @pytest.mark.parametrize("write", [write_predictions, write_pair_scores])
-def test_saved_scores_are_not_overwritten_unasked(write: Callable[..., None], tmp_path: Path) -> None:
+def test_saved_scores_are_not_overwritten_unasked(
+    write: Callable[..., None], tmp_path: Path
+) -> None:
     write(tmp_path / "p.jsonl", {})
     with pytest.raises(OutputError, match="exists already"):
         write(tmp_path / "p.jsonl", {})
@@ -68,7 +72,10 @@ def test_saved_scores_are_not_overwritten_unasked(write: Callable[..., None], tm
 
 def test_same_examples_needs_the_same_classes_and_sentences() -> None:
     plain, texts = {"MR": task([0, 1], [0, 0])}, {"MR": task([0, 1], [1, 1], ("a", "b"))}
-    other_texts, other_classes = {"MR": task([0, 1], [1, 1], ("a", "c"))}, {"MR": task([1, 1], [1, 1])}
+    other_texts, other_classes = (
+        {"MR": task([0, 1], [1, 1], ("a", "c"))},
+        {"MR": task([1, 1], [1, 1])},
+    )
     assert same_examples(plain, texts, "MR")
     assert same_examples(texts, texts, "MR")
     assert not same_examples(texts, other_texts, "MR")

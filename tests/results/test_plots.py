@@ -51,7 +51,9 @@ def test_bar_line_averages_stretches_and_skips_nan():
     assert bar_line(np.array([0.0, 8.0, np.nan, np.nan, 8.0, np.nan]), width=3) == "▄ █"
 
 
-@pytest.mark.parametrize(("scores", "limits"), [([90.0], (88.1, 91.9)), ([70.0, 95.0], (60.0, 99.0))])
+@pytest.mark.parametrize(
+    ("scores", "limits"), [([90.0], (88.1, 91.9)), ([70.0, 95.0], (60.0, 99.0))]
+)
 def test_an_axis_of_correlations_shows_two_standard_errors(scores, limits):
     _, (axes,) = new_figure(3, 3)
     axes.set_ylim((89.9, 90.1) if len(scores) == 1 else (60.0, 99.0))

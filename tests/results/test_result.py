@@ -26,14 +26,23 @@ STS = SuiteResult(
     {"model": "m", "metric": "spearman", "aggregation": "all", "split": "test"},
     {"own": STS_TASK, "STS12": None},
     {"STS12": "why"},
-    {"n_sentences": 6, "seconds": 0.5, "sentences_per_second": 12.0, "average_ci": {"low": 0.5, "high": 0.8}},
+    {
+        "n_sentences": 6,
+        "seconds": 0.5,
+        "sentences_per_second": 12.0,
+        "average_ci": {"low": 0.5, "high": 0.8},
+    },
 )
-MRPC = TaskResult(0.25, 4, data_sha256="x", extra={"dev_accuracy": 1.0, "f1": 0.8, "penalties": [1e-3]})
+MRPC = TaskResult(
+    0.25, 4, data_sha256="x", extra={"dev_accuracy": 1.0, "f1": 0.8, "penalties": [1e-3]}
+)
 TRANSFER = SuiteResult(
     "transfer",
     {"model": "m", "protocol": "fast", "probe": "sklearn"},
     {
-        "MR": TaskResult(0.75, 4, data_sha256="y", extra={"dev_accuracy": 0.5, "classes": ["no", "yes"]}),
+        "MR": TaskResult(
+            0.75, 4, data_sha256="y", extra={"dev_accuracy": 0.5, "classes": ["no", "yes"]}
+        ),
         "MRPC": MRPC,
     },
     figures={"average_dev": 0.75, "seconds": 2.0},
@@ -43,13 +52,22 @@ MTEB = SuiteResult(
     {"model": "m", "mteb_version": "2"},
     {"A": TaskResult(0.9, extra={"category": "STS", "metric": "cosine_spearman"}), "B": None},
     {"B": "no data"},
-    {"categories": {"STS": {"n_tasks": 2, "n_scored": 1, "score": 0.9}}, "n_tasks": 2, "n_scored": 1},
+    {
+        "categories": {"STS": {"n_tasks": 2, "n_scored": 1, "score": 0.9}},
+        "n_tasks": 2,
+        "n_scored": 1,
+    },
 )
 
 
 @pytest.mark.parametrize(
     ("scores", "mean", "deviation"),
-    [([0.5, 0.7], 0.6, math.sqrt(0.02)), ([0.5], 0.5, None), ([0.5, None], None, None), ([], None, None)],
+    [
+        ([0.5, 0.7], 0.6, math.sqrt(0.02)),
+        ([0.5], 0.5, None),
+        ([0.5, None], None, None),
+        ([], None, None),
+    ],
 )
 def test_mean_and_deviation_leave_nothing_missing_out(scores, mean, deviation):
     found = mean_and_deviation(scores)
@@ -88,7 +106,13 @@ def test_json_of_a_transfer_result_is_complete():
         "probe": "sklearn",
         "tasks": {
             "MR": {"accuracy": 0.75, "n_test": 4, "dev_accuracy": 0.5, "classes": ["no", "yes"]},
-            "MRPC": {"accuracy": 0.25, "n_test": 4, "dev_accuracy": 1.0, "f1": 0.8, "penalties": [1e-3]},
+            "MRPC": {
+                "accuracy": 0.25,
+                "n_test": 4,
+                "dev_accuracy": 1.0,
+                "f1": 0.8,
+                "penalties": [1e-3],
+            },
         },
         "missing": {},
         "data_sha256": {"MR": "y", "MRPC": "x"},
@@ -116,7 +140,9 @@ def test_a_result_is_read_as_it_was_written(result):
 
 def test_a_result_of_an_earlier_version_is_read():
     tasks = {"MR": {"accuracy": 0.8}}
-    found = SuiteResult.from_json({"suite": "transfer", "protocol": "fast", "tasks": tasks}, "old.json")
+    found = SuiteResult.from_json(
+        {"suite": "transfer", "protocol": "fast", "tasks": tasks}, "old.json"
+    )
     assert found.tasks == {"MR": TaskResult(0.8)}
     assert found.settings == {"protocol": "fast"}
 
@@ -148,9 +174,15 @@ def test_intervals_are_two_rows_below_the_model():
 
 def test_notes_name_missing_tasks_and_data_that_are_not_those_published():
     n, digest = known_sets()["STS13", "test"][PUBLISHED]
-    tasks = {"STS12": TaskResult(0.5, 3, data_sha256="x"), "STS13": TaskResult(0.5, n, data_sha256=digest)}
+    tasks = {
+        "STS12": TaskResult(0.5, 3, data_sha256="x"),
+        "STS13": TaskResult(0.5, n, data_sha256=digest),
+    }
     found = SuiteResult("sts", {}, tasks, {"STS14": "why"})
-    assert found.sets() == {"STS12": "3 examples instead of the published 3,108", "STS13": PUBLISHED}
+    assert found.sets() == {
+        "STS12": "3 examples instead of the published 3,108",
+        "STS13": PUBLISHED,
+    }
     assert found.notes() == [
         "STS14 missing: why",
         "compares with no published number: STS12: 3 examples instead of the published 3,108",

@@ -12,7 +12,12 @@ def test_sst2_goes_by_the_names_of_the_benchmark_and_of_the_papers(text):
 
 @pytest.mark.parametrize(
     ("measure", "heading"),
-    [("SST2", "SST-2"), ("STSBenchmark-dev", "STS-B dev"), ("STS12", "STS12"), ("mteb-STS17", "STS17")],
+    [
+        ("SST2", "SST-2"),
+        ("STSBenchmark-dev", "STS-B dev"),
+        ("STS12", "STS12"),
+        ("mteb-STS17", "STS17"),
+    ],
 )
 def test_headings_are_those_of_the_tables(measure, heading):
     assert label(measure) == heading
@@ -22,7 +27,9 @@ def test_tasks_are_named_once_in_the_order_given():
     assert find_tasks("sick-r, STS12,SICKRelatedness", STS_TASKS) == ("SICKRelatedness", "STS12")
 
 
-@pytest.mark.parametrize(("text", "message"), [("SST3", "did you mean SST2"), (" , ", "no task"), ("???", "known: MR")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("SST3", "did you mean SST2"), (" , ", "no task"), ("???", "known: MR")]
+)
 def test_unknown_tasks_are_refused_with_help(text, message):
     with pytest.raises(ValueError, match=message):
         find_tasks(text, TRANSFER_TASKS)

@@ -24,7 +24,9 @@ def test_objective_defaults_lie_under_the_recipe(tmp_path):
 
 
 def test_dump_and_resolve_give_the_same_settings(tmp_path):
-    config = TrainConfig(objective=ObjectiveName.SIMCSE_SUP, similarity=Similarity.DOT, options={"x": 1})
+    config = TrainConfig(
+        objective=ObjectiveName.SIMCSE_SUP, similarity=Similarity.DOT, options={"x": 1}
+    )
     path = tmp_path / "config.yaml"
     path.write_text(dump_config(config))
     assert resolve_config(recipe=str(path)) == config
@@ -44,7 +46,9 @@ def test_unknown_key_names_the_nearest(key, nearest):
 
 
 def test_flag_spelling_is_accepted_as_a_key():
-    assert coerce_settings(TrainConfig, {"hard-neg-alpha": 2}, place="r")["hard_negative_alpha"] == 2.0
+    assert (
+        coerce_settings(TrainConfig, {"hard-neg-alpha": 2}, place="r")["hard_negative_alpha"] == 2.0
+    )
 
 
 def test_check_keys_turns_dashes_to_underscores():
@@ -69,7 +73,13 @@ def test_impossible_values_name_the_flag(values, message):
 
 @pytest.mark.parametrize(
     "values",
-    [{"batch_size": "many"}, {"batch_size": 1.5}, {"pooler": "max"}, {"options": 3}, {"epochs": True}],
+    [
+        {"batch_size": "many"},
+        {"batch_size": 1.5},
+        {"pooler": "max"},
+        {"options": 3},
+        {"epochs": True},
+    ],
 )
 def test_wrong_types_are_refused(values):
     with pytest.raises(ConfigError, match=next(iter(values))):

@@ -20,13 +20,33 @@ A_1 = ORIGINAL | {"temperature": 0.05, "precision": "auto"}
 UNSUP = A_1 | {"head": "train-only"}
 RECIPES = {
     "simcse-unsup-bert-base": ("simcse-unsup", "bert-base", UNSUP | {"batch_size": 64, "lr": 3e-5}),
-    "simcse-unsup-bert-large": ("simcse-unsup", "bert-large", UNSUP | {"batch_size": 64, "lr": 1e-5}),
-    "simcse-unsup-roberta-base": ("simcse-unsup", "roberta-base", UNSUP | {"batch_size": 512, "lr": 1e-5}),
-    "simcse-unsup-roberta-large": ("simcse-unsup", "roberta-large", UNSUP | {"batch_size": 512, "lr": 3e-5}),
+    "simcse-unsup-bert-large": (
+        "simcse-unsup",
+        "bert-large",
+        UNSUP | {"batch_size": 64, "lr": 1e-5},
+    ),
+    "simcse-unsup-roberta-base": (
+        "simcse-unsup",
+        "roberta-base",
+        UNSUP | {"batch_size": 512, "lr": 1e-5},
+    ),
+    "simcse-unsup-roberta-large": (
+        "simcse-unsup",
+        "roberta-large",
+        UNSUP | {"batch_size": 512, "lr": 3e-5},
+    ),
     "simcse-sup-bert-base": ("simcse-sup", "bert-base", A_1 | {"batch_size": 512, "lr": 5e-5}),
     "simcse-sup-bert-large": ("simcse-sup", "bert-large", A_1 | {"batch_size": 512, "lr": 1e-5}),
-    "simcse-sup-roberta-base": ("simcse-sup", "roberta-base", A_1 | {"batch_size": 512, "lr": 5e-5}),
-    "simcse-sup-roberta-large": ("simcse-sup", "roberta-large", A_1 | {"batch_size": 512, "lr": 1e-5}),
+    "simcse-sup-roberta-base": (
+        "simcse-sup",
+        "roberta-base",
+        A_1 | {"batch_size": 512, "lr": 5e-5},
+    ),
+    "simcse-sup-roberta-large": (
+        "simcse-sup",
+        "roberta-large",
+        A_1 | {"batch_size": 512, "lr": 1e-5},
+    ),
     "simcse-mlm": ("simcse-unsup", "bert-base", ORIGINAL | {"options": {"mlm_weight": 0.1}}),
     "next-sentence": ("next-sentence", "bert-base", CLS | {"options": {"window": 1}}),
     "next-3-sentences": ("next-sentence", "bert-base", CLS | {"options": {"window": 3}}),
@@ -39,7 +59,13 @@ RECIPES = {
         "distilroberta",
         {
             "epochs": 3,
-            "options": {"n_anchors": 2, "n_positives": 2, "min_span": 32, "max_span": 512, "mlm_weight": 1.0},
+            "options": {
+                "n_anchors": 2,
+                "n_positives": 2,
+                "min_span": 32,
+                "max_span": 512,
+                "mlm_weight": 1.0,
+            },
         },
     ),
     "mlm": ("mlm", "bert-base", {"epochs": 3}),
@@ -112,7 +138,10 @@ def test_sweep_gives_valid_settings(name, tiny_model_dir):
         check_settings(config)
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     build_objective(
-        config.objective, encoder, {}, small({"projector_dim": 16} | config.options) if config.options else {}
+        config.objective,
+        encoder,
+        {},
+        small({"projector_dim": 16} | config.options) if config.options else {},
     )
 
 

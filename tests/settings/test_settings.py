@@ -3,7 +3,15 @@ from dataclasses import dataclass
 import pytest
 
 from simcse_cli.errors import ConfigError, UsageError
-from simcse_cli.settings.declare import ALL, check_rules, check_values, flag, rules_of, setting, settings_of
+from simcse_cli.settings.declare import (
+    ALL,
+    check_rules,
+    check_values,
+    flag,
+    rules_of,
+    setting,
+    settings_of,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +56,13 @@ def test_a_value_out_of_range_names_the_flag(values, message):
 @dataclass(frozen=True, kw_only=True)
 class Ruled(Shared):
     method: str = setting("crop", "A method.")
-    pairs: bool = setting(False, "Pairs.", excludes=("top_k",), enables=("share",), because="which counts")
+    pairs: bool = setting(
+        False, "Pairs.", excludes=("top_k",), enables=("share",), because="which counts"
+    )
     top_k: int = setting(3, "How many.", "--top-k")
-    device: str = setting("auto", "Where.", env="RULED_DEVICE", needs={"method~mlm|pairs": "it runs"})
+    device: str = setting(
+        "auto", "Where.", env="RULED_DEVICE", needs={"method~mlm|pairs": "it runs"}
+    )
     workers: int | None = setting(None, "How many.", needs="method!~mlm")
     merge: bool = setting(False, "Merge.", excludes=ALL)
     force: bool = setting(False, "Overwrite.")

@@ -15,7 +15,10 @@ import pytest
 from helpers import LIMIT_S, wait_until
 
 zstandard = pytest.importorskip("zstandard")
-pytestmark = [pytest.mark.upkeep, pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")]
+pytestmark = [
+    pytest.mark.upkeep,
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc"),
+]
 SOURCES = Path(__file__).resolve().parents[2] / "tools" / "binary"
 # Stands for the interpreter: unpacks with this one, and is the program.
 INTERPRETER = f"""#!/bin/sh
@@ -86,7 +89,9 @@ def start(binary, *words, **variables):
 
 
 def unpacked(binary):
-    return sorted(path.name for path in (binary.parent / "cache/binary").iterdir() if path.name != ".lock")
+    return sorted(
+        path.name for path in (binary.parent / "cache/binary").iterdir() if path.name != ".lock"
+    )
 
 
 def test_unpacks_once_and_passes_the_arguments_on(binary):
@@ -103,7 +108,12 @@ def test_unpacks_once_and_passes_the_arguments_on(binary):
 
 def test_two_first_starts_unpack_once(binary):
     starts = [
-        subprocess.Popen([binary, str(i)], env=environment(binary), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            [binary, str(i)],
+            env=environment(binary),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         for i in range(2)
     ]
     assert [each.communicate(timeout=LIMIT_S)[0] for each in starts] == [b"ran 0\n", b"ran 1\n"]
@@ -115,7 +125,11 @@ def unpacking(binary):
     """Return a first start that does not finish, and its unpacker's process id."""
     count = binary.parent / "count"
     first = subprocess.Popen(
-        [binary], env=environment(binary, SLOW="1"), stderr=subprocess.PIPE, text=True, start_new_session=True
+        [binary],
+        env=environment(binary, SLOW="1"),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     wait_until(lambda: count.exists() and count.read_text().endswith("\n"))
     assert unpacked(binary) == [".unpacking"]
@@ -127,7 +141,9 @@ def unpacking(binary):
 
 @pytest.mark.parametrize("kill", [os.killpg, os.kill])
 def test_a_killed_first_start_counts_for_nothing(binary, unpacking, kill):
-    kill(unpacking[0].pid, signal.SIGKILL)  # the unpacker ends with it, else the next start would wait
+    kill(
+        unpacking[0].pid, signal.SIGKILL
+    )  # the unpacker ends with it, else the next start would wait
     assert start(binary).stdout == "ran \n"
     assert len(unpacked(binary)) == 1
     assert ".unpacking" not in unpacked(binary)
@@ -190,7 +206,9 @@ def test_too_little_room_is_noticed_at_once(make):
     binary = make(unpacked=10**18)
     outcome = start(binary)
     assert outcome.returncode == 1
-    assert re.search(r"has \d+ MB of free space, this program takes 1000000000000 MB", outcome.stderr)
+    assert re.search(
+        r"has \d+ MB of free space, this program takes 1000000000000 MB", outcome.stderr
+    )
     assert not (binary.parent / "count").exists()
 
 
@@ -214,7 +232,11 @@ def test_a_folder_without_its_interpreter_is_made_again(binary):
 @pytest.mark.parametrize("part", ["stub", "runtime", "archive", "trailer", "end"])
 def test_damage_is_noticed(binary, stub, part):
     image = bytearray(binary.read_bytes())
-    at = {"runtime": stub.stat().st_size + 600, "archive": len(image) - 300, "trailer": len(image) - 250}
+    at = {
+        "runtime": stub.stat().st_size + 600,
+        "archive": len(image) - 300,
+        "trailer": len(image) - 250,
+    }
     if part == "end":
         del image[-1]
     elif part == "stub":
@@ -226,7 +248,9 @@ def test_damage_is_noticed(binary, stub, part):
     outcome = start(binary)
     assert outcome.returncode == 1
     assert outcome.stdout == ""
-    assert outcome.stderr.splitlines()[-1] == ("simcse: this file is damaged or incomplete; copy or download it again")
+    assert outcome.stderr.splitlines()[-1] == (
+        "simcse: this file is damaged or incomplete; copy or download it again"
+    )
     assert not (binary.parent / "cache").exists() or unpacked(binary) == []
 
 
@@ -256,7 +280,9 @@ def test_a_folder_of_another_user_is_refused_for_the_next_one(binary):
 
 def test_a_full_disk_is_one_clear_message(binary):
     limited = ["sh", "-c", 'ulimit -f 1000; exec "$0"', str(binary)]
-    outcome = subprocess.run(limited, env=environment(binary), capture_output=True, text=True, timeout=LIMIT_S)
+    outcome = subprocess.run(
+        limited, env=environment(binary), capture_output=True, text=True, timeout=LIMIT_S
+    )
     assert outcome.returncode == 1
     assert "cannot unpack into" in outcome.stderr
     assert "File too large" in outcome.stderr

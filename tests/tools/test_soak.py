@@ -45,7 +45,9 @@ assert findings("remove_leftovers", lambda folder, names=None: None) == {"left f
 
 def test_a_short_part_of_the_soak_suite_finds_nothing_but_what_is_broken_on_purpose(tmp_path):
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "tools"), str(REPOSITORY / "tests"), *sys.path])
+        "PYTHONPATH": os.pathsep.join(
+            [str(REPOSITORY / "tools"), str(REPOSITORY / "tests"), *sys.path]
+        )
     }
     environment |= {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-c", CODE, str(tmp_path)]

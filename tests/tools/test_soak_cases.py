@@ -42,7 +42,8 @@ PLAIN = [
     reader
     for reader in malformed.READERS
     if (
-        reader.file.split(".")[0] in ("lines", "rows", "nli", "pairs", "vectors", "glove", "recipe", "settings")
+        reader.file.split(".")[0]
+        in ("lines", "rows", "nli", "pairs", "vectors", "glove", "recipe", "settings")
         and reader.file not in ("lines.txt.gz", "rows.csv", "rows.tsv")
     )
     or reader.file.startswith(("bert/", "senteval/downstream/STS"))

@@ -11,7 +11,13 @@ from helpers import wait_until
 from simcse_cli.models.padding import PaddedRows, pad
 from simcse_cli.objectives.base import Batch
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.training.batches import BatchMaker, bucket_by_length, files_of, n_steps_per_epoch, prefetch
+from simcse_cli.training.batches import (
+    BatchMaker,
+    bucket_by_length,
+    files_of,
+    n_steps_per_epoch,
+    prefetch,
+)
 
 
 def drawn(*key):
@@ -35,7 +41,9 @@ class Numbers(SimpleNamespace):
 
 def maker(n, rank=0, n_processes=1, objective=None, **settings):
     config = TrainConfig(**{"batch_size": 4, "seed": 7} | settings)
-    return BatchMaker(objective or Numbers(), range(n), n, config, rank=rank, n_processes=n_processes)
+    return BatchMaker(
+        objective or Numbers(), range(n), n, config, rank=rank, n_processes=n_processes
+    )
 
 
 def numbers(batch):
@@ -44,7 +52,15 @@ def numbers(batch):
 
 @pytest.mark.parametrize(
     ("n", "global_batch", "n_processes", "steps"),
-    [(8, 4, 1, 2), (9, 4, 1, 2), (10, 4, 1, 3), (1, 4, 1, 1), (11, 8, 2, 1), (12, 8, 2, 2), (0, 4, 1, 1)],
+    [
+        (8, 4, 1, 2),
+        (9, 4, 1, 2),
+        (10, 4, 1, 3),
+        (1, 4, 1, 1),
+        (11, 8, 2, 1),
+        (12, 8, 2, 2),
+        (0, 4, 1, 1),
+    ],
 )
 def test_a_last_batch_counts_from_two_examples_a_process_on(n, global_batch, n_processes, steps):
     assert n_steps_per_epoch(n, global_batch, n_processes) == steps
@@ -99,7 +115,11 @@ def test_an_ordered_objective_keeps_its_order():
     objective = Numbers()
     objective.ordered = True
     batches = maker(10, objective=objective, bucket_batches=2)
-    assert [numbers(batches.make(step)) for step in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [numbers(batches.make(step)) for step in range(3)] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9],
+    ]
 
 
 def test_buckets_sort_by_length_within_their_window_and_shuffle_full_batches():

@@ -20,12 +20,14 @@ from simcse_cli.training.setup import build_parts
 SEED = 42
 
 
-def plain_loop(folder: Path, rows: list[tuple[str, ...]], *, lr: float, n_epochs: int, dtype: torch.dtype):
+def plain_loop(
+    folder: Path, rows: list[tuple[str, ...]], *, lr: float, n_epochs: int, dtype: torch.dtype
+):
     """Train SimCSE as the paper describes it; return encoder, head, and loss, rate and norm of each step.
 
-    Gao et al. 2021: [CLS], linear layer and tanh drawn at random, cosine over 0.05, batch 64, 32 sub-words, AdamW
-    without weight decay, linear decay without warm-up, clip 1, seed 42. The order of an epoch and the random state
-    of a step follow from the seed as docs/architecture.md says.
+    Gao et al. 2021: [CLS], linear layer and tanh drawn at random, cosine over 0.05, batch 64, 32
+    sub-words, AdamW without weight decay, linear decay without warm-up, clip 1, seed 42. The order
+    of an epoch and the random state of a step follow from the seed as docs/architecture.md says.
     """
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
     torch.manual_seed(SEED)
@@ -44,12 +46,17 @@ def plain_loop(folder: Path, rows: list[tuple[str, ...]], *, lr: float, n_epochs
         for start in range(0, len(rows), 64):
             views = list(zip(*(rows[i] for i in order[start : start + 64]), strict=True))
             texts = [text for view in (views * 2 if len(views) == 1 else views) for text in view]
-            inputs = tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
+            inputs = tokenizer(
+                texts, padding=True, truncation=True, max_length=32, return_tensors="pt"
+            )
             key = np.random.SeedSequence((SEED, len(seen), 0)).generate_state(1, np.uint64)[0]
             torch.manual_seed(int(key >> np.uint64(1)))
             states = torch.tanh(head(model(**inputs).last_hidden_state[:, 0]))
             anchors, *others = states.view(-1, len(views[0]), 32)
-            scores = [functional.cosine_similarity(anchors[:, None], o[None], dim=-1) / 0.05 for o in others]
+            scores = [
+                functional.cosine_similarity(anchors[:, None], o[None], dim=-1) / 0.05
+                for o in others
+            ]
             loss = functional.cross_entropy(torch.cat(scores, dim=1), torch.arange(len(anchors)))
             loss.backward()
             norm = nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -79,7 +86,9 @@ def write_model(folder: Path, model_type: str, dropout: float) -> Path:
 def test_default_settings_train_as_the_plain_loop_does(mode, model_type, dropout, dtype, tmp_path):
     model_dir = write_model(tmp_path / "model", model_type, dropout)
     rng = np.random.default_rng(0)
-    n_columns, n_rows, lr, n_epochs = (1, 1280, 3e-5, 1) if mode == "unsup" else (3, 7 * 64 - 30, 5e-5, 3)
+    n_columns, n_rows, lr, n_epochs = (
+        (1, 1280, 3e-5, 1) if mode == "unsup" else (3, 7 * 64 - 30, 5e-5, 3)
+    )
     rows = [
         tuple(f"{SENTENCES[i]} {SENTENCES[j]}" for i, j in pairs)
         for pairs in rng.integers(0, len(SENTENCES), size=(n_rows, n_columns, 2))
@@ -107,9 +116,15 @@ def test_default_settings_train_as_the_plain_loop_does(mode, model_type, dropout
     for line in lines:
         found = [line["loss"], line["lr"], line["grad_norm"]]
         assert found == pytest.approx(seen[line["step"] - 1], rel=1e-9 if exact else 1e-4)
-    weights = model.state_dict() | {f"head.{name}": value for name, value in head.state_dict().items()}
+    weights = model.state_dict() | {
+        f"head.{name}": value for name, value in head.state_dict().items()
+    }
     encoder = parts.objective.encoder
-    found = encoder.backbone.state_dict() | {f"head.{n}": v for n, v in encoder.head.dense.state_dict().items()}
+    found = encoder.backbone.state_dict() | {
+        f"head.{n}": v for n, v in encoder.head.dense.state_dict().items()
+    }
     for name, value in found.items():
-        if not name.endswith("key.bias"):  # without gradient but for rounding, which Adam makes as large as any
+        if not name.endswith(
+            "key.bias"
+        ):  # without gradient but for rounding, which Adam makes as large as any
             torch.testing.assert_close(value, weights[name], rtol=0, atol=1e-9 if exact else 1e-6)

@@ -10,7 +10,9 @@ CPU = torch.device("cpu")
 
 def toy_encoder() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.3), nn.Tanh(), nn.Linear(8, 4), nn.Dropout(0.3)).double()
+    return nn.Sequential(
+        nn.Linear(5, 8), nn.Dropout(0.3), nn.Tanh(), nn.Linear(8, 4), nn.Dropout(0.3)
+    ).double()
 
 
 def gradients(module: nn.Module) -> list[Tensor]:
@@ -32,7 +34,11 @@ def test_cached_backward_equals_plain_with_dropout_and_uneven_chunks(size):
         return (vectors @ vectors.T).logsumexp(dim=1).mean() + head(vectors).std() + norms.max()
 
     torch.manual_seed(1)
-    plain = loss(tuple(torch.cat(column) for column in zip(*[encode(chunk) for chunk in chunks], strict=True)))
+    plain = loss(
+        tuple(
+            torch.cat(column) for column in zip(*[encode(chunk) for chunk in chunks], strict=True)
+        )
+    )
     plain.backward()
     next_draw = torch.rand(1)
     expected = gradients(encoder) + gradients(head)
@@ -42,7 +48,9 @@ def test_cached_backward_equals_plain_with_dropout_and_uneven_chunks(size):
     torch.manual_seed(1)
     value = cached_backward(chunks, encode, loss, device=CPU)
     assert value.item() == pytest.approx(plain.item(), rel=1e-12)
-    torch.testing.assert_close(gradients(encoder) + gradients(head), expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        gradients(encoder) + gradients(head), expected, rtol=1e-10, atol=1e-12
+    )
     assert torch.equal(torch.rand(1), next_draw)
 
 

@@ -32,13 +32,16 @@ def steps_in(run_dir):
 
 
 @pytest.mark.parametrize(
-    ("keep", "expected"), [(1, [5]), (3, [3, 4, 5]), (0, [0, 1, 2, 3, 4, 5]), (9, [0, 1, 2, 3, 4, 5])]
+    ("keep", "expected"),
+    [(1, [5]), (3, [3, 4, 5]), (0, [0, 1, 2, 3, 4, 5]), (9, [0, 1, 2, 3, 4, 5])],
 )
 def test_the_newest_states_are_kept_and_only_the_last_can_go_on(settings, tmp_path, keep, expected):
     train_until(dataclasses.replace(settings, keep_checkpoints=keep), tmp_path / "run")
     folders = kept_states(tmp_path / "run" / "checkpoint")
     assert [step_of(folder) for folder in folders] == expected
-    assert [(folder / states.OPTIMIZER_FILE).exists() for folder in folders] == [False] * (len(expected) - 1) + [True]
+    assert [(folder / states.OPTIMIZER_FILE).exists() for folder in folders] == [False] * (
+        len(expected) - 1
+    ) + [True]
 
 
 def test_kept_states_hold_the_weights_of_a_run_stopped_there(settings, tmp_path):
@@ -59,7 +62,10 @@ def test_keeping_more_changes_nothing_else_and_resumes_to_the_last_bit(settings,
     assert train_until(keeping, tmp_path / "two", stop_after=2).status == "interrupted"
     train_until(keeping, tmp_path / "two")
     for name in (WEIGHTS_FILE, states.OPTIMIZER_FILE):
-        one, two = (load_file(tmp_path / run / "checkpoint" / "step-00000005" / name) for run in ("one", "two"))
+        one, two = (
+            load_file(tmp_path / run / "checkpoint" / "step-00000005" / name)
+            for run in ("one", "two")
+        )
         assert all(torch.equal(tensor, two[key]) for key, tensor in one.items())
     assert steps_in(tmp_path / "two") == [4, 5]
 
@@ -98,7 +104,10 @@ def test_the_state_of_the_best_step_is_the_model(settings, tmp_path):
     assert [each.step for each in kept if each.is_model] == [record.best_step]
     encoder = load_encoder(tmp_path / "run", device="cpu")
     load_state_weights(encoder, tmp_path / "run" / "checkpoint" / f"step-{record.best_step:08d}")
-    assert ReadyEncoder(encoder).digest == ReadyEncoder(load_encoder(tmp_path / "run", device="cpu")).digest
+    assert (
+        ReadyEncoder(encoder).digest
+        == ReadyEncoder(load_encoder(tmp_path / "run", device="cpu")).digest
+    )
 
 
 def test_a_state_gives_the_vectors_that_its_step_had(settings, tmp_path):
@@ -128,15 +137,26 @@ def test_of_two_encoders_the_served_one_is_loaded(settings, tmp_path, served):
     record = train_until(config, tmp_path / "run")
     encoder = load_encoder(tmp_path / "run", device="cpu")
     load_state_weights(encoder, tmp_path / "run" / "checkpoint" / f"step-{record.best_step:08d}")
-    assert ReadyEncoder(encoder).digest == ReadyEncoder(load_encoder(tmp_path / "run", device="cpu")).digest
+    assert (
+        ReadyEncoder(encoder).digest
+        == ReadyEncoder(load_encoder(tmp_path / "run", device="cpu")).digest
+    )
     state = tmp_path / "run" / "checkpoint" / "step-00000005" / STATE_FILE
     assert read_json(state)["served"] == ("encoder" if served == "first" else "second")
 
 
 def test_run_without_dev_data_has_its_last_step_as_model(settings, tmp_path):
-    train_until(dataclasses.replace(settings, dev_file=None, save_every=2, keep_checkpoints=0), tmp_path / "run")
+    train_until(
+        dataclasses.replace(settings, dev_file=None, save_every=2, keep_checkpoints=0),
+        tmp_path / "run",
+    )
     kept = kept_checkpoints(tmp_path / "run")
-    assert [(each.step, each.is_model) for each in kept] == [(0, False), (2, False), (4, False), (5, True)]
+    assert [(each.step, each.is_model) for each in kept] == [
+        (0, False),
+        (2, False),
+        (4, False),
+        (5, True),
+    ]
 
 
 def test_damaged_state_is_explained(settings, tmp_path):
@@ -164,7 +184,9 @@ def test_resume_refuses_changed_data(settings, tmp_path, changed):
 
 
 def test_resume_refuses_changed_data_of_a_suite(settings, sts_folder, tmp_path):
-    config = dataclasses.replace(settings, dev_file=None, dev_suite=DevSuite.STS, data_dir=str(sts_folder))
+    config = dataclasses.replace(
+        settings, dev_file=None, dev_suite=DevSuite.STS, data_dir=str(sts_folder)
+    )
     train_until(config, tmp_path / "run", stop_after=2)
     sick = sts_folder / "downstream" / "SICK" / "SICK_trial.txt"
     sick.write_text(sick.read_text() + "9\tA cat.\tA dog.\t2.0\tNEUTRAL\n")

@@ -21,7 +21,10 @@ from simcse_cli.training.dev import build_dev_set
 def encode(sentences):
     """Return vectors that depend on the words alone."""
     rows = [
-        sum(np.random.default_rng([ord(c) for c in word]).normal(size=12) for word in (*s.split(), "x"))
+        sum(
+            np.random.default_rng([ord(c) for c in word]).normal(size=12)
+            for word in (*s.split(), "x")
+        )
         for s in sentences
     ]
     return np.array(rows, dtype=np.float32)
@@ -49,10 +52,15 @@ def cosines(task):
 @pytest.mark.parametrize("metric", [Metric.SPEARMAN, Metric.PEARSON])
 def test_sts_suite_is_the_mean_of_the_dev_correlations(sts_folder, metric):
     stsb = sts_files(sts_folder, "STSBenchmark", split="dev")[0]
-    stsb.write_text("".join(stsb.read_text().splitlines(keepends=True)[:-1]))  # no two pairs of equal sentences
+    stsb.write_text(
+        "".join(stsb.read_text().splitlines(keepends=True)[:-1])
+    )  # no two pairs of equal sentences
     correlation = spearmanr if metric is Metric.SPEARMAN else pearsonr
     names = ("STSBenchmark", "SICKRelatedness")
-    expected = {f"{n}-dev": correlation(*cosines(read_sts_task(sts_folder, n, split="dev")))[0] for n in names}
+    expected = {
+        f"{n}-dev": correlation(*cosines(read_sts_task(sts_folder, n, split="dev")))[0]
+        for n in names
+    }
     dev_set, facts = build_dev_set(sts_config(sts_folder, dev_metric=metric), SilentProgress())
     found = dev_set.score(encode)
     assert found.tasks == pytest.approx(expected)
@@ -71,7 +79,9 @@ def test_sts_suite_takes_the_geometry_of_stsb(sts_folder):
     squared = [((a - b) ** 2).sum() for i, a in enumerate(every) for b in every[:i]]
     found = dev_set.score(encode)
     assert found.alignment == pytest.approx(((left - right)[high] ** 2).sum(1).mean(), rel=1e-5)
-    assert found.uniformity == pytest.approx(np.log(np.mean(np.exp(-2 * np.array(squared)))), rel=1e-5)
+    assert found.uniformity == pytest.approx(
+        np.log(np.mean(np.exp(-2 * np.array(squared)))), rel=1e-5
+    )
 
 
 def test_sts_suite_with_test_sets_agrees_with_the_evaluation_and_warns(sts_folder):
@@ -99,7 +109,9 @@ def test_default_sts_tasks_never_touch_test_data(sts_folder):
 
 
 def test_transfer_suite_is_the_mean_dev_accuracy_of_the_fast_protocol(transfer_folder, sts_folder):
-    config = TrainConfig(dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR,trec,SST-2")
+    config = TrainConfig(
+        dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR,trec,SST-2"
+    )
     dev_set, facts = build_dev_set(config, SilentProgress())
     suite = TransferSuite(transfer_folder, ("CR", "TREC", "SST2"), protocol=TransferProtocol.FAST)
     expected = evaluate_transfer(encode, suite)
@@ -110,7 +122,9 @@ def test_transfer_suite_is_the_mean_dev_accuracy_of_the_fast_protocol(transfer_f
     assert facts["dev_tasks"] == ["CR-dev", "TREC-dev", "SST2-dev"]
     assert facts["dev_suite"] == "transfer"
     dev_file = sts_files(sts_folder, "STSBenchmark", split="dev")[0]
-    with_pairs, _ = build_dev_set(dataclasses.replace(config, dev_file=str(dev_file)), SilentProgress())
+    with_pairs, _ = build_dev_set(
+        dataclasses.replace(config, dev_file=str(dev_file)), SilentProgress()
+    )
     alone, _ = build_dev_set(TrainConfig(dev_file=str(dev_file)), SilentProgress())
     measured, reference = with_pairs.score(encode), alone.score(encode)
     assert measured.score == found.score
@@ -119,7 +133,9 @@ def test_transfer_suite_is_the_mean_dev_accuracy_of_the_fast_protocol(transfer_f
 
 def test_vectors_that_are_not_finite_give_no_score(transfer_folder, sts_folder):
     progress = SilentProgress()
-    transfer = TrainConfig(dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR")
+    transfer = TrainConfig(
+        dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR"
+    )
     for config in (sts_config(sts_folder), transfer):
         dev_set, _ = build_dev_set(config, progress)
         assert dev_set.score(unlike).score is None
@@ -153,7 +169,10 @@ def test_no_dev_settings_no_dev_set():
     ("settings", "message"),
     [
         ({"dev_suite": DevSuite.STS}, "no data"),
-        ({"dev_suite": DevSuite.TRANSFER, "data_dir": "x", "dev_tasks": "SST3"}, "did you mean SST2"),
+        (
+            {"dev_suite": DevSuite.TRANSFER, "data_dir": "x", "dev_tasks": "SST3"},
+            "did you mean SST2",
+        ),
         ({"dev_suite": DevSuite.STS, "data_dir": "x", "dev_tasks": "MR"}, "unknown task 'MR'"),
         ({"dev_suite": DevSuite.STS, "data_dir": "x", "dev_tasks": ","}, "no task in"),
     ],
@@ -183,7 +202,9 @@ def test_missing_files_name_the_tasks_that_are_there(sts_folder, transfer_folder
         build_dev_set(sts_config(sts_folder), SilentProgress())
     assert "--dev-tasks STSBenchmark" in caught.value.hint
     (transfer_folder / "downstream/TREC/TREC_10.label").unlink()
-    config = TrainConfig(dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR,TREC")
+    config = TrainConfig(
+        dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR,TREC"
+    )
     with pytest.raises(DataError, match=r"--dev-suite transfer.*TREC_10") as caught:
         build_dev_set(config, SilentProgress())
     assert "--dev-tasks CR" in caught.value.hint

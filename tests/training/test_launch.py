@@ -46,7 +46,9 @@ def clock(monkeypatch) -> SimpleNamespace:
     def sleep(seconds: float) -> None:
         clock.now += seconds
 
-    monkeypatch.setattr(launching, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
+    monkeypatch.setattr(
+        launching, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep)
+    )
     return clock
 
 
@@ -65,7 +67,9 @@ def test_a_process_that_lost_contact_is_not_the_one_to_blame(clock):
     assert first_failure([lost, lost]) is lost
 
 
-def test_an_error_of_all_processes_is_shown_once_and_no_module_is_taken_from_here(capfd, tmp_path, monkeypatch):
+def test_an_error_of_all_processes_is_shown_once_and_no_module_is_taken_from_here(
+    capfd, tmp_path, monkeypatch
+):
     (tmp_path / "yaml.py").write_text("open('executed', 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(launching, "GRACE_S", LIMIT_S)
@@ -113,7 +117,9 @@ def test_a_killed_process_is_named_and_the_others_end(program, tmp_path, killed)
         "while len([*folder.glob('*.pid')]) < 2: time.sleep(0.01)\n"
         f"if rank == {killed}: os.kill(os.getpid(), signal.SIGKILL)\nsys.stdin.read()"
     )
-    with pytest.raises(TrainingError, match=rf"process {killed} of 2 was killed \(SIGKILL\)") as caught:
+    with pytest.raises(
+        TrainingError, match=rf"process {killed} of 2 was killed \(SIGKILL\)"
+    ) as caught:
         launch(2, ["train"], SilentProgress(), environment=environment)
     assert "--resume" in caught.value.hint
     pids = [int(path.stem) for path in tmp_path.glob("*.pid")]

@@ -55,7 +55,11 @@ def losses(run: Path) -> list[float]:
 
 def accelerate_launch(tmp_path: Path, *flags: str, **configuration: object) -> Namespace:
     """Return what ``accelerate launch`` makes of its flags and its configuration file."""
-    settings = {"compute_environment": "LOCAL_MACHINE", "num_machines": 1, "num_processes": 2} | configuration
+    settings = {
+        "compute_environment": "LOCAL_MACHINE",
+        "num_machines": 1,
+        "num_processes": 2,
+    } | configuration
     file = tmp_path / "accelerate.json"
     file.write_text(json.dumps(settings))
     words = [*flags, "--config_file", str(file), "-m", "simcse_cli", "train"]
@@ -74,9 +78,15 @@ def run_as_torchrun_does(
 ) -> None:
     """Run the command in two processes that PyTorch's launcher starts, here or on each of two machines one."""
     os.environ |= environment
-    patience = dict.fromkeys(("read_timeout", "heartbeat_timeout", "keep_alive_interval"), int(LIMIT_S))
+    patience = dict.fromkeys(
+        ("read_timeout", "heartbeat_timeout", "keep_alive_interval"), int(LIMIT_S)
+    )
     config = LaunchConfig(
-        *(n_machines, n_machines, 2 // n_machines),  # machines at least and at most, processes of each
+        *(
+            n_machines,
+            n_machines,
+            2 // n_machines,
+        ),  # machines at least and at most, processes of each
         run_id="test",
         rdzv_backend="c10d",
         rdzv_endpoint=endpoint,
@@ -116,7 +126,9 @@ def test_two_processes_of_a_launcher_log_what_one_logs(launcher, invoke, argumen
     arguments += ["--max-steps", "3"]
     environment = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"]}
     if launcher != "torchrun":
-        args = accelerate_launch(tmp_path, "--multi_gpu", distributed_type="MULTI_GPU", mixed_precision="no")
+        args = accelerate_launch(
+            tmp_path, "--multi_gpu", distributed_type="MULTI_GPU", mixed_precision="no"
+        )
         environment |= prepare_multi_gpu_env(args)
     two = [*arguments, "--batch-size", "4", "-o", str(tmp_path / "two")]
     process = FORKS.Process(target=run_as_torchrun_does, args=(two, environment))
@@ -150,7 +162,10 @@ def test_two_machines_are_one_process_and_survive_the_loss_of_one(invoke, argume
         where = {"endpoint": f"127.0.0.1:{free_port()}"}
         if name == "disturbed":  # a dead machine is given up after 15 seconds
             where |= {"stop_at": tmp_path / "go", "keep_alive_interval": 5}
-        pair = [on_two_machines([*two, str(tmp_path / name)], is_first=first, **where) for first in (True, False)]
+        pair = [
+            on_two_machines([*two, str(tmp_path / name)], is_first=first, **where)
+            for first in (True, False)
+        ]
         if name == "disturbed":
             wait_until(lambda: (disturbed / "checkpoint" / "step-00000004").is_dir())
             lost = pair.pop()
@@ -211,7 +226,15 @@ def test_machines_that_are_not_alike_do_not_start(found, prepare, arguments, tmp
     weights = load_file("model/model.safetensors")
     weights["embeddings.word_embeddings.weight"] += 1
     save_file(weights, "other-model/model/model.safetensors")
-    flags = ["--model", "model", "--train-file", "rows.txt", "--resume", "-o", str(tmp_path / "run")]
+    flags = [
+        "--model",
+        "model",
+        "--train-file",
+        "rows.txt",
+        "--resume",
+        "-o",
+        str(tmp_path / "run"),
+    ]
     group = start_group([*arguments, *flags], prepare=prepare)
     for process in group:
         process.join(LIMIT_S)
@@ -236,8 +259,12 @@ def test_a_machine_that_never_comes_ends_the_wait(arguments, tmp_path, monkeypat
     assert "SIMCSE_START_TIMEOUT=SECONDS" in said
 
 
-def test_accelerate_launch_on_a_processor_says_that_it_starts_one(invoke, arguments, tmp_path, monkeypatch):
-    args = accelerate_launch(tmp_path, "--cpu", distributed_type="MULTI_CPU", mixed_precision="bf16")
+def test_accelerate_launch_on_a_processor_says_that_it_starts_one(
+    invoke, arguments, tmp_path, monkeypatch
+):
+    args = accelerate_launch(
+        tmp_path, "--cpu", distributed_type="MULTI_CPU", mixed_precision="bf16"
+    )
     command, environment = prepare_simple_launcher_cmd_env(args)
     assert command[1:] == ["-m", "simcse_cli", "train"]
     for name, value in environment.items():
@@ -254,14 +281,18 @@ def test_accelerate_launch_on_a_processor_says_that_it_starts_one(invoke, argume
 
 
 @pytest.mark.parametrize("kind", ["FSDP", "DeepSpeed"])
-def test_a_configuration_that_splits_the_model_is_refused(kind, invoke, arguments, tmp_path, monkeypatch):
+def test_a_configuration_that_splits_the_model_is_refused(
+    kind, invoke, arguments, tmp_path, monkeypatch
+):
     args = accelerate_launch(
         tmp_path,
         distributed_type=kind.upper(),
         mixed_precision="no",
         **({"fsdp_config": {}} if kind == "FSDP" else {"deepspeed_config": {"zero_stage": 2}}),
     )
-    environment = prepare_multi_gpu_env(args) if kind == "FSDP" else prepare_deepspeed_cmd_env(args)[1]
+    environment = (
+        prepare_multi_gpu_env(args) if kind == "FSDP" else prepare_deepspeed_cmd_env(args)[1]
+    )
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     outcome = invoke(*arguments, "-o", tmp_path / "run")
@@ -295,18 +326,35 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_two_processes_stop_together_and_resume_to_what_one_logs(invoke, arguments, tmp_path, monkeypatch):
+def test_two_processes_stop_together_and_resume_to_what_one_logs(
+    invoke, arguments, tmp_path, monkeypatch
+):
     """SIGTERM to the command, then a kill of one process, then a kill of the command, then to the end."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     run, stderr = tmp_path / "two", tmp_path / "stderr"
     arguments += ["--max-steps", "200"]
-    command = [*arguments, "--batch-size", "4", "--save-every", "10", "-o", run, "--num-processes", "2"]
+    command = [
+        *arguments,
+        "--batch-size",
+        "4",
+        "--save-every",
+        "10",
+        "-o",
+        run,
+        "--num-processes",
+        "2",
+    ]
 
     def start_and_stop(*more: str, stop) -> tuple[int, str]:
         before = {path.name for path in run.glob("checkpoint/step-*0")}
         stderr.unlink(missing_ok=True)
         process = start_command(*command, *more, stderr=stderr, prepare=stay_after_a_state)
-        wait_until(lambda: process.exitcode or {path.name for path in run.glob("checkpoint/step-*[1-9]0")} - before)
+        wait_until(
+            lambda: (
+                process.exitcode
+                or {path.name for path in run.glob("checkpoint/step-*[1-9]0")} - before
+            )
+        )
         assert process.exitcode is None, stderr.read_text()
         ranks = children_of(process.pid)
         assert len(ranks) == 2
@@ -322,7 +370,9 @@ def test_two_processes_stop_together_and_resume_to_what_one_logs(invoke, argumen
     assert (stopped["status"], stopped["n_processes"]) == ("interrupted", 2)
     assert [path.name for path in run.glob("checkpoint/*")] == [f"step-{stopped['step']:08d}"]
 
-    code, errors = start_and_stop("--resume", stop=lambda _, ranks: os.kill(ranks[1], signal.SIGKILL))
+    code, errors = start_and_stop(
+        "--resume", stop=lambda _, ranks: os.kill(ranks[1], signal.SIGKILL)
+    )
     assert code == 1
     assert "process 1 of 2 was killed (SIGKILL)" in errors
     code, _ = start_and_stop("--resume", stop=lambda process, _: process.kill())

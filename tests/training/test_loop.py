@@ -26,7 +26,9 @@ from simcse_cli.training.setup import build_parts
 def files(tmp_path, sts_folder):
     """Write training files and return their paths with the dev file."""
     (tmp_path / "unsup.txt").write_text("\n".join(SENTENCES * 2) + "\n")
-    rows = [f"{SENTENCES[i]}\t{SENTENCES[(i + 5) % 24]}\t{SENTENCES[(i + 9) % 24]}" for i in range(24)]
+    rows = [
+        f"{SENTENCES[i]}\t{SENTENCES[(i + 5) % 24]}\t{SENTENCES[(i + 9) % 24]}" for i in range(24)
+    ]
     (tmp_path / "sup.tsv").write_text("anchor\tpositive\thard_negative\n" + "\n".join(rows) + "\n")
     dev = sts_folder / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
     return {"unsup": str(tmp_path / "unsup.txt"), "sup": str(tmp_path / "sup.tsv"), "dev": str(dev)}
@@ -94,12 +96,26 @@ def test_run_folder_holds_what_is_promised(settings, tmp_path):
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"run.json", "metrics.jsonl", "model", "checkpoint", "README.md"} <= names
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    best = max(line["dev_score"] for line in lines if line["step"] > 0 and line.get("dev_score") is not None)
+    lines = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
+    best = max(
+        line["dev_score"]
+        for line in lines
+        if line["step"] > 0 and line.get("dev_score") is not None
+    )
     assert saved["best_score"] == best == record.best_score
     assert saved["start_score"] == lines[0]["dev_score"]
     assert saved["pooler"] == "cls_before_pooler"
-    assert {"loss", "losses", "lr", "step", "alignment", "uniformity", "sentences_per_second"} <= set(lines[3])
+    assert {
+        "loss",
+        "losses",
+        "lr",
+        "step",
+        "alignment",
+        "uniformity",
+        "sentences_per_second",
+    } <= set(lines[3])
     assert [line["step"] for line in lines] == list(range(13))
 
 
@@ -113,7 +129,9 @@ def test_first_loss_is_the_closed_form(settings, tmp_path):
     parts = build_parts(config, SilentProgress())
     trainer = Trainer(config, parts, tmp_path, SilentProgress())
     batch = trainer.batches.make(0)
-    vectors = encode(parts.objective.encoder, [texts[0] for texts in batch.texts], max_length=32).astype(np.float64)
+    vectors = encode(
+        parts.objective.encoder, [texts[0] for texts in batch.texts], max_length=32
+    ).astype(np.float64)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     logits = unit @ unit.T / 0.05
     expected = np.mean([np.log(np.exp(row - row[i]).sum()) for i, row in enumerate(logits)])
@@ -145,7 +163,10 @@ def test_alpha_weighs_the_own_hard_negative_alone(settings, files, tmp_path, alp
     anchor, positive, negative = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in views)
     losses = []
     for i in range(len(anchor)):
-        positives, negatives = np.exp(anchor[i] @ positive.T / 0.05), np.exp(anchor[i] @ negative.T / 0.05)
+        positives, negatives = (
+            np.exp(anchor[i] @ positive.T / 0.05),
+            np.exp(anchor[i] @ negative.T / 0.05),
+        )
         negatives[i] *= alpha
         losses.append(-math.log(positives[i] / (positives.sum() + negatives.sum())))
     assert trainer.train_step(0, batch).loss == pytest.approx(np.mean(losses), abs=1e-5)
@@ -192,24 +213,32 @@ def test_patience_stops_early(settings, tmp_path):
     assert record.step < record.total_steps
 
 
-def _gradients(rank: int, config: TrainConfig, batch_size: int, folder: str) -> tuple[float, dict[str, torch.Tensor]]:
+def _gradients(
+    rank: int, config: TrainConfig, batch_size: int, folder: str
+) -> tuple[float, dict[str, torch.Tensor]]:
     import dataclasses
 
     config = dataclasses.replace(config, batch_size=batch_size)
     trainer = Trainer(config, build_parts(config, SilentProgress()), Path(folder), SilentProgress())
     trainer.module.train()
     losses, _ = trainer.backward(trainer.batches.make(0))
-    gradients = {name: p.grad for name, p in trainer.objective.named_parameters() if p.grad is not None}
+    gradients = {
+        name: p.grad for name, p in trainer.objective.named_parameters() if p.grad is not None
+    }
     return float(sum(losses.values()).detach()), gradients
 
 
 @pytest.mark.parametrize("mode", ["unsup", "sup"])
-def test_two_processes_equal_one_with_the_doubled_batch(settings, files, tmp_path, mode, monkeypatch):
+def test_two_processes_equal_one_with_the_doubled_batch(
+    settings, files, tmp_path, mode, monkeypatch
+):
     import dataclasses
 
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     objective = ObjectiveName.SIMCSE_SUP if mode == "sup" else ObjectiveName.SIMCSE_UNSUP
-    config = dataclasses.replace(settings, objective=objective, train_file=files[mode], dropout_mode=DropoutMode.NONE)
+    config = dataclasses.replace(
+        settings, objective=objective, train_file=files[mode], dropout_mode=DropoutMode.NONE
+    )
     loss, gradients = _gradients(0, config, 8, str(tmp_path))
     (tmp_path / "spawn").mkdir()
     results = run_on_processes(_gradients, tmp_path / "spawn", config, 4, str(tmp_path))

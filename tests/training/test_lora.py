@@ -94,7 +94,9 @@ def test_the_saved_model_is_whole_and_an_adapter_gives_the_same_vectors(settings
     assert base == settings["model"]
     vectors = [encode(load_encoder(folder, device="cpu"), SENTENCES) for folder in (whole, adapter)]
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
-    before = encode(load_encoder(settings["model"], pooler="cls_before_pooler", device="cpu"), SENTENCES)
+    before = encode(
+        load_encoder(settings["model"], pooler="cls_before_pooler", device="cpu"), SENTENCES
+    )
     assert np.abs(vectors[0] - before).max() > 1e-2
 
 
@@ -110,7 +112,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(settings, tmp_path):
     train_run(config, run, SilentProgress(), resume=True)
     for name in ("model/adapter_model.safetensors", "model/adapter_config.json"):
         assert (run / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
-    (one,), (other,) = (kept_states(folder / "checkpoint") for folder in (run, tmp_path / "straight"))
+    (one,), (other,) = (
+        kept_states(folder / "checkpoint") for folder in (run, tmp_path / "straight")
+    )
     assert (one / WEIGHTS_FILE).read_bytes() == (other / WEIGHTS_FILE).read_bytes()
 
 
@@ -158,7 +162,9 @@ def test_training_goes_on_from_an_adapter_with_all_weights_or_a_new_adapter(sett
         (("--lora", "4", "--lora-alpha", "0"), "--lora-alpha 0.0: need a number above 0"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_written(invoke, settings, tmp_path, flags, message):
+def test_what_cannot_work_is_refused_before_anything_is_written(
+    invoke, settings, tmp_path, flags, message
+):
     outcome = invoke(
         "train",
         "-m",

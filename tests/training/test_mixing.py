@@ -46,7 +46,9 @@ def test_files_are_mixed_evenly_and_copies_stand_apart():
     for start in range(0, 600, 60):  # any stretch holds both files in proportion
         assert sum(row < 100 for row in mixed[start : start + 60]) == 30
     places = {row: [i for i, other in enumerate(mixed) if other == row] for row in range(100)}
-    assert np.mean([np.diff(each).mean() for each in places.values()]) == pytest.approx(200, rel=0.1)
+    assert np.mean([np.diff(each).mean() for each in places.values()]) == pytest.approx(
+        200, rel=0.1
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,9 @@ def test_wrong_weights_and_files_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="makes its examples from all files together"):
         build_parts(config, SilentProgress())
     for weight in ("1e9", "99999999999999999999"):
-        with pytest.raises(ConfigError, match=r"an epoch would have .* examples of this file, it can have"):
+        with pytest.raises(
+            ConfigError, match=r"an epoch would have .* examples of this file, it can have"
+        ):
             read_data(TrainConfig(train_file=[f"{tmp_path / 'a.txt'}:{weight}"]), SilentProgress())
 
 
@@ -85,12 +89,20 @@ def train(config, run_dir, stop_after=None):
     parts = build_parts(config, SilentProgress())
     stop = lambda: calls.append(1) or (stop_after is not None and len(calls) >= stop_after)  # noqa: E731
     record = Trainer(config, parts, run_dir, SilentProgress(), stop).run()
-    return record, load_file(run_dir / "model" / "model.safetensors") if record.status == "finished" else {}
+    return record, load_file(
+        run_dir / "model" / "model.safetensors"
+    ) if record.status == "finished" else {}
 
 
-def test_a_mixed_run_resumes_to_the_last_bit_and_refuses_other_weights_of_data(tiny_model_dir, tmp_path):
-    (tmp_path / "a.csv").write_text("Frage,Antwort\n" + "".join(f'"{s}","{s} Yes."\n' for s in SENTENCES[:7]))
-    (tmp_path / "b.jsonl").write_text("".join(f'{{"Frage": "{s}", "Antwort": "No."}}\n' for s in SENTENCES[7:]))
+def test_a_mixed_run_resumes_to_the_last_bit_and_refuses_other_weights_of_data(
+    tiny_model_dir, tmp_path
+):
+    (tmp_path / "a.csv").write_text(
+        "Frage,Antwort\n" + "".join(f'"{s}","{s} Yes."\n' for s in SENTENCES[:7])
+    )
+    (tmp_path / "b.jsonl").write_text(
+        "".join(f'{{"Frage": "{s}", "Antwort": "No."}}\n' for s in SENTENCES[7:])
+    )
     config = TrainConfig(
         model=str(tiny_model_dir),
         train_file=[f"{tmp_path / 'a.csv'}:2", str(tmp_path / "b.jsonl")],
@@ -118,7 +130,9 @@ def test_a_mixed_run_resumes_to_the_last_bit_and_refuses_other_weights_of_data(t
 def test_a_stream_is_read_as_far_as_the_steps_see(tiny_model_dir, tmp_path):
     import datasets
 
-    datasets.Dataset.from_dict({"text": [f"{s} {i}" for i in range(9) for s in SENTENCES]}).save_to_disk(tmp_path / "d")
+    datasets.Dataset.from_dict(
+        {"text": [f"{s} {i}" for i in range(9) for s in SENTENCES]}
+    ).save_to_disk(tmp_path / "d")
     config = TrainConfig(
         model=str(tiny_model_dir),
         train_file=[f"hf://{tmp_path / 'd'}"],
@@ -130,4 +144,7 @@ def test_a_stream_is_read_as_far_as_the_steps_see(tiny_model_dir, tmp_path):
     assert (len(parts.data), parts.digests["n_examples"]) == (12, 12)
     lines = "".join(f"{s} 0\n" for s in SENTENCES[:12])
     assert parts.digests["train_sha256"] == hashlib.sha256(lines.encode()).hexdigest()
-    assert len(build_parts(dataclasses.replace(config, max_steps=None), SilentProgress()).data) == 9 * 24
+    assert (
+        len(build_parts(dataclasses.replace(config, max_steps=None), SilentProgress()).data)
+        == 9 * 24
+    )

@@ -19,7 +19,10 @@ from simcse_cli.training.setup import build_parts
 def rows_of(n, n_texts, seed=3):
     """Return triplets of texts with few anchors and repeated negatives, some of them equal within a row."""
     draw = np.random.default_rng(seed)
-    return [(f"a{i % n_texts}", f"p{i}", f"a{draw.integers(n_texts)}" if i % 3 else f"p{i}") for i in range(n)]
+    return [
+        (f"a{i % n_texts}", f"p{i}", f"a{draw.integers(n_texts)}" if i % 3 else f"p{i}")
+        for i in range(n)
+    ]
 
 
 def plain_batches(order, rows, size):
@@ -36,7 +39,9 @@ def plain_batches(order, rows, size):
     return batches
 
 
-@pytest.mark.parametrize(("n", "n_texts", "size"), [(60, 40, 4), (97, 9, 8), (50, 1, 4), (30, 30, 64), (64, 16, 16)])
+@pytest.mark.parametrize(
+    ("n", "n_texts", "size"), [(60, 40, 4), (97, 9, 8), (50, 1, 4), (30, 30, 64), (64, 16, 16)]
+)
 def test_rows_are_packed_as_by_hand(n, n_texts, size):
     rows, order = rows_of(n, n_texts), np.random.default_rng(1).permutation(n)
     packed = pack_apart(order, SharedTexts(rows), size, least=2)
@@ -50,11 +55,19 @@ def test_full_batches_are_those_of_sentence_transformers():
     datasets = pytest.importorskip("datasets")
     sampler = pytest.importorskip("sentence_transformers.base.sampler")
     rows = rows_of(200, 60)
-    columns = dict(zip(("anchor", "positive", "negative"), map(list, zip(*rows, strict=True)), strict=True))
-    theirs = sampler.NoDuplicatesBatchSampler(
-        datasets.Dataset.from_dict(columns), 16, drop_last=False, generator=torch.Generator(), seed=5
+    columns = dict(
+        zip(("anchor", "positive", "negative"), map(list, zip(*rows, strict=True)), strict=True)
     )
-    order = torch.randperm(200, generator=torch.Generator().manual_seed(5), dtype=torch.int32).numpy()
+    theirs = sampler.NoDuplicatesBatchSampler(
+        datasets.Dataset.from_dict(columns),
+        16,
+        drop_last=False,
+        generator=torch.Generator(),
+        seed=5,
+    )
+    order = torch.randperm(
+        200, generator=torch.Generator().manual_seed(5), dtype=torch.int32
+    ).numpy()
     ours = pack_apart(order, SharedTexts(rows), 16, least=99).reshape(-1, 16)
     assert ours.tolist() == [list(map(int, batch)) for batch in theirs if len(batch) == 16]
 
@@ -81,7 +94,9 @@ def maker(rows, rank=0, n_processes=1, kind=Batches.NO_DUPLICATES, **settings):
     config = TrainConfig(**{"batch_size": 4, "seed": 7} | settings)
     data = SimpleNamespace(rows=rows, name="a.csv")
     processes = {"rank": rank, "n_processes": n_processes}
-    return BatchMaker(Rows(), data, len(rows), config, **processes, shared=SharedTexts(rows), kind=kind)
+    return BatchMaker(
+        Rows(), data, len(rows), config, **processes, shared=SharedTexts(rows), kind=kind
+    )
 
 
 @pytest.mark.parametrize("n_texts", [20, 100, 300])
@@ -92,7 +107,9 @@ def test_no_batch_of_any_epoch_has_a_text_twice(n_texts):
     for step in steps:
         texts = [text for row in batches.make(step).texts for text in set(row)]
         assert len(texts) == len(set(texts)) > 2
-    assert maker(rows, bucket_batches=2).make(steps[-1]).texts == batches.make(steps[-1]).texts  # a resumed run
+    assert (
+        maker(rows, bucket_batches=2).make(steps[-1]).texts == batches.make(steps[-1]).texts
+    )  # a resumed run
 
 
 def test_processes_share_the_batches_of_one():
@@ -108,7 +125,9 @@ def test_at_most_one_row_in_a_hundred_is_left_out():
     assert maker([("x", f"p{i}") for i in range(52)] + others).n_examples == 248
     assert maker([("x", f"p{i}") for i in range(51)] + [*others, ("y", "z")]).n_examples == 248
     too_many = [("x", f"p{i}") for i in range(80)]
-    with pytest.raises(DataError, match=r"a\.csv: --batches no-duplicates has no place for 14 of 276 rows") as caught:
+    with pytest.raises(
+        DataError, match=r"a\.csv: --batches no-duplicates has no place for 14 of 276 rows"
+    ) as caught:
         maker(too_many + others)
     assert caught.value.hint == "use --batches mask-duplicates, which trains on every row"
 
@@ -144,7 +163,9 @@ def test_masked_batches_hold_every_row_and_number_its_texts_over_processes():
 def test_repeated_texts_change_the_default(tiny_model_dir, tmp_path, batches, n_repeated, kind):
     texts = [*SENTENCES[:20], *SENTENCES[:n_repeated]]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
-    config = TrainConfig(train_file=str(tmp_path / "a.txt"), model=str(tiny_model_dir), pooler="avg", batches=batches)
+    config = TrainConfig(
+        train_file=str(tmp_path / "a.txt"), model=str(tiny_model_dir), pooler="avg", batches=batches
+    )
     assert build_parts(config, SilentProgress()).batches is kind
 
 
@@ -157,5 +178,7 @@ def test_batches_without_negatives_have_no_duplicates_to_avoid(tiny_model_dir, t
         pooler="avg",
         batches=Batches.NO_DUPLICATES,
     )
-    with pytest.raises(ConfigError, match="the rows of a batch are no negatives in --objective vicreg"):
+    with pytest.raises(
+        ConfigError, match="the rows of a batch are no negatives in --objective vicreg"
+    ):
         build_parts(config, SilentProgress())

@@ -51,7 +51,9 @@ def test_a_norm_that_is_not_finite_is_returned_as_it_is():
 
 def test_parameters_without_gradient_do_not_count():
     (parameter,) = parameters([3.0, 4.0])
-    assert clip_gradients(iter([nn.Parameter(torch.ones(3)), parameter]), 10.0) == pytest.approx(5.0)
+    assert clip_gradients(iter([nn.Parameter(torch.ones(3)), parameter]), 10.0) == pytest.approx(
+        5.0
+    )
 
 
 def test_the_linear_schedule_falls_to_zero_after_the_last_step():
@@ -71,9 +73,13 @@ def factors_of(make_schedule, total_steps):
     return rates
 
 
-@pytest.mark.parametrize(("total_steps", "warmup", "warmup_steps"), [(10, 0.4, 4), (11, 0.1, 2), (7, 0, 0)])
+@pytest.mark.parametrize(
+    ("total_steps", "warmup", "warmup_steps"), [(10, 0.4, 4), (11, 0.1, 2), (7, 0, 0)]
+)
 def test_warm_up_and_fall_are_those_of_transformers(total_steps, warmup, warmup_steps):
-    linear = factors_of(lambda o: get_linear_schedule_with_warmup(o, warmup_steps, total_steps), total_steps)
+    linear = factors_of(
+        lambda o: get_linear_schedule_with_warmup(o, warmup_steps, total_steps), total_steps
+    )
     constant = factors_of(lambda o: get_constant_schedule_with_warmup(o, warmup_steps), total_steps)
     for schedule, expected in ((Schedule.LINEAR, linear), (Schedule.CONSTANT, constant)):
         factors = [lr_factor(schedule, step, total_steps, warmup) for step in range(total_steps)]
@@ -97,8 +103,12 @@ def test_slanted_triangle_rises_over_the_cut_and_falls_to_its_floor():
     factors = [lr_factor(Schedule.SLANTED_TRIANGULAR, step, 20, 0.2) for step in range(20)]
     assert factors == pytest.approx(expected)
     assert factors[-1] == 1 / 32
-    assert lr_factor(Schedule.SLANTED_TRIANGULAR, 0, 19, 0.1) == 1.0  # the cut, 1.9 steps, is rounded down
-    assert lr_factor(Schedule.SLANTED_TRIANGULAR, 0, 9, 0.1) == pytest.approx(1 / 32 + 31 / 32 * 8 / 9)
+    assert (
+        lr_factor(Schedule.SLANTED_TRIANGULAR, 0, 19, 0.1) == 1.0
+    )  # the cut, 1.9 steps, is rounded down
+    assert lr_factor(Schedule.SLANTED_TRIANGULAR, 0, 9, 0.1) == pytest.approx(
+        1 / 32 + 31 / 32 * 8 / 9
+    )
 
 
 START = np.array([1.0, -2.0, 0.5])
@@ -130,13 +140,19 @@ def adam_loop(*, eps, corrected, decay_before=0.0, decay_after=0.0):
 
 def test_adamw_is_the_closed_form():
     found = weights_after(adam_eps=1e-6, weight_decay=0.1)
-    np.testing.assert_allclose(found, adam_loop(eps=1e-6, corrected=True, decay_before=0.1), rtol=1e-12)
+    np.testing.assert_allclose(
+        found, adam_loop(eps=1e-6, corrected=True, decay_before=0.1), rtol=1e-12
+    )
     np.testing.assert_allclose(weights_after(), adam_loop(eps=1e-8, corrected=True), rtol=1e-12)
 
 
 def test_adamw_uncorrected_is_the_closed_form_and_decays_after_the_step():
-    found = weights_after(optimizer=OptimizerName.ADAMW_UNCORRECTED, adam_eps=1e-6, weight_decay=0.1)
-    np.testing.assert_allclose(found, adam_loop(eps=1e-6, corrected=False, decay_after=0.1), rtol=1e-12)
+    found = weights_after(
+        optimizer=OptimizerName.ADAMW_UNCORRECTED, adam_eps=1e-6, weight_decay=0.1
+    )
+    np.testing.assert_allclose(
+        found, adam_loop(eps=1e-6, corrected=False, decay_after=0.1), rtol=1e-12
+    )
 
 
 def test_adamw_uncorrected_starts_with_root_ten_times_the_rate_and_skips_what_has_no_gradient():

@@ -60,7 +60,16 @@ def resume(settings, run):
 def test_a_second_training_is_told_who_writes(invoke, settings, stopped, flags):
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with lock_run(stopped):
-        outcome = invoke("train", "-m", settings.model, "--train-file", settings.train_file[0], "-o", stopped, *flags)
+        outcome = invoke(
+            "train",
+            "-m",
+            settings.model,
+            "--train-file",
+            settings.train_file[0],
+            "-o",
+            stopped,
+            *flags,
+        )
     assert outcome.exit_code == 1
     assert "is being written by process" in outcome.stderr
     assert before == {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
@@ -68,8 +77,12 @@ def test_a_second_training_is_told_who_writes(invoke, settings, stopped, flags):
 
 
 @pytest.mark.parametrize("n_processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("length", "shorter", "longer"), [("--max-steps", 2, 5), ("--epochs", 1, 2)])
-def test_a_run_with_a_constant_rate_goes_further(invoke, settings, tmp_path, length, shorter, longer, n_processes):
+@pytest.mark.parametrize(
+    ("length", "shorter", "longer"), [("--max-steps", 2, 5), ("--epochs", 1, 2)]
+)
+def test_a_run_with_a_constant_rate_goes_further(
+    invoke, settings, tmp_path, length, shorter, longer, n_processes
+):
     common = ("--schedule", "constant", "--num-processes", n_processes)
     source = (
         "-m",
@@ -93,7 +106,9 @@ def test_a_run_with_a_constant_rate_goes_further(invoke, settings, tmp_path, len
     assert records[0].model_digest == records[1].model_digest
     assert records[0].config == records[1].config
     before = (tmp_path / "parts" / "config.yaml").read_bytes()
-    outcome = invoke("train", "-o", tmp_path / "parts", "--resume", "--num-processes", n_processes, length, 1)
+    outcome = invoke(
+        "train", "-o", tmp_path / "parts", "--resume", "--num-processes", n_processes, length, 1
+    )
     assert outcome.exit_code == 1
     assert n_processes > 1 or "has done" in outcome.stderr
     assert (tmp_path / "parts" / "config.yaml").read_bytes() == before
@@ -116,9 +131,13 @@ def state_of(run):
         (("--schedule", "constant"), ("--epochs", 4), "counts steps"),
     ],
 )
-def test_a_run_whose_rates_depend_on_its_length_goes_no_further(invoke, settings, tmp_path, schedule, asked, why):
+def test_a_run_whose_rates_depend_on_its_length_goes_no_further(
+    invoke, settings, tmp_path, schedule, asked, why
+):
     source = ("-m", settings.model, "--train-file", settings.train_file[0], "--device", "cpu")
-    assert invoke("train", *source, "-o", tmp_path / "run", "--max-steps", 2, *schedule).exit_code == 0
+    assert (
+        invoke("train", *source, "-o", tmp_path / "run", "--max-steps", 2, *schedule).exit_code == 0
+    )
     outcome = invoke("train", "-o", tmp_path / "run", "--resume", *asked)
     assert outcome.exit_code == 1
     assert why in " ".join(outcome.stderr.split())
@@ -177,7 +196,18 @@ def test_resume_starts_what_was_killed_before_it_had_a_folder(
         "--device",
         "cpu",
     )
-    command = ("train", *source, "--max-steps", 2, "--batch-size", 4, *many.split(), "--resume", "-o", "run")
+    command = (
+        "train",
+        *source,
+        "--max-steps",
+        2,
+        "--batch-size",
+        4,
+        *many.split(),
+        "--resume",
+        "-o",
+        "run",
+    )
     for _ in range(2):
         outcome = invoke(*command)
         assert outcome.exit_code == 0, outcome.stderr
@@ -208,7 +238,9 @@ def test_a_run_killed_before_its_first_record_starts_over(invoke, settings, tmp_
 
 
 @pytest.mark.parametrize("resume", [(), ("--resume",)])
-def test_a_run_killed_before_its_settings_starts_by_the_same_command(invoke, settings, tmp_path, resume):
+def test_a_run_killed_before_its_settings_starts_by_the_same_command(
+    invoke, settings, tmp_path, resume
+):
     run = tmp_path / "run"
     run.mkdir()
     (run / ".lock").write_text('{"pid": 1}')
@@ -335,7 +367,9 @@ def test_a_damaged_record_is_named(settings, stopped, text):
         resume(settings, stopped)
 
 
-@pytest.mark.parametrize(("name", "value"), [("data", []), ("step", "3"), ("best_score", "0.8"), ("timings", 1)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("data", []), ("step", "3"), ("best_score", "0.8"), ("timings", 1)]
+)
 def test_a_record_of_wrong_types_is_named(stopped, name, value):
     values = json.loads((stopped / "run.json").read_text())
     (stopped / "run.json").write_text(json.dumps(values | {name: value}))
@@ -392,8 +426,9 @@ def test_a_second_interrupt_says_what_is_kept(settings, stopped, monkeypatch, in
     monkeypatch.setattr(Trainer, "start_step", interrupt)
     outcome = invoke("train", "-o", stopped, "--resume")
     assert outcome.exit_code == 130
-    assert f"step 1 of {stopped} is kept, continue with: simcse train -o {stopped} --resume" in " ".join(
-        outcome.stderr.split()
+    assert (
+        f"step 1 of {stopped} is kept, continue with: simcse train -o {stopped} --resume"
+        in " ".join(outcome.stderr.split())
     )
 
 
@@ -401,7 +436,10 @@ def test_the_record_says_what_a_run_was_computed_on_and_took(settings, stopped):
     before = read_run_record(stopped)
     assert before.started is not None
     (stopped / "run.json").write_text(
-        json.dumps(json.loads((stopped / "run.json").read_text()) | {"started": "2020-01-01T00:00:00+00:00"})
+        json.dumps(
+            json.loads((stopped / "run.json").read_text())
+            | {"started": "2020-01-01T00:00:00+00:00"}
+        )
     )
     record = resume(settings, stopped)
     assert record.started == "2020-01-01T00:00:00+00:00"  # of the first session
@@ -417,8 +455,12 @@ def test_the_record_says_what_a_run_was_computed_on_and_took(settings, stopped):
 def test_a_run_that_is_resumed_in_another_folder_says_so(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.yaml").write_text(dump_config(TrainConfig(train_file=["lines.txt:2"])))
+    (tmp_path / "run" / "config.yaml").write_text(
+        dump_config(TrainConfig(train_file=["lines.txt:2"]))
+    )
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match=r"lines.txt, which the run in .* names, is not in .*elsewhere") as refused:
+    with pytest.raises(
+        ConfigError, match=r"lines.txt, which the run in .* names, is not in .*elsewhere"
+    ) as refused:
         ready_settings({}, None, SILENT, resumed=tmp_path / "run")
     assert refused.value.hint == "repeat the command in the folder where the run was started"

@@ -130,11 +130,16 @@ def test_the_untrained_model_is_not_called_the_best_run(best_steps, note):
     ]
     report = sweep_report("grid", trials, ["lr"], Path("runs"))
     assert report.notes[0] == note
-    assert [row.get("best_steps") for row in report.rows[:2]] == [", ".join(map(str, best_steps)), "25, 50"]
+    assert [row.get("best_steps") for row in report.rows[:2]] == [
+        ", ".join(map(str, best_steps)),
+        "25, 50",
+    ]
 
 
 def test_nest_options_gathers_dotted_names():
-    nested = nest_options({"lr": "1e-5", "options.window": 3, "options": {"symmetric": True}}, place="x")
+    nested = nest_options(
+        {"lr": "1e-5", "options.window": 3, "options": {"symmetric": True}}, place="x"
+    )
     assert nested == {"lr": 1e-5, "options": {"symmetric": True, "window": 3}}
 
 
@@ -187,8 +192,14 @@ def rates(folder: Path, training: FakeTraining) -> list[Trial]:
 @pytest.mark.parametrize(
     ("error", "failure"),
     [
-        (TrainingError("the loss of step 3 is nan", hint="lower --lr"), "the loss of step 3 is nan"),
-        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "CUDA out of memory. Tried to allocate 2 GiB"),
+        (
+            TrainingError("the loss of step 3 is nan", hint="lower --lr"),
+            "the loss of step 3 is nan",
+        ),
+        (
+            RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+            "CUDA out of memory. Tried to allocate 2 GiB",
+        ),
         (Stopped(exit_code=1), "its processes failed"),
     ],
 )
@@ -198,7 +209,11 @@ def test_a_trial_that_fails_is_recorded_and_the_sweep_goes_on(tmp_path, error, f
     trials = rates(tmp_path, training)
     assert [trial.failure for trial in trials] == [None, failure, None]
     assert [trial.score is None for trial in trials] == [False, True, False]
-    assert [trial["failure"] for trial in read_json(tmp_path / "sweep.json")["trials"]] == [None, failure, None]
+    assert [trial["failure"] for trial in read_json(tmp_path / "sweep.json")["trials"]] == [
+        None,
+        failure,
+        None,
+    ]
     report = sweep_report("lr.yaml", trials, ["lr"], tmp_path)
     assert report.rows[2]["best_steps"] == "failed"
     assert f"failed: lr=3e-05 ({failure})" in report.notes

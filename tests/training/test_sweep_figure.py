@@ -28,12 +28,17 @@ def test_draw_sweep_of_one_setting_is_a_line_over_its_values():
     assert axes.lines[-1].get_ydata()[0] == pytest.approx(82.0)
 
 
-@pytest.mark.parametrize(("name", "labels"), [("pooler", ["cls", "avg"]), ("options.dual_encoder", ["False", "True"])])
+@pytest.mark.parametrize(
+    ("name", "labels"), [("pooler", ["cls", "avg"]), ("options.dual_encoder", ["False", "True"])]
+)
 def test_draw_sweep_of_one_setting_without_numbers_names_its_values(name, labels):
     axes = draw_sweep(points([name]), [name]).axes[0]
     assert axes.get_xlabel() == name
     assert [label.get_text() for label in axes.get_xticklabels()] == labels
-    assert (axes.lines[-1].get_xdata()[0], axes.lines[-1].get_ydata()[0]) == (1, pytest.approx(81.0))
+    assert (axes.lines[-1].get_xdata()[0], axes.lines[-1].get_ydata()[0]) == (
+        1,
+        pytest.approx(81.0),
+    )
 
 
 def test_draw_sweep_of_two_settings_is_a_grid_with_the_best_marked():

@@ -70,7 +70,13 @@ def end_run():
 @pytest.fixture
 def settings(tiny_model_dir, tmp_path):
     (tmp_path / "train.txt").write_text("\n".join(SENTENCES) + "\n")
-    dev = write_sts_folder(tmp_path / "senteval") / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
+    dev = (
+        write_sts_folder(tmp_path / "senteval")
+        / "downstream"
+        / "STS"
+        / "STSBenchmark"
+        / "sts-dev.csv"
+    )
     return {
         "model": str(tiny_model_dir),
         "train_file": [str(tmp_path / "train.txt")],
@@ -113,7 +119,10 @@ def read_tensorboard(folder):
 
     reader = EventAccumulator(str(folder))
     reader.Reload()
-    scalars = {name: [(event.step, event.value) for event in reader.Scalars(name)] for name in reader.Tags()["scalars"]}
+    scalars = {
+        name: [(event.step, event.value) for event in reader.Scalars(name)]
+        for name in reader.Tags()["scalars"]
+    }
     stored = reader.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     info = plugin_data_pb2.HParamsPluginData.FromString(stored).session_start_info.hparams
     values = {name: getattr(value, value.WhichOneof("kind")) for name, value in info.items()}
@@ -149,11 +158,15 @@ def test_tensorboard_forgets_the_steps_that_a_resumed_run_repeats(settings, tmp_
     run.mkdir()
     (run / "config.yaml").write_text(dump_config(config))
     asked = iter([False, True])
-    trainer = Trainer(config, build_parts(config, SilentProgress()), run, SilentProgress(), lambda: next(asked))
+    trainer = Trainer(
+        config, build_parts(config, SilentProgress()), run, SilentProgress(), lambda: next(asked)
+    )
     trainer.run()
     (newest,) = (run / "checkpoint").iterdir()
     assert newest.name == "step-00000002"
-    newest.rename(newest.with_name("step-00000001"))  # as if the kill had come before the state of step 2
+    newest.rename(
+        newest.with_name("step-00000001")
+    )  # as if the kill had come before the state of step 2
     state = newest.with_name("step-00000001") / "state.json"
     state.write_text(json.dumps(json.loads(state.read_text()) | {"position": {"step": 1}}))
     train_run(config, run, SilentProgress(), resume=True)
@@ -164,7 +177,9 @@ def test_tensorboard_forgets_the_steps_that_a_resumed_run_repeats(settings, tmp_
 def test_wandb_is_offline_and_told_everything(settings, stand_in, tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_MODE", raising=False)
     calls, run = stand_in("wandb"), tmp_path / "run"
-    config = config_of(settings | {"max_steps": 2}, track="wandb", track_project="p", track_name="n")
+    config = config_of(
+        settings | {"max_steps": 2}, track="wandb", track_project="p", track_name="n"
+    )
     train_run(config, run, SilentProgress())
     (_, started), (_, stored), *logged, (last,) = calls
     assert started["mode"] == "offline"
@@ -222,7 +237,9 @@ def test_a_resumed_run_is_the_same_run_of_the_tracker(record, stand_in, tmp_path
 
 def test_two_runs_of_one_folder_are_two_runs_of_the_tracker(record, tmp_path):
     keys = [
-        tracked_run(record("wandb", started=f"2026-01-0{day}"), tmp_path / "run", last_step=last_step).key
+        tracked_run(
+            record("wandb", started=f"2026-01-0{day}"), tmp_path / "run", last_step=last_step
+        ).key
         for day, last_step in ((1, None), (2, None), (1, 5))
     ]
     assert keys[0] == keys[2] != keys[1]
@@ -247,7 +264,9 @@ def test_runs_of_one_folder_are_a_group(record, tmp_path, folder, name, expected
     assert (run.group, run.name) == expected
 
 
-@pytest.mark.parametrize(("flag", "names"), [("--seeds", ["seed-1", "seed-2"]), ("--sweep", ["lr=0.0001", "lr=0.001"])])
+@pytest.mark.parametrize(
+    ("flag", "names"), [("--seeds", ["seed-1", "seed-2"]), ("--sweep", ["lr=0.0001", "lr=0.001"])]
+)
 def test_seeds_and_trials_are_logged_as_a_group(invoke, settings, stand_in, tmp_path, flag, names):
     calls = stand_in("wandb")
     grid = tmp_path / "lr.yaml"
@@ -259,7 +278,9 @@ def test_seeds_and_trials_are_logged_as_a_group(invoke, settings, stand_in, tmp_
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome.stderr
     started = [call[1] for call in calls if call[0] == "init"]
-    assert [(each["group"], each["name"]) for each in started] == [("many", f"many/{name}") for name in names]
+    assert [(each["group"], each["name"]) for each in started] == [
+        ("many", f"many/{name}") for name in names
+    ]
     assert started[0]["id"] != started[1]["id"]
     assert "* started" not in outcome.stdout
 
@@ -272,7 +293,9 @@ def log_twice(record, tracker, run):
             started = record(tracker, step=last_step)
             with open_log(run, started, SilentProgress(), resumed=last_step > 0) as log:
                 for step in steps:
-                    log.append({"step": step, "loss": 1.0 / (1 + step), "losses": {"contrastive": 0.5}})
+                    log.append(
+                        {"step": step, "loss": 1.0 / (1 + step), "losses": {"contrastive": 0.5}}
+                    )
     return loggable(started.config)
 
 
@@ -305,12 +328,21 @@ def test_wandb_keeps_a_resumed_run_of_a_group_as_one_run(record, tmp_path, monke
     for file in sorted((run / TRACKING / "wandb").glob("offline-run-*/run-*.wandb")):
         found = list(wandb_records(file))
         (started,) = (each.run for each in found if each.HasField("run"))
-        assert (started.project, started.run_group, started.display_name) == ("simcse", "many", "many/seed-1")
+        assert (started.project, started.run_group, started.display_name) == (
+            "simcse",
+            "many",
+            "many/seed-1",
+        )
         assert file.stem == f"run-{started.run_id}"
-        stored = {item.key: json.loads(item.value_json) for each in found for item in each.config.update}
+        stored = {
+            item.key: json.loads(item.value_json) for each in found for item in each.config.update
+        }
         assert {name: stored[name] for name in settings} == settings
         for each in (each.history for each in found if each.HasField("history")):
-            values = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in each.item}
+            values = {
+                item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                for item in each.item
+            }
             assert values["loss"] == pytest.approx(1 / (1 + each.step.num))
             assert values["losses/contrastive"] == 0.5
             steps.append((started.run_id, each.step.num))
@@ -341,7 +373,9 @@ def test_a_tracker_that_fails_does_not_end_the_run(record, stand_in, tmp_path, m
         for step in range(2):
             log.append({"step": step, "loss": 1.0})
     assert len(logged_lines(tmp_path)) == 2
-    assert progress.warnings == ["logging to the tracker has stopped (the server is gone); the run continues"]
+    assert progress.warnings == [
+        "logging to the tracker has stopped (the server is gone); the run continues"
+    ]
 
 
 def test_a_tracker_that_does_not_start_is_an_error(record, stand_in, tmp_path, monkeypatch):
@@ -354,9 +388,20 @@ def test_a_tracker_that_does_not_start_is_an_error(record, stand_in, tmp_path, m
 @pytest.mark.parametrize("tracker", list(Tracker))
 def test_a_missing_package_is_named_before_anything_is_read(invoke, tmp_path, tracker, monkeypatch):
     monkeypatch.setitem(sys.modules, str(tracker), None)
-    outcome = invoke("train", "--train-file", tmp_path / "missing.txt", "-o", tmp_path / "run", "--track", tracker)
+    outcome = invoke(
+        "train",
+        "--train-file",
+        tmp_path / "missing.txt",
+        "-o",
+        tmp_path / "run",
+        "--track",
+        tracker,
+    )
     assert outcome.exit_code == 1
-    assert f"--track {tracker} needs the package {tracker}: {how_to_install(tracker)}" in outcome.stderr
+    assert (
+        f"--track {tracker} needs the package {tracker}: {how_to_install(tracker)}"
+        in outcome.stderr
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -365,7 +410,10 @@ def test_a_missing_package_is_named_before_anything_is_read(invoke, tmp_path, tr
     [
         (("--track-project", "p"), "--track-project p: has no effect without --track"),
         (("--track-name", "n"), "--track-name n: has no effect without --track"),
-        (("--track", "tensorboard", "--track-name", "n"), "has no projects or names: it shows folders"),
+        (
+            ("--track", "tensorboard", "--track-name", "n"),
+            "has no projects or names: it shows folders",
+        ),
     ],
 )
 def test_names_that_nothing_reads_are_refused(invoke, tmp_path, flags, message):
@@ -385,10 +433,14 @@ def test_trackio_keeps_what_it_is_told(record, tmp_path, monkeypatch):
 
     for module in (utils, sqlite_storage):
         monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio", raising=False)
-    with open_log(tmp_path, record("trackio", track_name="n"), SilentProgress(), resumed=False) as log:
+    with open_log(
+        tmp_path, record("trackio", track_name="n"), SilentProgress(), resumed=False
+    ) as log:
         log.append({"step": 0, "dev_score": 0.5})
         log.append({"step": 1, "loss": 2.5, "losses": {"contrastive": 2.5}})
-    with open_log(tmp_path, record("trackio", track_name="n", step=1), SilentProgress(), resumed=True) as log:
+    with open_log(
+        tmp_path, record("trackio", track_name="n", step=1), SilentProgress(), resumed=True
+    ) as log:
         log.append({"step": 2, "loss": 1.5})
     found = sqlite_storage.SQLiteStorage.get_logs("simcse", "n")
     assert [(entry["step"], entry.get("loss"), entry.get("dev_score")) for entry in found] == [

@@ -40,11 +40,15 @@ def train(config: TrainConfig, folder: Path, stop_at: int | None = None) -> dict
     return {"status": status, "step": trainer.position.step}
 
 
-def runs_on_two(rank: int, configs: dict[str, TrainConfig], folder: str) -> dict[str, dict[str, Any]]:
+def runs_on_two(
+    rank: int, configs: dict[str, TrainConfig], folder: str
+) -> dict[str, dict[str, Any]]:
     """Train each configuration on this process; only the second one is asked to stop."""
     encoding._batch_tokens = lambda _: SMALL_BATCH
     return {
-        name: train(config, Path(folder) / name, stop_at=2 if (name, rank) == ("stopped", 1) else None)
+        name: train(
+            config, Path(folder) / name, stop_at=2 if (name, rank) == ("stopped", 1) else None
+        )
         for name, config in configs.items()
     }
 
@@ -87,8 +91,12 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
         "masked": config(ObjectiveName.SIMCSE_SUP, **repeated),
         "masked, chunks": config(ObjectiveName.SIMCSE_SUP, **repeated, micro_batch_size=3),
         "apart": config(ObjectiveName.SIMCSE_SUP, **once, batches=Batches.NO_DUPLICATES),
-        "patience": config(ObjectiveName.CT, **plain, **dev, lr=1e-12, eval_every=1, patience=1, max_steps=9),
-        "sts": config(ObjectiveName.SIMCSE_UNSUP, **suite, dev_suite=DevSuite.STS, dev_metric=Metric.PEARSON),
+        "patience": config(
+            ObjectiveName.CT, **plain, **dev, lr=1e-12, eval_every=1, patience=1, max_steps=9
+        ),
+        "sts": config(
+            ObjectiveName.SIMCSE_UNSUP, **suite, dev_suite=DevSuite.STS, dev_metric=Metric.PEARSON
+        ),
         "transfer": config(
             ObjectiveName.SIMCSE_UNSUP,
             **suite | dev | {"data_dir": transfer, "max_steps": 1},
@@ -100,7 +108,9 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
 
 
 @pytest.fixture(scope="module")
-def on_two(configs: dict[str, TrainConfig], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+def on_two(
+    configs: dict[str, TrainConfig], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[Any]]:
     folder = tmp_path_factory.mktemp("runs")
     return folder, run_on_processes(runs_on_two, folder, configs, str(folder))
 
@@ -124,7 +134,9 @@ def test_the_logged_loss_is_that_of_the_global_batch(name, configs, on_two, tmp_
             assert line[key] == pytest.approx(other[key], abs=2e-5), (line["step"], key)
 
 
-@pytest.mark.parametrize(("name", "status", "step"), [("patience", "stopped-early", 1), ("stopped", "interrupted", 2)])
+@pytest.mark.parametrize(
+    ("name", "status", "step"), [("patience", "stopped-early", 1), ("stopped", "interrupted", 2)]
+)
 def test_processes_stop_at_the_same_step(name, status, step, on_two):
     """Only the first process knows the score, and here only the second is asked to stop."""
     first, second = (result[name] for result in on_two[1])
@@ -144,4 +156,7 @@ def test_the_dev_score_is_that_of_one_process_to_the_last_bit(name, configs, on_
         assert score.score is not None
         assert lines[step]["dev_score"] == score.score
         assert lines[step]["dev_tasks"] == score.tasks
-        assert (lines[step]["alignment"], lines[step]["uniformity"]) == (score.alignment, score.uniformity)
+        assert (lines[step]["alignment"], lines[step]["uniformity"]) == (
+            score.alignment,
+            score.uniformity,
+        )

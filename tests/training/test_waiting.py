@@ -43,7 +43,9 @@ def trainer_of(config, folder, *, like_gpu):
 
 
 def lines(trainer):
-    log = [json.loads(line) for line in (trainer.run_dir / "metrics.jsonl").read_text().splitlines()]
+    log = [
+        json.loads(line) for line in (trainer.run_dir / "metrics.jsonl").read_text().splitlines()
+    ]
     return [{k: v for k, v in line.items() if not k.endswith("_per_second")} for line in log]
 
 
@@ -83,7 +85,9 @@ class Reads(TorchDispatchMode):
 
 def test_numbers_are_read_only_when_they_are_due(settings, tmp_path, monkeypatch):
     """The pass itself is left out here (on a CPU it draws its masks from a number); see test_no_waiting."""
-    trainer = trainer_of(dataclasses.replace(settings, max_grad_norm=0.0), tmp_path / "run", like_gpu=True)
+    trainer = trainer_of(
+        dataclasses.replace(settings, max_grad_norm=0.0), tmp_path / "run", like_gpu=True
+    )
     weights = list(trainer.objective.parameters())
     reads = Reads(monkeypatch)
 
@@ -130,7 +134,9 @@ def test_batches_are_prepacked_in_the_background(settings, tmp_path, monkeypatch
     trainer.objective.encoder.checkpoint_layers()
     padded = trainer.batches.make(0)
     ids = packed.rows.tokens.ids.tolist()
-    assert ids[: packed.n_tokens] == [i for row in sorted(packed.rows, key=len, reverse=True) for i in row]
+    assert ids[: packed.n_tokens] == [
+        i for row in sorted(packed.rows, key=len, reverse=True) for i in row
+    ]
     ids, mask = padded.rows.tensors()
     assert [row[: int(n)].tolist() for row, n in zip(ids, mask.sum(1), strict=True)] == packed.rows
     assert padded.counts == packed.counts == [8]
@@ -140,7 +146,9 @@ def test_batches_are_prepacked_in_the_background(settings, tmp_path, monkeypatch
 def test_what_computes_twice_is_refused_where_masks_would_differ(settings, monkeypatch, given):
     monkeypatch.setattr("simcse_cli.training.setup.resolve_device", lambda _: torch.device("mps"))
     name = "--" + next(iter(given)).replace("_", "-")
-    with pytest.raises(ConfigError, match=f"{name}: the random state of mps is not saved") as caught:
+    with pytest.raises(
+        ConfigError, match=f"{name}: the random state of mps is not saved"
+    ) as caught:
         build_parts(dataclasses.replace(settings, **given), SilentProgress())
     assert "--device cpu" in caught.value.hint
 
@@ -148,7 +156,9 @@ def test_what_computes_twice_is_refused_where_masks_would_differ(settings, monke
 @pytest.mark.parametrize("given", [{"attention": Attention.EAGER}, {"compile": True}])
 def test_settings_of_padded_rows_are_refused_where_rows_are_packed(settings, given):
     name = next(iter(given))
-    with pytest.raises(ConfigError, match=f"--{name}: has no effect, on a CPU the rows of .* are packed"):
+    with pytest.raises(
+        ConfigError, match=f"--{name}: has no effect, on a CPU the rows of .* are packed"
+    ):
         build_parts(dataclasses.replace(settings, **given), SilentProgress())
 
 
@@ -192,7 +202,9 @@ def test_packed_rows_in_parts_have_the_gradient_of_one_graph(tiny_encoder):
 
 
 def test_flash_attention_is_not_fetched_from_the_hub(tiny_encoder):
-    with pytest.raises(ConfigError, match="--attention flash_attention_2: flash_attn is not installed"):
+    with pytest.raises(
+        ConfigError, match="--attention flash_attention_2: flash_attn is not installed"
+    ):
         tiny_encoder.attend_by(Attention.FLASH_2)
 
 
@@ -201,7 +213,9 @@ def test_checkpointed_layers_give_the_same_gradient_and_keep_less(settings, tmp_
     config = dataclasses.replace(settings, pooler=Pooler.AVG, head=HeadUse.NONE)
     gradients, kept = [], []
     for is_on in (False, True):
-        objective = build_parts(dataclasses.replace(config, gradient_checkpointing=is_on), SilentProgress()).objective
+        objective = build_parts(
+            dataclasses.replace(config, gradient_checkpointing=is_on), SilentProgress()
+        ).objective
         encoder = objective.encoder
         encoder.checkpoints_layers = True  # both take the padded pass
         rows = encoder.tokenize(SENTENCES)
@@ -245,12 +259,16 @@ def test_a_compiled_transformer_is_what_training_calls(settings, tmp_path, monke
 
     def compile_to_record(module, **options):
         compiled.append((module, options))
-        module._compiled_call_impl = lambda *args, **inputs: calls.append(1) or module._call_impl(*args, **inputs)
+        module._compiled_call_impl = lambda *args, **inputs: (
+            calls.append(1) or module._call_impl(*args, **inputs)
+        )
 
     monkeypatch.setattr(torch.nn.Module, "compile", compile_to_record)
     config = dataclasses.replace(settings, gradient_checkpointing=True, max_steps=2)
     trainers = [
-        trainer_of(dataclasses.replace(config, compile=is_on), tmp_path / str(is_on), like_gpu=False)
+        trainer_of(
+            dataclasses.replace(config, compile=is_on), tmp_path / str(is_on), like_gpu=False
+        )
         for is_on in (False, True)
     ]
     assert compiled == [(trainers[1].objective.encoder.backbone, {"dynamic": True})]

@@ -66,7 +66,9 @@ def test_what_a_model_records_is_trained(settings, recording):
 
 
 def test_another_pooler_is_trained_when_asked_for_and_said(settings, recording):
-    config = dataclasses.replace(settings, model=recording(Pooler.AVG, normalize=True), pooler=Pooler.CLS)
+    config = dataclasses.replace(
+        settings, model=recording(Pooler.AVG, normalize=True), pooler=Pooler.CLS
+    )
     said = Said()
     encoder = build_encoder(config, said)
     assert (encoder.pooler, encoder.record.head_use, encoder.record.normalize) == (
@@ -86,7 +88,9 @@ def test_a_head_that_a_model_keeps_is_trained_on(settings, recording):
     encoder = build_encoder(dataclasses.replace(settings, model=model), said)
     np.testing.assert_array_equal(encode(encoder, SENTENCES), encode(before, SENTENCES))
     assert encoder.record.head_use is HeadUse.KEPT
-    assert said.lines == [f"training {model} with pooler cls through its own head, kept, as the model records"]
+    assert said.lines == [
+        f"training {model} with pooler cls through its own head, kept, as the model records"
+    ]
     bare = build_encoder(dataclasses.replace(settings, model=model, head=HeadUse.NONE), said)
     assert (bare.pooler, bare.head) == (Pooler.CLS_BEFORE_POOLER, None)
 
@@ -105,7 +109,9 @@ def test_the_model_before_training_may_be_the_best(settings, recording, tmp_path
     """Steps that ruin the vectors leave the model as it was, and say so."""
     model = recording(Pooler.AVG, normalize=True)
     vectors = encode(load_encoder(model, device="cpu"), SENTENCES)
-    order = np.argsort(vectors[1:] @ vectors[0])  # gold scores that rank the pairs as the model does: it scores 1
+    order = np.argsort(
+        vectors[1:] @ vectors[0]
+    )  # gold scores that rank the pairs as the model does: it scores 1
     rows = [f"{SENTENCES[0]}\t{SENTENCES[1 + row]}\t{rank}" for rank, row in enumerate(order)]
     dev_file = tmp_path / "dev.tsv"
     dev_file.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
@@ -133,12 +139,24 @@ def test_scores_are_counted_from_step_0():
     assert (position.best_step, position.evaluations_without_gain) == (0, 2)
     position.step = 3
     assert position.note_score(0.6)
-    assert (position.best_step, position.trained_score, position.evaluations_without_gain) == (3, 0.6, 0)
+    assert (position.best_step, position.trained_score, position.evaluations_without_gain) == (
+        3,
+        0.6,
+        0,
+    )
 
 
 def test_no_model_is_praised_without_a_dev_score(invoke, settings, tmp_path):
     run = tmp_path / "run"
-    command = ("train", "-m", settings.model, "--train-file", settings.train_file[0], "--max-steps", 1)
+    command = (
+        "train",
+        "-m",
+        settings.model,
+        "--train-file",
+        settings.train_file[0],
+        "--max-steps",
+        1,
+    )
     outcome = invoke(*command, "-o", run)
     assert outcome.exit_code == 0, outcome.stderr
     assert f"wrote {run} (model: {run / 'model'})" in outcome.stderr
@@ -154,14 +172,20 @@ def test_a_triplet_counts_three_sentences(settings, tmp_path):
     (tmp_path / "sup.tsv").write_text("anchor\tpositive\thard_negative\n" + "\n".join(rows) + "\n")
     for name, settings_ in {
         "unsup": settings,
-        "sup": dataclasses.replace(settings, objective=ObjectiveName.SIMCSE_SUP, train_file=str(tmp_path / "sup.tsv")),
+        "sup": dataclasses.replace(
+            settings, objective=ObjectiveName.SIMCSE_SUP, train_file=str(tmp_path / "sup.tsv")
+        ),
     }.items():
-        record = train_run(dataclasses.replace(settings_, dev_file=None), tmp_path / name, SilentProgress())
+        record = train_run(
+            dataclasses.replace(settings_, dev_file=None), tmp_path / name, SilentProgress()
+        )
         per_step = record.timings["sentences_per_second"] * record.timings["train_s"] / record.step
         assert per_step == pytest.approx(24 if name == "sup" else 8)
 
 
-@pytest.mark.parametrize(("seconds", "rate"), [(0.01, "800"), (16.0, "0.5"), (240.0, "0.033"), (3.0, "2.7")])
+@pytest.mark.parametrize(
+    ("seconds", "rate"), [(0.01, "800"), (16.0, "0.5"), (240.0, "0.033"), (3.0, "2.7")]
+)
 def test_the_rate_has_a_unit_and_is_never_0(seconds, rate):
     shown = {}
 

@@ -26,7 +26,15 @@ LIMIT = 350_000_000
 LEVEL = 12  # 19 takes more than ten times as long
 TRAILER = 256
 VERSION = f"python{sysconfig.get_python_version()}"
-GLIBC = ("ld-linux*", "libc.so.*", "libm.so.*", "libdl.so.*", "libpthread.so.*", "librt.so.*", "libutil.so.*")
+GLIBC = (
+    "ld-linux*",
+    "libc.so.*",
+    "libm.so.*",
+    "libdl.so.*",
+    "libpthread.so.*",
+    "librt.so.*",
+    "libutil.so.*",
+)
 # Of the standard library: what needs a screen, tests, tools, and readline, whose licence does not go with ours.
 STDLIB_WITHOUT = """
 site-packages __pycache__ config-* test tests idlelib tkinter turtledemo ensurepip lib2to3 pydoc_data venv readline.*
@@ -53,18 +61,39 @@ def install(root: Path, wheel: Path) -> None:
     """Make the folder that the binary unpacks: bin/python3, lib/, lib/pythonX.Y/ with site-packages."""
     stdlib = root / "lib" / VERSION
     site = stdlib / "site-packages"
-    shutil.copytree(sysconfig.get_path("stdlib"), stdlib, ignore=shutil.ignore_patterns(*STDLIB_WITHOUT))
+    shutil.copytree(
+        sysconfig.get_path("stdlib"), stdlib, ignore=shutil.ignore_patterns(*STDLIB_WITHOUT)
+    )
     constraints = HERE.parents[1] / "constraints.txt"
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", site, "-c", constraints]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-compile",
+        "--target",
+        site,
+        "-c",
+        constraints,
+    ]
     run(*pip, "torch", "zstandard", f"{wheel}[{EXTRAS}]")
-    for path in sorted(site.rglob("*"), reverse=True):  # an empty folder would be taken for a package
-        if any(fnmatch(str(path.relative_to(site)), pattern) for pattern in SITE_WITHOUT) and path.is_file():
+    for path in sorted(
+        site.rglob("*"), reverse=True
+    ):  # an empty folder would be taken for a package
+        if (
+            any(fnmatch(str(path.relative_to(site)), pattern) for pattern in SITE_WITHOUT)
+            and path.is_file()
+        ):
             path.unlink()
         elif path.is_dir() and not any(path.iterdir()):
             path.rmdir()
     shutil.copy(HERE / "unpack.py", root)
     add_interpreter(root)
-    run("strip", *(path for pattern in STRIP for path in root.glob(f"**/{pattern}") if path.is_file()))
+    run(
+        "strip",
+        *(path for pattern in STRIP for path in root.glob(f"**/{pattern}") if path.is_file()),
+    )
     compile_used(root, stdlib)
 
 
@@ -80,22 +109,33 @@ def compile_used(root: Path, stdlib: Path) -> None:
             ["encode", sentences, "-o", vectors, "--model", trained],
             ["eval", "sts", "--model", trained],
         ):
-            run(python, "-m", "simcse_cli", *words, "-q", env={"SIMCSE_CACHE": folder, "TMPDIR": folder})
+            run(
+                python,
+                "-m",
+                "simcse_cli",
+                *words,
+                "-q",
+                env={"SIMCSE_CACHE": folder, "TMPDIR": folder},
+            )
     for path in stdlib.rglob("*.nb[ic]"):  # kernels for this machine
         path.unlink()
     for path in [*stdlib.rglob("*.pyc")]:  # to be believed, whatever the time of the source is
-        py_compile.compile(source_from_cache(path), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+        py_compile.compile(
+            source_from_cache(path), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+        )
 
 
 def add_interpreter(root: Path) -> None:
     """Add the interpreter, and every shared library that it or a package needs and that is not of glibc.
 
-    The interpreter is linked against all of them: what is loaded already is found by its name, whatever paths
-    the one who needs it has.
+    The interpreter is linked against all of them: what is loaded already is found by its name,
+    whatever paths the one who needs it has.
     """
     libraries = root / "lib"
     objects = [path for path in root.rglob("*.so*") if path.is_file()]
-    python = (Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("LDLIBRARY")).resolve()
+    python = (
+        Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("LDLIBRARY")
+    ).resolve()
     needed = [*foreign_libraries([*objects, python], root), python]
     (root / "bin").mkdir()
     for each in needed:
@@ -105,7 +145,16 @@ def add_interpreter(root: Path) -> None:
         f"-I{sysconfig.get_path('include')}",
     ]
     names = [f"-l:{each.name}" for each in needed]
-    run("gcc", "-O2", HERE / "launcher.c", "-o", root / "bin/python3", *paths, f"-L{libraries}", *names)
+    run(
+        "gcc",
+        "-O2",
+        HERE / "launcher.c",
+        "-o",
+        root / "bin/python3",
+        *paths,
+        f"-L{libraries}",
+        *names,
+    )
 
 
 def foreign_libraries(objects: Iterable[Path], root: Path) -> list[Path]:
@@ -126,7 +175,12 @@ def runtime_files(root: Path) -> list[Path]:
     sources = [Path(line) for line in modules.splitlines()]
     cached = [Path(cache_from_source(path)) for path in sources if path.suffix == ".py"]
     landmark = root / "lib" / VERSION / "lib-dynload"
-    files = [root / "bin/python3", *(root / "lib").glob("*.so*"), *sources, *filter(Path.exists, cached)]
+    files = [
+        root / "bin/python3",
+        *(root / "lib").glob("*.so*"),
+        *sources,
+        *filter(Path.exists, cached),
+    ]
     return [*dict.fromkeys([*files, next(landmark.iterdir())])]
 
 
@@ -141,13 +195,21 @@ def write_runtime(root: Path, files: Iterable[Path], target: Path) -> None:
 
 def write_archive(root: Path, without: Iterable[Path], target: Path) -> None:
     """Write all else: folders, then files, those of a kind side by side, which packs a little better."""
-    paths = sorted(set(root.rglob("*")) - set(without), key=lambda path: (path.is_file(), path.suffix, path))
+    paths = sorted(
+        set(root.rglob("*")) - set(without), key=lambda path: (path.is_file(), path.suffix, path)
+    )
     settings = zstandard.ZstdCompressionParameters.from_level(
-        LEVEL, window_log=unpack.WINDOW.bit_length() - 1, enable_ldm=True, threads=2, write_checksum=True
+        LEVEL,
+        window_log=unpack.WINDOW.bit_length() - 1,
+        enable_ldm=True,
+        threads=2,
+        write_checksum=True,
     )
     with (
         target.open("wb") as file,
-        zstandard.ZstdCompressor(compression_params=settings).stream_writer(file, closefd=False) as stream,
+        zstandard.ZstdCompressor(compression_params=settings).stream_writer(
+            file, closefd=False
+        ) as stream,
         tarfile.open(fileobj=stream, mode="w|") as archive,
     ):
         for path in paths:
@@ -157,7 +219,9 @@ def write_archive(root: Path, without: Iterable[Path], target: Path) -> None:
 def needed_glibc(root: Path) -> int:
     """Return the minor version of the oldest glibc 2 that has all symbols the interpreter and the libraries need."""
     objects = [root / "bin/python3", *(path for path in root.rglob("*.so*") if path.is_file())]
-    return max(map(int, re.findall(r"Name: GLIBC_2\.(\d+)", run("readelf", "--version-info", *objects))))
+    return max(
+        map(int, re.findall(r"Name: GLIBC_2\.(\d+)", run("readelf", "--version-info", *objects)))
+    )
 
 
 def compile_stub(target: Path) -> None:
@@ -165,7 +229,9 @@ def compile_stub(target: Path) -> None:
     run("gcc", "-O2", "-Wall", "-Werror", "-static", "-s", HERE / "stub.c", "-o", target)
 
 
-def assemble(stub: Path, runtime: Path, archive: Path, version: str, unpacked: int, glibc: int, target: Path) -> None:
+def assemble(
+    stub: Path, runtime: Path, archive: Path, version: str, unpacked: int, glibc: int, target: Path
+) -> None:
     """Put the parts behind each other, and the line that says where they are."""
     parts = [stub.read_bytes(), runtime.read_bytes(), archive.read_bytes()]
     digest = hashlib.sha256(parts[1] + parts[2]).hexdigest()[:16]
@@ -185,7 +251,9 @@ def main() -> None:
     arguments = parser.parse_args()
     work = arguments.target.with_suffix(".build").resolve()
     shutil.rmtree(work, ignore_errors=True)
-    root, stub, runtime, archive = (work / name for name in ("root", "stub", "runtime.tar", "archive.tar.zst"))
+    root, stub, runtime, archive = (
+        work / name for name in ("root", "stub", "runtime.tar", "archive.tar.zst")
+    )
     root.mkdir(parents=True)
     install(root, arguments.wheel.resolve())
     files = runtime_files(root)
@@ -197,7 +265,9 @@ def main() -> None:
     assemble(stub, runtime, archive, version, unpacked, needed_glibc(root), arguments.target)
     size = arguments.target.stat().st_size
     if size > LIMIT:
-        sys.exit(f"{arguments.target} has {size:,} bytes, it may have {LIMIT:,}: is torch its CPU build? See {work}")
+        sys.exit(
+            f"{arguments.target} has {size:,} bytes, it may have {LIMIT:,}: is torch its CPU build? See {work}"
+        )
     shutil.rmtree(work)
 
 

@@ -17,13 +17,19 @@ from simcse_cli import load
 GLIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1")
 LOADER = Path("/lib64/ld-linux-x86-64.so.2")
 NOBODY = 65534
-SENTENCES = [f"Sentence {number} of ten, about {what}." for number, what in enumerate(["dogs", "rain"] * 5)]
+SENTENCES = [
+    f"Sentence {number} of ten, about {what}." for number, what in enumerate(["dogs", "rain"] * 5)
+]
 
 
 def make_jail(jail: Path, binary: Path) -> None:
     """Lay out the root of the chroot: the binary, the libraries of glibc, random bytes, and a /tmp."""
-    listed = subprocess.run(["ldd", sys.executable], capture_output=True, text=True, check=True).stdout
-    folder = next(Path(line.split()[2]).parent for line in listed.splitlines() if "libc.so.6 =>" in line)
+    listed = subprocess.run(
+        ["ldd", sys.executable], capture_output=True, text=True, check=True
+    ).stdout
+    folder = next(
+        Path(line.split()[2]).parent for line in listed.splitlines() if "libc.so.6 =>" in line
+    )
     for path in (LOADER, *(folder / name for name in GLIBC)):
         (jail / path.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, jail / path.relative_to("/"))
@@ -44,7 +50,12 @@ def way_in(jail: Path) -> list[str] | None:
     root = ["chroot", f"--userspec={NOBODY}:{NOBODY}", str(jail)]
     for way in (root, ["unshare", "--map-root-user", "chroot", str(jail)]):
         path = shutil.which(way[0], path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-        if path and not subprocess.run([path, *way[1:], str(LOADER), "--version"], capture_output=True).returncode:
+        if (
+            path
+            and not subprocess.run(
+                [path, *way[1:], str(LOADER), "--version"], capture_output=True
+            ).returncode
+        ):
             return [path, *way[1:]]
     return None
 
@@ -62,13 +73,19 @@ def main() -> None:
         inside = Path("/tmp") if way else out
         start = [*way, "/simcse"] if way else [str(jail / "simcse")]
         environment = {} if way else {"SIMCSE_CACHE": f"{folder}/cache"}
-        where = "in a chroot of glibc alone" if way else "without variables; a chroot is not allowed here"
+        where = (
+            "in a chroot of glibc alone"
+            if way
+            else "without variables; a chroot is not allowed here"
+        )
         print(f"{binary.name}: {binary.stat().st_size / 1e6:.0f} MB, tried {where}")
 
         def run(*words: object) -> str:
             command = [*start, *map(str, words)]
             began = time.perf_counter()
-            done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, text=True)
+            done = subprocess.run(
+                command, env=environment, cwd="/", stdout=subprocess.PIPE, text=True
+            )
             times.append(time.perf_counter() - began)
             if done.returncode:
                 sys.exit(f"{' '.join(command)}: exit code {done.returncode}")
@@ -77,12 +94,27 @@ def main() -> None:
         times: list[float] = []
         for _ in range(6):
             run("--version")
-        print(f"first start {times[0]:.1f} s, then {statistics.median(times[1:]):.2f} s (--version)")
+        print(
+            f"first start {times[0]:.1f} s, then {statistics.median(times[1:]):.2f} s (--version)"
+        )
         ten = "/ten.txt" if way else jail / "ten.txt"
         run("encode", ten, "-o", inside / "ten.npy", "--model", "minilm", "-q")
-        np.testing.assert_allclose(np.load(out / "ten.npy"), load("minilm").encode(SENTENCES), atol=1e-5)
+        np.testing.assert_allclose(
+            np.load(out / "ten.npy"), load("minilm").encode(SENTENCES), atol=1e-5
+        )
         run("train", "--mode", "unsup", "--max-steps", 4, "-o", inside / "run", "-q")
-        run("train", "--mode", "unsup", "--max-steps", 4, "-o", inside / "two", "-q", "--num-processes", 2)
+        run(
+            "train",
+            "--mode",
+            "unsup",
+            "--max-steps",
+            4,
+            "-o",
+            inside / "two",
+            "-q",
+            "--num-processes",
+            2,
+        )
         score = json.loads(run("eval", "sts", "--model", inside / "run", "--format", "json", "-q"))
         print(
             f"encode gives the vectors of this environment; trained on one process and two; STS {score['average']:.4f}"

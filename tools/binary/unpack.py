@@ -1,6 +1,7 @@
 """Unpack the archive of the binary beside its interpreter; stub.c runs this once.
 
-The exit code is ``ERRNO`` plus an errno, so that stub.c can tell it from those of a loader or an interpreter.
+The exit code is ``ERRNO`` plus an errno, so that stub.c can tell it from those of a loader or an
+interpreter.
 """
 
 import errno
@@ -29,7 +30,8 @@ def unpack(file: int, offset: int, size: int, folder: str) -> None:
             if member.isdir():
                 os.makedirs(path, 0o700, exist_ok=True)  # noqa: PTH103 - pathlib takes longer to import
                 continue
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, member.mode), "wb") as out:  # noqa: PTH123
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, member.mode)
+            with open(file, "wb") as out:  # noqa: PTH123
                 source = archive.extractfile(member)
                 while source and (block := source.read(BLOCK)):
                     out.write(block)

@@ -1,13 +1,14 @@
 """Mutation testing: which changes of a number, a default, a comparison or an operator does no test notice?
 
-``make mutants`` changes one place of a module at a time, runs the tests that belong to the module, and lists the
-changes that pass them all. ``mutants.yaml`` names these tests, and gives the reason for every survivor that is
-accepted; any other makes the exit code 1. Modules as arguments restrict the run, ``--survivors`` repeats what
-survived the latest one. docs/mutants.md has the counts of the latest run of each module.
+``make mutants`` changes one place of a module at a time, runs the tests that belong to the module,
+and lists the changes that pass them all. ``mutants.yaml`` names these tests, and gives the reason
+for every survivor that is accepted; any other makes the exit code 1. Modules as arguments restrict
+the run, ``--survivors`` repeats what survived the latest one. docs/mutants.md has the counts of the
+latest run of each module.
 
-All tests of a mutant run in a process forked from this one, which has imported torch and pytest but neither computed
-anything nor seen the package, and find the package in a copy that has one file changed; processes that they start
-find it there too.
+All tests of a mutant run in a process forked from this one, which has imported torch and pytest but
+neither computed anything nor seen the package, and find the package in a copy that has one file
+changed; processes that they start find it there too.
 """
 
 import ast
@@ -133,7 +134,10 @@ def _places(tree: ast.Module) -> Iterator[tuple[ast.expr, Callable[[], None]]]:
 def _without_behaviour(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield the parts of annotations and decorators, and ``strict`` of ``zip``, which is only a safeguard."""
     for node in ast.walk(tree):
-        parts: list[ast.AST | None] = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        parts: list[ast.AST | None] = [
+            getattr(node, "annotation", None),
+            getattr(node, "returns", None),
+        ]
         parts += getattr(node, "decorator_list", [])
         if isinstance(node, ast.keyword) and node.arg == "strict":
             parts.append(node.value)
@@ -207,7 +211,9 @@ def run_tests(package: Path, tests: list[str], limit_s: float) -> str:
         time.sleep(0.01)
 
 
-def examine(module: str, entry: dict[str, Any], copy: Path, keys: Collection[str] | None) -> tuple[int, list[Mutant]]:
+def examine(
+    module: str, entry: dict[str, Any], copy: Path, keys: Collection[str] | None
+) -> tuple[int, list[Mutant]]:
     """Return how many mutants a module has, and those that its tests let pass; with ``keys``, only these are run."""
     target = copy / module
     source = target.read_text(encoding="utf-8")
@@ -243,10 +249,16 @@ def main(arguments: list[str]) -> int:
     n_unexplained = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copytree(PACKAGE, Path(folder) / "simcse_cli"))
-        compileall.compile_dir(copy, quiet=1, force=True, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
-        build_tiny_model(Path(folder) / "model")  # what transformers keeps from its first use is shared
+        compileall.compile_dir(
+            copy, quiet=1, force=True, invalidation_mode=PycInvalidationMode.CHECKED_HASH
+        )
+        build_tiny_model(
+            Path(folder) / "model"
+        )  # what transformers keeps from its first use is shared
         if "simcse_cli" in sys.modules:
-            sys.exit("the package is loaded before it is changed: tests/helpers.py must not import it")
+            sys.exit(
+                "the package is loaded before it is changed: tests/helpers.py must not import it"
+            )
         gc.freeze()
         for module in chosen or listed:
             started = time.monotonic()
@@ -257,7 +269,9 @@ def main(arguments: list[str]) -> int:
             unexplained = sum(mutant.key not in accepted for mutant in survivors)
             n_unexplained += unexplained
             counts = f"{tried} mutants, {tried - len(survivors)} killed, {len(survivors)} survived"
-            say(f"{module}: {counts}, {unexplained} without a reason; {time.monotonic() - started:.0f} s")
+            say(
+                f"{module}: {counts}, {unexplained} without a reason; {time.monotonic() - started:.0f} s"
+            )
             write_report(module, tried, reasons)
     return 1 if n_unexplained else 0
 
@@ -272,14 +286,20 @@ def survivors_of(module: str) -> set[str]:
 def write_report(module: str, tried: int, survivors: list[tuple[str, str]]) -> None:
     """Write the lines of a module into the page of docs, in the place of those that are there."""
     old = REPORT.read_text(encoding="utf-8").splitlines() if REPORT.exists() else []
-    rows = [line for line in old if line.startswith("| `") and not line.startswith(f"| `{module}` |")]
+    rows = [
+        line for line in old if line.startswith("| `") and not line.startswith(f"| `{module}` |")
+    ]
     rows.append(f"| `{module}` | {tried} | {tried - len(survivors)} | {len(survivors)} |")
     for key, reason in survivors:
         change = key.replace("|", "\\|")
         rows.append(f"| `{module}` | `{change}` | {reason} |")
     counts = sorted(row for row in rows if row.count(" | ") == 3)
-    n_tried, n_killed, n_survived = (sum(int(row.split(" | ")[i].rstrip(" |")) for row in counts) for i in (1, 2, 3))
-    never = sorted(set(yaml.safe_load(LIST.read_text(encoding="utf-8"))) - {r.split("`")[1] for r in counts})
+    n_tried, n_killed, n_survived = (
+        sum(int(row.split(" | ")[i].rstrip(" |")) for row in counts) for i in (1, 2, 3)
+    )
+    never = sorted(
+        set(yaml.safe_load(LIST.read_text(encoding="utf-8"))) - {r.split("`")[1] for r in counts}
+    )
     lines = [
         "# Mutants",
         "",
@@ -290,7 +310,11 @@ def write_report(module: str, tried: int, survivors: list[tuple[str, str]]) -> N
         "|---|---:|---:|---:|",
         *counts,
         "",
-        *([f"Listed and not run yet: {', '.join(f'`{name}`' for name in never)}.", ""] if never else []),
+        *(
+            [f"Listed and not run yet: {', '.join(f'`{name}`' for name in never)}.", ""]
+            if never
+            else []
+        ),
         "| survivor | change | why no test notices |",
         "|---|---|---|",
         *sorted(row for row in rows if row not in counts),

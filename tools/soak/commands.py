@@ -67,7 +67,11 @@ def leaves() -> dict[str, Any]:
 
 def options_of(name: str) -> list[Any]:
     """Return the parameters of a command that take a value."""
-    return [each for each in leaves()[name].params if each.metavar is not None or each.param_type_name == "argument"]
+    return [
+        each
+        for each in leaves()[name].params
+        if each.metavar is not None or each.param_type_name == "argument"
+    ]
 
 
 def with_value(name: str, parameter: Any, value: object) -> list[object]:
@@ -82,7 +86,9 @@ def with_value(name: str, parameter: Any, value: object) -> list[object]:
     for condition in conditions:
         first = condition.split("|")[0]
         setting, _, chosen = first.partition("=")
-        words += BESIDE.get(setting, f"--{setting.replace('_', '-')} {chosen}" if chosen else "").split()
+        words += BESIDE.get(
+            setting, f"--{setting.replace('_', '-')} {chosen}" if chosen else ""
+        ).split()
     flags = {*parameter.opts}
     at = next((i for i, word in enumerate(words) if word in flags), None)
     if at is not None:

@@ -88,7 +88,18 @@ def flip_bits(rng: random.Random, data: bytes) -> bytes:
 
 def insert_bytes(rng: random.Random, data: bytes) -> bytes:
     extra = rng.choice(
-        (b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\r", b"\x1b[2J", b'"', b"\t", b",", b"\n\n", rng.randbytes(9))
+        (
+            b"\0",
+            b"\xff\xfe",
+            b"\xed\xa0\x80",
+            b"\r",
+            b"\x1b[2J",
+            b'"',
+            b"\t",
+            b",",
+            b"\n\n",
+            rng.randbytes(9),
+        )
     )
     place = rng.randrange(len(data) + 1)
     return data[:place] + extra * rng.choice((1, 1, 50)) + data[place:]
@@ -155,7 +166,13 @@ def change_json(rng: random.Random, data: bytes) -> bytes:
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+    keys = (
+        list(value)
+        if isinstance(value, dict)
+        else range(len(value))
+        if isinstance(value, list)
+        else []
+    )
     return [place for key in keys for place in ((value, key), *_places(value[key]))]
 
 

@@ -1,7 +1,8 @@
 """Fails file operations (full disk, file system read-only), cuts and changes files, closes streams, starts two at once.
 
-A command that reports success has written the right bytes; one that fails names the reason, leaves nothing of its own
-but what ``--resume`` continues, and does, once the cause is gone, what it should have done.
+A command that reports success has written the right bytes; one that fails names the reason, leaves
+nothing of its own but what ``--resume`` continues, and does, once the cause is gone, what it should
+have done.
 """
 
 import errno
@@ -50,7 +51,9 @@ def fits(fault: Callable[..., None], job: Job) -> bool:
     return fault not in (changed_input, odd_names) or not {*INPUTS}.isdisjoint(job.arguments)
 
 
-def again(bench: Workbench, job: Job, folder: Path, expected: dict[str, bytes], *words: object) -> None:
+def again(
+    bench: Workbench, job: Job, folder: Path, expected: dict[str, bytes], *words: object
+) -> None:
     """Give the command of a case again without the fault, and look at what there is then."""
     result = bench.run(*job.arguments, *job.again, *words, cwd=folder)
     if result.code and not (not job.again and "exists already" in result.stderr):
@@ -58,7 +61,9 @@ def again(bench: Workbench, job: Job, folder: Path, expected: dict[str, bytes], 
     compare(bench, files(folder), expected)
 
 
-def check_failure(bench: Workbench, result: Result, folder: Path, expected: dict[str, bytes], *reasons: str) -> None:
+def check_failure(
+    bench: Workbench, result: Result, folder: Path, expected: dict[str, bytes], *reasons: str
+) -> None:
     """Report a success with wrong files, an error without reason, and what a failure leaves."""
     found = files(folder)
     if result.code == 0:
@@ -70,12 +75,18 @@ def check_failure(bench: Workbench, result: Result, folder: Path, expected: dict
         return
     if result.code != 1 or not any(reason in result.stderr for reason in reasons):
         bench.report("wrong errors", f"exit {result.code}: {result.error}")
-    left = [name for name in found.keys() - expected.keys() if not PARTIAL.fullmatch(name) and ".mining" not in name]
+    left = [
+        name
+        for name in found.keys() - expected.keys()
+        if not PARTIAL.fullmatch(name) and ".mining" not in name
+    ]
     if left:
         bench.report("left files", ", ".join(left))
 
 
-def full_disk(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
+def full_disk(
+    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
+) -> None:
     folder, code = place(bench), rng.choice((errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT))
     at = At(rng.randint(1, n_operations), folder, fail(code), lasting=True)
     result = bench.run(*job.arguments, cwd=folder, at=at)
@@ -83,7 +94,9 @@ def full_disk(bench: Workbench, job: Job, expected: dict[str, bytes], n_operatio
     again(bench, job, folder, expected)
 
 
-def file_limit(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
+def file_limit(
+    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
+) -> None:
     folder = place(bench)
     largest = max(len(expected[name]) for name in expected.keys() - files(folder).keys())
     if largest < SHORT_BYTES:
@@ -93,7 +106,9 @@ def file_limit(bench: Workbench, job: Job, expected: dict[str, bytes], n_operati
     again(bench, job, folder, expected)
 
 
-def interrupted(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
+def interrupted(
+    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
+) -> None:
     """Press Ctrl-C before a file operation, often the last one."""
     folder = place(bench)
     number = rng.choice((rng.randint(1, n_operations), n_operations))
@@ -104,23 +119,35 @@ def interrupted(bench: Workbench, job: Job, expected: dict[str, bytes], n_operat
     again(bench, job, folder, expected)
 
 
-def interrupted_start(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
+def interrupted_start(
+    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
+) -> None:
     """Press Ctrl-C while a program of its own starts, most of which is imports."""
     folder, seconds = place(bench), rng.uniform(0, 2.5)
     command = [sys.executable, "-m", "simcse_cli", *job.arguments]
-    running = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     time.sleep(seconds)
     running.send_signal(signal.SIGINT)
     error = running.communicate(timeout=120)[1]
-    is_ours = ", in start" in error.rpartition("Traceback")[2]  # before that it is Python that starts
+    is_ours = (
+        ", in start" in error.rpartition("Traceback")[2]
+    )  # before that it is Python that starts
     if running.returncode not in (0, 130, -signal.SIGINT, 1) or ("Traceback" in error and is_ours):
-        bench.report("tracebacks", f"Ctrl-C after {seconds:.2f} s: exit {running.returncode}: {error[-300:]}")
-    if running.returncode == 0:  # it was faster, and cuts files into larger windows than programs of the bench
+        bench.report(
+            "tracebacks", f"Ctrl-C after {seconds:.2f} s: exit {running.returncode}: {error[-300:]}"
+        )
+    if (
+        running.returncode == 0
+    ):  # it was faster, and cuts files into larger windows than programs of the bench
         return
     again(bench, job, folder, expected)
 
 
-def two_writers(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
+def two_writers(
+    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
+) -> None:
     """Start a job while another one of the same output waits in one of its operations."""
     folder, signals = place(bench), bench.new_folder()
     ready, go = signals / "ready", signals / "go"
@@ -130,8 +157,13 @@ def two_writers(bench: Workbench, job: Job, expected: dict[str, bytes], n_operat
         while not go.exists():
             time.sleep(0.005)
 
-    first = bench.start(*job.arguments, "--force", cwd=folder, at=At(rng.randint(1, n_operations), folder, wait))
-    while not ready.exists() and os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+    first = bench.start(
+        *job.arguments, "--force", cwd=folder, at=At(rng.randint(1, n_operations), folder, wait)
+    )
+    while (
+        not ready.exists()
+        and os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    ):
         time.sleep(0.005)
     is_held = any(path.read_bytes().startswith(b'{"pid": ') for path in folder.rglob(".*lock"))
     second = bench.run(*job.arguments, "--force", cwd=folder)
@@ -148,7 +180,9 @@ def two_writers(bench: Workbench, job: Job, expected: dict[str, bytes], n_operat
     compare(bench, files(folder), expected)
 
 
-def changed_input(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
+def changed_input(
+    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
+) -> None:
     folder = place(bench)
     source = folder / next(word for word in job.arguments if word in INPUTS)
     lines = source.read_text().splitlines(keepends=True)
@@ -168,7 +202,12 @@ def changed_input(bench: Workbench, job: Job, expected: dict[str, bytes], n_oper
         if target is other:
             other.replace(source)
 
-    at = rng.choice((At(rng.randint(1, n_operations), folder, act), At(rng.randint(1, 4), source, act, reading=True)))
+    at = rng.choice(
+        (
+            At(rng.randint(1, n_operations), folder, act),
+            At(rng.randint(1, 4), source, act, reading=True),
+        )
+    )
     result = bench.run(*job.arguments, cwd=folder, at=at)
     other = place(bench)
     (other / source.name).write_text("".join(changed))
@@ -184,7 +223,9 @@ def changed_input(bench: Workbench, job: Job, expected: dict[str, bytes], n_oper
     again(bench, Job(job.arguments), folder, expected_now, "--force")
 
 
-def damaged_partial(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
+def damaged_partial(
+    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
+) -> None:
     """Kill ``encode``, damage what it left, and continue it."""
     folder = place(bench)
     bench.run(*job.arguments, cwd=folder, at=At(rng.randint(1, n_operations), folder, kill))
@@ -223,7 +264,9 @@ def damaged_partial(bench: Workbench, job: Job, expected: dict[str, bytes], n_op
     again(bench, Job(job.arguments), folder, expected, "--force")
 
 
-def streams(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
+def streams(
+    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
+) -> None:
     """Close or fill standard output, close standard input."""
     folder = place(bench)
     before = files(folder)
@@ -232,23 +275,36 @@ def streams(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations
     if rng.random() < 0.5:
         at = words.index("-o")
         given = {each.name for each in options_of(name)}
-        words[at : at + 2] = ["--format", "json"] if "fmt" in given and name != "train" else ["-o", "-"]
+        words[at : at + 2] = (
+            ["--format", "json"] if "fmt" in given and name != "train" else ["-o", "-"]
+        )
     stdout = rng.choice((None, Path("/dev/full")))
     result = bench.run(*name.split(), *words, cwd=folder, stdout=stdout)
-    if result.code not in (0, 1, 2) or (result.code == 0 and words[-2:] in (["--format", "json"], ["-o", "-"])):
-        bench.report("wrong errors", f"{name} with stdout {stdout}: exit {result.code}: {result.error}")
+    if result.code not in (0, 1, 2) or (
+        result.code == 0 and words[-2:] in (["--format", "json"], ["-o", "-"])
+    ):
+        bench.report(
+            "wrong errors", f"{name} with stdout {stdout}: exit {result.code}: {result.error}"
+        )
     folder = place(bench)
     reading = rng.choice(
-        (("encode", "-", "-o", "v.npy", "--model", "bert"), ("prepare", "sentences", "-", "-o", "s.txt"))
+        (
+            ("encode", "-", "-o", "v.npy", "--model", "bert"),
+            ("prepare", "sentences", "-", "-o", "s.txt"),
+        )
     )
     result = bench.run(*reading, cwd=folder, stdin=None)
     if result.code != 1 or "standard input is closed" not in result.stderr:
-        bench.report("wrong errors", f"{reading[0]} with closed stdin: exit {result.code}: {result.error}")
+        bench.report(
+            "wrong errors", f"{reading[0]} with closed stdin: exit {result.code}: {result.error}"
+        )
     if files(folder).keys() != before.keys():
         bench.report("left files", ", ".join(files(folder).keys() - before.keys()))
 
 
-def odd_names(bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random) -> None:
+def odd_names(
+    bench: Workbench, job: Job, expected: dict[str, bytes], n_operations: int, rng: Random
+) -> None:
     """Give names that are too long, and folders where files are meant."""
     folder = place(bench)
     before = files(folder)
@@ -256,7 +312,9 @@ def odd_names(bench: Workbench, job: Job, expected: dict[str, bytes], n_operatio
     words = [*job.arguments]
     at = words.index("-o") + 1
     suffix = Path(words[at]).suffix
-    wrong = rng.choice((f"{'n' * rng.randint(216, 300)}{suffix}", "folder.npy", "lines.txt/v.npy", "/dev/null"))
+    wrong = rng.choice(
+        (f"{'n' * rng.randint(216, 300)}{suffix}", "folder.npy", "lines.txt/v.npy", "/dev/null")
+    )
     if ("." not in job.output or words[0] == "encode") and wrong in ("folder.npy", "/dev/null"):
         return  # a folder is what it writes
     result = bench.run(*words[:at], wrong, *words[at + 1 :], cwd=folder)

@@ -1,7 +1,7 @@
 """Kills every writing command before each of its file operations, then gives the same command again.
 
-The files then have the bytes of an undisturbed run, and there are no others. Where the kill came after the last byte,
-a command without ``--resume`` may also report that its output exists.
+The files then have the bytes of an undisturbed run, and there are no others. Where the kill came
+after the last byte, a command without ``--resume`` may also report that its output exists.
 """
 
 import json
@@ -39,7 +39,10 @@ class Job:
 def jobs() -> list[Job]:
     """Return every command that writes, and further ways of ``encode``."""
     model = "--model bert --pooler avg"
-    ways = [f"encode lines.txt -o v.{ending} {model}" for ending in ("npz", "safetensors", "parquet", "jsonl")]
+    ways = [
+        f"encode lines.txt -o v.{ending} {model}"
+        for ending in ("npz", "safetensors", "parquet", "jsonl")
+    ]
     ways += [
         f"encode lines.txt -o v.npy --index v.idx {model}",
         f"encode lines.txt -o new/v.npz --dtype float16 {model}",
@@ -48,12 +51,21 @@ def jobs() -> list[Job]:
         "prepare sentences lines.txt -o s.txt.gz --sample 5",
         *(f"{name} {words}" for name, words in WORKING.items() if name not in ELSEWHERE),
     ]
-    resumable = {name for name, leaf in leaves().items() if any(each.name == "resume" for each in leaf.params)}
-    return [Job(tuple(way.split()), ("--resume",) if _can_resume(way, resumable) else ()) for way in ways]
+    resumable = {
+        name
+        for name, leaf in leaves().items()
+        if any(each.name == "resume" for each in leaf.params)
+    }
+    return [
+        Job(tuple(way.split()), ("--resume",) if _can_resume(way, resumable) else ())
+        for way in ways
+    ]
 
 
 def _can_resume(way: str, resumable: set[str]) -> bool:
-    return way.startswith(tuple(resumable)) and not way.startswith("prepare pairs")  # there for mined ones
+    return way.startswith(tuple(resumable)) and not way.startswith(
+        "prepare pairs"
+    )  # there for mined ones
 
 
 def cases(bench: Workbench, rng: Random) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -71,7 +83,9 @@ def cases(bench: Workbench, rng: Random) -> Iterator[tuple[str, Callable[[], Non
                 yield case
 
 
-def of_job(bench: Workbench, job: Job, rng: Random, *, force: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+def of_job(
+    bench: Workbench, job: Job, rng: Random, *, force: bool
+) -> Iterator[tuple[str, Callable[[], None]]]:
     expected, n_operations = reference(bench, job)
     name = " ".join(map(str, job.arguments)) + " --force" * force
     for number in rng.sample(range(1, n_operations + 1), n_operations):
@@ -119,7 +133,9 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): content(path) for path in found}
 
 
-def killed(bench: Workbench, job: Job, number: int, expected: dict[str, bytes], *, force: bool) -> None:
+def killed(
+    bench: Workbench, job: Job, number: int, expected: dict[str, bytes], *, force: bool
+) -> None:
     folder = place(bench)
     words = job.arguments
     if force:

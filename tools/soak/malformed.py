@@ -1,6 +1,7 @@
 """Malformed inputs for every reader: a valid file, damaged; the command that reads it has to say what is wrong with it.
 
-An error leaves nothing behind; whatever is accepted gives finite results. Each case is a function of its seed.
+An error leaves nothing behind; whatever is accepted gives finite results. Each case is a function
+of its seed.
 """
 
 import json
@@ -44,7 +45,9 @@ class Reader:
     damages: tuple[Damage, ...]
     command: str
     output: str | None = None  # what the command writes
-    has_digest: bool = False  # in or beside the file: what is accepted gives the same as the undamaged file
+    has_digest: bool = (
+        False  # in or beside the file: what is accepted gives the same as the undamaged file
+    )
     ends_in_numbers: bool = False  # its lines do, and the numbers have to be finite
 
 
@@ -75,27 +78,72 @@ READERS = (
     Reader("nli jsonl", "nli.jsonl", JSON, "prepare nli nli.jsonl -o out.csv", "out.csv"),
     Reader("nli senteval", "nli/labels.dev", LINES, "prepare nli nli -o out.csv", "out.csv"),
     Reader("documents", "lines.txt", LINES, "prepare neighbours lines.txt -o out.csv", "out.csv"),
-    Reader("augment", "rows.jsonl", JSON, "augment rows.jsonl -o out.csv --method delete", "out.csv"),
+    Reader(
+        "augment", "rows.jsonl", JSON, "augment rows.jsonl -o out.csv --method delete", "out.csv"
+    ),
     Reader("sts pairs", f"{_STS}/STS12-en-test/STS.input.MSRpar.txt", LINES, _YEAR),
-    Reader("sts gold", f"{_STS}/STS12-en-test/STS.gs.MSRpar.txt", LINES, _YEAR, ends_in_numbers=True),
-    Reader("sts-b", f"{_STS}/STSBenchmark/sts-dev.csv", LINES, f"{_EVAL} --split dev --format json"),
+    Reader(
+        "sts gold", f"{_STS}/STS12-en-test/STS.gs.MSRpar.txt", LINES, _YEAR, ends_in_numbers=True
+    ),
+    Reader(
+        "sts-b", f"{_STS}/STSBenchmark/sts-dev.csv", LINES, f"{_EVAL} --split dev --format json"
+    ),
     Reader("sick", f"{_SICK}/SICK_test_annotated.txt", LINES, f"{_EVAL} --tasks SICKRelatedness"),
-    Reader("senteval check", f"{_SICK}/SICK_train.txt", LINES, "prepare senteval --data-dir senteval"),
+    Reader(
+        "senteval check", f"{_SICK}/SICK_train.txt", LINES, "prepare senteval --data-dir senteval"
+    ),
     Reader("transfer", "senteval/downstream/SST/binary/sentiment-dev", LINES, _TRANSFER),
     Reader("glove", "glove.txt", LINES, f"eval sts {_GLOVE} --tasks STS12"),
     Reader("sif counts", "counts.txt", LINES, _COUNTS, ends_in_numbers=True),
     Reader("npy", "vectors.npy", ARRAYS, f"analyze spectrum {_VECTORS}"),
     Reader("npz", "vectors.npz", ARRAYS, f"analyze geometry --embeddings vectors.npz {_PAIRS}"),
-    Reader("tensors", "vectors.safetensors", ARRAYS, f"analyze density --embeddings vectors.safetensors {_PAIRS}"),
+    Reader(
+        "tensors",
+        "vectors.safetensors",
+        ARRAYS,
+        f"analyze density --embeddings vectors.safetensors {_PAIRS}",
+    ),
     Reader("pair file", "pairs.tsv", LINES, f"analyze density {_VECTORS}", ends_in_numbers=True),
-    Reader("corpus vectors", "corpus.npy", ARRAYS, f"{_CORPUS} --embeddings corpus.npy --query rain"),
-    Reader("shard", "shards.shard-2-of-2.npy", ARRAYS, "encode --merge shards.npy", "shards.npy", has_digest=True),
-    Reader("index", "index.safetensors", ARRAYS, f"{_SEARCH} --index index.safetensors", has_digest=True),
-    Reader("faiss index", "faiss.safetensors", ARRAYS, f"{_SEARCH} --index faiss.safetensors", has_digest=True),
+    Reader(
+        "corpus vectors", "corpus.npy", ARRAYS, f"{_CORPUS} --embeddings corpus.npy --query rain"
+    ),
+    Reader(
+        "shard",
+        "shards.shard-2-of-2.npy",
+        ARRAYS,
+        "encode --merge shards.npy",
+        "shards.npy",
+        has_digest=True,
+    ),
+    Reader(
+        "index",
+        "index.safetensors",
+        ARRAYS,
+        f"{_SEARCH} --index index.safetensors",
+        has_digest=True,
+    ),
+    Reader(
+        "faiss index",
+        "faiss.safetensors",
+        ARRAYS,
+        f"{_SEARCH} --index faiss.safetensors",
+        has_digest=True,
+    ),
     Reader("judgements", "qrels.tsv", LINES, f"{_CORPUS} --queries lines.txt --qrels qrels.tsv"),
     Reader("recipe", "recipe.yaml", LINES, f"{_RUN} -o out --config recipe.yaml --dry-run"),
-    Reader("settings", "settings.yaml", LINES, "encode lines.txt -o out.npy --config settings.yaml", "out.npy"),
-    Reader("own table", "table.yaml", LINES, "compare sts.json --against table.yaml --row mine --format json"),
+    Reader(
+        "settings",
+        "settings.yaml",
+        LINES,
+        "encode lines.txt -o out.npy --config settings.yaml",
+        "out.npy",
+    ),
+    Reader(
+        "own table",
+        "table.yaml",
+        LINES,
+        "compare sts.json --against table.yaml --row mine --format json",
+    ),
     Reader("run record", "run/run.json", JSON, "compare run sts.json --format json"),
     Reader("metrics", "run/metrics.jsonl", JSON, "analyze trace run --format json"),
     Reader("metrics to compare", "run/metrics.jsonl", JSON, "compare run sts.json --format json"),
@@ -104,14 +152,18 @@ READERS = (
     Reader("config", "bert/config.json", JSON, f"{_ENCODE} --model bert", "out.npy"),
     Reader("config in full", "modern/config.json", JSON, _MODERN, "out.npy"),
     Reader("tokenizer", "bert/tokenizer.json", JSON, f"{_ENCODE} --model bert", "out.npy"),
-    Reader("tokenizer config", "bert/tokenizer_config.json", JSON, f"{_ENCODE} --model bert", "out.npy"),
+    Reader(
+        "tokenizer config", "bert/tokenizer_config.json", JSON, f"{_ENCODE} --model bert", "out.npy"
+    ),
     Reader("weights", "bert/model.safetensors", ARRAYS, f"{_ENCODE} --model bert", "out.npy"),
     Reader("weights in full", "modern/model.safetensors", ARRAYS, _MODERN, "out.npy"),
     Reader("record of a model", "run/model/simcse.json", JSON, f"{_ENCODE} --model run", "out.npy"),
     Reader("modules", "st/modules.json", JSON, f"{_ENCODE} --model st", "out.npy"),
     Reader("pooling", "st/1_Pooling/config.json", JSON, f"{_ENCODE} --model st", "out.npy"),
     Reader("length", "st/sentence_bert_config.json", JSON, f"{_ENCODE} --model st", "out.npy"),
-    Reader("post-processor", "whitening.safetensors", ARRAYS, _WHITENED, "out.npy", has_digest=True),
+    Reader(
+        "post-processor", "whitening.safetensors", ARRAYS, _WHITENED, "out.npy", has_digest=True
+    ),
 )
 
 
@@ -159,28 +211,42 @@ def write_inputs(model: Path, folder: Path) -> None:
     _write_nli()
     _write_vectors()
     _write_table()
-    Path("recipe.yaml").write_text("# a recipe\nlr: 3.0e-5\nbatch_size: 4\ntemperature: 0.05\nseed: 7\n")
-    Path("settings.yaml").write_text("model: bert\nmax-length: 20\nnormalize: true\ndtype: float16\n")
+    Path("recipe.yaml").write_text(
+        "# a recipe\nlr: 3.0e-5\nbatch_size: 4\ntemperature: 0.05\nseed: 7\n"
+    )
+    Path("settings.yaml").write_text(
+        "model: bert\nmax-length: 20\nnormalize: true\ndtype: float16\n"
+    )
 
 
 def _write_nli() -> None:
     Path("nli").mkdir()
     pairs = [(a, b, _LABELS[i % 3]) for i, (a, b) in enumerate(pairwise(SENTENCES))]
     keys = ("sentence1", "sentence2", "gold_label")
-    Path("nli.jsonl").write_text("".join(json.dumps(dict(zip(keys, pair, strict=True))) + "\n" for pair in pairs))
-    for name, column in zip(("s1.dev", "s2.dev", "labels.dev"), zip(*pairs, strict=True), strict=True):
+    Path("nli.jsonl").write_text(
+        "".join(json.dumps(dict(zip(keys, pair, strict=True))) + "\n" for pair in pairs)
+    )
+    for name, column in zip(
+        ("s1.dev", "s2.dev", "labels.dev"), zip(*pairs, strict=True), strict=True
+    ):
         Path("nli", name).write_text("".join(f"{cell}\n" for cell in column))
 
 
 def _write_vectors() -> None:
     rng = np.random.default_rng(0)
     pyarrow.parquet.write_table(
-        pyarrow.table({"text": list(SENTENCES), "number": list(range(len(SENTENCES)))}), "rows.parquet"
+        pyarrow.table({"text": list(SENTENCES), "number": list(range(len(SENTENCES)))}),
+        "rows.parquet",
     )
-    words = sorted({word for sentence in SENTENCES for word in (*sentence.split(), *sentence.lower().split())})
+    words = sorted(
+        {word for sentence in SENTENCES for word in (*sentence.split(), *sentence.lower().split())}
+    )
     words += ["good", "bad", "fine", "poor", *(f"w{i}" for i in range(30))]
     vectors = rng.normal(size=(len(words), 8))
-    lines = (f"{word} {' '.join(f'{value:.4f}' for value in row)}\n" for word, row in zip(words, vectors, strict=True))
+    lines = (
+        f"{word} {' '.join(f'{value:.4f}' for value in row)}\n"
+        for word, row in zip(words, vectors, strict=True)
+    )
     Path("glove.txt").write_text("".join(lines))
     Path("counts.txt").write_text("".join(f"{word} {i + 1}\n" for i, word in enumerate(words)))
     Path("pairs.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
@@ -236,7 +302,11 @@ def damaged(bench: Workbench, good: Path, reader: Reader, seed: int) -> None:
     before = set(folder.rglob("*"))
     result = bench.run(*reader.command.split(), cwd=folder)
     if result.code:
-        _judge_error(bench, result, sorted(str(path.relative_to(folder)) for path in {*folder.rglob("*")} - before))
+        _judge_error(
+            bench,
+            result,
+            sorted(str(path.relative_to(folder)) for path in {*folder.rglob("*")} - before),
+        )
         return
     if reader.ends_in_numbers and _NOT_FINITE.search(data):
         bench.report("wrong successes", "a number that is not finite")
@@ -250,7 +320,10 @@ def damaged(bench: Workbench, good: Path, reader: Reader, seed: int) -> None:
         if reader.has_digest:
             whole = copy_of(bench, good)
             right = bench.run(*reader.command.split(), cwd=whole)
-            made = [(each / reader.output).read_bytes() if reader.output else b"" for each in (folder, whole)]
+            made = [
+                (each / reader.output).read_bytes() if reader.output else b""
+                for each in (folder, whole)
+            ]
             if result.stdout != right.stdout or made[0] != made[1]:
                 bench.report("wrong successes", "another result than that of the undamaged file")
     except ValueError as error:

@@ -1,7 +1,8 @@
 """Gives every option of the command tree odd values, and puts foreign things under every name that a command uses.
 
-The cases follow from the tree of commands: a new option gets its own. No value may end in a traceback, a hang or a
-success that is none, and whatever was there before a command is there unchanged after it.
+The cases follow from the tree of commands: a new option gets its own. No value may end in a
+traceback, a hang or a success that is none, and whatever was there before a command is there
+unchanged after it.
 """
 
 import os
@@ -27,7 +28,18 @@ SECONDS = 120.0
 NUMBERS = ("0", "-1", "1e9", "1000000000", "1" + "0" * 22, "nan", "inf", "", "x")
 MARKUP = "<b>soak</b>&amp;\\soak{}$_|`=1+1: - {{ soak }} [red]soak[/red] %s"
 CONTROL = "so\x1b[31mak\x07\u202e\r\x00k"
-TEXTS = ("", " ", "x", MARKUP, CONTROL.replace("\x00", ""), "é" * 40_000, "a:b:c", "=", ",", "../../x")
+TEXTS = (
+    "",
+    " ",
+    "x",
+    MARKUP,
+    CONTROL.replace("\x00", ""),
+    "é" * 40_000,
+    "a:b:c",
+    "=",
+    ",",
+    "../../x",
+)
 PATHS = (
     "empty",
     "folder",
@@ -44,7 +56,9 @@ PATHS = (
     "n" * 300,
     "m/" * 3000 + "x",
 )
-KEPT = re.compile(r".*/results|out\.csv\.mining|out/checkpoint|out/(config\.yaml|metrics\.jsonl|run\.json)|out$")
+KEPT = re.compile(
+    r".*/results|out\.csv\.mining|out/checkpoint|out/(config\.yaml|metrics\.jsonl|run\.json)|out$"
+)
 """What ``--resume`` continues."""
 ABSENT = ("dangling", "/proc/x/y", "missing/deep/x", "lines.txt/x", "n" * 300, "m/" * 3000 + "x")
 CHOICES = ("", "x", "avg", "1e9", CONTROL.replace("\x00", ""))
@@ -63,7 +77,10 @@ def cases(bench: Workbench, rng: Random) -> Cases:
         foreign = of_foreign(bench, rng)
         for i, (name, parameter, value) in enumerate(values):
             shown = value if len(value) < 60 else f"{value[:20]}... ({len(value):,} characters)"
-            yield f"{name} {parameter.name}={shown!r}", partial(odd_value, bench, name, parameter, value)
+            yield (
+                f"{name} {parameter.name}={shown!r}",
+                partial(odd_value, bench, name, parameter, value),
+            )
             if i % 4 == 0 and (case := next(foreign, None)) is not None:
                 yield case
 
@@ -97,7 +114,9 @@ def odd_value(bench: Workbench, name: str, parameter: Any, value: str) -> None:
     folder = working_folder(bench)
     before = state_of(folder)
     writer = feed(folder / "fifo") if value == "fifo" else None
-    result = bench.run(*with_value(name, parameter, value), cwd=folder, limit_s=SECONDS, max_memory_bytes=MEMORY)
+    result = bench.run(
+        *with_value(name, parameter, value), cwd=folder, limit_s=SECONDS, max_memory_bytes=MEMORY
+    )
     if writer is not None:
         os.kill(writer, 9)
         os.waitpid(writer, 0)
@@ -148,11 +167,15 @@ def judge(
     after = state_of(folder)
     touched = [path for path, facts in before.items() if after.get(path) != facts]
     if touched:
-        bench.report("foreign files", f"{', '.join(touched[:5])} changed, exit {result.code}: {result.error}")
+        bench.report(
+            "foreign files", f"{', '.join(touched[:5])} changed, exit {result.code}: {result.error}"
+        )
     made = after.keys() - before.keys()
     left = [path for path in made if not PARTIAL.fullmatch(path) and not KEPT.match(path)]
     if result.code in (1, 2) and left and "files are not as published" not in result.stderr:
-        bench.report("left files", f"{', '.join(sorted(left)[:5])}, exit {result.code}: {result.error}")
+        bench.report(
+            "left files", f"{', '.join(sorted(left)[:5])}, exit {result.code}: {result.error}"
+        )
 
 
 def of_foreign(bench: Workbench, rng: Random) -> Cases:
@@ -163,16 +186,27 @@ def of_foreign(bench: Workbench, rng: Random) -> Cases:
         folder = working_folder(bench)
         before = state_of(folder)
         made = folder / "made"
-        result = bench.run(*name.split(), *WORKING[name].split(), cwd=folder, at=At(0, folder, kill, noted=made))
+        result = bench.run(
+            *name.split(), *WORKING[name].split(), cwd=folder, at=At(0, folder, kill, noted=made)
+        )
         if result.code:
-            bench.report("wrong errors", f"{name} as it should be: exit {result.code}: {result.error}")
+            bench.report(
+                "wrong errors", f"{name} as it should be: exit {result.code}: {result.error}"
+            )
             continue
         paths = [Path(line) for line in made.read_text().splitlines()]
-        tops = {str(path.relative_to(folder)) for path in paths if path.is_relative_to(folder)} - before.keys()
+        tops = {
+            str(path.relative_to(folder)) for path in paths if path.is_relative_to(folder)
+        } - before.keys()
         # Names with a random part cannot be taken beforehand.
-        for path in sorted(each for each in tops if each not in (".", "made") and "tmp" not in each):
+        for path in sorted(
+            each for each in tops if each not in (".", "made") and "tmp" not in each
+        ):
             for kind in ("file", "folder", "link", "link to a folder"):
-                yield f"{name} with a foreign {kind} at {path}", partial(foreign, bench, name, path, kind)
+                yield (
+                    f"{name} with a foreign {kind} at {path}",
+                    partial(foreign, bench, name, path, kind),
+                )
 
 
 def foreign(bench: Workbench, name: str, path: str, kind: str) -> None:

@@ -1,8 +1,8 @@
 """Takes cases of all parts in turn until the time is over, and prints how many runs went wrong in which way.
 
-A part is a function ``cases(bench, rng)`` that yields pairs of a name and a function; the function runs commands
-on the bench, looks at what they left, and reports what is wrong with ``bench.report``. A part may yield for ever;
-the same seed gives the same cases.
+A part is a function ``cases(bench, rng)`` that yields pairs of a name and a function; the function
+runs commands on the bench, looks at what they left, and reports what is wrong with
+``bench.report``. A part may yield for ever; the same seed gives the same cases.
 """
 
 import argparse
@@ -86,7 +86,11 @@ def main() -> int:
             show=lambda line: sys.stdout.write(line + "\n") and sys.stdout.flush(),
         )
     cases = ", ".join(f"{part} {count:,}" for part, count in bench.n_cases.items())
-    lines = [f"seed {options.seed}, {options.seconds:.0f} s", f"cases: {cases}", f"runs: {bench.n_runs:,}"]
+    lines = [
+        f"seed {options.seed}, {options.seconds:.0f} s",
+        f"cases: {cases}",
+        f"runs: {bench.n_runs:,}",
+    ]
     lines += [f"runs of {name}: {count:,}" for name, count in sorted(bench.n_by_command.items())]
     lines += [f"{failure}: {bench.count(failure):,}" for failure in FAILURES]
     sys.stdout.write("\n".join(lines) + "\n")

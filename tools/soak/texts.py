@@ -49,7 +49,9 @@ def hostile(bench: Workbench, name: str, way: list[str], text: str) -> None:
     if result.code:
         return
     made = [folder / path for path in state_of(folder).keys() - before.keys()]
-    outputs = [(path.suffix, path.read_text()) for path in made if path.suffix in CHECKS and path.is_file()]
+    outputs = [
+        (path.suffix, path.read_text()) for path in made if path.suffix in CHECKS and path.is_file()
+    ]
     if "--format" in way:
         outputs.append((f".{way[-1]}", result.stdout))
     for kind, content in outputs:
@@ -83,7 +85,9 @@ def replace_texts(folder: Path, text: str) -> None:
     path = folder / "rows.csv"
     path.unlink()
     with path.open("w", newline="") as stream:
-        csv.writer(stream).writerows([cells[0], *([f"{row[0]} {text}", *row[1:]] for row in cells[1:])])
+        csv.writer(stream).writerows(
+            [cells[0], *([f"{row[0]} {text}", *row[1:]] for row in cells[1:])]
+        )
 
 
 class _Tags(HTMLParser):
@@ -123,7 +127,9 @@ def _markdown(content: str) -> None:
 
 def _csv(content: str) -> None:
     lines = content.splitlines(keepends=True)
-    is_senteval = "\t" in content.partition("\n")[0]  # its .csv files are split by tabs, without quotes
+    is_senteval = (
+        "\t" in content.partition("\n")[0]
+    )  # its .csv files are split by tabs, without quotes
     rows = (line.split("\t") for line in lines) if is_senteval else csv.reader(lines)
     widths = {len(row) for row in rows if row}
     if len(widths) > 1 and "\n\n" not in content:

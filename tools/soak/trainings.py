@@ -1,8 +1,8 @@
 """Kills trainings, of one process before each file operation, of two processes at any time, and continues them.
 
-In the end the run has the bytes of an undisturbed training, except for times, and there are no other files. Any of two
-processes and the command that started them may be killed: soon none is left, nothing holds the run, and the command
-tells which process it was.
+In the end the run has the bytes of an undisturbed training, except for times, and there are no
+other files. Any of two processes and the command that started them may be killed: soon none is
+left, nothing holds the run, and the command tells which process it was.
 """
 
 import errno
@@ -29,8 +29,21 @@ Content = dict[str, object]
 def command(bench: Workbench, *more: object) -> tuple[object, ...]:
     dev = bench.folder / "dev.csv"
     if not dev.exists():
-        dev.write_text("".join(f"main\tf\t2017\t{i}\t{i % 6}.0\trow {i}\trow {i * i % 7}\n" for i in range(12)))
-    flags = ("--batch-size", 8, "--max-steps", 4, "--eval-every", 1, "--log-every", 1, "--lr", "1e-3")
+        dev.write_text(
+            "".join(f"main\tf\t2017\t{i}\t{i % 6}.0\trow {i}\trow {i * i % 7}\n" for i in range(12))
+        )
+    flags = (
+        "--batch-size",
+        8,
+        "--max-steps",
+        4,
+        "--eval-every",
+        1,
+        "--log-every",
+        1,
+        "--lr",
+        "1e-3",
+    )
     data = ("--train-file", bench.folder / "in.txt", "--dev-file", dev)
     return ("train", "--model", bench.model, *data, *flags, "--device", "cpu", "-o", "run", *more)
 
@@ -39,7 +52,11 @@ def cases(bench: Workbench, rng: Random) -> Cases:
     """Three cases of one process to one of two, which takes as long as a dozen of them."""
     single, several = one_process(bench, rng), two_processes(bench, rng)
     while True:
-        found = [case for queue in (single, single, single, several) if (case := next(queue, None)) is not None]
+        found = [
+            case
+            for queue in (single, single, single, several)
+            if (case := next(queue, None)) is not None
+        ]
         if not found:
             return
         yield from found
@@ -57,7 +74,9 @@ def one_process(bench: Workbench, rng: Random) -> Cases:
         "out of space": fail(errno.ENOSPC),
     }
     numbers = range(1, result.operations + 1)
-    for number, name in rng.sample([(number, name) for number in numbers for name in actions], len(numbers) * 3):
+    for number, name in rng.sample(
+        [(number, name) for number in numbers for name in actions], len(numbers) * 3
+    ):
         yield (
             f"training {name} at operation {number}",
             partial(disturbed, bench, At(number, folder, actions[name]), expected),
@@ -94,7 +113,10 @@ def two_processes(bench: Workbench, rng: Random) -> Cases:
         raise RuntimeError(f"training in two processes: {result.error}")
     expected = content(folder / "run")
     while True:
-        victim, seconds = rng.choice(("the command", "process 0", "process 1")), rng.uniform(0, LATEST_S)
+        victim, seconds = (
+            rng.choice(("the command", "process 0", "process 1")),
+            rng.uniform(0, LATEST_S),
+        )
         yield (
             f"{victim} of two killed after {seconds:.2f} s",
             partial(one_of_two_killed, bench, victim, seconds, expected),
@@ -105,7 +127,13 @@ def one_of_two_killed(bench: Workbench, victim: str, seconds: float, expected: C
     folder = bench.new_folder()
     running = bench.start(*command(bench, *PROCESSES), cwd=folder)
     ranks = wait_for_ranks(running, time.monotonic() + seconds)
-    pid = running.pid if victim == "the command" else ranks[int(victim[-1])] if len(ranks) == 2 else None
+    pid = (
+        running.pid
+        if victim == "the command"
+        else ranks[int(victim[-1])]
+        if len(ranks) == 2
+        else None
+    )
     if pid == running.pid and is_alive(pid):
         os.kill(pid, signal.SIGSTOP)  # it starts no more
         ranks = ranks_of(running) or ranks
@@ -145,7 +173,10 @@ def ranks_of(running: Running) -> list[int]:
 def is_alive(pid: int) -> bool:
     """Tell whether a process or one of its threads runs; one that has ended and was not waited for does not."""
     try:
-        states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+        states = [
+            path.read_text().rpartition(")")[2].split()[0]
+            for path in Path(f"/proc/{pid}/task").glob("*/stat")
+        ]
     except OSError:
         return False
     return any(state != "Z" for state in states)
@@ -173,6 +204,7 @@ def without_times(value: Any) -> Any:
         return {
             key: without_times(each)
             for key, each in value.items()
-            if not key.endswith(TIMES) and key not in ("started", "finished", "seconds", "peak_memory_bytes")
+            if not key.endswith(TIMES)
+            and key not in ("started", "finished", "seconds", "peak_memory_bytes")
         }
     return value

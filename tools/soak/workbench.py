@@ -1,7 +1,8 @@
 """Runs commands of the toolkit in forked processes, with kills and faults at chosen file operations.
 
-A fork of a process that has imported everything starts in milliseconds, so that ten minutes hold thousands of runs.
-The process that forks computes nothing itself: models and data are made in forks too.
+A fork of a process that has imported everything starts in milliseconds, so that ten minutes hold
+thousands of runs. The process that forks computes nothing itself: models and data are made in forks
+too.
 """
 
 import atexit
@@ -56,8 +57,9 @@ _MAKING = {"open", "os.mkdir", *_PATCHED}
 class At:
     """Does something before the ``number``-th file operation (from 1) that changes something below ``folder``.
 
-    With ``lasting`` before each from then on that makes something, and before no other, as on a full disk. ``noted``
-    is a file that gets the path of each operation. With ``reading``, files that are opened to be read count too.
+    With ``lasting`` before each from then on that makes something, and before no other, as on a
+    full disk. ``noted`` is a file that gets the path of each operation. With ``reading``, files
+    that are opened to be read count too.
     """
 
     number: int
@@ -113,9 +115,16 @@ class Running:
                 break
             time.sleep(0.002)
         files = [self._place / name for name in ("stdout", "stderr")]
-        texts = ["" if path.is_symlink() else path.read_bytes().decode(errors="replace") for path in files]
+        texts = [
+            "" if path.is_symlink() else path.read_bytes().decode(errors="replace")
+            for path in files
+        ]
         count = self._place / "operations"
-        result = Result(os.waitstatus_to_exitcode(status), *texts, int(count.read_text()) if count.exists() else None)
+        result = Result(
+            os.waitstatus_to_exitcode(status),
+            *texts,
+            int(count.read_text()) if count.exists() else None,
+        )
         self._bench.check(self._name, result)
         return result
 
@@ -156,7 +165,10 @@ class Workbench:
 
         build_tiny_model(self.model)
         (self.folder / "in.txt").write_text("".join(f"{s}\n" for s in SENTENCES))
-        rows = [f"{a},{b},{c}\n" for a, b, c in zip(SENTENCES, SENTENCES[1:], SENTENCES[2:], strict=False)]
+        rows = [
+            f"{a},{b},{c}\n"
+            for a, b, c in zip(SENTENCES, SENTENCES[1:], SENTENCES[2:], strict=False)
+        ]
         (self.folder / "in.csv").write_text("anchor,positive,hard_negative\n" + "".join(rows))
 
     def report(self, failure: str, message: str) -> None:
@@ -237,7 +249,9 @@ class Workbench:
         if stdout:
             (place / "stdout").symlink_to(stdout)
         self.n_by_command[command_of(words)] += 1
-        name = " ".join(word if len(word) < 60 else f"{word[:20]}...({len(word):,})" for word in words)
+        name = " ".join(
+            word if len(word) < 60 else f"{word[:20]}...({len(word):,})" for word in words
+        )
         return self._fork(main, place, name, stdin, is_open=stdout is not None)
 
     def call(self, function: Action) -> None:
@@ -248,19 +262,28 @@ class Workbench:
         if result.code:
             raise RuntimeError(result.stderr)
 
-    def _fork(self, main: Action, place: Path, name: str, stdin: bytes | None, *, is_open: bool = True) -> Running:
+    def _fork(
+        self, main: Action, place: Path, name: str, stdin: bytes | None, *, is_open: bool = True
+    ) -> Running:
         self.n_runs += 1
         (place / "stdin").write_bytes(stdin or b"")
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            _be_a_command(main, place, closed=({0} if stdin is None else set()) | (set() if is_open else {1}))
+            _be_a_command(
+                main, place, closed=({0} if stdin is None else set()) | (set() if is_open else {1})
+            )
         return Running(self, pid, place, name)
 
     def check(self, name: str, result: Result) -> None:
         """Report what no command may ever do."""
-        signs = ("Traceback (most recent", "Fatal Python error", "Exception ignored in", "Segmentation fault")
+        signs = (
+            "Traceback (most recent",
+            "Fatal Python error",
+            "Exception ignored in",
+            "Segmentation fault",
+        )
         if any(sign in result.stderr for sign in signs) or result.code in (
             120,
             -signal.SIGSEGV,
@@ -294,8 +317,12 @@ def _be_a_command(main: Action, place: Path, *, closed: set[int]) -> None:
             os.dup2(opened, number)
             os.close(opened)
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), encoding="utf-8")
-        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)  # type: ignore[arg-type]
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(io.FileIO(1, "w", closefd=False)), encoding="utf-8"
+        )
+        sys.stderr = io.TextIOWrapper(
+            io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True
+        )  # type: ignore[arg-type]
         for number in closed:
             setattr(sys, ("stdin", "stdout")[number], None)
             os.close(number)

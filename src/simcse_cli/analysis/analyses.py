@@ -1,6 +1,7 @@
 """The analyses of embedding spaces, one per row, and the HTML page that shows them all.
 
-A new one is a module with a function from spaces to an `Analysis`, a row here and a command in ``commands/analyze.py``.
+A new one is a module with a function from spaces to an `Analysis`, a row here and a command in
+``commands/analyze.py``.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,16 +25,22 @@ SPACE_ANALYSES: dict[str, Callable[[Sequence[EmbeddingSpace]], Analysis]] = {
 
 def space_analysis(name: str, spaces: Sequence[EmbeddingSpace]) -> Analysis:
     """Return one analysis of the spaces, with means over the seeds of one setting."""
-    return SPACE_ANALYSES[name](spaces).with_means({space.label: space.encoder.group for space in spaces})
+    return SPACE_ANALYSES[name](spaces).with_means(
+        {space.label: space.encoder.group for space in spaces}
+    )
 
 
-def analyze_spaces(name: str, options: SpaceOptions, labels: Sequence[str] | None, progress: Progress) -> Analysis:
+def analyze_spaces(
+    name: str, options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
+) -> Analysis:
     """Return one analysis of the chosen spaces; its page has all analyses, and the paths of models that are runs."""
     spaces = encode_pairs(options, labels, progress)
     analysis = space_analysis(name, spaces)
 
     def page_analyses() -> list[Analysis]:
-        analyses = [analysis if each == name else space_analysis(each, spaces) for each in SPACE_ANALYSES]
+        analyses = [
+            analysis if each == name else space_analysis(each, spaces) for each in SPACE_ANALYSES
+        ]
         return analyses + trace_models([(space.encoder.source, space.label) for space in spaces])
 
     return replace(analysis, page=Page(f"Embedding spaces on {spaces[0].data.name}", page_analyses))

@@ -45,7 +45,9 @@ class RatingGroup:
     def summary(self) -> dict[str, Any]:
         """Return label, size, mean, standard deviation (over n) and quartiles; None where a group is empty."""
         facts = {"rating": self.label, "n_pairs": self.n_pairs} | dict.fromkeys(STATISTICS)
-        return facts | (summarize(self.cosines) | {"std": float(self.cosines.std())} if self.n_pairs else {})
+        return facts | (
+            summarize(self.cosines) | {"std": float(self.cosines.std())} if self.n_pairs else {}
+        )
 
     @cached_property
     def density(self) -> NDArray[np.float64]:
@@ -56,8 +58,9 @@ class RatingGroup:
 def rating_groups(cosines: plots.Values, gold: plots.Values) -> list[RatingGroup]:
     """Return the cosines ``(N,)`` split by gold rating ``(N,)``, in five equal parts of the scale.
 
-    Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default, since the
-    paper does not state them; all of STS-B then falls into groups of 1478, 1334, 1520, 2288 and 2008 pairs.
+    Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default,
+    since the paper does not state them; all of STS-B then falls into groups of 1478, 1334, 1520,
+    2288 and 2008 pairs.
     """
     if len(cosines) != len(gold):
         raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need the same number")
@@ -74,8 +77,8 @@ def rating_groups(cosines: plots.Values, gold: plots.Values) -> list[RatingGroup
 def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
     """Return a Gaussian kernel density estimate on ``GRID``; it integrates to 1 over [-1, 1].
 
-    Bandwidth by Scott's rule, ``std * n^(-1/5)``, at least 0.005 so that equal values still give a curve. The
-    mass that a plain estimate would put beyond -1 and 1 is reflected back.
+    Bandwidth by Scott's rule, ``std * n^(-1/5)``, at least 0.005 so that equal values still give a
+    curve. The mass that a plain estimate would put beyond -1 and 1 is reflected back.
     """
     if len(cosines) == 0:
         raise ValueError("no values, need at least one")
@@ -83,7 +86,9 @@ def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
     bandwidth = max(SMALLEST_BANDWIDTH, float(points.std()) * len(points) ** -0.2)
     mirrored = np.concatenate([points, -2.0 - points, 2.0 - points])
     kernels = np.exp(-0.5 * ((GRID[:, None] - mirrored[None, :]) / bandwidth) ** 2)
-    density: NDArray[np.float64] = kernels.sum(axis=1) / (len(points) * bandwidth * np.sqrt(2 * np.pi))
+    density: NDArray[np.float64] = kernels.sum(axis=1) / (
+        len(points) * bandwidth * np.sqrt(2 * np.pi)
+    )
     return density
 
 
@@ -91,8 +96,8 @@ def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
 def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figure:
     """Return one ridge plot per model: the density of cosines per rating group, highest ratings on top.
 
-    Source: Gao et al. 2021, Figure G.1. Heights are comparable inside a panel; the black tick is the mean.
-    The groups are the same in every panel, so only the first one names them.
+    Source: Gao et al. 2021, Figure G.1. Heights are comparable inside a panel; the black tick is
+    the mean. The groups are the same in every panel, so only the first one names them.
     """
     figure, panels = plots.new_figure(1.4 + 3.6 * len(by_model), 4.6, len(by_model), sharey=True)
     filled = [group for groups in by_model.values() for group in groups if group.n_pairs]
@@ -110,14 +115,20 @@ def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
     for level, group in reversed(list(enumerate(groups))):
         ridge = level + scale * group.density
         depth = 2 * (len(groups) - level)
-        axes.fill_between(GRID, level, ridge, color=tints[level], alpha=0.9, linewidth=0, zorder=depth)
+        axes.fill_between(
+            GRID, level, ridge, color=tints[level], alpha=0.9, linewidth=0, zorder=depth
+        )
         axes.plot(GRID, ridge, color="white", linewidth=1.2, zorder=depth + 1)
         axes.axhline(level, color=plots.SOFT, linewidth=0.6, zorder=depth + 1)
         if group.n_pairs:
             mean = float(group.cosines.mean())
             axes.plot([mean, mean], [level, level + 0.25], color="white", linewidth=4.5, zorder=100)
-            axes.plot([mean, mean], [level, level + 0.22], color=plots.INK, linewidth=2.5, zorder=101)
-    axes.set_yticks(range(len(groups)), [f"{group.label}\nn = {group.n_pairs:,}" for group in groups])
+            axes.plot(
+                [mean, mean], [level, level + 0.22], color=plots.INK, linewidth=2.5, zorder=101
+            )
+    axes.set_yticks(
+        range(len(groups)), [f"{group.label}\nn = {group.n_pairs:,}" for group in groups]
+    )
     axes.set_ylim(-0.1, len(groups) - 1 + RIDGE_HEIGHT + 0.1)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -129,13 +140,18 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     measured = [rating_groups(space.cosines, data.pairs.gold) for space in spaces]
     by_name = {space.label: groups for space, groups in zip(spaces, measured, strict=True)}
     shown = columns("label", "rating", "n_pairs", *STATISTICS, label="model")
-    rows = [{"label": name} | group.summary() for name, groups in by_name.items() for group in groups]
+    rows = [
+        {"label": name} | group.summary() for name, groups in by_name.items() for group in groups
+    ]
     numbers = [
-        {"groups": [group.summary() | {"density": group.density.tolist()} for group in groups]} for groups in measured
+        {"groups": [group.summary() | {"density": group.density.tolist()} for group in groups]}
+        for groups in measured
     ]
 
     def curves() -> str:
-        start = GRID.searchsorted(min(float(space.cosines.min()) for space in spaces), side="right") - 1
+        start = (
+            GRID.searchsorted(min(float(space.cosines.min()) for space in spaces), side="right") - 1
+        )
         lines = {
             f"{name} {group.label}": group.density[start:]
             for name, groups in by_name.items()

@@ -12,7 +12,13 @@ from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.analysis.spectrum import spectrum_of
 from simcse_cli.errors import DataError
-from simcse_cli.evaluation.alignment import alignment, is_positive, mean_cosine, rated_above, uniformity
+from simcse_cli.evaluation.alignment import (
+    alignment,
+    is_positive,
+    mean_cosine,
+    rated_above,
+    uniformity,
+)
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
@@ -21,8 +27,9 @@ from simcse_cli.results.report import Report
 def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
     """Return alignment over the positive pairs, the other measures over all sentences of both sides.
 
-    Source: Gao et al. 2021, footnote 3: whole STS-B, positives are the pairs with a gold score strictly above
-    4 (1,491 of 8,628). Repeated sentences are kept (17,256 rows), a toolkit default: the paper does not say.
+    Source: Gao et al. 2021, footnote 3: whole STS-B, positives are the pairs with a gold score
+    strictly above 4 (1,491 of 8,628). Repeated sentences are kept (17,256 rows), a toolkit default:
+    the paper does not say.
     """
     positive = is_positive(space.data.pairs.gold)
     if not positive.any():
@@ -50,28 +57,34 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
 def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> plots.Figure:
     """Return the scatter of models: uniformity to the right, alignment upwards, lower is better in both.
 
-    Source: Gao et al. 2021, Figure 3. Points are coloured by the average over STS tasks (a fraction) where every
-    model has one, else by the score on the pairs.
+    Source: Gao et al. 2021, Figure 3. Points are coloured by the average over STS tasks (a
+    fraction) where every model has one, else by the score on the pairs.
     """
     has_average = all(model.get("sts_average") is not None for model in models)
     key = "sts_average" if has_average else "score"
     figure, (axes,) = plots.new_figure(6.4, 4.6)
     x, y = [model["uniformity"] for model in models], [model["alignment"] for model in models]
     scores = [100 * model[key] for model in models if model[key] is not None]
-    graded: dict[str, Any] = {"c": scores, "cmap": plots.COLOUR_MAP} if len(scores) == len(models) else {}
+    graded: dict[str, Any] = (
+        {"c": scores, "cmap": plots.COLOUR_MAP} if len(scores) == len(models) else {}
+    )
     spots = axes.scatter(x, y, s=70, edgecolor=plots.INK, linewidth=0.8, zorder=3, **graded)
     if graded:
         label = "average STS, Spearman x 100" if has_average else score_label
         figure.colorbar(spots, ax=axes, label=label)
     axes.margins(0.22)
     axes.set(xlabel=plots.UNIFORMITY_AXIS, ylabel=plots.ALIGNMENT_AXIS)
-    plots.place_labels(figure, axes, list(zip(x, y, strict=True)), [model["label"] for model in models])
+    plots.place_labels(
+        figure, axes, list(zip(x, y, strict=True)), [model["label"] for model in models]
+    )
     return figure
 
 
 def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     data = spaces[0].data
-    score_label = {"STS-B": "STS-B test"}.get(data.name, data.name if "STS-B " in data.name else "Spearman")
+    score_label = {"STS-B": "STS-B test"}.get(
+        data.name, data.name if "STS-B " in data.name else "Spearman"
+    )
     colour_label = f"{score_label}, Spearman x100" if "STS-B" in data.name else "Spearman x100"
     payload = spaces_payload("geometry", spaces, [describe_geometry(space) for space in spaces])
     models = payload["models"]
@@ -82,7 +95,9 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
         columns("label", *keys, label="model", score=score_label),
         models,
-        ["Lower alignment and uniformity are better; compare effective rank only between equal widths."],
+        [
+            "Lower alignment and uniformity are better; compare effective rank only between equal widths."
+        ],
     )
     return Analysis(
         title="Alignment and uniformity",
@@ -94,6 +109,9 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         payload=payload,
         figure=lambda: geometry_figure(models, colour_label),
         terminal_plot=lambda: plots.geometry_scatter(
-            {model["label"]: np.array([[model["uniformity"], model["alignment"]]]) for model in models}
+            {
+                model["label"]: np.array([[model["uniformity"], model["alignment"]]])
+                for model in models
+            }
         ),
     )

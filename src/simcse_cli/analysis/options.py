@@ -5,7 +5,13 @@ from pathlib import Path
 
 from simcse_cli.evaluation.options import POSTPROCESS_GROUP, POSTPROCESS_HELP, FitOptions
 from simcse_cli.settings.choices import SearchBackend
-from simcse_cli.settings.config import COLUMNS_HELP, COLUMNS_METAVAR, DATA_VARIABLE, MODEL_HELP, LoadOptions
+from simcse_cli.settings.config import (
+    COLUMNS_HELP,
+    COLUMNS_METAVAR,
+    DATA_VARIABLE,
+    MODEL_HELP,
+    LoadOptions,
+)
 from simcse_cli.settings.declare import columns_setting, setting
 from simcse_cli.settings.tables import TableOptions
 
@@ -65,7 +71,9 @@ class RetrievalOptions(LoadOptions, TableOptions):
         None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
     )
     corpus: str | None = setting(None, "Sentences to search: text, table, or - for stdin.")
-    column: str | None = setting(None, "Column of sentences, in corpus and queries.", "--column", "--columns")
+    column: str | None = setting(
+        None, "Column of sentences, in corpus and queries.", "--column", "--columns"
+    )
     corpus_prompt: str | None = setting(
         None,
         "Prompt for the corpus (--prompt is for queries); default: the model's prompt for documents.",
@@ -76,8 +84,12 @@ class RetrievalOptions(LoadOptions, TableOptions):
     sample: int = setting(0, "Draw this many queries from the corpus.", min=0)
     interactive: bool = setting(False, "Ask for queries, one by one.", "--interactive", "-i")
     top_k: int = setting(3, "Sentences shown for each query.", "--top-k", "-k", min=1)
-    show_n: int | None = setting(None, "Queries to show; default: all, or none with --qrels.", "--show", min=0)
-    qrels: Path | None = setting(None, "Relevance: group<TAB>sentence, BEIR or TREC file; adds recall@k and MRR.")
+    show_n: int | None = setting(
+        None, "Queries to show; default: all, or none with --qrels.", "--show", min=0
+    )
+    qrels: Path | None = setting(
+        None, "Relevance: group<TAB>sentence, BEIR or TREC file; adds recall@k and MRR."
+    )
     at: str = setting("1,5,10", "Ranks at which --qrels scores are shown.", needs="qrels")
     keep_identical: bool = setting(False, "Count sentences equal to the query as results.")
     embeddings: list[Path] | None = setting(
@@ -89,7 +101,14 @@ class RetrievalOptions(LoadOptions, TableOptions):
     index: list[Path] | None = setting(
         None,
         "Search this saved index; its model encodes the queries.",
-        excludes=("backend", "faiss_factory", "corpus_prompt", "truncate_dim", "long", "embeddings"),
+        excludes=(
+            "backend",
+            "faiss_factory",
+            "corpus_prompt",
+            "truncate_dim",
+            "long",
+            "embeddings",
+        ),
         because="which was built already",
     )
     save_index: Path | None = setting(None, "Save the index, for --index.")
@@ -100,13 +119,17 @@ class RetrievalOptions(LoadOptions, TableOptions):
 
 @dataclass(frozen=True)
 class OverlapOptions(TableOptions):
-    columns: str | None = columns_setting("The two columns to compare, if they are not recognised.", "left=A,right=B")
+    columns: str | None = columns_setting(
+        "The two columns to compare, if they are not recognised.", "left=A,right=B"
+    )
     distinct: bool = setting(False, "Count each distinct word once.")
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    model: list[str] | None = setting(None, "Run folder; the same as naming it as an argument.", "--model", "-m")
+    model: list[str] | None = setting(
+        None, "Run folder; the same as naming it as an argument.", "--model", "-m"
+    )
     first: int = setting(100, "Last step of the panel that shows the beginning.", min=1)
 
 
@@ -114,14 +137,18 @@ class TraceOptions:
 class ReportOptions(LoadOptions, TableOptions):
     output: Path = setting(..., "Page to write (.html).", "--output", "-o")
     baseline: str | None = setting(
-        None, "Run or model to compare with; default: the model that training started from.", completes="run"
+        None,
+        "Run or model to compare with; default: the model that training started from.",
+        completes="run",
     )
     against: list[str] | None = setting(
         None,
         "Published table beside the scores; default: Table 5 of SimCSE if there are STS scores. Repeatable.",
         completes="table",
     )
-    row: list[str] | None = setting(None, "Row of the table; default: those of the run's kind. Repeatable.")
+    row: list[str] | None = setting(
+        None, "Row of the table; default: those of the run's kind. Repeatable."
+    )
     group: str | None = setting(None, "Group of the row, if its name occurs twice.")
     data_dir: Path | None = setting(
         None,
@@ -137,9 +164,13 @@ class ReportOptions(LoadOptions, TableOptions):
 
 @dataclass(frozen=True)
 class ViewOptions:
-    label: list[str] | None = setting(None, "Name in tables and figures; repeat, in the order of the models or files.")
+    label: list[str] | None = setting(
+        None, "Name in tables and figures; repeat, in the order of the models or files."
+    )
     plot: Path | None = setting(None, "Draw the figure to this file: .png, .svg or .pdf.")
     html: Path | None = setting(None, "Write one self-contained page with all figures and tables.")
     terminal_plot: bool | None = setting(
-        None, "Small plot under the table; default: on a terminal.", "--terminal-plot/--no-terminal-plot"
+        None,
+        "Small plot under the table; default: on a terminal.",
+        "--terminal-plot/--no-terminal-plot",
     )

@@ -47,7 +47,12 @@ def read_overlaps(
 
 def summarize(values: NDArray[np.float64]) -> dict[str, float]:
     q25, median, q75 = np.quantile(values, (0.25, 0.5, 0.75))
-    return {"mean": float(values.mean()), "q25": float(q25), "median": float(median), "q75": float(q75)}
+    return {
+        "mean": float(values.mean()),
+        "q25": float(q25),
+        "median": float(median),
+        "q75": float(q75),
+    }
 
 
 @plots.house_style()
@@ -57,7 +62,9 @@ def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> plots.Figure:
     for position, (name, values) in enumerate(overlaps.items()):
         shares = 100 * np.histogram(values, BINS)[0] / len(values)
         style = plots.curve_style(position)
-        axes.stairs(shares, BINS, linewidth=1.8, label=f"{name} (mean {values.mean():.0%})", **style)
+        axes.stairs(
+            shares, BINS, linewidth=1.8, label=f"{name} (mean {values.mean():.0%})", **style
+        )
         axes.axvline(float(values.mean()), linewidth=1.0, **style)
     axes.set(xlim=(0, 1), xlabel="F1 between the words of the two sides", ylabel="% of pairs")
     axes.legend()

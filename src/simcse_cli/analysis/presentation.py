@@ -22,9 +22,10 @@ from simcse_cli.version import __version__
 class Analysis:
     """One analysis, ready to be shown; pictures are drawn where they are asked for.
 
-    Title, text, the caption of the figure (for screen readers too) and ``folded``, behind which the tables are
-    hidden, are for the HTML page. ``payload`` is the JSON object; CSV gets ``series``, with every single number,
-    instead of ``tables``. ``page`` is by default a page of this analysis alone.
+    Title, text, the caption of the figure (for screen readers too) and ``folded``, behind which the
+    tables are hidden, are for the HTML page. ``payload`` is the JSON object; CSV gets ``series``,
+    with every single number, instead of ``tables``. ``page`` is by default a page of this analysis
+    alone.
     """
 
     title: str
@@ -103,13 +104,18 @@ def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[Na
     """Return the sources with their names, a folder of several seeds as its runs."""
     named = []
     for source, label in zip(sources, label_sources(sources, given), strict=True):
-        runs = [NamedSource(str(run), f"{label}/{run.name}", label) for run in seed_runs(source).values()]
+        runs = [
+            NamedSource(str(run), f"{label}/{run.name}", label)
+            for run in seed_runs(source).values()
+        ]
         named += runs or [NamedSource(source, label)]
     return named
 
 
 _LOADER = FileSystemLoader(str(files("simcse_cli") / "resources"))
-_TEMPLATES = Environment(loader=_LOADER, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
+_TEMPLATES = Environment(
+    loader=_LOADER, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+)
 
 
 def html_page(page: Page) -> str:
@@ -120,4 +126,6 @@ def html_page(page: Page) -> str:
         for number, analysis in enumerate(analyses)
     ]
     template = _TEMPLATES.get_template("page.html.j2")
-    return printable(template.render(page=page, analyses=analyses, figures=figures, version=__version__))
+    return printable(
+        template.render(page=page, analyses=analyses, figures=figures, version=__version__)
+    )

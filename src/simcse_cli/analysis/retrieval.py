@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
-from simcse_cli.analysis.presentation import Analysis, NamedSource, check_outputs, label_sources, name_sources
+from simcse_cli.analysis.presentation import (
+    Analysis,
+    NamedSource,
+    check_outputs,
+    label_sources,
+    name_sources,
+)
 from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import Given
@@ -69,7 +75,9 @@ class CorpusSearch:
             )
         scores = {}
         for encoder, index in self.indexes:
-            rows, _ = search_index.rank_rows(index, encoder.encode(queries.sentences), depth, left_out)
+            rows, _ = search_index.rank_rows(
+                index, encoder.encode(queries.sentences), depth, left_out
+            )
             scores[encoder.label] = score_retrieval(rows, relevant)
         return scores
 
@@ -85,7 +93,9 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
     )
 
 
-def open_search(options: RetrievalOptions, shown: ViewOptions, progress: Progress, *, force: bool) -> CorpusSearch:
+def open_search(
+    options: RetrievalOptions, shown: ViewOptions, progress: Progress, *, force: bool
+) -> CorpusSearch:
     """Read the corpus, load or build its index for each model, and save the index if requested."""
     check_outputs(shown, force=force)
     sources = _check(options, shown)
@@ -129,7 +139,9 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         if not options.interactive and options.save_index is None:
             what = "need a query after the corpus, --queries, --sample or --interactive"
             raise UsageError(what, option="--query")
-        refuse_unused(options, ["qrels", "show_n"], "has no use without --query, --queries or --sample")
+        refuse_unused(
+            options, ["qrels", "show_n"], "has no use without --query, --queries or --sample"
+        )
         refuse_unused(shown, ["html"], "has no use without --query, --queries or --sample")
     if embeddings and len(models) != len(embeddings):
         what = f"{len(embeddings)} files for {len(models)} models, need one --model each to encode the queries"
@@ -143,25 +155,38 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         return [NamedSource(*each) for each in zip(paths, labels, strict=True)]
     named = name_sources(models, shown.label)
     if embeddings and len(named) != len(embeddings):
-        raise UsageError("each file goes with one run, such as FOLDER/seed-1", option="--embeddings")
+        raise UsageError(
+            "each file goes with one run, such as FOLDER/seed-1", option="--embeddings"
+        )
     return named
 
 
-def _query_encoder(model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress) -> NamedEncoder:
+def _query_encoder(
+    model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
+) -> NamedEncoder:
     how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}
     encode = partial(model.encode, prompt=model.query_prompt, **how)
-    return NamedEncoder(named.label, named.path, encode, model.digest, model.pooler.value, named.group)
+    return NamedEncoder(
+        named.label, named.path, encode, model.digest, model.pooler.value, named.group
+    )
 
 
 def _build_index(
-    model: ReadyEncoder, number: int, corpus: NumberedTexts, options: RetrievalOptions, progress: Progress
+    model: ReadyEncoder,
+    number: int,
+    corpus: NumberedTexts,
+    options: RetrievalOptions,
+    progress: Progress,
 ) -> search_index.SearchIndex:
     files, prompt = options.embeddings, model.document_prompt(options.corpus_prompt)
     if files:
         vectors: NDArray[Any] = read_matrix(files[number])
         if vectors.dtype == np.uint8:
             what = f"{files[number]} holds binary vectors, the signs of components, which have no cosine"
-            raise DataError(what, hint="encode with --dtype float32 or int8, or compare by Hamming distance in FAISS")
+            raise DataError(
+                what,
+                hint="encode with --dtype float32 or int8, or compare by Hamming distance in FAISS",
+            )
         _check_origin(files[number], model, options, progress)
     else:
         how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}
@@ -175,7 +200,9 @@ def _build_index(
 _NOT_OF_QUERIES = {"long", "weight_levels"}  # variations that vectors may have and queries not
 
 
-def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, progress: Progress) -> None:
+def _check_origin(
+    path: Path, model: ReadyEncoder, options: RetrievalOptions, progress: Progress
+) -> None:
     """Compare vectors with the side file that `simcse encode` wrote for them, if there is one."""
     side = read_json(side_file(path)) if side_file(path).is_file() else None
     if not isinstance(side, dict) or "model_digest" not in side:
@@ -191,7 +218,9 @@ def _check_origin(path: Path, model: ReadyEncoder, options: RetrievalOptions, pr
     source = str(options.corpus)
     found = None if source == STDIO else FileSet.find(source).digest
     if found is not None and found != side.get("input_sha256"):
-        progress.warn(f"{path} was written from {side.get('input')}; its row i is taken for line i of {source}")
+        progress.warn(
+            f"{path} was written from {side.get('input')}; its row i is taken for line i of {source}"
+        )
 
 
 def _load_index(
@@ -209,9 +238,14 @@ def _load_index(
                 f"{path} names the model {model!r}, which is not on this machine; what a file names is not looked up",
                 hint=f"if you trust it: --model {model}",
             )
-    recorded: dict[str, Any] = {"long": checked(info.get("long", "cut"), LongTexts, f"{path}: long")}
+    recorded: dict[str, Any] = {
+        "long": checked(info.get("long", "cut"), LongTexts, f"{path}: long")
+    }
     if options.pooler is None and info.get("pooler"):
-        recorded |= {"pooler": checked(info["pooler"], Pooler, f"{path}: pooler"), "force_pooler": True}
+        recorded |= {
+            "pooler": checked(info["pooler"], Pooler, f"{path}: pooler"),
+            "force_pooler": True,
+        }
     if "truncate_dim" in info:
         recorded["truncate_dim"] = int(parse_number(info["truncate_dim"], f"{path}: truncate_dim"))
     loaded = load_for_encoding(model, replace(options, **recorded), progress)
@@ -229,10 +263,14 @@ def read_ranks(text: str) -> list[int]:
     return ranks
 
 
-def read_queries(options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT) -> NumberedTexts:
+def read_queries(
+    options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT
+) -> NumberedTexts:
     """Return the queries with their ids: their line numbers in the file or corpus, or the positions of the flags."""
     if options.queries is not None:
-        return read_texts(options.queries, Given.of(options, progress=progress).of_texts(options.column))
+        return read_texts(
+            options.queries, Given.of(options, progress=progress).of_texts(options.column)
+        )
     if options.sample:
         return sample_texts(corpus, options.sample, seed=options.seed)
     return NumberedTexts.numbered(options.query or ())
@@ -245,7 +283,9 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
     for axes, measure in zip(panels, ("hit_rate", "recall"), strict=True):
         for position, (name, score) in enumerate(scores.items()):
             ranks = np.arange(1, score.depth + 1)
-            axes.plot(ranks, 100 * getattr(score, measure), label=name, **plots.curve_style(position))
+            axes.plot(
+                ranks, 100 * getattr(score, measure), label=name, **plots.curve_style(position)
+            )
         plots.rank_axis(axes, max(score.depth for score in scores.values()))
         axes.set_xlabel("sentences looked at, k")
         axes.set_ylim(0, 102)
@@ -267,7 +307,11 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     tables, series = neighbour_tables(asked, found), []
     rows = [
         {"query": query, "model": label, "rank": rank}
-        | {"line": each.row + 1, "sentence": each.sentence, "cosine": each.cosine}  # lines as in editors
+        | {
+            "line": each.row + 1,
+            "sentence": each.sentence,
+            "cosine": each.cosine,
+        }  # lines as in editors
         for number, query in enumerate(asked)
         for label, neighbours in found.items()
         for rank, each in enumerate(neighbours[number], start=1)
@@ -277,7 +321,11 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         {"model": name, "n_queries": each.n_queries}
         | {f"hit_rate@{k}": float(each.hit_rate[k - 1]) for k in ks}
         | {f"recall@{k}": float(each.recall[k - 1]) for k in ks}
-        | {"mrr": each.mrr, mrr: float(each.reciprocal_rank[ks[-1] - 1]), ndcg: float(each.ndcg[ks[-1] - 1])}
+        | {
+            "mrr": each.mrr,
+            mrr: float(each.reciprocal_rank[ks[-1] - 1]),
+            ndcg: float(each.ndcg[ks[-1] - 1]),
+        }
         for name, each in scores.items()
     ]
     if asked:
@@ -290,7 +338,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         columns.append(Column(ndcg, f"nDCG@{ks[-1]}", "score"))
         note = "hit@k: queries with a relevant sentence among the first k; recall@k: share of the relevant found."
         table = Report("Retrieval", columns, score_rows, [note])
-        tables.append(with_seed_means(table, {encoder.label: encoder.group for encoder, _ in search.indexes}))
+        tables.append(
+            with_seed_means(table, {encoder.label: encoder.group for encoder, _ in search.indexes})
+        )
         series.append(table)
 
     def hit_rates() -> str:
@@ -317,7 +367,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     )
 
 
-def neighbour_tables(queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]) -> list[Report]:
+def neighbour_tables(
+    queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]
+) -> list[Report]:
     columns = [Column("rank", "#", "count")]
     for label in found:
         columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]

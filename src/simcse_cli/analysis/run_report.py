@@ -63,7 +63,9 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     )
     with output_text(options.output, force=options.force) as stream:
         stream.write(html_page(page))
-    progress.info(f"wrote {options.output}: {', '.join(analysis.title.lower() for analysis in analyses)}")
+    progress.info(
+        f"wrote {options.output}: {', '.join(analysis.title.lower() for analysis in analyses)}"
+    )
 
 
 def _facts(record: RunRecord, analyses: Sequence[Analysis]) -> Any:
@@ -83,10 +85,16 @@ def _facts(record: RunRecord, analyses: Sequence[Analysis]) -> Any:
 
 
 def _dev_name(record: RunRecord) -> str:
-    return "dev score" if "dev_suite" in record.data else Path(str(record.data.get("dev_file", "dev"))).stem
+    return (
+        "dev score"
+        if "dev_suite" in record.data
+        else Path(str(record.data.get("dev_file", "dev"))).stem
+    )
 
 
-def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[Analysis]:
+def _scores(
+    run: Path, record: RunRecord, options: ReportOptions, progress: Progress
+) -> list[Analysis]:
     """Compare the scores of the run with those of the baseline and with published rows; none without scores."""
     entry, *_ = load_entries(str(run))  # the others are results of other settings
     if not entry.scores:
@@ -94,15 +102,23 @@ def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
     wanted = CompareOptions(against=options.against, row=options.row, group=options.group)
     if options.baseline is not None and is_run(options.baseline):
         wanted = replace(wanted, baseline=options.baseline)
-    comparable = [task for task in STS_TASKS if task in entry.scores and entry.data.get(task) != DEMO]
+    comparable = [
+        task for task in STS_TASKS if task in entry.scores and entry.data.get(task) != DEMO
+    ]
     if options.against is None and comparable:
         kind = "supervised" if record.objective in SUPERVISED else "unsupervised"
         group = (options.group or kind).lower()
-        rows = [system.name for system in load_table(STS_TABLE).all_systems() if system.group == group]
-        wanted = replace(wanted, against=[STS_TABLE], row=options.row or rows or [group], group=group)
+        rows = [
+            system.name for system in load_table(STS_TABLE).all_systems() if system.group == group
+        ]
+        wanted = replace(
+            wanted, against=[STS_TABLE], row=options.row or rows or [group], group=group
+        )
     found = compare([str(run)], wanted, progress)
     found.reports[0].notes += found.payload["warnings"]
-    text = "Measured by simcse eval, or by the dev evaluation of the run; published rows as printed."
+    text = (
+        "Measured by simcse eval, or by the dev evaluation of the run; published rows as printed."
+    )
     payload = {"own_average": entry.scores.get(AVERAGE)}
     return [Analysis("Scores", text, tables=found.reports, payload=payload)]
 
@@ -110,18 +126,28 @@ def _scores(run: Path, record: RunRecord, options: ReportOptions, progress: Prog
 def _training(run: Path, record: RunRecord) -> list[Analysis]:
     """Return the training curves; none if the run logged no loss."""
     path = run / "metrics.jsonl"
-    lines = [line for _, line in iter_json_lines(path)] if path.is_file() and path.stat().st_size else []
+    lines = (
+        [line for _, line in iter_json_lines(path)]
+        if path.is_file() and path.stat().st_size
+        else []
+    )
     if not any(line.get("loss") is not None for line in lines):
         return []
     text = "Loss of each logged step with its running mean"
     text += ", and the dev score at each evaluation." if record.best_score is not None else "."
     caption = "Left: loss against the step. Right: dev score; the star is the model that was kept."
-    return [Analysis("Training", text, caption=caption, figure=lambda: training_figure(lines, record))]
+    return [
+        Analysis("Training", text, caption=caption, figure=lambda: training_figure(lines, record))
+    ]
 
 
 @plots.house_style()
 def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> plots.Figure:
-    scored = [(line["step"], 100 * line["dev_score"]) for line in lines if line.get("dev_score") is not None]
+    scored = [
+        (line["step"], 100 * line["dev_score"])
+        for line in lines
+        if line.get("dev_score") is not None
+    ]
     figure, panels = plots.new_figure(4.6 * (1 + bool(scored)), 3.4, 1 + bool(scored))
     logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
     steps, losses = (np.array(values, dtype=float) for values in zip(*logged, strict=True))
@@ -142,11 +168,20 @@ def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> pl
     return figure
 
 
-def _spaces(run: Path, record: RunRecord, options: ReportOptions, progress: Progress) -> list[Analysis]:
+def _spaces(
+    run: Path, record: RunRecord, options: ReportOptions, progress: Progress
+) -> list[Analysis]:
     if options.data_dir is None and options.pair_file is None:
-        progress.info("no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours")
+        progress.info(
+            "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
+        )
         return []
-    shared = (*LoadOptions.__dataclass_fields__, *TableOptions.__dataclass_fields__, "data_dir", "pair_file")
+    shared = (
+        *LoadOptions.__dataclass_fields__,
+        *TableOptions.__dataclass_fields__,
+        "data_dir",
+        "pair_file",
+    )
     own = SpaceOptions(**{name: getattr(options, name) for name in shared} | {"model": [str(run)]})
     baseline = options.baseline or record.model
     label = Path(baseline).resolve().name if Path(baseline).exists() else baseline
@@ -170,7 +205,8 @@ def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
     """Return the pairs whose rank differs most between the two spaces."""
     pairs = spaces[0].data.pairs
     before, after = (
-        {"": {"all": SubsetPairs(pairs.gold, space.cosines, tuple(pairs.left), tuple(pairs.right))}} for space in spaces
+        {"": {"all": SubsetPairs(pairs.gold, space.cosines, tuple(pairs.left), tuple(pairs.right))}}
+        for space in spaces
     )
     changes = changed_pairs(before, after, n=CHANGES_SHOWN)
     table = pairs_table(changes, spaces[0].label, spaces[1].label)

@@ -50,7 +50,12 @@ class NamedEncoder:
         return self.source + self.suffix
 
     def facts(self) -> dict[str, str | None]:
-        facts = {"model": self.name, "label": self.label, "model_digest": self.digest, "pooler": self.pooler}
+        facts = {
+            "model": self.name,
+            "label": self.label,
+            "model_digest": self.digest,
+            "pooler": self.pooler,
+        }
         return facts | ({"group": self.group} if self.group else {})
 
 
@@ -77,7 +82,9 @@ def load_encoders(
                 opened = kept[named.path] = replace(opened, encode=memoize(opened.encode))
             used = with_postprocess(opened, plan, options.data_dir, progress, target=pairs.pairs)
             pooler = None if each.embeddings else used.pooler
-            yield NamedEncoder(named.label, named.path, used.encode, used.digest, pooler, named.group, suffix)
+            yield NamedEncoder(
+                named.label, named.path, used.encode, used.digest, pooler, named.group, suffix
+            )
 
 
 def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[EncoderOptions]:
@@ -87,11 +94,15 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
         what = f"{len(names)} for {len(sources)} models, need one for all or one for each"
         raise UsageError(what, option="--postprocess")
     if options.embeddings and options.sentences is None:
-        raise UsageError("needed with --embeddings: line i is the sentence of row i", option="--sentences")
+        raise UsageError(
+            "needed with --embeddings: line i is the sentence of row i", option="--sentences"
+        )
     if not options.model:
         unused = [name for name in settings_of(LoadOptions) if name != "device"]
         refuse_unused(options, unused, "has no use with --embeddings, which need no model")
-    common = {name: getattr(options, name) for name in settings_of(LoadOptions) | settings_of(FitOptions)}
+    common = {
+        name: getattr(options, name) for name in settings_of(LoadOptions) | settings_of(FitOptions)
+    }
     n_models = len(options.model or [])
     chosen = []
     for number, source in enumerate(sources):
@@ -115,10 +126,14 @@ class PairSet:
 def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet:
     """Return the pairs of a file, or of STS-B: 8,628 pairs, 17,256 sentences in all of the full data."""
     if options.split not in get_args(Split):
-        raise UsageError(f"{options.split!r}; need one of {', '.join(get_args(Split))}", option="--split")
+        raise UsageError(
+            f"{options.split!r}; need one of {', '.join(get_args(Split))}", option="--split"
+        )
     if options.pair_file is not None:
         if options.fit != "nli":
-            refuse_unused(options, ["data_dir"], "has no use with --pair-file and without --fit nli")
+            refuse_unused(
+                options, ["data_dir"], "has no use with --pair-file and without --fit nli"
+            )
         if options.split != "all":
             raise UsageError("STS-B has parts, --pair-file has none", option="--split")
         columns = parse_columns(options.columns, SCORED_PAIR)
@@ -170,7 +185,10 @@ class EmbeddingSpace:
 
 
 def encode_pairs(
-    options: SpaceOptions, labels: Sequence[str] | None, progress: Progress, data: PairSet | None = None
+    options: SpaceOptions,
+    labels: Sequence[str] | None,
+    progress: Progress,
+    data: PairSet | None = None,
 ) -> list[EmbeddingSpace]:
     """Return the space of each encoder, by default on the pairs of the options; repeated sentences are kept."""
     data = data or read_pair_set(options, progress)
@@ -179,7 +197,9 @@ def encode_pairs(
         vectors = encoder.encode(data.pairs.sentences)
         left, right = vectors[: data.pairs.n_pairs], vectors[data.pairs.n_pairs :]
         average = sts_average(encoder, options.scores or ())
-        spaces.append(EmbeddingSpace(encoder, data, left, right, options.raw, options.center, average))
+        spaces.append(
+            EmbeddingSpace(encoder, data, left, right, options.raw, options.center, average)
+        )
         progress.detail(f"{encoder.label}: {len(vectors):,} sentences encoded")
     return spaces
 
@@ -187,7 +207,8 @@ def encode_pairs(
 def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
     """Return the mean score of an encoder over the seven STS tasks, from results given or in its run folder.
 
-    A result belongs to an encoder by digest or, if each task has a post-processor of its own, by name.
+    A result belongs to an encoder by digest or, if each task has a post-processor of its own, by
+    name.
     """
     folder = Path(encoder.source)
     for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):
@@ -205,7 +226,9 @@ def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
     return None
 
 
-def spaces_payload(analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def spaces_payload(
+    analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     """Return the JSON object of an analysis: the numbers of each space, their means over the seeds of a setting."""
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]
@@ -218,6 +241,13 @@ def spaces_payload(analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequen
             if len(members) > 1 and all(isinstance(member[key], float) for member in members)
         }
         mean, deviation = ({key: pair[i] for key, pair in spread.items()} for i in (0, 1))
-        seeds.append({"label": group, "n_seeds": len(members), "mean": mean, "deviation": deviation})
-    payload = {"analysis": analysis, "data": data.name, "n_pairs": data.pairs.n_pairs, "models": models}
+        seeds.append(
+            {"label": group, "n_seeds": len(members), "mean": mean, "deviation": deviation}
+        )
+    payload = {
+        "analysis": analysis,
+        "data": data.name,
+        "n_pairs": data.pairs.n_pairs,
+        "models": models,
+    }
     return payload | ({"seeds": seeds} if seeds else {})

@@ -38,11 +38,13 @@ class Spectrum:
         return relative
 
 
-def describe_spectrum(vectors: FloatMatrix, *, normalize: bool = True, center: bool = False) -> Spectrum:
+def describe_spectrum(
+    vectors: FloatMatrix, *, normalize: bool = True, center: bool = False
+) -> Spectrum:
     """Return singular values, effective rank and isotropy of ``(N, D)`` vectors.
 
-    Source: Gao et al. 2021, Figure F.1, which does not say how rows are prepared; unit rows without centring
-    are a toolkit default (the derivation in their section 5 uses unit rows).
+    Source: Gao et al. 2021, Figure F.1, which does not say how rows are prepared; unit rows without
+    centring are a toolkit default (the derivation in their section 5 uses unit rows).
     """
     rows = prepare_rows(vectors, normalize=normalize, center=center)
     values = singular_values(rows)
@@ -53,11 +55,12 @@ def describe_spectrum(vectors: FloatMatrix, *, normalize: bool = True, center: b
 class NegativesBound:
     """The log-sum that the negatives of the contrastive loss reduce, and the sum of cosines that bounds it from below.
 
-    Source: Gao et al. 2021, Eqs. 6 and 7, with the rows of W the m sentence vectors: the second term of the loss is
-    ``negatives_term = 1/m sum_i ln(1/m sum_j exp(h_i . h_j / temperature))``, at least ``bound = gram_sum /
-    (temperature m^2)``. Where no element of W W^T is negative, ``gram_sum`` is also at least its ``largest_eigenvalue``
-    (Merikoski 1984), so that lowering the loss flattens the spectrum. m equal unit rows have ``gram_sum`` m^2,
-    ``largest_eigenvalue`` m and both sides at 1 / temperature.
+    Source: Gao et al. 2021, Eqs. 6 and 7, with the rows of W the m sentence vectors: the second
+    term of the loss is ``negatives_term = 1/m sum_i ln(1/m sum_j exp(h_i . h_j / temperature))``,
+    at least ``bound = gram_sum / (temperature m^2)``. Where no element of W W^T is negative,
+    ``gram_sum`` is also at least its ``largest_eigenvalue`` (Merikoski 1984), so that lowering the
+    loss flattens the spectrum. m equal unit rows have ``gram_sum`` m^2, ``largest_eigenvalue`` m
+    and both sides at 1 / temperature.
     """
 
     gram_sum: float
@@ -67,7 +70,9 @@ class NegativesBound:
     bound: float
 
 
-def negatives_bound(rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024) -> NegativesBound:
+def negatives_bound(
+    rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024
+) -> NegativesBound:
     """Return the quantities of Eqs. 6 and 7 for rows as they are; products in float32, block by block."""
     total = rows.sum(axis=0, dtype=np.float64)
     gram_sum, n_rows = float(total @ total), len(rows)
@@ -105,9 +110,9 @@ def prepare_rows(vectors: FloatMatrix, *, normalize: bool = True, center: bool =
 def singular_values(vectors: FloatMatrix) -> Floats:
     """Return the ``min(N, D)`` singular values, largest first.
 
-    Taken from the R factor of a QR decomposition, which has the same singular values, so that the cost is
-    that of a ``(D, D)`` problem however many rows there are; the small ones keep their accuracy (a Gram
-    matrix would lose those below 1e-8 of the largest).
+    Taken from the R factor of a QR decomposition, which has the same singular values, so that the
+    cost is that of a ``(D, D)`` problem however many rows there are; the small ones keep their
+    accuracy (a Gram matrix would lose those below 1e-8 of the largest).
     """
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
@@ -119,8 +124,9 @@ def singular_values(vectors: FloatMatrix) -> Floats:
 def effective_rank(values: Floats) -> float:
     """Return the exponential of the entropy of the singular values taken as a distribution.
 
-    Source: Roy and Vetterli 2007: ``exp(-sum p_i ln p_i)`` with ``p_i = s_i / sum of s``. Between 1 (one
-    direction) and the number of values (all equal): an orthogonal matrix of width D has effective rank D.
+    Source: Roy and Vetterli 2007: ``exp(-sum p_i ln p_i)`` with ``p_i = s_i / sum of s``. Between 1
+    (one direction) and the number of values (all equal): an orthogonal matrix of width D has
+    effective rank D.
     """
     total = values.sum()
     if not total > 0:
@@ -133,9 +139,10 @@ def isotropy(vectors: FloatMatrix) -> float:
     """Return how equally the vectors point in all principal directions, in (0, 1]; 1 is isotropic.
 
     Source: Mu and Viswanath 2018, after Arora et al. 2016: smallest over largest partition function
-    ``Z(c) = sum_i exp(c . v_i)``, where c runs over the eigenvectors of ``V^T V``. Each eigenvector counts
-    with both signs, since its own sign is arbitrary. Equal unit rows give ``exp(-2)``; the 2D vectors
-    ``+e_i`` and ``-e_i`` give 1. The value depends on the norms: compare models on unit rows.
+    ``Z(c) = sum_i exp(c . v_i)``, where c runs over the eigenvectors of ``V^T V``. Each eigenvector
+    counts with both signs, since its own sign is arbitrary. Equal unit rows give ``exp(-2)``; the
+    2D vectors ``+e_i`` and ``-e_i`` give 1. The value depends on the norms: compare models on unit
+    rows.
     """
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
@@ -172,8 +179,12 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     data, by_name, numbers = spaces[0].data, {}, []
     for space in spaces:
         each = by_name[space.label] = spectrum_of(space)
-        bound = negatives_bound(prepare_rows(space.vectors, normalize=not space.raw, center=space.center))
-        numbers.append(vars(each) | {"singular_values": each.singular_values.tolist()} | vars(bound))
+        bound = negatives_bound(
+            prepare_rows(space.vectors, normalize=not space.raw, center=space.center)
+        )
+        numbers.append(
+            vars(each) | {"singular_values": each.singular_values.tolist()} | vars(bound)
+        )
     payload = spaces_payload("spectrum", spaces, numbers)
 
     # Make a table of some of the values, one of the bound, and a series of all values.
@@ -187,7 +198,10 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     summaries = [
         row
         | {"dim": space.left.shape[1]}
-        | {f"s{rank}": value for rank, value in enumerate(by_name[space.label].relative.tolist(), 1)}
+        | {
+            f"s{rank}": value
+            for rank, value in enumerate(by_name[space.label].relative.tolist(), 1)
+        }
         for space, row in zip(spaces, payload["models"], strict=True)
     ]
     bound_shown = columns("label", *(each.name for each in fields(NegativesBound)), label="model")
@@ -205,11 +219,15 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         caption=f"One curve per model; the horizontal axis is logarithmic. Data: {data.name}.",
         tables=[
             Report(f"Singular values on {data.name}, {rows}, {centred}", shown, summaries),
-            Report("Negatives of the loss (Eqs. 6 and 7)", bound_shown, payload["models"], [BOUND_NOTE]),
+            Report(
+                "Negatives of the loss (Eqs. 6 and 7)", bound_shown, payload["models"], [BOUND_NOTE]
+            ),
         ],
         payload=payload,
         figure=lambda: spectrum_figure(by_name),
         # The largest value is left out of the scale.
-        terminal_plot=lambda: plots.bar_lines({name: each.relative[1:] for name, each in by_name.items()}),
+        terminal_plot=lambda: plots.bar_lines(
+            {name: each.relative[1:] for name, each in by_name.items()}
+        ),
         series=[Report("Singular values", columns(*value_rows[0]), value_rows)],
     )

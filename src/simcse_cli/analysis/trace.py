@@ -36,7 +36,13 @@ class Trace:
 
     def until(self, step: int) -> "Trace":
         kept = self.steps <= step
-        return Trace(self.name, self.steps[kept], self.alignment[kept], self.uniformity[kept], self.dev_score[kept])
+        return Trace(
+            self.name,
+            self.steps[kept],
+            self.alignment[kept],
+            self.uniformity[kept],
+            self.dev_score[kept],
+        )
 
     @property
     def points(self) -> Floats:
@@ -52,12 +58,15 @@ class Trace:
 def read_trace(run: Path | str, name: str) -> Trace:
     """Return the steps of a run (folder or ``metrics.jsonl``) at which alignment and uniformity were measured.
 
-    A step logged twice (a resumed run repeats those after its checkpoint) keeps its last measurement.
+    A step logged twice (a resumed run repeats those after its checkpoint) keeps its last
+    measurement.
     """
     path = Path(run, "metrics.jsonl") if Path(run).is_dir() else Path(run)
     hint = "train with --eval-every N and --dev-file FILE or --dev-suite sts; each evaluation measures both"
     if not path.exists():
-        raise DataError(f"{run} has no metrics.jsonl, need a run folder of `simcse train`", hint=hint)
+        raise DataError(
+            f"{run} has no metrics.jsonl, need a run folder of `simcse train`", hint=hint
+        )
     by_step: dict[int, tuple[float, float, float]] = {}
     for line in read_metrics(path):
         if line.alignment is not None and line.uniformity is not None:
@@ -73,19 +82,24 @@ def read_trace(run: Path | str, name: str) -> Trace:
 
 
 @plots.house_style()
-def trace_figure(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True) -> plots.Figure:
+def trace_figure(
+    traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True
+) -> plots.Figure:
     """Return the runs' paths over the first steps and over the whole run, and their dev scores by step.
 
-    Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the right,
-    alignment upwards, lower is better in both; arrows point along training. A large hollow marker is the start,
-    the star the best dev score; the grey line joins the Pareto front, where there are several runs.
-    The panel of the first steps is left out where no run goes beyond them, that of dev scores without ``dev``.
+    Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the
+    right, alignment upwards, lower is better in both; arrows point along training. A large hollow
+    marker is the start, the star the best dev score; the grey line joins the Pareto front, where
+    there are several runs. The panel of the first steps is left out where no run goes beyond them,
+    that of dev scores without ``dev``.
     """
     longest = max(int(trace.steps[-1]) for trace in traces)
     has_dev = any(trace.best is not None for trace in traces)
     parts = [(f"whole run ({longest:,} steps)", list(traces))]
     if longest > first_steps:
-        parts.insert(0, (f"first {first_steps} steps", [trace.until(first_steps) for trace in traces]))
+        parts.insert(
+            0, (f"first {first_steps} steps", [trace.until(first_steps) for trace in traces])
+        )
     n_panels = len(parts) + (has_dev and dev)
     figure, panels = plots.new_figure(0.4 + 4.2 * n_panels, 4.4, n_panels)
     for axes, (title, shown) in zip(panels, parts, strict=False):
@@ -111,7 +125,9 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
         n_moves = len(trace.steps) - 1
         arrow = {"arrowstyle": "-|>", "color": tint, "linewidth": 1.3, "mutation_scale": 13}
         for move in np.unique(np.linspace(0, n_moves - 1, min(MOST_ARROWS, n_moves)).astype(int)):
-            axes.annotate("", tuple(trace.points[move + 1]), tuple(trace.points[move]), arrowprops=arrow)
+            axes.annotate(
+                "", tuple(trace.points[move + 1]), tuple(trace.points[move]), arrowprops=arrow
+            )
         start = {"markersize": 9, "markerfacecolor": "white", "markeredgewidth": 1.6, "zorder": 8}
         axes.plot(x[:1], y[:1], **look | start)
         if (best := trace.best) is not None:
@@ -121,7 +137,9 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
         front = points[is_pareto_optimal(points)]
         front = front[np.argsort(front[:, 0])]
         rings: dict[str, Any] = {"marker": "o", "markersize": 7, "markerfacecolor": "none"}
-        axes.plot(*front.T, color=plots.SOFT, linewidth=1.0, **rings, zorder=5, label="Pareto front")
+        axes.plot(
+            *front.T, color=plots.SOFT, linewidth=1.0, **rings, zorder=5, label="Pareto front"
+        )
     axes.margins(0.08)
     axes.set(xlabel=plots.UNIFORMITY_AXIS, ylabel=plots.ALIGNMENT_AXIS)
 
@@ -133,7 +151,9 @@ def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:
         look: dict[str, Any] = {"marker": plots.marker(position), **plots.curve_style(position)}
         axes.plot(trace.steps[measured], scores[measured], markersize=4, **look)
         if (best := trace.best) is not None:
-            axes.scatter(trace.steps[best], scores[best], color=plots.colour(position), zorder=4, **STAR)
+            axes.scatter(
+                trace.steps[best], scores[best], color=plots.colour(position), zorder=4, **STAR
+            )
     for trace in traces:
         measured = np.isfinite(trace.dev_score)
         if trace.n_dev_pairs is not None and measured.any():
@@ -141,14 +161,19 @@ def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:
     axes.set(title="dev score", xlabel="step", ylabel="dev score x100 (higher is better)")
 
 
-def trace_analysis(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True) -> Analysis:
+def trace_analysis(
+    traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True
+) -> Analysis:
     """Return the paths of runs, with a panel of their dev scores; CSV and JSON have every measurement."""
     measured = ("run", "step", "alignment", "uniformity", "dev_score")
     points = [
         dict(zip(measured, (trace.name, *values, None if np.isnan(dev) else dev), strict=True))
         for trace in traces
         for *values, dev in zip(
-            *(each.tolist() for each in (trace.steps, trace.alignment, trace.uniformity, trace.dev_score)),
+            *(
+                each.tolist()
+                for each in (trace.steps, trace.alignment, trace.uniformity, trace.dev_score)
+            ),
             strict=True,
         )
     ]
@@ -160,11 +185,14 @@ def trace_analysis(traces: Sequence[Trace], first_steps: int = 100, *, dev: bool
         title="Paths of training runs",
         text="Measured on the development pairs at every evaluation of the run. Lower is better in both.",
         caption="Alignment against uniformity along training, arrows in the direction of training. Large hollow "
-        "marker: start; star: best dev score" + ("; grey rings: Pareto front of the runs." if len(traces) > 1 else "."),
+        "marker: start; star: best dev score"
+        + ("; grey rings: Pareto front of the runs." if len(traces) > 1 else "."),
         tables=[Report("Alignment and uniformity along training", columns(*keys), rows)],
         payload={"analysis": "trace", "runs": rows, "points": points},
         figure=lambda: trace_figure(traces, first_steps, dev=dev),
-        terminal_plot=lambda: plots.geometry_scatter({trace.name: trace.points for trace in traces}),
+        terminal_plot=lambda: plots.geometry_scatter(
+            {trace.name: trace.points for trace in traces}
+        ),
         series=[Report("Measurements", columns(*measured), points)],
     )
 
@@ -180,7 +208,12 @@ def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
             for name in ("alignment", "uniformity")
             for which, at in (("first", 0), ("last", -1))
         }
-        row = {"run": trace.name, "n_points": len(trace.steps), "last_step": int(trace.steps[-1]), **ends}
+        row = {
+            "run": trace.name,
+            "n_points": len(trace.steps),
+            "last_step": int(trace.steps[-1]),
+            **ends,
+        }
         row["best_dev_score"] = None if best is None else float(trace.dev_score[best])
         row["best_step"] = None if best is None else int(trace.steps[best])
         rows.append(row | {"n_on_front": int(on_front[start:end].sum())})
@@ -188,12 +221,16 @@ def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
     return rows
 
 
-def trace_runs(runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None) -> Analysis:
+def trace_runs(
+    runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None
+) -> Analysis:
     folders = [*runs, *(options.model or [])]
     if not folders:
         raise UsageError("need at least one run folder", option="RUNS")
     named = name_sources(folders, labels)
-    analysis = trace_analysis([read_trace(source.path, source.label) for source in named], options.first)
+    analysis = trace_analysis(
+        [read_trace(source.path, source.label) for source in named], options.first
+    )
     groups = {source.label: source.group for source in named}
     return analysis.with_means(groups)
 
@@ -203,6 +240,8 @@ def trace_models(models: Sequence[tuple[str, str]], *, dev: bool = True) -> list
     traces = []
     for folder, name in models:
         if (Path(folder) / "metrics.jsonl").is_file():
-            with suppress(DataError):  # a run that was not evaluated along the way has no path to show
+            with suppress(
+                DataError
+            ):  # a run that was not evaluated along the way has no path to show
                 traces.append(read_trace(folder, name))
     return [trace_analysis(traces, dev=dev)] if traces else []

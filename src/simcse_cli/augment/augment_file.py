@@ -49,13 +49,15 @@ def augment_file(
 ) -> None:
     """Write the pairs of all sentences in ``source``, with a manifest beside them.
 
-    Without an output there is only the preview, which ``show`` takes. ``make_augmenter`` is called when the output is
-    known to be right: loading a model takes seconds.
+    Without an output there is only the preview, which ``show`` takes. ``make_augmenter`` is called
+    when the output is known to be right: loading a model takes seconds.
     """
     output, steps, name = options.output or Path(STDIO), parse_steps(options), source_name(source)
     given = Given.of(options, progress=progress).of_texts(options.column)
     with row_output(output, COLUMNS, inputs=[source], force=options.force) as writing:
-        job = AugmentJob(make_augmenter(options), options.seed, options.copies, options.sides is Sides.BOTH)
+        job = AugmentJob(
+            make_augmenter(options), options.seed, options.copies, options.sides is Sides.BOTH
+        )
         sentences = Table(source, Job.TEXTS, given).texts()
         if options.preview:
             head = _take_sentences(sentences, options.preview)
@@ -75,7 +77,9 @@ def augment_file(
         }
 
         def manifest(complete: Path) -> dict[str, Any]:
-            told = {"sentences": counts["lines"]} | {key: counts[key] for key in ("blank", "unchanged")}
+            told = {"sentences": counts["lines"]} | {
+                key: counts[key] for key in ("blank", "unchanged")
+            }
             return build_manifest(
                 "augment",
                 inputs=[source],
@@ -133,8 +137,9 @@ def write_pairs(
 ) -> Counter[str]:
     """Write the rows of all sentences, the same for any ``workers``; short inputs are processed in this process.
 
-    The counts are of ``lines`` that are not blank, ``blank`` ones, ``rows``, rows that are ``unchanged`` (both sides
-    equal), and ``unspaced`` lines with a stretch in a script written without spaces.
+    The counts are of ``lines`` that are not blank, ``blank`` ones, ``rows``, rows that are
+    ``unchanged`` (both sides equal), and ``unspaced`` lines with a stretch in a script written
+    without spaces.
     """
     counts = Counter[str]()
     with progress.task("augment") as task:
@@ -230,7 +235,9 @@ def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> 
             yield diff_row(name, text, positive, unit)
 
 
-def _report(counts: Counter[str], name: str, output: Path, unit: TextUnit, progress: Progress) -> None:
+def _report(
+    counts: Counter[str], name: str, output: Path, unit: TextUnit, progress: Progress
+) -> None:
     blank = f", {counts['blank']:,} blank lines skipped" if counts["blank"] else ""
     target = "standard output" if str(output) == STDIO else output
     progress.info(
@@ -243,4 +250,6 @@ def _report(counts: Counter[str], name: str, output: Path, unit: TextUnit, progr
             "one word; --unit char works on characters"
         )
     if 2 * counts["unchanged"] > counts["rows"]:
-        progress.warn("more than half of the positives equal their anchor: too short for this method and rate")
+        progress.warn(
+            "more than half of the positives equal their anchor: too short for this method and rate"
+        )

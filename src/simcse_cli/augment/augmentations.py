@@ -37,8 +37,9 @@ _STEP_BITS = 192  # above those of every key, so that the steps of a combination
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
     """Return the key from which all that is random about one augmented sentence follows.
 
-    No two (seed, line, copy, side) share one. ``line`` is the position in the input, below 2**64 (in training the
-    number of the example drawn), ``copy`` is below 2**31, ``side`` is 0 for the positive and 1 for the anchor.
+    No two (seed, line, copy, side) share one. ``line`` is the position in the input, below 2**64
+    (in training the number of the example drawn), ``copy`` is below 2**31, ``side`` is 0 for the
+    positive and 1 for the anchor.
     """
     return (((seed << 64) | line) << 32) | (copy << 1) | side
 
@@ -59,7 +60,9 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
 def check_unit(method: Augmentation, unit: TextUnit) -> None:
     if unit is TextUnit.CHAR and method not in UNIT_OPERATORS:
         what = f"{method} works on whole words, found unit char"
-        raise ConfigError(what, hint=f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}")
+        raise ConfigError(
+            what, hint=f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}"
+        )
 
 
 def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
@@ -68,7 +71,9 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
         method = Augmentation(name.strip().lower())
     except ValueError:
         known = ", ".join(Augmentation)
-        raise ConfigError(f"unknown augmentation {name!r}", hint=f"choose one of: {known}") from None
+        raise ConfigError(
+            f"unknown augmentation {name!r}", hint=f"choose one of: {known}"
+        ) from None
     try:
         rate = float(number) if number else None
     except ValueError:
@@ -80,15 +85,20 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
 def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
     """Return ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, as options of one method each, in the order of their use.
 
-    ``RESOURCE`` is the masked language model of ``mlm``, the model whose sub-words ``shuffle`` moves, or the WordNet
-    folder of ``synonym`` and ``eda``. A single method may have its rate from ``options.rate`` instead.
+    ``RESOURCE`` is the masked language model of ``mlm``, the model whose sub-words ``shuffle``
+    moves, or the WordNet folder of ``synonym`` and ``eda``. A single method may have its rate from
+    ``options.rate`` instead.
     """
     parts = _JOINT.split(options.method)
     if options.rate is not None and (len(parts) > 1 or ":" in options.method):
-        what = f"--rate {options.rate} beside {options.method}: rates stand behind the methods there"
+        what = (
+            f"--rate {options.rate} beside {options.method}: rates stand behind the methods there"
+        )
         raise ConfigError(what, hint="write for example crop:0.1+mlm:0.15, and leave --rate out")
     if options.revision is not None and options.model is None:
-        raise ConfigError(f"--revision {options.revision}: of which model?", hint="name it with --model")
+        raise ConfigError(
+            f"--revision {options.revision}: of which model?", hint="name it with --model"
+        )
     steps = [_parse_step(part, options) for part in parts]
     if options.model is not None and not any(step.model for step in steps):
         raise ConfigError(
@@ -107,7 +117,9 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
     step = replace(options, method=method, rate=rate, model=None)
     if method in (Augmentation.SYNONYM, Augmentation.EDA):
         return replace(step, wordnet_dir=Path(resource)) if resource else step
-    if method is Augmentation.MLM or (method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD):
+    if method is Augmentation.MLM or (
+        method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD
+    ):
         return replace(step, model=resource or options.pinned_model)
     if resource:
         what = f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder"
@@ -154,7 +166,9 @@ class TokenShuffle:
 
     def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
         """Return the ids reordered, those in ``special_ids`` in their places; one key gives one result."""
-        ordinary = [position for position, token in enumerate(token_ids) if token not in special_ids]
+        ordinary = [
+            position for position, token in enumerate(token_ids) if token not in special_ids
+        ]
         return operators.shuffle(token_ids, self.rate, random.Random(key), ordinary)
 
 
@@ -170,12 +184,16 @@ def make_augmenter(
     rate = check_rate(method, rate)
     settings: dict[str, Any] = {} if rate is None else {"rate": rate}
     if method in UNIT_OPERATORS:
-        return Augmenter(partial(_on_units, operator=partial(UNIT_OPERATORS[method], **settings), unit=unit))
+        return Augmenter(
+            partial(_on_units, operator=partial(UNIT_OPERATORS[method], **settings), unit=unit)
+        )
     if method is Augmentation.CROP_PREFIX_CHARS:
         return Augmenter(partial(_prefix_text, **settings))
     if method is Augmentation.MLM:
         what = f"{method} needs a masked language model and is no operator on words alone"
-        raise ConfigError(what, hint="load one with simcse_cli.augment.language_model.load_mlm_filler")
+        raise ConfigError(
+            what, hint="load one with simcse_cli.augment.language_model.load_mlm_filler"
+        )
     on_words = _synonym_text if method is Augmentation.SYNONYM else _eda_text
     return Augmenter(partial(on_words, wordnet=find_wordnet(wordnet_dir), **settings))
 
@@ -185,17 +203,25 @@ def word_augmenter(options: AugmentOptions) -> TextAugmenter:
 
 
 def word_step(step: AugmentOptions) -> Augmenter:
-    return make_augmenter(Augmentation(step.method), step.rate, unit=step.unit, wordnet_dir=step.wordnet_dir)
+    return make_augmenter(
+        Augmentation(step.method), step.rate, unit=step.unit, wordnet_dir=step.wordnet_dir
+    )
 
 
-def _on_units(text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: TextUnit) -> str:
+def _on_units(
+    text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: TextUnit
+) -> str:
     units = split_units(text, unit)
     return join_units(operator(units, rng=rng), unit) if units else text
 
 
-def _synonym_text(text: str, rng: random.Random, *, wordnet: WordNet, rate: float | None = None) -> str:
+def _synonym_text(
+    text: str, rng: random.Random, *, wordnet: WordNet, rate: float | None = None
+) -> str:
     words = split_words(text)
-    return " ".join(replace_with_synonyms(words, operators.n_synonyms(len(words), rate), rng, wordnet))
+    return " ".join(
+        replace_with_synonyms(words, operators.n_synonyms(len(words), rate), rng, wordnet)
+    )
 
 
 def _eda_text(text: str, rng: random.Random, *, rate: float, wordnet: WordNet) -> str:

@@ -1,8 +1,9 @@
 """Augmentations that need a language model: masked words filled in by it, and sub-words as its tokenizer cuts them.
 
-Source of the filling: Gao et al. 2021, Table 1 ("MLM k%"). Whether words are filled together and how the filling
-is chosen is not stated there; toolkit default: one mask token for each chosen word, all filled in one pass, each
-by the likeliest whole word that differs from the original. The auxiliary MLM loss changes no text.
+Source of the filling: Gao et al. 2021, Table 1 ("MLM k%"). Whether words are filled together and
+how the filling is chosen is not stated there; toolkit default: one mask token for each chosen word,
+all filled in one pass, each by the likeliest whole word that differs from the original. The
+auxiliary MLM loss changes no text.
 """
 
 import random
@@ -36,10 +37,15 @@ from simcse_cli.settings.choices import Augmentation
 _LOGITS_PER_PASS = 1 << 26
 _MAX_TOKENS = 512
 _N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
-_WORD_START_MARKERS = ("Ġ", "▁")  # of byte-level BPE and of SentencePiece; WordPiece marks continuations
+_WORD_START_MARKERS = (
+    "Ġ",
+    "▁",
+)  # of byte-level BPE and of SentencePiece; WordPiece marks continuations
 
 
-def model_augmenter(options: AugmentOptions, progress: Progress = SILENT) -> augmentations.TextAugmenter:
+def model_augmenter(
+    options: AugmentOptions, progress: Progress = SILENT
+) -> augmentations.TextAugmenter:
     steps = augmentations.parse_steps(options)
     return augmentations.CombinedAugmenter([_model_step(step, progress) for step in steps])
 
@@ -94,7 +100,9 @@ class MlmFiller:
 
     def __init__(self, model: Any, tokenizer: Any, *, rate: float) -> None:
         self.rate, self._model, self._tokenizer = rate, model, tokenizer
-        limit = getattr(model.config, "max_position_embeddings", _MAX_TOKENS) - 2  # RoBERTa reserves two
+        limit = (
+            getattr(model.config, "max_position_embeddings", _MAX_TOKENS) - 2
+        )  # RoBERTa reserves two
         self._max_length = min(_MAX_TOKENS, tokenizer.model_max_length, limit)
         tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         # Embedding matrices are often padded beyond the vocabulary; those rows are no words.
@@ -114,7 +122,8 @@ class MlmFiller:
         """
         mask_token = self._tokenizer.mask_token
         items = [
-            mask_words(text, self.rate, random.Random(key), mask_token) for text, key in zip(texts, keys, strict=True)
+            mask_words(text, self.rate, random.Random(key), mask_token)
+            for text, key in zip(texts, keys, strict=True)
         ]
         masked = [item.text for item in items]
         encoding = self._tokenizer(masked, truncation=True, max_length=self._max_length)
@@ -123,14 +132,20 @@ class MlmFiller:
             places = [
                 _Place(row, token, index, position)
                 for row, index in enumerate(batch)
-                for position, offset in zip(items[index].chosen, items[index].mask_offsets, strict=True)
+                for position, offset in zip(
+                    items[index].chosen, items[index].mask_offsets, strict=True
+                )
                 if (token := encoding.char_to_token(index, offset)) is not None
             ]
-            candidates = self._candidates([encoding["input_ids"][index] for index in batch], places, words)
+            candidates = self._candidates(
+                [encoding["input_ids"][index] for index in batch], places, words
+            )
             for place, tokens in zip(places, candidates, strict=True):
                 before, word, after = words[place.text][place.word]
                 known = (self._words[token] for token in tokens)
-                new = next((other for other in known if other and other.lower() != word.lower()), word)
+                new = next(
+                    (other for other in known if other and other.lower() != word.lower()), word
+                )
                 words[place.text][place.word] = before, match_case(word, new), after
         return [
             " ".join(map("".join, parts)) if item.chosen else text
@@ -150,7 +165,10 @@ class MlmFiller:
             yield batch
 
     def _candidates(
-        self, rows: Sequence[Sequence[int]], places: Sequence[_Place], words: Sequence[Sequence[WordParts]]
+        self,
+        rows: Sequence[Sequence[int]],
+        places: Sequence[_Place],
+        words: Sequence[Sequence[WordParts]],
     ) -> list[list[int]]:
         """Return for each place the ids of its likeliest words, best first."""
         if not places:
@@ -158,11 +176,17 @@ class MlmFiller:
         device = self._model.device
         token_ids, mask = pad(rows, self._tokenizer.pad_token_id or 0, device)
         with torch.inference_mode():
-            logits: Tensor = self._model(input_ids=token_ids, attention_mask=mask).logits  # (B, L, V)
-        scores = logits[[place.row for place in places], [place.token for place in places]].float()  # (M, V)
+            logits: Tensor = self._model(
+                input_ids=token_ids, attention_mask=mask
+            ).logits  # (B, L, V)
+        scores = logits[
+            [place.row for place in places], [place.token for place in places]
+        ].float()  # (M, V)
         # A place glued to what stands before it, as after a bracket, takes words that begin no new word.
         glued = [place.word == 0 or words[place.text][place.word][0] != "" for place in places]
-        allowed = torch.stack([self._glued_words if is_glued else self._spaced_words for is_glued in glued])
+        allowed = torch.stack(
+            [self._glued_words if is_glued else self._spaced_words for is_glued in glued]
+        )
         scores = scores.masked_fill(~allowed.to(device), -torch.inf)
         best: list[list[int]] = scores.topk(min(_N_CANDIDATES, scores.shape[1])).indices.tolist()
         return best
@@ -177,7 +201,11 @@ def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
 
 
 def load_mlm_filler(
-    name: str | Path, *, rate: float, device: torch.device | str = "cpu", progress: Progress = SILENT
+    name: str | Path,
+    *,
+    rate: float,
+    device: torch.device | str = "cpu",
+    progress: Progress = SILENT,
 ) -> MlmFiller:
     hint = "give --model a masked language model, such as bert-base, or a folder that `train --objective mlm` wrote"
 
@@ -195,7 +223,9 @@ def load_mlm_filler(
     if not tokenizer.is_fast:
         raise refuse("the tokenizer gives no character offsets (no tokenizer.json)")
     if missing := sorted(info["missing_keys"]):
-        named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        named = ", ".join(missing[:3]) + (
+            f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        )
         raise refuse(f"weights of the masked-LM head are missing and would be random ({named})")
     return MlmFiller(model.eval().to(device), tokenizer, rate=rate)
 
@@ -217,7 +247,8 @@ _tokenizer = cache(load_tokenizer)  # read once in each worker
 def split_subwords(text: str, model_dir: Path) -> tuple[list[str], list[str]]:
     """Return the ``n`` sub-words of ``text`` and the ``n + 1`` stretches of white space around them.
 
-    ``"unhappy cat"`` may give ``["un", "happy", "cat"]`` and ``["", "", " ", ""]``; no grapheme is cut.
+    ``"unhappy cat"`` may give ``["un", "happy", "cat"]`` and ``["", "", " ", ""]``; no grapheme is
+    cut.
     """
     encoding = _tokenizer(model_dir)(text, return_offsets_mapping=True, verbose=False)
     return cut_pieces(text, [start for start, _ in encoding["offset_mapping"]])

@@ -1,7 +1,7 @@
 """Operators on the words (or graphemes) of one sentence: crop, delete, shuffle, and EDA.
 
-An operator takes units, a rate where it has one and a ``random.Random``; it returns new units and never an
-empty list. ``docs/augmentation.md`` marks what the papers leave open.
+An operator takes units, a rate where it has one and a ``random.Random``; it returns new units and
+never an empty list. ``docs/augmentation.md`` marks what the papers leave open.
 """
 
 import math
@@ -26,7 +26,8 @@ Unit = TypeVar("Unit")
 def n_kept(n_units: int, rate: float) -> int:
     """Return how many of ``n_units`` crop and deletion keep: ``max(1, floor((1 - rate) n))``.
 
-    With two or more units and any rate above 0, at least one is dropped. 10 units at 0.1: 9; 19 at 0.1: 17.
+    With two or more units and any rate above 0, at least one is dropped. 10 units at 0.1: 9; 19 at
+    0.1: 17.
     """
     return max(1, math.floor((1 - rate) * n_units + _ROUNDING_SLACK))
 
@@ -79,9 +80,9 @@ def shuffle(
 ) -> list[Unit]:
     """Choose ``round(rate n)`` of ``n`` positions uniformly and permute their units.
 
-    Source: Farina and Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words of both views,
-    each on its own. All permutations are equally likely, the identity included. Fewer than 2: unchanged.
-    ``positions`` are those that may be chosen; default all.
+    Source: Farina and Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words
+    of both views, each on its own. All permutations are equally likely, the identity included.
+    Fewer than 2: unchanged. ``positions`` are those that may be chosen; default all.
     """
     shuffled = list(units)
     positions = range(len(units)) if positions is None else positions
@@ -96,9 +97,9 @@ def shuffle(
 def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
     """Apply one of EDA's four operations, drawn uniformly, to the words of ``eda_clean`` (one or more).
 
-    Source: Wei and Zou 2019 (Easy Data Augmentation) and the authors' code. Departures: one output per sentence,
-    since Farina and Pappadopulo use one text per view and do not say how its operation is drawn; stop words are
-    this package's closed classes.
+    Source: Wei and Zou 2019 (Easy Data Augmentation) and the authors' code. Departures: one output
+    per sentence, since Farina and Pappadopulo use one text per view and do not say how its
+    operation is drawn; stop words are this package's closed classes.
     """
     operations: tuple[Callable[[], list[str]], ...] = (
         lambda: replace_synonyms(words, alpha, rng, wordnet),
@@ -132,7 +133,9 @@ def eda_synonyms(word: str, wordnet: WordNet) -> list[str]:
     return [lemma for lemma in dict.fromkeys(cleaned) if lemma.strip() and lemma != word]
 
 
-def replace_synonyms(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
+def replace_synonyms(
+    words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
+) -> list[str]:
     """SR: replace up to ``n_operations`` distinct words, no stop words, each at all its occurrences."""
     candidates = [word for word in dict.fromkeys(words) if word not in EDA_STOP_WORDS]
     rng.shuffle(candidates)
@@ -147,7 +150,9 @@ def replace_synonyms(words: Sequence[str], alpha: float, rng: random.Random, wor
     return " ".join(replaced).split()
 
 
-def insert_synonyms(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
+def insert_synonyms(
+    words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
+) -> list[str]:
     """RI: ``n_operations`` times, insert the first synonym of a random word before a random position."""
     extended = list(words)
     for _ in range(n_operations(len(words), alpha)):

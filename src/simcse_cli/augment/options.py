@@ -15,17 +15,29 @@ class AugmentOptions(TableOptions):
         "several in turn as crop:0.1+mlm:0.15.",
         metavar="METHOD[:RATE][+...]",
     )
-    output: Path | None = setting(None, "Pairs: .csv, .tsv or .jsonl (.gz); - is stdout.", "--output", "-o")
-    rate: float | None = setting(None, "Fraction of the words, above 0; default 0.1, mlm 0.15, synonym one word.")
+    output: Path | None = setting(
+        None, "Pairs: .csv, .tsv or .jsonl (.gz); - is stdout.", "--output", "-o"
+    )
+    rate: float | None = setting(
+        None, "Fraction of the words, above 0; default 0.1, mlm 0.15, synonym one word."
+    )
     sides: Sides = setting(Sides.ONE, "Augment the positive, or the anchor too.")
     copies: int = setting(1, "Rows per sentence.", min=1)
     unit: TextUnit = setting(TextUnit.WORD, "Unit to drop or move; char for text without spaces.")
-    column: str | None = setting(None, "Column of a table that holds the sentences.", "--column", "--columns")
+    column: str | None = setting(
+        None, "Column of a table that holds the sentences.", "--column", "--columns"
+    )
     wordnet_dir: Path | None = setting(
-        None, "WordNet files for synonym and eda.", env="SIMCSE_WORDNET", needs="method~synonym|method~eda"
+        None,
+        "WordNet files for synonym and eda.",
+        env="SIMCSE_WORDNET",
+        needs="method~synonym|method~eda",
     )
     model: str | None = setting(
-        None, "mlm: masked-LM to fill with. shuffle: move its sub-words, not words.", "--model", "-m"
+        None,
+        "mlm: masked-LM to fill with. shuffle: move its sub-words, not words.",
+        "--model",
+        "-m",
     )
     revision: str | None = setting(None, REVISION_HELP)
     device: str = setting(

@@ -1,9 +1,9 @@
 """Replace words by WordNet synonyms of the same part of speech, in the same form and case.
 
-There is no tagger: the part of speech is the likeliest by the counts of WordNet's sense-tagged texts, by how
-often a lemma has the form seen, and by the word before it (an article asks for a noun, ``to`` for a base verb).
-WordNet's exception lists name every form that its rules cannot undo (``ran``, ``running``, ``mice``), so a lemma
-without an exception is regular.
+There is no tagger: the part of speech is the likeliest by the counts of WordNet's sense-tagged
+texts, by how often a lemma has the form seen, and by the word before it (an article asks for a
+noun, ``to`` for a base verb). WordNet's exception lists name every form that its rules cannot undo
+(``ran``, ``running``, ``mice``), so a lemma without an exception is regular.
 """
 
 import random
@@ -27,7 +27,9 @@ from simcse_cli.augment.words import (
 )
 
 # Punctuation before, the word, a possessive ending, punctuation after.
-_WORD_PARTS = regex.compile(r"(?P<before>\P{L}*)(?P<core>\p{L}(?:[\p{L}\p{M}'’-]*?\p{L})??)(?P<after>(?:['’]s)?\P{L}*)")
+_WORD_PARTS = regex.compile(
+    r"(?P<before>\P{L}*)(?P<core>\p{L}(?:[\p{L}\p{M}'’-]*?\p{L})??)(?P<after>(?:['’]s)?\P{L}*)"
+)
 _SENTENCE_END = (".", "!", "?", ":", '."', '!"', '?"', ".”", "!”", "?”")
 _AUXILIARY_WINDOW = 3
 _UNLIKELY = 0.01  # weight of a reading that the word before speaks against
@@ -38,7 +40,9 @@ _VOWEL_GROUP = re.compile("[aeiouy]+")
 _SAME_PAST = word_set(
     "bet bid burst cast cost cut hit hurt knit let put quit read rid set shed shut slit split spread thrust upset"
 )
-_SAME_PLURAL = word_set("aircraft deer fish means moose offspring salmon series sheep spacecraft species swine trout")
+_SAME_PLURAL = word_set(
+    "aircraft deer fish means moose offspring salmon series sheep spacecraft species swine trout"
+)
 # Verbs in i with another vowel in past and participle: sang, sung; most have one, as clung.
 _CHANGES_TWICE = word_set("begin drink ring shrink sing sink spring stink swim")
 _PLURAL_MANS = re.compile("(hu|sha|ro|nor|ger|otto|talis|cai)man$")
@@ -77,7 +81,9 @@ class Reading:
     inflection: Inflection
 
 
-def replace_with_synonyms(words: Sequence[str], count: int, rng: random.Random, wordnet: WordNet) -> list[str]:
+def replace_with_synonyms(
+    words: Sequence[str], count: int, rng: random.Random, wordnet: WordNet
+) -> list[str]:
     """Replace up to ``count`` words, drawn uniformly from those with a synonym, each by one drawn uniformly."""
     replaced = list(words)
     positions = list(range(len(words)))
@@ -144,7 +150,9 @@ def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
     return previous in SUBJECT_PRONOUNS and pos not in (Pos.VERB, Pos.ADVERB)
 
 
-def _fitting_synsets(reading: Reading, core: str, starts_sentence: bool, wordnet: WordNet) -> Sequence[tuple[str, ...]]:
+def _fitting_synsets(
+    reading: Reading, core: str, starts_sentence: bool, wordnet: WordNet
+) -> Sequence[tuple[str, ...]]:
     """Return the synsets that spell the lemma in the case of the text: ``China`` the state, ``china`` the porcelain.
 
     A capital at the start of a sentence and text all in capitals say nothing.
@@ -166,10 +174,13 @@ def _bare(word: str) -> str:
     return word.lower() if parts is None else parts["core"].lower()
 
 
-def inflection_of(word: str, lemma: str, pos: Pos, wordnet: WordNet, *, after_auxiliary: bool) -> Inflection:
+def inflection_of(
+    word: str, lemma: str, pos: Pos, wordnet: WordNet, *, after_auxiliary: bool
+) -> Inflection:
     """Return which form of ``lemma``, one of its base forms, a lower-case ``word`` is.
 
-    ``after_auxiliary`` (a form of be or have shortly before) decides if past and participle look alike.
+    ``after_auxiliary`` (a form of be or have shortly before) decides if past and participle look
+    alike.
     """
     if word == lemma or pos is Pos.ADVERB:
         return Inflection.BASE
@@ -192,8 +203,9 @@ def inflection_of(word: str, lemma: str, pos: Pos, wordnet: WordNet, *, after_au
 def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
     """Return ``lemma`` in the form ``inflection``, or None where its form is not certain.
 
-    In an expression the head is inflected: the first word of a verb (gave up), the last of a noun or the one
-    before a preposition (men of the world). ``inflect("jog", Pos.VERB, Inflection.GERUND, w)`` is jogging.
+    In an expression the head is inflected: the first word of a verb (gave up), the last of a noun
+    or the one before a preposition (men of the world). ``inflect("jog", Pos.VERB,
+    Inflection.GERUND, w)`` is jogging.
     """
     if inflection is Inflection.BASE:
         return lemma
@@ -225,15 +237,21 @@ def _inflect_word(word: str, pos: Pos, inflection: Inflection, wordnet: WordNet)
 def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
     if lemma in _SAME_PAST:
         return [lemma], [lemma]
-    irregular = [form for form in wordnet.irregular_forms(lemma, Pos.VERB) if not form.endswith(("ing", "s"))]
+    irregular = [
+        form for form in wordnet.irregular_forms(lemma, Pos.VERB) if not form.endswith(("ing", "s"))
+    ]
     if not irregular:
         return [_with_ed(lemma)], [_with_ed(lemma)]
     ends_in_n, has_u = lemma.endswith(("n", "ne")), lemma in _CHANGES_TWICE
     participles = [  # eaten, gone, born; sung
-        form for form in irregular if (form.endswith(("n", "ne")) and not ends_in_n) or (has_u and "u" in form)
+        form
+        for form in irregular
+        if (form.endswith(("n", "ne")) and not ends_in_n) or (has_u and "u" in form)
     ]
     pasts = [form for form in irregular if form not in participles]
-    if lemma.endswith(("come", "run")):  # came, ran: the participle is the base form and no exception
+    if lemma.endswith(
+        ("come", "run")
+    ):  # came, ran: the participle is the base form and no exception
         return pasts, [lemma]
     if not participles:
         return pasts, pasts

@@ -36,9 +36,17 @@ class Pos(StrEnum):
 
 
 _FILE_ENDING = {Pos.NOUN: "noun", Pos.VERB: "verb", Pos.ADJECTIVE: "adj", Pos.ADVERB: "adv"}
-_REQUIRED_FILES = tuple(f"{kind}.{ending}" for kind in ("index", "data") for ending in _FILE_ENDING.values())
+_REQUIRED_FILES = tuple(
+    f"{kind}.{ending}" for kind in ("index", "data") for ending in _FILE_ENDING.values()
+)
 # Sense keys of cntlist.rev number the parts of speech; 5 is an adjective satellite.
-_SENSE_KEY_POS = {"1": Pos.NOUN, "2": Pos.VERB, "3": Pos.ADJECTIVE, "4": Pos.ADVERB, "5": Pos.ADJECTIVE}
+_SENSE_KEY_POS = {
+    "1": Pos.NOUN,
+    "2": Pos.VERB,
+    "3": Pos.ADJECTIVE,
+    "4": Pos.ADVERB,
+    "5": Pos.ADJECTIVE,
+}
 
 # morphy(7WN): ending of an inflected form, ending of its base form.
 _DETACHMENT_RULES: dict[Pos, tuple[tuple[str, str], ...]] = {
@@ -58,7 +66,8 @@ _DETACHMENT_RULES: dict[Pos, tuple[tuple[str, str], ...]] = {
 class WordNet:
     """The database in one folder; files are opened when first needed, and again in each worker.
 
-    The folder holds ``index.*`` and ``data.*``; ``*.exc`` and ``cntlist.rev`` are used where present.
+    The folder holds ``index.*`` and ``data.*``; ``*.exc`` and ``cntlist.rev`` are used where
+    present.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -85,18 +94,21 @@ class WordNet:
     def _find_base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
         """Return the base forms ``word`` may have: itself if listed, irregular ones, then those by rule.
 
-        ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular); ``base_forms("dogs", Pos.NOUN)`` is dog.
+        ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular); ``base_forms("dogs", Pos.NOUN)``
+        is dog.
         """
         rules = _DETACHMENT_RULES[pos]
         by_rule = (word.removesuffix(end) + base for end, base in rules if word.endswith(end))
         forms = [word, *self._exceptions[pos].get(word, by_rule)]
-        return tuple(form for form in dict.fromkeys(forms) if form.replace(" ", "_") in self._index[pos])
+        return tuple(
+            form for form in dict.fromkeys(forms) if form.replace(" ", "_") in self._index[pos]
+        )
 
     def _read_synsets(self, lemma: str, pos: Pos) -> tuple[tuple[str, ...], ...]:
         """Return the synsets of a base form, most frequent sense first, each as its words.
 
-        Words are written as in the database, with spaces for underscores; ``lemma`` itself is among them.
-        ``synsets("car", Pos.NOUN)[0]`` is car, auto, automobile, machine, motorcar.
+        Words are written as in the database, with spaces for underscores; ``lemma`` itself is among
+        them. ``synsets("car", Pos.NOUN)[0]`` is car, auto, automobile, machine, motorcar.
         """
         entry = self._index[pos].get(lemma.replace(" ", "_"))
         if entry is None:
@@ -124,7 +136,9 @@ class WordNet:
         found: dict[Pos, dict[str, str]] = {}
         for pos, ending in _FILE_ENDING.items():
             lines = (line.partition(" ") for line in self._lines(f"index.{ending}"))
-            found[pos] = {lemma: entry for lemma, _, entry in lines if lemma}  # the licence is indented
+            found[pos] = {
+                lemma: entry for lemma, _, entry in lines if lemma
+            }  # the licence is indented
         return found
 
     @functools.cached_property
@@ -170,8 +184,9 @@ class WordNet:
 def find_wordnet(directory: Path | None = None) -> WordNet:
     """Return the WordNet database in ``directory`` (or ``SIMCSE_WORDNET``), or the first one found where it usually is.
 
-    Looked at in turn: ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and the official folders,
-    the data folders of NLTK, and installed Python packages that carry the files. Nothing is downloaded.
+    Looked at in turn: ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and
+    the official folders, the data folders of NLTK, and installed Python packages that carry the
+    files. Nothing is downloaded.
     """
     if directory is None and "SIMCSE_WORDNET" in os.environ:
         directory = Path(os.environ["SIMCSE_WORDNET"])
@@ -182,7 +197,9 @@ def find_wordnet(directory: Path | None = None) -> WordNet:
     if directory is None:
         raise DataError("no WordNet database was found on this machine", hint=INSTALL_HINT)
     if not directory.is_dir():
-        raise DataError(f"{directory} is not a folder, need one with the WordNet database", hint=INSTALL_HINT)
+        raise DataError(
+            f"{directory} is not a folder, need one with the WordNet database", hint=INSTALL_HINT
+        )
     missing = ", ".join(_missing_files(directory))
     what = f"{directory} is no complete WordNet database: {missing} missing or empty"
     raise DataError(what, hint=INSTALL_HINT)
@@ -199,7 +216,9 @@ def _usual_places() -> Iterator[Path]:
     if "WNHOME" in os.environ:
         yield Path(os.environ["WNHOME"]) / "dict"
     yield from map(Path, _STANDARD_PLACES)
-    nltk_folders = [Path(entry) for entry in os.environ.get("NLTK_DATA", "").split(os.pathsep) if entry]
+    nltk_folders = [
+        Path(entry) for entry in os.environ.get("NLTK_DATA", "").split(os.pathsep) if entry
+    ]
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
     for folder in (*nltk_folders, home / "nltk_data", Path(sys.prefix) / "nltk_data"):
         yield folder / "corpora" / "wordnet"

@@ -1,8 +1,8 @@
 """Text as words or graphemes and back, how two texts differ word by word, and the English words never replaced.
 
 Words are separated by white space, as in the SimCSE authors' own augmentation (issue 231 of their
-repository). A grapheme is one character as a reader sees it (Unicode Annex 29): a letter with its accents, a
-flag, a family emoji, a Devanagari cluster.
+repository). A grapheme is one character as a reader sees it (Unicode Annex 29): a letter with its
+accents, a flag, a family emoji, a Devanagari cluster.
 """
 
 from collections.abc import Iterable, Sequence
@@ -93,7 +93,11 @@ def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
     separator = " " if unit is TextUnit.WORD else ""
     return DiffRow(
         f"{name}: distance {distance}, {len(units)} {unit}s",
-        [(separator.join(change.before), not change.is_equal) for change in changes if change.before],
+        [
+            (separator.join(change.before), not change.is_equal)
+            for change in changes
+            if change.before
+        ],
         [(separator.join(change.after), not change.is_equal) for change in changes if change.after],
         separator,
     )
@@ -102,7 +106,8 @@ def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
 def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[TextChange]]:
     """Return the word-level edit distance and the changes of one cheapest way from ``before`` to ``after``.
 
-    The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most the longer length.
+    The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most
+    the longer length.
     """
     costs = _cost_table(before, after)
     changes: list[TextChange] = []
@@ -117,8 +122,12 @@ def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list
         else:
             j -= 1
             changes.append(TextChange((), (after[j],)))
-    stretches = [zip(*run, strict=True) for _, run in groupby(reversed(changes), lambda each: each.is_equal)]
-    return costs[-1][-1], [TextChange(*(tuple(chain(*side)) for side in sides)) for sides in stretches]
+    stretches = [
+        zip(*run, strict=True) for _, run in groupby(reversed(changes), lambda each: each.is_equal)
+    ]
+    return costs[-1][-1], [
+        TextChange(*(tuple(chain(*side)) for side in sides)) for sides in stretches
+    ]
 
 
 def _cost_table(before: Sequence[str], after: Sequence[str]) -> list[list[int]]:

@@ -42,7 +42,9 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     console = get_console()
     analysis = analyze(console)
     # The page has more analyses, one of which may fail: nothing is written before it is whole.
-    page = html_page(analysis.page or Page(analysis.title, lambda: [analysis])) if shown.html else None
+    page = (
+        html_page(analysis.page or Page(analysis.title, lambda: [analysis])) if shown.html else None
+    )
     shown.show(Outcome(analysis.reports(shown.fmt), analysis.payload))
     wanted = console.stdout_is_terminal if shown.terminal_plot is None else shown.terminal_plot
     if wanted and shown.fmt is OutputFormat.TABLE:
@@ -62,8 +64,8 @@ def _show_spaces(name: str, options: kinds.SpaceOptions, shown: ShowOptions) -> 
 def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None:
     """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3).
 
-    simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot geometry.png
-    simcse analyze geometry --model minilm --pair-file pairs.csv --html spaces.html
+    simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot
+    geometry.png simcse analyze geometry --model minilm --pair-file pairs.csv --html spaces.html
     """
     _show_spaces("geometry", options, shown)
 
@@ -74,7 +76,8 @@ def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None
 def spectrum_command(options: kinds.SpectrumOptions, shown: ShowOptions) -> None:
     """Singular values of the matrix of sentence vectors (Figure F.1).
 
-    simcse analyze spectrum --model bert-base --model unsup-simcse --data-dir senteval --plot spectrum.pdf
+    simcse analyze spectrum --model bert-base --model unsup-simcse --data-dir senteval --plot
+    spectrum.pdf
     """
     _show_spaces("spectrum", options, shown)
 
@@ -97,7 +100,11 @@ def density_command(options: kinds.SpaceOptions, shown: ShowOptions) -> None:
 def retrieval_command(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CORPUS] [QUERY]...", help="Sentences to search, then queries.", show_default=False),
+        typer.Argument(
+            metavar="[CORPUS] [QUERY]...",
+            help="Sentences to search, then queries.",
+            show_default=False,
+        ),
     ] = None,
     *,
     options: kinds.RetrievalOptions,
@@ -105,12 +112,13 @@ def retrieval_command(
 ) -> None:
     """Find the nearest sentences to each query (Table 8; or `search`); with judgements, give recall@k and MRR.
 
-    `simcse analyze search` is the same command. Without `--model` and `--index` the model is minilm.
+    `simcse analyze search` is the same command. Without `--model` and `--index` the model is
+    minilm.
 
-    simcse analyze search captions.txt "A dog runs on the beach."
-    simcse analyze search --model runs/first --corpus corpus.txt --query "a dog in the snow" -k 5
-    simcse analyze search --index corpus.index --interactive
-    simcse analyze search --model minilm --corpus captions.tsv --queries queries.tsv --qrels qrels.tsv
+    simcse analyze search captions.txt "A dog runs on the beach." simcse analyze search --model
+    runs/first --corpus corpus.txt --query "a dog in the snow" -k 5 simcse analyze search --index
+    corpus.index --interactive simcse analyze search --model minilm --corpus captions.tsv --queries
+    queries.tsv --qrels qrels.tsv
     """
     from simcse_cli.analysis import retrieval
 
@@ -129,7 +137,9 @@ def retrieval_command(
 @takes("options", kinds.OverlapOptions)
 @takes("shown", ShowOptions)
 def overlap_command(
-    files: Annotated[list[Path], typer.Argument(help="Tables of pairs; - is stdin.", show_default=False)],
+    files: Annotated[
+        list[Path], typer.Argument(help="Tables of pairs; - is stdin.", show_default=False)
+    ],
     options: kinds.OverlapOptions,
     shown: ShowOptions,
 ) -> None:
@@ -146,7 +156,9 @@ def overlap_command(
 @takes("options", kinds.TraceOptions)
 @takes("shown", ShowOptions)
 def trace_command(
-    runs: Annotated[list[str] | None, typer.Argument(help="Run folders of `simcse train`.", show_default=False)] = None,
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Run folders of `simcse train`.", show_default=False)
+    ] = None,
     *,
     options: kinds.TraceOptions,
     shown: ShowOptions,
@@ -168,8 +180,8 @@ def report_command(
 ) -> None:
     """Put a run on one page: scores, training, geometry, neighbours and what changed.
 
-    The page needs no network and no other file. It compares the vectors with those of `--baseline`, by default
-    the model that training started from.
+    The page needs no network and no other file. It compares the vectors with those of `--baseline`,
+    by default the model that training started from.
 
     simcse analyze report runs/first -o first.html --data-dir senteval
     simcse analyze report runs/second -o second.html --baseline runs/first --pair-file pairs.csv

@@ -18,7 +18,14 @@ import typer
 
 from simcse_cli.commands.console import configure_console, get_console
 from simcse_cli.commands.help import COMMON_NAMES, help_page, main_options
-from simcse_cli.errors import INTERRUPTED, SimcseError, UsageError, did_you_mean, is_out_of_memory, reason_of
+from simcse_cli.errors import (
+    INTERRUPTED,
+    SimcseError,
+    UsageError,
+    did_you_mean,
+    is_out_of_memory,
+    reason_of,
+)
 from simcse_cli.files.streams import open_standard_streams
 from simcse_cli.version import __version__
 
@@ -55,11 +62,19 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Explain mo
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        typer.Option(
+            "--version",
+            "-V",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
     ] = False,
     info: Annotated[
         bool,
-        typer.Option("--info", callback=_show_info, help="Describe program and machine, for bug reports."),
+        typer.Option(
+            "--info", callback=_show_info, help="Describe program and machine, for bug reports."
+        ),
     ] = False,
     info_format: Annotated[
         Literal["table", "json"] | None,
@@ -70,8 +85,8 @@ def _root(
 ) -> None:
     """Train, evaluate and use contrastive sentence embeddings.
 
-    Data and results go to stdout, everything else to stderr, so commands chain in shell scripts. A flag
-    overrides an environment variable, and a variable overrides a recipe (--config).
+    Data and results go to stdout, everything else to stderr, so commands chain in shell scripts. A
+    flag overrides an environment variable, and a variable overrides a recipe (--config).
 
     simcse prepare demo -o demo
     simcse train --mode sup --train-file demo/triplets.csv -o runs/first
@@ -90,7 +105,9 @@ def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
 
         values = read_recipe(str(value))
         valid = [param.name for param in ctx.command.params if param.name not in COMMON_NAMES]
-        ctx.default_map = check_keys(values, [name for name in valid if name is not None], place=str(value))
+        ctx.default_map = check_keys(
+            values, [name for name in valid if name is not None], place=str(value)
+        )
     return value
 
 
@@ -103,12 +120,15 @@ def _show_all(ctx: typer.Context, value: bool) -> None:
 def _common(
     config: Annotated[
         Path | None,
-        typer.Option(callback=_apply_config, is_eager=True, metavar="FILE", help="YAML file with settings."),
+        typer.Option(
+            callback=_apply_config, is_eager=True, metavar="FILE", help="YAML file with settings."
+        ),
     ] = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
     help_all: Annotated[
-        bool, typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options.")
+        bool,
+        typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options."),
     ] = False,
 ) -> None:
     """Declare the options that `build` adds to every command."""
@@ -198,14 +218,18 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
             command, called = command.commands[word], f"{called} {word}"
     hint = f"see {called} -h"
     message = error.message if isinstance(error, UsageError) else error.format_message()
-    message = re.split(r" \(Possible options| Did you mean", message)[0].replace("Value error, ", "")
+    message = re.split(r" \(Possible options| Did you mean", message)[0].replace(
+        "Value error, ", ""
+    )
     if unknown := re.search("No such (option|command):? '?([^' ]+)", message):
         if unknown[1] == "option":
             options = (name for parameter in command.params for name in parameter.opts)
             hint = did_you_mean(unknown[2], options, hint, cutoff=0.75) or hint
         elif near := get_close_matches(unknown[2], tree, n=1, cutoff=0.65):
             hint = f"did you mean simcse {tree[near[0]]}?"
-    return UsageError(message, hint=error.hint if isinstance(error, SimcseError) and error.hint else hint)
+    return UsageError(
+        message, hint=error.hint if isinstance(error, SimcseError) and error.hint else hint
+    )
 
 
 def main(args: Sequence[str] | None = None) -> None:

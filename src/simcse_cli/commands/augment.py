@@ -15,20 +15,25 @@ app = typer.Typer()
 @takes("options", AugmentOptions)
 def augment_command(
     source: Annotated[
-        str, typer.Argument(metavar="INPUT", help="Sentences: text, CSV, TSV, JSONL or parquet; - is stdin.")
+        str,
+        typer.Argument(
+            metavar="INPUT", help="Sentences: text, CSV, TSV, JSONL or parquet; - is stdin."
+        ),
     ],
     options: AugmentOptions,
 ) -> None:
     """Write `anchor,positive` rows, the positives being changed sentences.
 
-    Each change depends only on the seed, the line number and the copy, so any number of workers writes the
-    same file. `--preview` without `-o` writes nothing.
+    Each change depends only on the seed, the line number and the copy, so any number of workers
+    writes the same file. `--preview` without `-o` writes nothing.
 
     simcse augment wiki.txt --method delete --rate 0.1 --preview 5
     simcse augment wiki.txt --method synonym -o pairs.csv --copies 2
     """
     if options.output is None and not options.preview:
-        raise typer.BadParameter("give a file with -o, or --preview N to only look", param_hint="--output")
+        raise typer.BadParameter(
+            "give a file with -o, or --preview N to only look", param_hint="--output"
+        )
     from simcse_cli.augment.augment_file import augment_file
 
     console = get_console()

@@ -1,6 +1,7 @@
 """The terminal: results go to stdout, progress and remarks to stderr; only this module prints.
 
-A terminal gets live bars and drawn tables, anything else plain lines without colour (Rich honours ``NO_COLOR``).
+A terminal gets live bars and drawn tables, anything else plain lines without colour (Rich honours
+``NO_COLOR``).
 """
 
 import json
@@ -44,7 +45,9 @@ def _terminal(**values: Any) -> "RichConsole":
     """Return a console of Rich; with NO_COLOR it styles nothing, where Rich alone would still print bold."""
     from rich.console import Console as RichConsole
 
-    return RichConsole(highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto", **values)
+    return RichConsole(
+        highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto", **values
+    )
 
 
 def _literal(text: str) -> str:
@@ -57,7 +60,8 @@ def _literal(text: str) -> str:
 class _PlainTask:
     """Without a terminal, a task logs one final line and, while it runs long, increasingly rare updates.
 
-    Their rate leaves out what was done first: the start of libraries, or the steps of an earlier run.
+    Their rate leaves out what was done first: the start of libraries, or the steps of an earlier
+    run.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
@@ -73,12 +77,16 @@ class _PlainTask:
         self._first = self._first or (self._done, now)
         if now - self._started >= self._interval:
             self._interval = 2 * (now - self._started)
-            share = f" of {self._total:,.0f} ({self._done / self._total:.0%})" if self._total else ""
+            share = (
+                f" of {self._total:,.0f} ({self._done / self._total:.0%})" if self._total else ""
+            )
             done, elapsed = self._done - self._first[0], now - self._first[1]
             rate = f", {_rate(done, elapsed)}" if done else ""
             left = (self._total - self._done) * elapsed / done if self._total and done else 0
             later = f", {_duration(left)} left" if left > 0 else ""
-            self._console.info(f"{self._description}: {self._done:,.0f}{share}{rate}{later}{self._values()}")
+            self._console.info(
+                f"{self._description}: {self._done:,.0f}{share}{rate}{later}{self._values()}"
+            )
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         self._total = self._total if total is None else total
@@ -101,14 +109,24 @@ def _summary(description: str, done: float, seconds: float) -> str:
 def _rate(done: float, seconds: float) -> str:
     """Return items per second, or seconds per item for slow tasks."""
     rate = done / max(seconds, 1e-9)
-    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
+    return (
+        f"{rate:,.0f}/s"
+        if rate >= 10
+        else f"{rate:.1f}/s"
+        if rate >= 1
+        else f"{1 / rate:.1f} s each"
+    )
 
 
 def _duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
+    return (
+        f"{minutes // 60} h {minutes % 60:02} min"
+        if minutes >= 60
+        else f"{minutes} min {rest:02} s"
+    )
 
 
 class _LiveTask:
@@ -126,7 +144,9 @@ class _LiveTask:
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         self._fields |= fields
-        values = "  ".join(f"{name} [bold]{_literal(value)}[/]" for name, value in self._fields.items())
+        values = "  ".join(
+            f"{name} [bold]{_literal(value)}[/]" for name, value in self._fields.items()
+        )
         self._total = self._total if total is None else total
         self._bar.update(self.id, values=values)
 
@@ -225,7 +245,14 @@ class Console:
         if self._bar is not None:
             yield self._bar
             return
-        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            ProgressColumn,
+            Task,
+            TextColumn,
+            TimeRemainingColumn,
+        )
         from rich.text import Text
 
         class CountAndRate(ProgressColumn):
@@ -240,7 +267,9 @@ class Console:
             def get_renderables(self) -> Iterator[Any]:
                 yield self.make_tasks_table(self.tasks)
                 yield from (
-                    Text.from_markup(f"  {task.fields['values']}") for task in self.tasks if task.fields["values"]
+                    Text.from_markup(f"  {task.fields['values']}")
+                    for task in self.tasks
+                    if task.fields["values"]
                 )
 
         with BarWithValues(
@@ -301,7 +330,11 @@ class Console:
             for n_before, block in enumerate(report.blocks(terminal.width)):
                 if n_before:
                     terminal.print()
-                look: dict[str, Any] = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
+                look: dict[str, Any] = {
+                    "show_edge": False,
+                    "pad_edge": False,
+                    "padding": (0, 1, 0, 0),
+                }
                 table = Table(box=box.SIMPLE_HEAD, header_style="bold", **look)
                 for i, width in block:
                     column = report.columns[i]
@@ -323,7 +356,8 @@ class Console:
         terminal = self._stderr() if to_stderr else _terminal()
         if not terminal.is_terminal:
             lines = (
-                f"{row.label}\n- {row.marked('[-', '-]', after=False)}\n+ {row.marked('{+', '+}')}" for row in rows
+                f"{row.label}\n- {row.marked('[-', '-]', after=False)}\n+ {row.marked('{+', '+}')}"
+                for row in rows
             )
             text = printable("\n\n".join(lines)) + "\n"
             if to_stderr:
@@ -332,11 +366,14 @@ class Console:
                 self.print_data(text)
             return
         label = TableColumn(max_width=14)
-        table = Table(label, "original", "augmented", show_lines=True, header_style="bold", expand=True)
+        table = Table(
+            label, "original", "augmented", show_lines=True, header_style="bold", expand=True
+        )
         for row in rows:
             sides = ((row.before, "red strike"), (row.after, "bold green"))
             before, after = (
-                [Text(printable(words), style if changed else "") for words, changed in side] for side, style in sides
+                [Text(printable(words), style if changed else "") for words, changed in side]
+                for side, style in sides
             )
             gap = Text(row.separator)
             table.add_row(Text(printable(row.label)), gap.join(before), gap.join(after))

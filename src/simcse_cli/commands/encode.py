@@ -27,9 +27,10 @@ def encode_command(
 ) -> None:
     """Encode sentences: row i of the output is line i of the input.
 
-    The files of a folder or glob are read in the order of their names. Memory does not grow with the input. A
-    side file (OUTPUT.json) records the model, the pooler and digests. With `--pairs` the input is a table of
-    pairs and the output is the same table with cosines, by default on stdout.
+    The files of a folder or glob are read in the order of their names. Memory does not grow with
+    the input. A side file (OUTPUT.json) records the model, the pooler and digests. With `--pairs`
+    the input is a table of pairs and the output is the same table with cosines, by default on
+    stdout.
 
     simcse encode sentences.txt -o vectors.npy --model runs/first
     simcse encode corpus.txt -o corpus.npy --index corpus.index
@@ -49,7 +50,9 @@ def encode_command(
         console.next_step("simcse", "encode", "--merge", output)
     elif options.dtype == "binary":  # signs have no cosine to search by
         return
-    elif source is not None and Path(source).is_file() and ending in (".npy", ".npz", ".safetensors"):
+    elif (
+        source is not None and Path(source).is_file() and ending in (".npy", ".npz", ".safetensors")
+    ):
         model = pinned(options.model, options.revision)
         column = () if options.column is None else ("--column", options.column)
         searched = (*column, "--model", model, "--embeddings", output, "--interactive")

@@ -71,13 +71,17 @@ def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptio
     _show(out, partial(eval_mteb, force=out.force), encoder, options)
 
 
-def _show(out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOptions, options: Any) -> None:
+def _show(
+    out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOptions, options: Any
+) -> None:
     """Run an evaluation, show its tables or JSON unless it returns None, and suggest the next command."""
     from simcse_cli.evaluation.several import evaluate_each_seed
 
     console = get_console()
     out.check()
-    found = evaluate_each_seed(lambda *chosen: evaluate(*chosen, console), encoder, options, console)
+    found = evaluate_each_seed(
+        lambda *chosen: evaluate(*chosen, console), encoder, options, console
+    )
     if found is None:
         return
     out.show(found)

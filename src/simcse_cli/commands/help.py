@@ -15,7 +15,10 @@ COMMON_NAMES = ("config", "quiet", "verbose", "help_all", "help")
 """Parameters of every command."""
 BRACKETS = re.compile(r"\[(default|env): [^]]*\]")
 EVERYWHERE = "Everywhere"
-FIRST_GROUPS, LAST_GROUPS = ("Arguments", "Model", "Data and model", "Options"), ("Output", EVERYWHERE)
+FIRST_GROUPS, LAST_GROUPS = (
+    ("Arguments", "Model", "Data and model", "Options"),
+    ("Output", EVERYWHERE),
+)
 ENVIRONMENT = {
     "SIMCSE_MODEL": "the model of commands that take one",
     "SIMCSE_DATA": "the SentEval folder",
@@ -59,8 +62,12 @@ class HelpPage:
                 if len(names) > left - 4:
                     yield first.rstrip()
                     first = " " * left
-                whole = BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)  # on one line
-                lines = fit(whole, initial_indent=first, subsequent_indent=" " * left) or [first.rstrip()]
+                whole = BRACKETS.sub(
+                    lambda found: found[0].replace(" ", "\xa0"), text
+                )  # on one line
+                lines = fit(whole, initial_indent=first, subsequent_indent=" " * left) or [
+                    first.rstrip()
+                ]
                 yield from (line.replace("\xa0", " ") for line in lines)
             if section.more:
                 more = f"and {', '.join(section.more)}: see --help-all"
@@ -116,16 +123,25 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
         sections.insert(0, HelpSection("Commands", rows))
     if ctx.parent is None:
         sections.insert(1, HelpSection("Environment", list(ENVIRONMENT.items())))
-    needed = [_option_names(param).rpartition(", ")[2] for param in command.params if param.required]
+    needed = [
+        _option_names(param).rpartition(", ")[2] for param in command.params if param.required
+    ]
     rest = "COMMAND [OPTIONS]" if children else "[OPTIONS]"
-    return HelpPage(" ".join(["Usage:", ctx.command_path, *needed, rest]), prose, examples, sections)
+    return HelpPage(
+        " ".join(["Usage:", ctx.command_path, *needed, rest]), prose, examples, sections
+    )
 
 
 def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
     """Yield the options by group; those not ``shown`` are only named at the end of their group."""
     groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}
     for param in ctx.command.get_params(ctx):
-        is_common = param.name in (*COMMON_NAMES, "version", "install_completion", "show_completion")
+        is_common = param.name in (
+            *COMMON_NAMES,
+            "version",
+            "install_completion",
+            "show_completion",
+        )
         usual = "Options" if param.opts[0].startswith("-") else "Arguments"
         panel = getattr(param, "rich_help_panel", None)
         group = panel or (EVERYWHERE if is_common else usual)
@@ -151,7 +167,9 @@ def _option_names(param: Any) -> str:
 def _choices(param: Any) -> list[str]:
     """Return the choices of an option, which ``commands.options`` wrote into the name of its value."""
     name = param.metavar or ""
-    return name.split("|") if "|" in name and name.islower() and param.opts[0].startswith("-") else []
+    return (
+        name.split("|") if "|" in name and name.islower() and param.opts[0].startswith("-") else []
+    )
 
 
 def _option_help(param: Any) -> str:

@@ -24,7 +24,9 @@ _output = partial(setting, group="Output")
 
 @dataclass(frozen=True)
 class OutputOptions:
-    fmt: OutputFormat = _output(OutputFormat.TABLE, "Format of the results on stdout.", "--format", "-f")
+    fmt: OutputFormat = _output(
+        OutputFormat.TABLE, "Format of the results on stdout.", "--format", "-f"
+    )
     output: Path | None = _output(None, "Also write the results to this file.", "--output", "-o")
     force: bool = _output(False, "Overwrite existing outputs.")
 
@@ -42,7 +44,8 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace a parameter of a command by one option for each setting of a dataclass, of which it receives an object.
 
-    With ``given_only`` it receives a mapping of the settings that were given, so that other sources can set defaults.
+    With ``given_only`` it receives a mapping of the settings that were given, so that other sources
+    can set defaults.
     """
     options = _options(group, given_only=given_only)
 

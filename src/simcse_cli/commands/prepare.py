@@ -22,7 +22,8 @@ app = typer.Typer(
 )
 
 InputsArgument = Annotated[
-    list[str], typer.Argument(metavar="INPUT...", help="Files, - for stdin, or hf://OWNER/NAME@CONFIG:SPLIT.")
+    list[str],
+    typer.Argument(metavar="INPUT...", help="Files, - for stdin, or hf://OWNER/NAME@CONFIG:SPLIT."),
 ]
 
 
@@ -31,7 +32,8 @@ InputsArgument = Annotated[
 def sentences_command(inputs: InputsArgument, options: kinds.SentenceOptions) -> None:
     """Write one sentence per line, for unsupervised training.
 
-    Reads text, JSON Lines, CSV, TSV, parquet (also .gz) and Hub datasets in one pass with bounded memory.
+    Reads text, JSON Lines, CSV, TSV, parquet (also .gz) and Hub datasets in one pass with bounded
+    memory.
 
     simcse prepare sentences wiki.txt -o sentences.txt --min-words 4 --sample 1000000
     """
@@ -45,9 +47,10 @@ def sentences_command(inputs: InputsArgument, options: kinds.SentenceOptions) ->
 def nli_command(inputs: InputsArgument, options: kinds.NliOptions) -> None:
     """Write triplets from natural language inference corpora, for supervised training.
 
-    Reads SNLI, MNLI and ANLI as JSON Lines, TSV, parquet or Hub datasets, and SentEval's s1, s2 and labels
-    files (name one of the three, or the folder). Each premise with both labels gives one row with a sampled
-    positive and a sampled hard negative; with `--hard-negative none` every positive pair is a row.
+    Reads SNLI, MNLI and ANLI as JSON Lines, TSV, parquet or Hub datasets, and SentEval's s1, s2 and
+    labels files (name one of the three, or the folder). Each premise with both labels gives one row
+    with a sampled positive and a sampled hard negative; with `--hard-negative none` every positive
+    pair is a row.
 
     simcse prepare nli snli_1.0_train.jsonl multinli_1.0_train.jsonl -o nli.csv
     """
@@ -61,8 +64,9 @@ def nli_command(inputs: InputsArgument, options: kinds.NliOptions) -> None:
 def pairs_command(inputs: InputsArgument, options: kinds.PairOptions) -> None:
     """Write pairs from paraphrase and caption corpora.
 
-    Recognises the layouts of QQP, MRPC, WikiAuto and ParaNMT (rows that are no paraphrases are left out), and
-    reads any table with the columns anchor and positive, or with two columns and no header.
+    Recognises the layouts of QQP, MRPC, WikiAuto and ParaNMT (rows that are no paraphrases are left
+    out), and reads any table with the columns anchor and positive, or with two columns and no
+    header.
 
     With `--paraphrases` it finds the pairs itself: texts of one corpus whose vectors are close.
 
@@ -83,8 +87,8 @@ def pairs_command(inputs: InputsArgument, options: kinds.PairOptions) -> None:
 def hard_negatives_command(inputs: InputsArgument, options: kinds.HardNegativeOptions) -> None:
     """Find a hard negative for each pair: a text near the anchor that is not one of its positives.
 
-    The search covers the positives of all pairs, `--corpus` files, or a saved index. Memory hardly grows with
-    the input, and `--resume` continues after a kill.
+    The search covers the positives of all pairs, `--corpus` files, or a saved index. Memory hardly
+    grows with the input, and `--resume` continues after a kill.
 
     simcse prepare hard-negatives pairs.csv -o triplets.csv --model minilm --margin 0.1
     """
@@ -98,8 +102,9 @@ def hard_negatives_command(inputs: InputsArgument, options: kinds.HardNegativeOp
 def neighbours_command(inputs: InputsArgument, options: kinds.NeighbourOptions) -> None:
     """Write pairs of neighbouring sentences from documents.
 
-    Text must be in document order with a blank line between documents; in a table each row is a document. No
-    pair crosses a document border. The Wikipedia file of SimCSE has its lines in random order: it does not work.
+    Text must be in document order with a blank line between documents; in a table each row is a
+    document. No pair crosses a document border. The Wikipedia file of SimCSE has its lines in
+    random order: it does not work.
 
     simcse prepare neighbours books.txt -o next3.csv --next 3
     """
@@ -125,7 +130,9 @@ def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | 
     tokenizer = load_tokenizer(resolve_model(model, get_console()))
 
     def count(texts: Sequence[str]) -> list[int]:
-        return [len(ids) for ids in tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]]
+        return [
+            len(ids) for ids in tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+        ]
 
     return count
 
@@ -144,7 +151,9 @@ def senteval_command(options: kinds.SentevalOptions, outputs: OutputOptions) -> 
 
     names = None if options.tasks is None else senteval.check_task_names(options.tasks)
     console = get_console()
-    checks = senteval.check_senteval(options.data_dir, tasks=names, content=options.content, progress=console)
+    checks = senteval.check_senteval(
+        options.data_dir, tasks=names, content=options.content, progress=console
+    )
     outputs.show(senteval.senteval_outcome(options.data_dir, checks))
     senteval.require_published(options.data_dir, checks)
 
@@ -153,15 +162,17 @@ def senteval_command(options: kinds.SentevalOptions, outputs: OutputOptions) -> 
 @takes("options", kinds.LintFileOptions)
 @takes("outputs", OutputOptions)
 def lint_command(
-    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Training files, or - for stdin.")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="Training files, or - for stdin.")
+    ],
     options: kinds.LintFileOptions,
     outputs: OutputOptions,
 ) -> None:
     """Check training files for common faults without changing them.
 
-    Checks for empty and cut texts, control characters, wrong encoding, mixed languages, repeated pairs,
-    swapped columns, and positives equal to their anchor or hard negative. With `--strict` any finding is an
-    error.
+    Checks for empty and cut texts, control characters, wrong encoding, mixed languages, repeated
+    pairs, swapped columns, and positives equal to their anchor or hard negative. With `--strict`
+    any finding is an error.
 
     simcse prepare lint nli.csv --tokenizer minilm --max-length 32
     """
@@ -171,19 +182,24 @@ def lint_command(
     linter = lint_files(inputs, options, count_tokens, get_console())
     outputs.show(lint_outcome(inputs, linter))
     if options.strict and (findings := faults(linter.findings())):
-        raise DataError(f"lint found {list_findings(findings)}", hint="mend the input, or leave out --strict")
+        raise DataError(
+            f"lint found {list_findings(findings)}", hint="mend the input, or leave out --strict"
+        )
 
 
 @app.command("model")
 @takes("options", kinds.ModelFolderOptions)
 def model_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Run folder, model folder, Hub name or alias.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Run folder, model folder, Hub name or alias.")
+    ],
     options: kinds.ModelFolderOptions,
 ) -> None:
     """Write a model folder for sentence-transformers, transformers, ONNX Runtime and OpenVINO.
 
-    The folder records the pooler, the head and the maximum length, and keeps the model card. Every installed
-    library opens it once, and all must give the same vectors. Publish it with `hf upload FOLDER NAME`.
+    The folder records the pooler, the head and the maximum length, and keeps the model card. Every
+    installed library opens it once, and all must give the same vectors. Publish it with `hf upload
+    FOLDER NAME`.
 
     simcse prepare model runs/first -o published --backend onnx --backend openvino
     simcse prepare model runs/first -o fast --backend onnx --quantize int8
@@ -210,11 +226,13 @@ def demo_command(sizes: DemoSizes, options: kinds.DemoOptions) -> None:
     """Generate a small corpus with known meaning, so that every command runs without a network.
 
     Writes `sentences.txt`, `documents.txt`, `triplets.csv`, `nli.tsv` and, in the SentEval layout,
-    `downstream/STS/STSBenchmark/sts-{train,dev,test}.csv`. Scores on it show that a pipeline works, not how
-    good a model is.
+    `downstream/STS/STSBenchmark/sts-{train,dev,test}.csv`. Scores on it show that a pipeline works,
+    not how good a model is.
 
     simcse prepare demo -o demo
     """
     from simcse_cli.data.demo import prepare_demo
 
-    prepare_demo(options.output, sizes, seed=options.seed, force=options.force, progress=get_console())
+    prepare_demo(
+        options.output, sizes, seed=options.seed, force=options.force, progress=get_console()
+    )

@@ -17,8 +17,9 @@ app = typer.Typer()
 def train_command(options: RunOptions, flags: dict[str, Any]) -> None:
     """Train a sentence encoder; the run folder holds its record, metrics and best model.
 
-    The two modes are those of SimCSE. Objectives and recipes may have their own defaults; `--dry-run` shows the
-    settings of a run. Each setting is also a recipe key (batch_size) and a variable (SIMCSE_BATCH_SIZE).
+    The two modes are those of SimCSE. Objectives and recipes may have their own defaults;
+    `--dry-run` shows the settings of a run. Each setting is also a recipe key (batch_size) and a
+    variable (SIMCSE_BATCH_SIZE).
 
     simcse train --mode unsup --train-file wiki.txt --dev-file sts-dev.csv -o runs/unsup
     simcse train --mode sup --train-file nli.csv --dev-file sts-dev.csv -o runs/sup

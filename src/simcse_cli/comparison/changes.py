@@ -10,7 +10,13 @@ from scipy.stats import rankdata
 
 from simcse_cli.comparison.entries import Entry
 from simcse_cli.results.columns import columns, label
-from simcse_cli.results.examples import PairScores, SubsetPairs, TaskPredictions, same_examples, same_pairs
+from simcse_cli.results.examples import (
+    PairScores,
+    SubsetPairs,
+    TaskPredictions,
+    same_examples,
+    same_pairs,
+)
 from simcse_cli.results.report import Report
 
 Change = dict[str, Any]
@@ -28,9 +34,9 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Change]:
     """Return the ``n`` pairs whose rank error moved most, the largest gain first and the largest loss last.
 
-    The errors are distances between the rank of the cosine and the rank of the gold score within the task, as a share
-    of its pairs: 0 is the right place, 1 the wrong end. Sentences are empty if they were not saved. Tasks that the two
-    do not share with the same gold scores are passed over.
+    The errors are distances between the rank of the cosine and the rank of the gold score within
+    the task, as a share of its pairs: 0 is the right place, 1 the wrong end. Sentences are empty if
+    they were not saved. Tasks that the two do not share with the same gold scores are passed over.
     """
     changes = [
         change
@@ -47,8 +53,8 @@ def changed_predictions(
 ) -> list[Change]:
     """Return ``n`` examples that only one model gets right: those gained first, then those lost.
 
-    Half of them are losses, as far as there are enough of both; the tasks take turns, each with its shortest
-    examples first. Tasks that the two do not share with the same examples are passed over.
+    Half of them are losses, as far as there are enough of both; the tasks take turns, each with its
+    shortest examples first. Tasks that the two do not share with the same examples are passed over.
     """
     by_task = [
         list(_prediction_changes(task, before[task], after[task]))
@@ -56,10 +62,14 @@ def changed_predictions(
         if same_examples(before, after, task)
     ]
     turns = (
-        zip_longest(*([change for change in changes if change["is_gain"] is wanted] for changes in by_task))
+        zip_longest(
+            *([change for change in changes if change["is_gain"] is wanted] for changes in by_task)
+        )
         for wanted in (True, False)
     )
-    gains, losses = ([change for change in chain.from_iterable(each) if change is not None] for each in turns)
+    gains, losses = (
+        [change for change in chain.from_iterable(each) if change is not None] for each in turns
+    )
     n_losses = min(len(losses), max(n // 2, n - len(gains)))
     return gains[: n - n_losses] + losses[:n_losses]
 
@@ -74,13 +84,19 @@ def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
     return errors
 
 
-def _pair_changes(task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]) -> Iterator[Change]:
+def _pair_changes(
+    task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]
+) -> Iterator[Change]:
     gold = np.concatenate([pairs.gold for pairs in before.values()])
     cosine_before = np.concatenate([pairs.cosine for pairs in before.values()])
     cosine_after = np.concatenate([after[subset].cosine for subset in before])
     error_before, error_after = rank_errors(cosine_before, gold), rank_errors(cosine_after, gold)
     moves = {"cosine_before": cosine_before, "cosine_after": cosine_after}
-    moves |= {"error_before": error_before, "error_after": error_after, "gain": error_before - error_after}
+    moves |= {
+        "error_before": error_before,
+        "error_after": error_after,
+        "gain": error_before - error_after,
+    }
     moved = iter(np.stack(list(moves.values()), axis=1).tolist())
     for subset, pairs in before.items():
         left, right = _sentences(pairs, after[subset])
@@ -90,7 +106,9 @@ def _pair_changes(task: str, before: Mapping[str, SubsetPairs], after: Mapping[s
             yield {"task": task, "subset": subset, "index": index, **pair, **numbers}
 
 
-def _prediction_changes(task: str, before: TaskPredictions, after: TaskPredictions) -> Iterator[Change]:
+def _prediction_changes(
+    task: str, before: TaskPredictions, after: TaskPredictions
+) -> Iterator[Change]:
     left, right = _sentences(before, after)
     classes = np.stack([before.gold, before.predicted, after.predicted], axis=1).tolist()
     for index in np.flatnonzero(before.correct != after.correct).tolist():
@@ -117,9 +135,15 @@ def setting_changes(entries: Sequence[Entry]) -> Changes:
     changes = changed_settings(before.config, after.config)
 
     def short(change: Change, value: Any) -> Any:
-        return f"{value[:12]}…" if change["key"].endswith("sha256") and isinstance(value, str) else value
+        return (
+            f"{value[:12]}…"
+            if change["key"].endswith("sha256") and isinstance(value, str)
+            else value
+        )
 
-    rows = [each | {side: short(each, each[side]) for side in ("before", "after")} for each in changes]
+    rows = [
+        each | {side: short(each, each[side]) for side in ("before", "after")} for each in changes
+    ]
     shown = columns("key", "before", "after", key="setting", before=before.label, after=after.label)
     return changes, Report("Settings that differ", shown, rows)
 
@@ -142,7 +166,8 @@ def example_changes(
 def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
     keys = ("cosine_before", "cosine_after", "error_before", "error_after", "left", "right")
     rows = [
-        change | {"task": label(change["task"]), "pair": f"{change['subset']} {change['index']}"} for change in changes
+        change | {"task": label(change["task"]), "pair": f"{change['subset']} {change['index']}"}
+        for change in changes
     ]
     note = (
         f"before: {before}; after: {after}. Rank error: distance of the rank of the cosine from that of the "
@@ -155,7 +180,11 @@ def predictions_table(changes: Sequence[Change], before: str, after: str) -> Rep
     predicted = columns("predicted_before", "predicted_after", "text", text="sentence")
     shown = [*columns("task", "index"), *columns("gold", kind="count"), *predicted]
     rows = [
-        change | {"task": label(change["task"]), "text": " | ".join(filter(None, (change["left"], change["right"])))}
+        change
+        | {
+            "task": label(change["task"]),
+            "text": " | ".join(filter(None, (change["left"], change["right"]))),
+        }
         for change in changes
     ]
     note = f"before: {before}; after: {after}. Examples that only one gets right, gains first"

@@ -38,7 +38,9 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     for warning in comparison.warnings:
         progress.warn(warning)
     tests = run_tests(comparison, options, progress)
-    reports = comparison_tables(comparison) + tests_tables(tests, options.resamples, options.correction)
+    reports = comparison_tables(comparison) + tests_tables(
+        tests, options.resamples, options.correction
+    )
     payload: dict[str, Any] = {
         "reference": None if comparison.reference is None else comparison.reference.label,
         "measures": list(comparison.measures),
@@ -70,8 +72,8 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
 def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     """Return the named runs and results as one comparison, published rows first.
 
-    Differences are taken to the baseline; without one to the published row, if there is exactly one; without
-    any row to the first of several entries.
+    Differences are taken to the baseline; without one to the published row, if there is exactly
+    one; without any row to the first of several entries.
     """
     published, baseline = _published_entries(options), options.baseline
     paths = [item.partition("=")[2] or item for item in items]
@@ -102,7 +104,10 @@ def _named_folders(items: Sequence[str]) -> list[str]:
     """Return the arguments with a label before folders whose names repeat, so that they are told apart."""
     folders = list(dict.fromkeys(item for item in items if Path(item).is_dir()))
     labels = dict(zip(folders, short_names(folders), strict=True))
-    return [f"{item}={item}" if labels.get(item) == item and Path(item).name != item else item for item in items]
+    return [
+        f"{item}={item}" if labels.get(item) == item and Path(item).name != item else item
+        for item in items
+    ]
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
@@ -129,7 +134,9 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
     """Return the entry of this label or path; for a group of repetitions, its mean."""
     plain = Path(name).name
     for entry in own:
-        if entry.label in (name, plain) or entry.label.startswith((f"{name} (mean of", f"{plain} (mean of")):
+        if entry.label in (name, plain) or entry.label.startswith(
+            (f"{name} (mean of", f"{plain} (mean of")
+        ):
             return entry
     found = [entry for entry in own if Path(entry.source) == Path(name)]
     for entry in own:
@@ -137,7 +144,9 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
             return entry
     if found:
         return found[0]
-    what = f"--baseline {name}: no such entry, need one of {', '.join(entry.label for entry in own)}"
+    what = (
+        f"--baseline {name}: no such entry, need one of {', '.join(entry.label for entry in own)}"
+    )
     raise ConfigError(what, hint="give its label or its path")
 
 
@@ -151,7 +160,10 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
     if not shared:
         return [scores]
     shown = [*columns("system"), *(_column(name, "difference") for name in shared)]
-    return [scores, Report(f"Difference to {reference.label}", shown, rows, list(comparison.unlike_data))]
+    return [
+        scores,
+        Report(f"Difference to {reference.label}", shown, rows, list(comparison.unlike_data)),
+    ]
 
 
 def _scores_table(comparison: Comparison) -> Report:
@@ -160,7 +172,9 @@ def _scores_table(comparison: Comparison) -> Report:
     if comparison.pareto_measures:
         shown += columns("front")
         over = ", ".join(label(name) for name in comparison.pareto_measures)
-        notes.append(f"{FRONT_MARK} no other line is at least as good in all of {over} and better in one")
+        notes.append(
+            f"{FRONT_MARK} no other line is at least as good in all of {over} and better in one"
+        )
     rows: list[dict[str, Any]] = []
     for entry in comparison.entries:
         mark = FRONT_MARK if entry.label in comparison.front else ""
@@ -168,7 +182,11 @@ def _scores_table(comparison: Comparison) -> Report:
         low, high = ({name: ends[i] for name, ends in entry.intervals.items()} for i in (0, 1))
         rows += [
             {"system": f"  {name}", **values, "front": ""}
-            for name, values in (("deviation", entry.deviations), ("95% low", low), ("95% high", high))
+            for name, values in (
+                ("deviation", entry.deviations),
+                ("95% low", low),
+                ("95% high", high),
+            )
             if any(measure in values for measure in comparison.measures)
         ]
     notes += comparison.unlike_data
@@ -189,11 +207,17 @@ def cost_table(entries: Sequence[Entry]) -> Report:
     for entry in entries:
         if entry.cost:
             peak, found = entry.cost["peak_memory_bytes"], entry.cost["hardware"]
-            processor = f"{found['processor']}, {found.get('cores')} cores" if "processor" in found else None
+            processor = (
+                f"{found['processor']}, {found.get('cores')} cores"
+                if "processor" in found
+                else None
+            )
             facts = {"memory_gib": None if peak is None else peak / 2**30}
             facts["hardware"] = found.get("gpu", processor)
             rows.append({"system": entry.label, **entry.cost, **facts})
-    notes = ["hours: of all calls that worked on a run, dev evaluations included; peak: of the first process"]
+    notes = [
+        "hours: of all calls that worked on a run, dev evaluations included; peak: of the first process"
+    ]
     return Report("Cost", shown, rows, notes)
 
 
@@ -207,7 +231,9 @@ def _entry_json(entry: Entry, comparison: Comparison) -> dict[str, Any]:
         "settings": dict(entry.settings),
         "scores": {name: entry.scores.get(name) for name in measures},
         "differences": comparison.differences(entry),
-        "intervals": {name: list(ends) for name, ends in entry.intervals.items() if name in measures},
+        "intervals": {
+            name: list(ends) for name, ends in entry.intervals.items() if name in measures
+        },
         "deviations": {name: value for name, value in entry.deviations.items() if name in measures},
         "members": list(entry.members),
         "on_front": entry.label in comparison.front if comparison.pareto_measures else None,

@@ -30,9 +30,25 @@ from simcse_cli.results.result import HOW_TO_WRITE, PUBLISHED, SuiteResult
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite
 
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
-_COSTS = ("device", "precision", "hardware", "n_processes", "peak_memory_bytes", "started", "finished")
+_COSTS = (
+    "device",
+    "precision",
+    "hardware",
+    "n_processes",
+    "peak_memory_bytes",
+    "started",
+    "finished",
+)
 _PLAIN = CompareOptions()  # reads STS results under their own metric and aggregation
-_SETTINGS = ("metric", "aggregation", "split", "pooler", "regressor", "postprocess", "geometry data")
+_SETTINGS = (
+    "metric",
+    "aggregation",
+    "split",
+    "pooler",
+    "regressor",
+    "postprocess",
+    "geometry data",
+)
 
 
 class EntryKind(StrEnum):
@@ -46,9 +62,10 @@ class EntryKind(StrEnum):
 class Entry:
     """One line of a comparison; its mappings are by measure.
 
-    ``scores`` are fractions, other numbers are unchanged. ``settings`` say how they were measured, and ``data`` on
-    what, where there are published scores; ``config`` are the settings of a run by dotted key. ``members`` are the
-    labels behind a mean, ``deviations`` those over them. ``pair_scores`` and ``predictions`` are files of examples.
+    ``scores`` are fractions, other numbers are unchanged. ``settings`` say how they were measured,
+    and ``data`` on what, where there are published scores; ``config`` are the settings of a run by
+    dotted key. ``members`` are the labels behind a mean, ``deviations`` those over them.
+    ``pair_scores`` and ``predictions`` are files of examples.
     """
 
     label: str
@@ -111,8 +128,8 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
 def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     """Return the entries of one argument: ``PATH`` or ``LABEL=PATH``.
 
-    A folder without a record gives the runs in it (the seeds of one setting). Result files in a run folder are read
-    with the run, those in a folder of several seeds with the run of their seed.
+    A folder without a record gives the runs in it (the seeds of one setting). Result files in a run
+    folder are read with the run, those in a folder of several seeds with the run of their seed.
     """
     label, sign, path = item.partition("=")
     if not sign or Path(item).exists():
@@ -123,14 +140,22 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
         return read_results(content, label=label or "standard input", source=path, view=view)
     folder = Path(path)
     if not folder.is_dir():
-        return read_results(read_json(path, hint=HOW_TO_WRITE), label=label or folder.stem, source=path, view=view)
+        return read_results(
+            read_json(path, hint=HOW_TO_WRITE), label=label or folder.stem, source=path, view=view
+        )
     name = folder.resolve().name
     if runs.is_run(folder):
         return _read_run(folder, label or name, view)
-    folders = sorted(record.parent for depth in ("*", "*/*") for record in folder.glob(f"{depth}/{runs.RUN_FILE}"))
+    folders = sorted(
+        record.parent
+        for depth in ("*", "*/*")
+        for record in folder.glob(f"{depth}/{runs.RUN_FILE}")
+    )
     if not folders:
         what = f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it"
-        raise DataError(what, hint="give a run folder of `simcse train`, or a result file of `simcse eval`")
+        raise DataError(
+            what, hint="give a run folder of `simcse train`, or a result file of `simcse eval`"
+        )
     entries = []
     for run in folders:
         entry, *variants = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
@@ -139,7 +164,9 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     return entries
 
 
-def _results_in(folder: Path, label: str, view: CompareOptions) -> Iterator[tuple[Path, Mapping[str, Any], Entry]]:
+def _results_in(
+    folder: Path, label: str, view: CompareOptions
+) -> Iterator[tuple[Path, Mapping[str, Any], Entry]]:
     """Yield the entries in the result files of a folder, each with its file and its content."""
     for path in sorted(folder.glob("*.json")):
         if is_result(content := read_json(path)):
@@ -150,7 +177,8 @@ def _results_in(folder: Path, label: str, view: CompareOptions) -> Iterator[tupl
 def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
     """Return a run with the results in its folder, and those of other settings as entries of their own.
 
-    Results that ``eval`` saved are joined with it, most scores first; those of an earlier model have a remark.
+    Results that ``eval`` saved are joined with it, most scores first; those of an earlier model
+    have a remark.
     """
     record = runs.read_run_record(folder)
     run = _with_results(_from_record(record, folder, label), folder, view)
@@ -246,7 +274,9 @@ def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dic
     if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
         return tasks
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
-    suffixes = {DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]}
+    suffixes = {
+        DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]
+    }
     return tasks | ({average + suffixes.pop(): best} if len(suffixes) == 1 else {})
 
 
@@ -263,7 +293,9 @@ def is_result(content: Any) -> bool:
     return isinstance(content, Mapping) and bool({"suite", "analysis"} & content.keys())
 
 
-def read_results(content: Any, *, label: str, source: str, view: CompareOptions = _PLAIN) -> list[Entry]:
+def read_results(
+    content: Any, *, label: str, source: str, view: CompareOptions = _PLAIN
+) -> list[Entry]:
     """Return the content of a result file as entries: one, or one per seed, model or quantile of a sweep."""
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=HOW_TO_WRITE)
@@ -310,7 +342,9 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
     own = result.settings
     settings = _settings(own)
     if result.suite == "transfer":
-        settings["transfer protocol"] = f"{own.get('protocol')}, probe {own.get('probe', 'senteval')}"
+        settings["transfer protocol"] = (
+            f"{own.get('protocol')}, probe {own.get('probe', 'senteval')}"
+        )
     found = {name: score for name, score in _suite_scores(result) if score is not None}
     suffix = _split_suffix(result)
     intervals = {
@@ -332,7 +366,9 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(given[key]) for key in _SETTINGS if given.get(key) not in (None, False, {}, [])}
+    return {
+        key: str(given[key]) for key in _SETTINGS if given.get(key) not in (None, False, {}, [])
+    }
 
 
 def _split_suffix(result: SuiteResult) -> str:
@@ -372,7 +408,9 @@ def _data(result: SuiteResult) -> dict[str, str]:
     suffix, average = _split_suffix(result), AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
     found = {name + suffix: what for name, what in result.sets().items()}
     if found:
-        found[average + suffix] = next((what for what in found.values() if what != PUBLISHED), PUBLISHED)
+        found[average + suffix] = next(
+            (what for what in found.values() if what != PUBLISHED), PUBLISHED
+        )
     return found
 
 

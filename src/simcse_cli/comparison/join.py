@@ -35,7 +35,9 @@ _AVERAGES = {
 # what a setting can move, where that is not everything; STS-B and SICK-R have one test set
 _MOVES = {
     "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
-    "transfer protocol": frozenset(_AVERAGES[TRANSFER_AVERAGE] + _AVERAGES[TRANSFER_AVERAGE + DEV_SUFFIX]),
+    "transfer protocol": frozenset(
+        _AVERAGES[TRANSFER_AVERAGE] + _AVERAGES[TRANSFER_AVERAGE + DEV_SUFFIX]
+    ),
     "geometry data": frozenset({"alignment", "uniformity"}),
 }
 _SHOWN_DEVIATIONS = 5
@@ -47,7 +49,8 @@ _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 class ToleranceCheck:
     """The check of scores against a reference: how many, and those further off than the tolerance (a fraction).
 
-    ``outside`` holds the label, measure and score of each, and the score of the reference as ``expected``.
+    ``outside`` holds the label, measure and score of each, and the score of the reference as
+    ``expected``.
     """
 
     reference: str
@@ -99,9 +102,10 @@ class System:
 class Comparison:
     """A table of entries by measures: one line for each entry, and means after the entries that they summarise.
 
-    Differences are relative to ``reference``. ``warnings`` name reasons why the numbers are hard to compare; ``front``
-    holds the labels of the entries that no other dominates in ``pareto_measures``. ``unlike_data`` are the warnings
-    that make differences meaningless; they are notes of the tables too.
+    Differences are relative to ``reference``. ``warnings`` name reasons why the numbers are hard to
+    compare; ``front`` holds the labels of the entries that no other dominates in
+    ``pareto_measures``. ``unlike_data`` are the warnings that make differences meaningless; they
+    are notes of the tables too.
     """
 
     entries: tuple[Entry, ...]
@@ -127,7 +131,9 @@ class Comparison:
     def check(self, tolerance: float) -> ToleranceCheck:
         if self.reference is None:
             what = "--check needs one reference to hold the scores against"
-            raise ConfigError(what, hint="name it with --against TABLE --row NAME, or with --baseline RUN")
+            raise ConfigError(
+                what, hint="name it with --against TABLE --row NAME, or with --baseline RUN"
+            )
         gaps = [
             (entry, name, gap)
             for entry in self.checked()
@@ -145,20 +151,25 @@ class Comparison:
     def saved(self, kind: Literal["pair_scores", "predictions"]) -> list[tuple[Entry, Path]]:
         """Return the entries with a file of single examples, the baseline of the tests first.
 
-        The baseline is the reference of the comparison if its scores were saved, else the first with some.
+        The baseline is the reference of the comparison if its scores were saved, else the first
+        with some.
         """
-        found = [(entry, path) for entry in self.entries if (path := getattr(entry, kind)) is not None]
+        found = [
+            (entry, path) for entry in self.entries if (path := getattr(entry, kind)) is not None
+        ]
         return sorted(found, key=lambda item: item[0] is not self.reference)
 
     def systems(self, kind: Literal["pair_scores", "predictions"]) -> list[System]:
         """Return the systems with files of single examples, the baseline of the tests first.
 
-        The entries of a mean are the seeds of one system, unless the reference is one of them: then every entry is a
-        system, so that seed is tested against seed.
+        The entries of a mean are the seeds of one system, unless the reference is one of them: then
+        every entry is a system, so that seed is tested against seed.
         """
         saved = self.saved(kind)
         means = [entry for entry in self.entries if entry.members]
-        asks_for_seeds = any(self.reference is not None and self.reference.label in mean.members for mean in means)
+        asks_for_seeds = any(
+            self.reference is not None and self.reference.label in mean.members for mean in means
+        )
         if asks_for_seeds:
             means = []
         system_of = {label: mean.label for mean in means for label in mean.members}
@@ -166,7 +177,9 @@ class Comparison:
         for entry, path in saved:
             grouped.setdefault(system_of.get(entry.label, entry.label), []).append((entry, path))
         found = [System(label, tuple(members)) for label, members in grouped.items()]
-        return sorted(found, key=lambda system: self.reference is None or system.label != self.reference.label)
+        return sorted(
+            found, key=lambda system: self.reference is None or system.label != self.reference.label
+        )
 
 
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
@@ -175,7 +188,9 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
     for entry in entries:
         for index, other in enumerate(merged):
             shared = other.scores.keys() & entry.scores.keys()
-            is_same = other.label == entry.label and (None in (other.seed, entry.seed) or other.seed == entry.seed)
+            is_same = other.label == entry.label and (
+                None in (other.seed, entry.seed) or other.seed == entry.seed
+            )
             if is_same and shared <= set(TIMES):
                 merged[index] = join_parts(other, entry)
                 break
@@ -187,10 +202,10 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
 def add_means(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries with a mean line after the last member of every group of repetitions.
 
-    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed only. Where one seed
-    occurs twice among such runs, only those in one folder are repetitions of each other.
-    Members of one label are numbered to tell them apart, by seed where it is known. The mean is called by the common
-    start of their labels, without a dangling ``-seed-``.
+    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed
+    only. Where one seed occurs twice among such runs, only those in one folder are repetitions of
+    each other. Members of one label are numbered to tell them apart, by seed where it is known. The
+    mean is called by the common start of their labels, without a dangling ``-seed-``.
     """
     groups: dict[Any, list[Entry]] = {}
     for entry in entries:
@@ -203,8 +218,14 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
     for members in _apart_by_folder(groups.values()):
         labels = [member.label for member in members]
         if len(set(labels)) < len(labels):
-            seeds = [f"seed {each.seed}" if each.seed is not None else i for i, each in enumerate(members, 1)]
-            members = [replace(m, label=f"{m.label} [{seed}]") for m, seed in zip(members, seeds, strict=True)]
+            seeds = [
+                f"seed {each.seed}" if each.seed is not None else i
+                for i, each in enumerate(members, 1)
+            ]
+            members = [
+                replace(m, label=f"{m.label} [{seed}]")
+                for m, seed in zip(members, seeds, strict=True)
+            ]
         lines += members
         if len(members) > 1:
             same = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
@@ -219,7 +240,11 @@ def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
     for members in groups:
         seeds = [member.seed for member in members]
         labels = {member.label for member in members}
-        if members[0].kind is not EntryKind.RUN or len(labels) == 1 or len(set(seeds)) == len(seeds):
+        if (
+            members[0].kind is not EntryKind.RUN
+            or len(labels) == 1
+            or len(set(seeds)) == len(seeds)
+        ):
             yield members
             continue
         by_folder: dict[Path, list[Entry]] = {}
@@ -248,7 +273,9 @@ def _mean(name: str, members: Sequence[Entry]) -> Entry:
 
 
 def _shared(texts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    return {key: text for key, text in texts[0].items() if all(each.get(key) == text for each in texts)}
+    return {
+        key: text for key, text in texts[0].items() if all(each.get(key) == text for each in texts)
+    }
 
 
 def join(
@@ -260,12 +287,14 @@ def join(
 ) -> Comparison:
     """Return the entries as one comparison, with differences to ``reference``, which is one of them.
 
-    Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages are recomputed over
-    the tasks that every entry with tasks has, and a warning names them; fewer than two shared tasks have no average.
+    Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages
+    are recomputed over the tasks that every entry with tasks has, and a warning names them; fewer
+    than two shared tasks have no average.
 
-    Without ``measures`` the columns are those of a published reference that another entry has, else all but times, the
-    single dev accuracies of the transfer tasks and the average of the dev sets. The front is drawn over
-    ``pareto_measures``, by default the averages and geometry among the columns, if they are two or more.
+    Without ``measures`` the columns are those of a published reference that another entry has, else
+    all but times, the single dev accuracies of the transfer tasks and the average of the dev sets.
+    The front is drawn over ``pareto_measures``, by default the averages and geometry among the
+    columns, if they are two or more.
     """
     position = next((i for i, entry in enumerate(entries) if entry is reference), None)
     levelled, warnings = _level_averages(entries)
@@ -279,16 +308,22 @@ def join(
         usual = {name for entry in levelled for name in entry.scores} - minor
     columns = tuple(measures) or tuple(in_order(usual))
     _require_common(levelled, reference, columns)
-    judged = [entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference]
+    judged = [
+        entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference
+    ]
     unlike_data = data_mismatches(levelled, columns)
     warnings += unlike_data + setting_mismatches(judged, columns)
     wanted = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
     front_over = tuple(pareto_measures or (name for name in wanted if name in columns))
-    n_judged = sum(all(name in entry.scores for name in front_over) for entry in without_members(levelled))
+    n_judged = sum(
+        all(name in entry.scores for name in front_over) for entry in without_members(levelled)
+    )
     if n_judged < 2 or (len(front_over) < 2 and not pareto_measures):
         front_over = ()  # a front needs two systems
     front = front_labels(levelled, front_over) if front_over else frozenset()
-    return Comparison(tuple(levelled), columns, reference, tuple(warnings), front_over, front, tuple(unlike_data))
+    return Comparison(
+        tuple(levelled), columns, reference, tuple(warnings), front_over, front, tuple(unlike_data)
+    )
 
 
 def without_members(entries: Sequence[Entry]) -> list[Entry]:
@@ -341,20 +376,26 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
 def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset[str]:
     """Return the labels on the Pareto front: no other entry is as good in all measures and better in one.
 
-    Only entries with all the measures take part, means in place of their members. Alignment, uniformity and
-    times count as better when lower.
+    Only entries with all the measures take part, means in place of their members. Alignment,
+    uniformity and times count as better when lower.
     """
-    judged = [entry for entry in without_members(entries) if all(name in entry.scores for name in measures)]
+    judged = [
+        entry
+        for entry in without_members(entries)
+        if all(name in entry.scores for name in measures)
+    ]
     signs = [1 if lower_is_better(name) else -1 for name in measures]
-    points = np.array([[entry.scores[name] for name in measures] for entry in judged]).reshape(-1, len(signs))
+    points = np.array([[entry.scores[name] for name in measures] for entry in judged]).reshape(
+        -1, len(signs)
+    )
     return frozenset(entry.label for entry in compress(judged, is_pareto_optimal(points * signs)))
 
 
 def is_pareto_optimal(points: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return which of the points ``(N, M)`` no other dominates, where lower is better in all columns.
 
-    A point is dominated by one that is at most as high in all columns and lower in one; equal points do not
-    dominate each other.
+    A point is dominated by one that is at most as high in all columns and lower in one; equal
+    points do not dominate each other.
     """
     at_most = np.all(points[None, :, :] <= points[:, None, :], axis=2)
     lower = np.any(points[None, :, :] < points[:, None, :], axis=2)
@@ -364,7 +405,9 @@ def is_pareto_optimal(points: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     levelled, warnings = list(entries), []
     for average, tasks in _AVERAGES.items():
-        held = [frozenset(tasks) & entry.scores.keys() for entry in levelled if average in entry.scores]
+        held = [
+            frozenset(tasks) & entry.scores.keys() for entry in levelled if average in entry.scores
+        ]
         with_tasks = [names for names in held if names]
         common = frozenset(tasks).intersection(*with_tasks)
         alike = all(names == common for names in with_tasks)
@@ -391,11 +434,16 @@ def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     return replace(entry, **kept)
 
 
-def _require_common(entries: Sequence[Entry], reference: Entry | None, columns: Sequence[str]) -> None:
+def _require_common(
+    entries: Sequence[Entry], reference: Entry | None, columns: Sequence[str]
+) -> None:
     others = [entry for entry in entries if entry is not reference]
     if any(name in entry.scores for entry in others for name in columns):
         return
-    found = "; ".join(f"{entry.label} has {_names(entry)}" for entry in others) or "there is one entry only"
+    found = (
+        "; ".join(f"{entry.label} has {_names(entry)}" for entry in others)
+        or "there is one entry only"
+    )
     if reference is None:
         raise ConfigError(
             f"no entry has {', '.join(columns) or 'a score'}: {found}",

@@ -1,8 +1,9 @@
 """The published tables that runs are compared with, as shipped in ``resources/published``.
 
-One file holds one table: its source, the settings it was measured under, its rows, the cells in which an
-extraction of the document was misread (already set right in ``rows``), and the rows whose printed average is
-not the mean of their cells. ``docs/compare.md`` describes the format; users may write their own tables in it.
+One file holds one table: its source, the settings it was measured under, its rows, the cells in
+which an extraction of the document was misread (already set right in ``rows``), and the rows whose
+printed average is not the mean of their cells. ``docs/compare.md`` describes the format; users may
+write their own tables in it.
 """
 
 import re
@@ -87,8 +88,9 @@ class PublishedSystem:
 class PublishedTable:
     """One published table.
 
-    ``systems`` is what a run is compared with: a row, a column, or a single cell (tables whose columns are
-    conditions of one measure). ``unit`` is ``points`` for figures printed x100, else ``plain``.
+    ``systems`` is what a run is compared with: a row, a column, or a single cell (tables whose
+    columns are conditions of one measure). ``unit`` is ``points`` for figures printed x100, else
+    ``plain``.
     """
 
     id: str
@@ -110,20 +112,33 @@ class PublishedTable:
         lines: list[tuple[TableRow, str, Iterable[tuple[str | None, float | None]]]]
         if self.systems == "columns":
             lines = [
-                (TableRow(column, ()), column, [(MTEB_PREFIX + row.name, row.values[i]) for row in self.rows])
+                (
+                    TableRow(column, ()),
+                    column,
+                    [(MTEB_PREFIX + row.name, row.values[i]) for row in self.rows],
+                )
                 for i, column in enumerate(self.columns)
             ]
         elif self.systems == "cells":
             lines = [
                 (row, f"{row.name}, {column}", [(measure, value)])
                 for row in self.rows
-                for column, measure, value in zip(self.columns, self.measures, row.values, strict=True)
+                for column, measure, value in zip(
+                    self.columns, self.measures, row.values, strict=True
+                )
             ]
         else:
-            lines = [(row, row.name, zip(row.measures or self.measures, row.values, strict=False)) for row in self.rows]
+            lines = [
+                (row, row.name, zip(row.measures or self.measures, row.values, strict=False))
+                for row in self.rows
+            ]
         found = []
         for row, name, cells in lines:
-            stored = {measure: self.scaled(value, measure) for measure, value in cells if measure is not None}
+            stored = {
+                measure: self.scaled(value, measure)
+                for measure, value in cells
+                if measure is not None
+            }
             scores = {measure: value for measure, value in stored.items() if value is not None}
             if scores:
                 settings = {**self.settings, **row.settings}
@@ -136,7 +151,9 @@ class PublishedTable:
         if group is not None:
             systems = [system for system in systems if _plain(system.group or "") == _plain(group)]
         wanted = _plain(name)
-        matches = [system for system in systems if wanted in (_plain(system.name), _plain(system.label))]
+        matches = [
+            system for system in systems if wanted in (_plain(system.name), _plain(system.label))
+        ]
         if len(matches) == 1:
             return matches[0]
         if matches:
@@ -146,21 +163,31 @@ class PublishedTable:
         labels = {_plain(system.label): system.label for system in systems}
         near = [labels[key] for key in labels if wanted in key]
         near += [labels[key] for key in get_close_matches(wanted, labels, n=3, cutoff=0.5)]
-        nearest = "; nearest: " + ", ".join(repr(label) for label in dict.fromkeys(near[:5])) if near else ""
+        nearest = (
+            "; nearest: " + ", ".join(repr(label) for label in dict.fromkeys(near[:5]))
+            if near
+            else ""
+        )
         place = self.id if group is None else f"{self.id}, group {group!r},"
         what = f"{place} has no row {name!r}{nearest}"
         raise ConfigError(what, hint=f"see its rows with `simcse compare --show {self.id}`")
 
     def stored(self, row: TableRow) -> dict[str, float | None]:
         """Return the cells of a row by column, as fractions or plain numbers."""
-        measures: Sequence[str | None] = () if self.systems == "columns" else row.measures or self.measures
+        measures: Sequence[str | None] = (
+            () if self.systems == "columns" else row.measures or self.measures
+        )
         padded = measures or (None,) * len(self.columns)
         cells = zip(self.columns, padded, row.values, strict=True)
         return {column: self.scaled(value, measure) for column, measure, value in cells}
 
     def scaled(self, value: float | None, measure: str | None) -> float | None:
         """Return a printed figure as stored: points as a fraction, plain numbers as they are."""
-        if value is None or self.unit != "points" or (measure is not None and not is_score(measure)):
+        if (
+            value is None
+            or self.unit != "points"
+            or (measure is not None and not is_score(measure))
+        ):
             return value
         return round(value / 100, 12)
 
@@ -170,9 +197,15 @@ def table_ids() -> list[str]:
 
     def by_source(table_id: str) -> tuple[int, str, int]:
         prefix, _, number = table_id.partition(".")
-        return _PREFIXES.index(prefix), re.sub(r"\d", "", number), int(re.sub(r"\D", "", number) or 0)
+        return (
+            _PREFIXES.index(prefix),
+            re.sub(r"\d", "", number),
+            int(re.sub(r"\D", "", number) or 0),
+        )
 
-    return sorted((name.removesuffix(".yaml") for name in names if not name.startswith("_")), key=by_source)
+    return sorted(
+        (name.removesuffix(".yaml") for name in names if not name.startswith("_")), key=by_source
+    )
 
 
 @cache
@@ -210,7 +243,9 @@ def _build(content: Any, place: str) -> PublishedTable:
         raise DataError(f"{place}: no {', '.join(missing)}", hint=_FORMAT_HINT)
     named = str(content["source"])
     source = asdict(sources().get(named, Source(short=named, citation=named)))
-    table: PublishedTable = checked({**content, "source": source}, PublishedTable, place, hint=_FORMAT_HINT)
+    table: PublishedTable = checked(
+        {**content, "source": source}, PublishedTable, place, hint=_FORMAT_HINT
+    )
     for row in table.rows:
         for what, cells in (("values", row.values), ("measures", row.measures or table.columns)):
             if len(cells) != len(table.columns):
@@ -229,7 +264,9 @@ def _plain(text: str) -> str:
 def published_tables(show: str | None) -> Outcome:
     if show is not None:
         return _show_table(load_table(show))
-    shown = columns("table", "source", "label", "title", "rows", "systems", label="in the source", title="what")
+    shown = columns(
+        "table", "source", "label", "title", "rows", "systems", label="in the source", title="what"
+    )
     rows = []
     for table in map(load_table, table_ids()):
         counts = len(table.rows), len(table.all_systems())
@@ -265,7 +302,9 @@ def _show_table(table: PublishedTable) -> Outcome:
 def _notes(table: PublishedTable) -> list[str]:
     notes = [f"source: {table.source.citation}"]
     if table.settings:
-        notes.append("settings: " + ", ".join(f"{key} {value}" for key, value in table.settings.items()))
+        notes.append(
+            "settings: " + ", ".join(f"{key} {value}" for key, value in table.settings.items())
+        )
     used = dict.fromkeys(row.origin for row in table.rows if row.origin)
     notes += [f"{origin}: {origins()[origin]}" for origin in used if origin in origins()]
     notes += [
@@ -273,7 +312,8 @@ def _notes(table: PublishedTable) -> list[str]:
         for item in table.corrections
     ]
     notes += [
-        f"average: {'all rows' if item.row == '*' else item.row}: {item.reason}" for item in table.average_exceptions
+        f"average: {'all rows' if item.row == '*' else item.row}: {item.reason}"
+        for item in table.average_exceptions
     ]
     return notes + list(table.notes)
 
@@ -288,7 +328,12 @@ def _table_json(table: PublishedTable) -> dict[str, Any]:
         "settings": dict(table.settings),
         "columns": list(table.columns),
         "rows": [
-            {"name": row.name, "group": row.group, "origin": row.origin, "settings": dict(row.settings)}
+            {
+                "name": row.name,
+                "group": row.group,
+                "origin": row.origin,
+                "settings": dict(row.settings),
+            }
             | {"values": table.stored(row)}
             for row in table.rows
         ],

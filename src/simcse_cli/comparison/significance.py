@@ -30,8 +30,8 @@ Tests = tuple[dict[str, PairedTest], PairedTest]
 class TaskTest:
     """A candidate against the baseline on one task, or on the mean over tasks.
 
-    p-values are corrected over the tests of both suites, those of McNemar's test for their own number. McNemar's
-    is there for single transfer tasks: a mean has no discordant examples.
+    p-values are corrected over the tests of both suites, those of McNemar's test for their own
+    number. McNemar's is there for single transfer tasks: a mean has no discordant examples.
     """
 
     suite: TestedSuite
@@ -49,18 +49,25 @@ class TaskTest:
         values = names | vars(self.test) | {"p_corrected": self.p_corrected}
         if self.discordance is None:
             return values
-        counts = {name: getattr(self.discordance, name) for name in ("n_only_candidate", "n_only_baseline")}
+        counts = {
+            name: getattr(self.discordance, name)
+            for name in ("n_only_candidate", "n_only_baseline")
+        }
         exact = {"p_mcnemar": self.p_mcnemar, "p_mcnemar_corrected": self.p_mcnemar_corrected}
         return values | counts | exact
 
 
-def run_tests(comparison: Comparison, options: CompareOptions, progress: Progress) -> list[TaskTest]:
+def run_tests(
+    comparison: Comparison, options: CompareOptions, progress: Progress
+) -> list[TaskTest]:
     how = {"n_resamples": options.resamples, "seed": options.seed}
 
     def of_pairs(samples: Mapping[str, Any], baseline: Entry, by_seed: bool) -> Tests:
         aggregation = Aggregation(baseline.settings.get("aggregation", Aggregation.ALL))
         metric = Metric(baseline.settings.get("metric", Metric.SPEARMAN))
-        return bootstrap.paired_bootstrap(samples, aggregation=aggregation, metric=metric, by_seed=by_seed, **how)
+        return bootstrap.paired_bootstrap(
+            samples, aggregation=aggregation, metric=metric, by_seed=by_seed, **how
+        )
 
     def of_classes(shared: Mapping[str, Any], _: Entry, by_seed: bool) -> Tests:
         if all(isinstance(found, Discordance) for found in shared.values()):
@@ -95,7 +102,9 @@ def _run_suite(
                 tests, mean = test(shared, baseline.members[0][0], by_seed)
                 if len(tests) > 1:
                     tests[AVERAGE if suite == "sts" else TRANSFER_AVERAGE] = mean
-                discordant = {name: each for name, each in shared.items() if isinstance(each, Discordance)}
+                discordant = {
+                    name: each for name, each in shared.items() if isinstance(each, Discordance)
+                }
                 found += [
                     TaskTest(suite, system.label, baseline.label, name, each, discordant.get(name))
                     for name, each in tests.items()
@@ -126,7 +135,8 @@ def _shared_pairs(
 
 
 def _discordances(
-    candidate: Seeds[Mapping[str, examples.TaskPredictions]], baseline: Seeds[Mapping[str, examples.TaskPredictions]]
+    candidate: Seeds[Mapping[str, examples.TaskPredictions]],
+    baseline: Seeds[Mapping[str, examples.TaskPredictions]],
 ) -> dict[str, Any]:
     """Return the discordance of each task or, with several seeds, what the seeds of both get right."""
     first = baseline[0]
@@ -134,29 +144,53 @@ def _discordances(
     for task in first:
         if not all(examples.same_examples(seed, first, task) for seed in (*candidate, *baseline)):
             continue
-        candidates, baselines = (np.stack([seed[task].correct for seed in side]) for side in (candidate, baseline))
+        candidates, baselines = (
+            np.stack([seed[task].correct for seed in side]) for side in (candidate, baseline)
+        )
         is_single = len(candidates) == len(baselines) == 1
-        shared[task] = bootstrap.discordance(candidates[0], baselines[0]) if is_single else (candidates, baselines)
+        shared[task] = (
+            bootstrap.discordance(candidates[0], baselines[0])
+            if is_single
+            else (candidates, baselines)
+        )
     return shared
 
 
 def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTest]:
     """Return the tests with corrected p-values; bootstrap and McNemar tests are corrected separately."""
     p_values = bootstrap.adjust([each.test.p_decisive for each in found], correction)
-    exact = [bootstrap.mcnemar_exact(each.discordance) for each in found if each.discordance is not None]
+    exact = [
+        bootstrap.mcnemar_exact(each.discordance) for each in found if each.discordance is not None
+    ]
     exact_pairs = zip(exact, bootstrap.adjust(exact, correction), strict=True)
     corrected = []
     for each, p_corrected in zip(found, p_values, strict=True):
         p, p_adjusted = (None, None) if each.discordance is None else next(exact_pairs)
-        corrected.append(replace(each, p_corrected=p_corrected, p_mcnemar=p, p_mcnemar_corrected=p_adjusted))
+        corrected.append(
+            replace(each, p_corrected=p_corrected, p_mcnemar=p, p_mcnemar_corrected=p_adjusted)
+        )
     return corrected
 
 
-def tests_tables(tests: Sequence[TaskTest], n_resamples: int, correction: Correction) -> list[Report]:
-    sts, transfer = ([each for each in tests if each.suite == suite] for suite in ("sts", "transfer"))
+def tests_tables(
+    tests: Sequence[TaskTest], n_resamples: int, correction: Correction
+) -> list[Report]:
+    sts, transfer = (
+        [each for each in tests if each.suite == suite] for suite in ("sts", "transfer")
+    )
     has_seeds = any(each.test.p_seeds is not None for each in tests)
     of_seeds = ("n_seeds", "p_seeds") if has_seeds else ()
-    keys = ("candidate", "measure", "n_pairs", "difference", "low", "high", "p_value", *of_seeds, "p_corrected")
+    keys = (
+        "candidate",
+        "measure",
+        "n_pairs",
+        "difference",
+        "low",
+        "high",
+        "p_value",
+        *of_seeds,
+        "p_corrected",
+    )
     headings = {"candidate": "system", "measure": "task", "p_corrected": f"p ({correction})"}
     resampled = (
         f"paired bootstrap over examples, {n_resamples:,} resamples, two-sided; "
@@ -170,7 +204,9 @@ def tests_tables(tests: Sequence[TaskTest], n_resamples: int, correction: Correc
     tables = []
     if sts:
         title = f"Paired tests against {sts[0].baseline}"
-        tables.append(Report(title, columns(*keys, kind=None, **headings), _test_rows(sts), [resampled]))
+        tables.append(
+            Report(title, columns(*keys, kind=None, **headings), _test_rows(sts), [resampled])
+        )
     if transfer:
         headings |= {"n_pairs": "examples", "p_mcnemar_corrected": f"({correction})"}
         mcnemar = ("n_only_candidate", "n_only_baseline", "p_mcnemar", "p_mcnemar_corrected")

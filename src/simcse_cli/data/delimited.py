@@ -23,7 +23,13 @@ STSB_COLUMNS = ("genre", "file", "year", "id", "score", "sentence1", "sentence2"
 """Columns of SentEval's ``sts-train.csv``, ``sts-dev.csv`` and ``sts-test.csv``: tab-separated, without a header."""
 
 _WIKIAUTO_COLUMNS = (
-    *("alignment_label", "simple_sentence_id", "normal_sentence_id", "simple_sentence", "normal_sentence"),
+    *(
+        "alignment_label",
+        "simple_sentence_id",
+        "normal_sentence_id",
+        "simple_sentence",
+        "normal_sentence",
+    ),
     "gleu_score",
 )
 _WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
@@ -54,7 +60,9 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
     head = list(islice(lines, _HEAD_LINES))
     lines = chain(head, lines)
     if head and is_stsb_line(head[0]):
-        hint = "the file begins as an STS-B file of SentEval; check it with `simcse prepare senteval`"
+        hint = (
+            "the file begins as an STS-B file of SentEval; check it with `simcse prepare senteval`"
+        )
         rows = stsb_rows(lines, source, hint=hint)
         return Grid.of(source, STSB_COLUMNS, rows, is_named=True, is_published=True)
     if head and not given.wants_table and (columns := _wikiauto_columns(head[0])):
@@ -78,7 +86,9 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
 
 def holds_cells(head: Sequence[str], source: str) -> bool:
     """Tell whether the first lines of a text are the rows of a table."""
-    if any(map(_MARKDOWN_RULE.fullmatch, head)) or any(line.startswith("sep=") for line in head[:1]):
+    if any(map(_MARKDOWN_RULE.fullmatch, head)) or any(
+        line.startswith("sep=") for line in head[:1]
+    ):
         return True
     return choose_separator(head, source) != NO_SEPARATOR
 
@@ -222,14 +232,18 @@ def _refuse_ambiguous(best: _Fit, others: Sequence[_Fit], source: str) -> None:
         are_bars = best.separator in _BARS and other.separator in _BARS
         if is_tsv or are_bars or not other.is_even:
             continue
-        lines = [f"   as {fit.separator!r}: {' | '.join(fit.rows[0][1])[:80]}" for fit in (best, other)]
+        lines = [
+            f"   as {fit.separator!r}: {' | '.join(fit.rows[0][1])[:80]}" for fit in (best, other)
+        ]
         choices = [f"--separator {shlex.quote(fit.separator)}" for fit in (best, other)]
         what = "two separators fit every row\n" + "\n".join(lines)
         raise DataError(f"{source}: {what}", hint="\n        ".join(choices))
 
 
 # ------------------------------------------------------------------ the cells
-def _cells(lines: Iterable[str], separator: str, source: str, head: Sequence[str]) -> Iterator[Cells]:
+def _cells(
+    lines: Iterable[str], separator: str, source: str, head: Sequence[str]
+) -> Iterator[Cells]:
     if separator == NO_SEPARATOR:
         separator = _NOTHING
     is_quoted = separator == "\t" and all(map(_QUOTED_ROW.fullmatch, head))
@@ -270,7 +284,12 @@ def _split_cells(lines: Iterable[str], separator: str) -> Iterator[Cells]:
 def _unquote(cell: str) -> str:
     # Common TSV files hold bare quotes: only "a ""b"" c" is certain.
     inner = cell[1:-1]
-    if len(cell) > 1 and cell[0] == cell[-1] == '"' and '""' in inner and '"' not in inner.replace('""', ""):
+    if (
+        len(cell) > 1
+        and cell[0] == cell[-1] == '"'
+        and '""' in inner
+        and '"' not in inner.replace('""', "")
+    ):
         return inner.replace('""', '"')
     return cell
 

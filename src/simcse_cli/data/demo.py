@@ -56,7 +56,12 @@ def is_demo_corpus(data_dir: Path) -> bool:
 
 
 def prepare_demo(
-    folder: Path, sizes: demo_grammar.DemoSizes, *, seed: int, force: bool = False, progress: Progress
+    folder: Path,
+    sizes: demo_grammar.DemoSizes,
+    *,
+    seed: int,
+    force: bool = False,
+    progress: Progress,
 ) -> None:
     manifest = folder / "manifest.json"
     corpus = build_demo_corpus(sizes, seed=seed)
@@ -64,7 +69,9 @@ def prepare_demo(
         check_output(manifest, force=force)
         manifest.unlink(missing_ok=True)  # it is written last and marks the corpus as complete
         files = write_demo_corpus(corpus, folder, force=force)
-        facts = build_manifest("demo", inputs=[], folder=folder, outputs=files.items(), settings=vars(sizes), seed=seed)
+        facts = build_manifest(
+            "demo", inputs=[], folder=folder, outputs=files.items(), settings=vars(sizes), seed=seed
+        )
         write_json(manifest, facts)
     for path, count in files.items():
         progress.info(f"{path}: {count:,} rows")
@@ -109,7 +116,9 @@ def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) 
     """
     files = {folder / name: text_and_count for name, text_and_count in corpus_files(corpus).items()}
     missing = {
-        path: text for path, (text, _) in files.items() if not path.is_file() or path.read_bytes() != text.encode()
+        path: text
+        for path, (text, _) in files.items()
+        if not path.is_file() or path.read_bytes() != text.encode()
     }
     for path in missing:
         check_output(path, force=force)
@@ -130,7 +139,10 @@ def corpus_files(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
     files = {
         "sentences.txt": ("".join(f"{text}\n" for text in corpus.sentences), len(corpus.sentences)),
         "documents.txt": ("\n".join(stories), sum(map(len, corpus.documents))),
-        "triplets.csv": (_table(("anchor", "positive", "hard_negative"), triplets, ","), len(triplets)),
+        "triplets.csv": (
+            _table(("anchor", "positive", "hard_negative"), triplets, ","),
+            len(triplets),
+        ),
         "nli.tsv": (_table(("gold_label", "sentence1", "sentence2"), nli, "\t"), len(nli)),
     }
     for split, pairs in corpus.graded.items():
@@ -164,7 +176,9 @@ class _Generator:
         raise ValueError(f"the demo grammar has run out after {len(self._used):,} sentences")
 
     def _say(self, scene: demo_grammar.Scene, *, negated: bool = False, extra: str = "") -> str:
-        return self._new(lambda: demo_grammar.phrase(scene, self._rng, negated=negated, extra=extra))
+        return self._new(
+            lambda: demo_grammar.phrase(scene, self._rng, negated=negated, extra=extra)
+        )
 
     def sentence(self) -> str:
         return self._new(lambda: demo_grammar.phrase(demo_grammar.draw_scene(self._rng), self._rng))
@@ -181,7 +195,11 @@ class _Generator:
         """Yield premises with a hypothesis that follows, one that may be true and one that is false."""
         for index in range(count):
             scene = demo_grammar.draw_scene(self._rng)
-            shorter = replace(scene, place=None) if self._rng.random() < 0.5 else replace(scene, time=None)
+            shorter = (
+                replace(scene, place=None)
+                if self._rng.random() < 0.5
+                else replace(scene, time=None)
+            )
             negated = index % 3 == 0
             false = scene if negated else demo_grammar.vary(scene, ["action", "thing"], self._rng)
             yield (

@@ -1,9 +1,10 @@
 """A small grammar with known meaning: a scene has five parts, each with several wordings.
 
-Two sentences of one scene mean the same whatever their words, and the difference of two scenes is known
-exactly. This gives graded pairs and inference labels without annotators; the language is deliberately plain.
-Each sentence also names one of four sources, which has nothing to do with the scene. An untrained encoder takes
-sentences of one source to be alike; training on unlabelled sentences is enough to correct that.
+Two sentences of one scene mean the same whatever their words, and the difference of two scenes is
+known exactly. This gives graded pairs and inference labels without annotators; the language is
+deliberately plain. Each sentence also names one of four sources, which has nothing to do with the
+scene. An untrained encoder takes sentences of one source to be alike; training on unlabelled
+sentences is enough to correct that.
 """
 
 from collections.abc import Iterable
@@ -41,12 +42,17 @@ PARTS = tuple(field.name for field in fields(Scene))
 
 def similarity(first: Scene, second: Scene) -> float:
     """Return the gold score of two scenes, in [0, 5]: the summed weights of their equal parts."""
-    return sum(weight for part, weight in WEIGHTS.items() if getattr(first, part) == getattr(second, part))
+    return sum(
+        weight for part, weight in WEIGHTS.items() if getattr(first, part) == getattr(second, part)
+    )
 
 
 def draw_scene(rng: Random) -> Scene:
     action = rng.choice(tuple(grammar()["action"]))
-    agent, thing = rng.choice(tuple(grammar()["agent"])), rng.choice(grammar()["action"][action]["things"])
+    agent, thing = (
+        rng.choice(tuple(grammar()["agent"])),
+        rng.choice(grammar()["action"][action]["things"]),
+    )
     place, time = (rng.choice(tuple(grammar()[part])) for part in ("place", "time"))
     return Scene(agent, action, thing, place, time)
 
@@ -75,12 +81,18 @@ def _another(choices: Iterable[str], current: str | None, rng: Random) -> str:
 
 def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
     """Return a sentence in which a source describes or denies a scene, of which neither it nor ``extra`` is a part."""
-    agent, thing = rng.choice(grammar()["agent"][scene.agent]), rng.choice(grammar()["thing"][scene.thing])
+    agent, thing = (
+        rng.choice(grammar()["agent"][scene.agent]),
+        rng.choice(grammar()["thing"][scene.thing]),
+    )
     present, gerund, participle = rng.choice(grammar()["action"][scene.action]["verbs"])
     where = rng.choice(grammar()["place"][scene.place]) if scene.place else ""
     when = rng.choice(grammar()["time"][scene.time]) if scene.time else ""
     if negated:
-        patterns = [f"{agent} is not {gerund} {thing} {where} {when}", f"nobody is {gerund} {thing} {where}"]
+        patterns = [
+            f"{agent} is not {gerund} {thing} {where} {when}",
+            f"nobody is {gerund} {thing} {where}",
+        ]
     else:
         patterns = [
             f"{agent} is {gerund} {thing} {where} {when}",

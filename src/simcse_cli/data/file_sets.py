@@ -33,7 +33,9 @@ class FileSet:
     files: tuple[str, ...]
     given: Given = field(default_factory=Given, compare=False)
     text_per: TextPer = TextPer.LINE
-    blank: Counter[str] = field(default_factory=Counter, compare=False)  # texts of nothing that were read, by file
+    blank: Counter[str] = field(
+        default_factory=Counter, compare=False
+    )  # texts of nothing that were read, by file
 
     @classmethod
     def find(
@@ -47,21 +49,32 @@ class FileSet:
     ) -> "FileSet":
         """Return the files of a path, folder, glob or address.
 
-        For a folder these are the files at any depth whose ending is that of a known format, except for names that
-        start with ``.`` or ``_``. ``text_per`` is what is one text in a folder or glob of text files, if that is known;
-        ``again`` the option, if any, that reads the input more than once; ``output`` the file to be written, which may
-        not be in a folder that is read.
+        For a folder these are the files at any depth whose ending is that of a known format, except
+        for names that start with ``.`` or ``_``. ``text_per`` is what is one text in a folder or
+        glob of text files, if that is known; ``again`` the option, if any, that reads the input
+        more than once; ``output`` the file to be written, which may not be in a folder that is
+        read.
         """
         files = _listed(source)
         names = (source,) if files is None else tuple(sorted(files))
         found = cls(source, names, given or Given(), text_per or TextPer.LINE)
-        is_there = source == STDIO or guess_format(source) is FileFormat.HUB or Path(source).exists()
+        is_there = (
+            source == STDIO or guess_format(source) is FileFormat.HUB or Path(source).exists()
+        )
         if again is not None and files != [] and is_there and not found.is_stored:
-            raise UsageError("needs an input that can be read again: save it to a file first", option=again)
+            raise UsageError(
+                "needs an input that can be read again: save it to a file first", option=again
+            )
         folder = Path(source)
         target = Path(output or STDIO).resolve()
-        if output not in (None, STDIO) and folder.is_dir() and target.is_relative_to(folder.resolve()):
-            raise UsageError(f"{output} is in the input folder, where it would be read", option="--output")
+        if (
+            output not in (None, STDIO)
+            and folder.is_dir()
+            and target.is_relative_to(folder.resolve())
+        ):
+            raise UsageError(
+                f"{output} is in the input folder, where it would be read", option="--output"
+            )
         if files == []:
             raise DataError(
                 f"{source} holds no file with sentences",
@@ -75,7 +88,12 @@ class FileSet:
                 f"{source} holds files of several formats, such as {' and '.join(sorted(by_format.values())[:2])}",
                 hint="choose some by a glob in quotes, as in 'FOLDER/*.txt'",
             )
-        if text_per is None and len(files) > 1 and FileFormat.TEXT in by_format and not is_remote(source):
+        if (
+            text_per is None
+            and len(files) > 1
+            and FileFormat.TEXT in by_format
+            and not is_remote(source)
+        ):
             found._refuse_paragraphs()
         return found
 
@@ -141,7 +159,9 @@ class FileSet:
     def _table(self, file: str) -> Table:
         return Table(file, Job.TEXTS, self.given, is_whole=self.text_per is TextPer.FILE)
 
-    def _rows(self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None) -> Iterator[_Item]:
+    def _rows(
+        self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None
+    ) -> Iterator[_Item]:
         def rows_of_files(skipped: int) -> Iterator[Iterator[_Item]]:
             for number, file in enumerate(self.files):
                 if skipped and skipped >= self.counts[number]:
@@ -181,7 +201,11 @@ def _listed_remotely(source: str) -> list[str] | None:
         if not pattern and system.get_file_info(path).type is not fs.FileType.Directory:
             return None
         found = system.get_file_info(fs.FileSelector(path, recursive=True))
-    names = [PurePosixPath(entry.path).relative_to(path) for entry in found if entry.is_file and entry.size]
+    names = [
+        PurePosixPath(entry.path).relative_to(path)
+        for entry in found
+        if entry.is_file and entry.size
+    ]
     chosen = [name for name in names if (name.match(pattern) if pattern else _is_data(name))]
     return [f"{folder.rstrip('/')}/{name}" for name in chosen]
 

@@ -80,8 +80,8 @@ def open_grid(source: InputPath, given: Given) -> Grid:
 def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, bool]:
     """Return a text file as a table, and whether it is plain text: lines of single texts.
 
-    It is plain where ``single`` texts are wanted and the user does not speak of cells. JSON objects in every line are
-    no plain text.
+    It is plain where ``single`` texts are wanted and the user does not speak of cells. JSON objects
+    in every line are no plain text.
     """
     lines = iter_lines(source, encoding=given.encoding, asks_encoding=True)
     head = list(islice(lines, _LINES_LOOKED_AT))
@@ -162,7 +162,9 @@ def _json_items(lines: Iterable[str], name: str) -> _Records:
     """Yield the rows of a JSON file that is one value."""
     text = "\n".join(lines)
     if len(text) > LARGEST_TEXT:
-        hint = f"unpack it into lines first, for example: jq -c '.[]' {name} > {Path(name).stem}.jsonl"
+        hint = (
+            f"unpack it into lines first, for example: jq -c '.[]' {name} > {Path(name).stem}.jsonl"
+        )
         raise DataError(f"{name} has more than {LARGEST_TEXT >> 20} MiB", hint=hint)
     value = parse_json(text, name, lenient=True)
     items = value if isinstance(value, list) else _items_of(value, name)
@@ -181,12 +183,16 @@ def _items_of(value: Any, name: str) -> list[Any]:
         if items and (isinstance(items[0], dict | list) or not is_row):
             return items
     is_table = len(lists) == len(value) > 1 and len({len(each) for each in lists.values()}) == 1
-    if is_table and not any(isinstance(item, dict | list) for each in lists.values() for item in each):
+    if is_table and not any(
+        isinstance(item, dict | list) for each in lists.values() for item in each
+    ):
         return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
     if is_row and not any(_is_objects(each) for each in lists.values()):
         return [value]
     key = next(iter(lists), next(iter(value)))
-    raise _too_deep(name, f"an object of {len(value):,} values that is no table", f".{json.dumps(key)}[]")
+    raise _too_deep(
+        name, f"an object of {len(value):,} values that is no table", f".{json.dumps(key)}[]"
+    )
 
 
 def _record(value: Any, place: str) -> dict[str, Any]:
@@ -230,7 +236,9 @@ def _is_objects(value: Any) -> bool:
 def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
     """Tell whether objects in a list hold lists of objects again."""
     if _is_objects(value):
-        return in_list or any(_has_nested_objects(each, in_list=True) for item in value for each in item.values())
+        return in_list or any(
+            _has_nested_objects(each, in_list=True) for item in value for each in item.values()
+        )
     if isinstance(value, dict):
         return any(_has_nested_objects(each, in_list=in_list) for each in value.values())
     return False
@@ -250,17 +258,28 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 # ------------------------------------------------------------------ workbooks, parquet, the Hub
 def _open_excel(source: InputPath, given: Given) -> Grid:
     """Open the first visible sheet with something in it."""
-    require_extra("python_calamine", f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)")
+    require_extra(
+        "python_calamine",
+        f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)",
+    )
     from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
 
     with open_input(source) as stream, foreign_format(source, "a workbook without a password"):
         book = CalamineWorkbook.from_filelike(stream)
-        visible = [sheet.name for sheet in book.sheets_metadata if sheet.visible is SheetVisibleEnum.Visible]
-        sheets = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in visible}
+        visible = [
+            sheet.name
+            for sheet in book.sheets_metadata
+            if sheet.visible is SheetVisibleEnum.Visible
+        ]
+        sheets = {
+            name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in visible
+        }
     filled = [name for name, rows in sheets.items() if rows]
     if len(filled) > 1:
         others = ", ".join(filled[1:])
-        given.told.info(f"{source_name(source)}: the sheet {filled[0]} is read; sheets not read: {others}")
+        given.told.info(
+            f"{source_name(source)}: the sheet {filled[0]} is read; sheets not read: {others}"
+        )
     rows = _sheet_rows(sheets[filled[0]]) if filled else iter(())
     return named_rows(rows, source_name(source), given, header=given.header)
 
@@ -277,7 +296,9 @@ def _sheet_text(cell: Any) -> str:
 
 def _open_parquet(source: InputPath, given: Given) -> Grid:
     sample = islice(parquet_rows(source, batch_size=SAMPLE_ROWS), SAMPLE_ROWS)
-    return Grid.of_records(source_name(source), list(enumerate(sample, start=1)))  # all rows are read by column
+    return Grid.of_records(
+        source_name(source), list(enumerate(sample, start=1))
+    )  # all rows are read by column
 
 
 def _open_hub(source: InputPath, given: Given) -> Grid:
@@ -317,7 +338,11 @@ def count_lines(source: InputPath) -> int:
 def _parquet_file(source: InputPath) -> Iterator[Any]:
     from pyarrow.parquet import ParquetFile  # takes half a second, and other formats do not need it
 
-    with open_input(source) as stream, foreign_format(source, "a parquet file"), ParquetFile(stream) as table:
+    with (
+        open_input(source) as stream,
+        foreign_format(source, "a parquet file"),
+        ParquetFile(stream) as table,
+    ):
         yield table
 
 
@@ -363,7 +388,9 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
             if isinstance(saved, datasets.DatasetDict):
                 if split not in saved:
                     hint = f"name one, for example {_HUB_PREFIX}{name}:{next(iter(saved))}"
-                    raise DataError(f"{source}: no split {split}; there are {', '.join(saved)}", hint=hint)
+                    raise DataError(
+                        f"{source}: no split {split}; there are {', '.join(saved)}", hint=hint
+                    )
                 saved = saved[split]
             yield from saved
             return

@@ -94,7 +94,9 @@ class Given:
         return bool(self.columns) or self.header is not None or self.separator is not None
 
 
-def parse_columns(text: str | None, roles: Sequence[str], option: str = "--columns") -> dict[str, str]:
+def parse_columns(
+    text: str | None, roles: Sequence[str], option: str = "--columns"
+) -> dict[str, str]:
     """Parse ``anchor=Question,positive=Answer``, or ``Question,Answer`` in the order of the roles; empty for None."""
     if text is None:
         return {}

@@ -22,7 +22,8 @@ class Grid:
 
     Attributes:
         is_named: whether the names are in the file; else they are numbers from 1.
-        is_published: whether it has the layout of a published corpus, whose columns need no telling.
+        is_published: whether it has the layout of a published corpus, whose columns need no
+            telling.
         notes: what the user should know about how the table was read.
     """
 
@@ -86,7 +87,10 @@ class Grid:
         return shown
 
     def pick(
-        self, chosen: Sequence[int], start: int = 0, again: Callable[["Grid"], Sequence[int]] | None = None
+        self,
+        chosen: Sequence[int],
+        start: int = 0,
+        again: Callable[["Grid"], Sequence[int]] | None = None,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row, and its cells in the chosen columns.
 
@@ -105,7 +109,9 @@ class Grid:
             try:
                 yield number, tuple(row[name] for name in own)
             except KeyError as error:
-                what = f"{self.place(number)}: no column {error.args[0]}; there are {', '.join(row)}"
+                what = (
+                    f"{self.place(number)}: no column {error.args[0]}; there are {', '.join(row)}"
+                )
                 raise DataError(what, hint="give every row the columns of the first") from None
 
     def place(self, number: int) -> str:

@@ -30,7 +30,9 @@ MISSING = frozenset(("", "nan", "NaN", "None", "NULL", "null", "NA", "N/A", "n/a
 """Cells of tables without a value, as spreadsheets, databases and pandas write them."""
 
 END_MARKS = ".?!。？！؟…।"
-_YES_NO = frozenset(["yes", "no", "true", "false", "y", "n", "t", "f", "ja", "nein", "oui", "non", "si", "sí"])
+_YES_NO = frozenset(
+    ["yes", "no", "true", "false", "y", "n", "t", "f", "ja", "nein", "oui", "non", "si", "sí"]
+)
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?\s*%?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+(\.0+)?")
 _TOKEN = re.compile(r"(?=.*\d)[!-~]+|\w+://[!-~]+")

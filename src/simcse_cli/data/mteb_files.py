@@ -33,13 +33,21 @@ _PROBE_SECONDS = 5.0
 
 def find_dataset_folder(data_dir: Path, task_name: str, repository: str) -> Path | None:
     """Return the folder of a task's dataset below ``data_dir``: ``TASK``, ``OWNER/NAME`` or ``NAME``."""
-    candidates = (data_dir / task_name, data_dir / repository, data_dir / repository.rpartition("/")[2])
-    return next((folder for folder in candidates if folder.is_dir() and any(folder.iterdir())), None)
+    candidates = (
+        data_dir / task_name,
+        data_dir / repository,
+        data_dir / repository.rpartition("/")[2],
+    )
+    return next(
+        (folder for folder in candidates if folder.is_dir() and any(folder.iterdir())), None
+    )
 
 
 def folder_digest(folder: Path) -> str:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return digest(*(f"{path.relative_to(folder).as_posix()}:{sha256_file(path)}\n" for path in files))
+    return digest(
+        *(f"{path.relative_to(folder).as_posix()}:{sha256_file(path)}\n" for path in files)
+    )
 
 
 def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | None:
@@ -64,7 +72,11 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
     splits = {}
     for split, subsets in by_split.items():
         joined = senteval.StsSubset.join(subsets)
-        columns = {"sentence1": joined.left, "sentence2": joined.right, "score": joined.gold.tolist()}
+        columns = {
+            "sentence1": joined.left,
+            "sentence2": joined.right,
+            "score": joined.gold.tolist(),
+        }
         splits[split] = datasets.Dataset.from_dict(columns)
     return datasets.DatasetDict(splits)
 
@@ -73,7 +85,9 @@ def dataset_digest(splits: datasets.DatasetDict) -> str:
     lines: list[str] = []
     for name in sorted(splits):
         lines.append(f"{name}\n")
-        lines += (f"{row['sentence1']}\t{row['sentence2']}\t{row['score']}\n" for row in splits[name])
+        lines += (
+            f"{row['sentence1']}\t{row['sentence2']}\t{row['score']}\n" for row in splits[name]
+        )
     return digest(*lines)
 
 
@@ -102,7 +116,9 @@ def cache_of(revision: str) -> Iterator[None]:
 
 
 def _is_reachable(endpoint: str) -> bool:
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+    if any(
+        os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+    ):
         return True
     address = urlsplit(endpoint)
     port = address.port or (80 if address.scheme == "http" else 443)

@@ -32,7 +32,9 @@ _POSITIVE = _listed(
     "απάντηση cevap yanıt câu_trả_lời jawaban תשובה جواب الجواب الإجابة उत्तर คำตอบ "
     "回答 答案 解答 蕴含 标准词 답변 답"
 )
-_HARD_NEGATIVE = _listed("hard_negative hard_neg negative negatives neg contradiction sent2 sentence3 矛盾")
+_HARD_NEGATIVE = _listed(
+    "hard_negative hard_neg negative negatives neg contradiction sent2 sentence3 矛盾"
+)
 
 STRONG = {"anchor": _ANCHOR, "positive": _POSITIVE, "hard_negative": _HARD_NEGATIVE}
 """Names that say what a column of texts is, whatever else is in the table."""
@@ -52,7 +54,9 @@ WEAK_COUPLES = (
 )
 """Names that say something only together: of an anchor and its positive."""
 
-WEAK_TEXTS = _listed("text content body description comment message document caption line abstract review passage")
+WEAK_TEXTS = _listed(
+    "text content body description comment message document caption line abstract review passage"
+)
 """Names of a column of single texts, earlier ones first."""
 
 SCORES = _listed("score similarity similarity_score relatedness_score rating gold sim")

@@ -20,7 +20,9 @@ class Label(StrEnum):
 
 # Words, the letters of ANLI, and the numbers of the Hub versions of SNLI, MNLI and ANLI; None for no label.
 _LABELS: dict[str, Label | None] = {
-    spelling: label for number, label in enumerate(Label) for spelling in (label.value, label.value[0], str(number))
+    spelling: label
+    for number, label in enumerate(Label)
+    for spelling in (label.value, label.value[0], str(number))
 } | dict.fromkeys(("-", "", "-1", "hidden"))
 NO_LABEL = "no_label"
 NLI_ROLES = ("anchor", "positive", "label")
@@ -38,9 +40,9 @@ class NliPair:
 def iter_nli(source: InputPath, given: Given | None = None) -> Iterator[Iterator[NliPair]]:
     """Yield the pairs of each file of a source, in any published layout of an NLI corpus.
 
-    These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets, and SentEval's
-    ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (one of the three, or the folder). ``given`` may name the columns of
-    ``anchor``, ``positive`` and ``label``.
+    These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets,
+    and SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (one of the three, or the folder).
+    ``given`` may name the columns of ``anchor``, ``positive`` and ``label``.
     """
     given = given or Given()
     is_stream = str(source) == STDIO or guess_format(source) is FileFormat.HUB
@@ -59,7 +61,9 @@ def _iter_table(table: Table) -> Iterator[NliPair]:
 def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
     text = "" if is_missing(label) else label.strip().lower()
     if text not in _LABELS:
-        raise DataError(f"{place}: label {label!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)")
+        raise DataError(
+            f"{place}: label {label!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
+        )
     return NliPair(premise.strip(), hypothesis.strip(), _LABELS[text])
 
 
@@ -69,7 +73,9 @@ def _label_files(source: Path) -> list[Path]:
         found = sorted(source.glob("labels.*"))
         if not found:
             what = f"{source} is a folder without labels.* files (the SentEval layout)"
-            raise DataError(what, hint="name the corpus files instead, for example snli_1.0_train.jsonl")
+            raise DataError(
+                what, hint="name the corpus files instead, for example snli_1.0_train.jsonl"
+            )
         return found
     stem, _, split = source.name.partition(".")
     labels = source.with_name(f"labels.{split}")
@@ -81,7 +87,11 @@ def _iter_senteval(labels: Path, encoding: str) -> Iterator[NliPair]:
     files = (*sides, labels)
     lines = [list(iter_lines(path, encoding=encoding)) for path in files]
     if len({len(column) for column in lines}) > 1:
-        counts = ", ".join(f"{path.name} {len(column):,}" for path, column in zip(files, lines, strict=True))
-        raise DataError(f"{labels.parent}: line counts differ ({counts}), need the same number in each")
+        counts = ", ".join(
+            f"{path.name} {len(column):,}" for path, column in zip(files, lines, strict=True)
+        )
+        raise DataError(
+            f"{labels.parent}: line counts differ ({counts}), need the same number in each"
+        )
     for number, (premise, hypothesis, label) in enumerate(zip(*lines, strict=True), start=1):
         yield _pair(f"{labels}, line {number}", premise, hypothesis, label)

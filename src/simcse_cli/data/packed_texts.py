@@ -25,7 +25,9 @@ class PackedTexts(Sequence[str]):
         ('zwölf', 3, [3, 9, 9])
     """
 
-    def __init__(self, content: NDArray[np.uint8], ends: NDArray[np.int64], *, errors: str = "replace") -> None:
+    def __init__(
+        self, content: NDArray[np.uint8], ends: NDArray[np.int64], *, errors: str = "replace"
+    ) -> None:
         blocks = (ends[max(0, start - 1) : start + _BLOCK] for start in range(0, len(ends), _BLOCK))
         is_increasing = all((block[1:] >= block[:-1]).all() for block in blocks)
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):
@@ -39,7 +41,9 @@ class PackedTexts(Sequence[str]):
             return texts
         stream = BytesIO()
         ends = _write(texts, stream)
-        return cls(np.frombuffer(stream.getvalue() or b"\n", np.uint8), ends, errors="surrogatepass")
+        return cls(
+            np.frombuffer(stream.getvalue() or b"\n", np.uint8), ends, errors="surrogatepass"
+        )
 
     @classmethod
     def stored(cls, texts: Iterable[str], path: Path | None = None) -> Self:

@@ -27,7 +27,9 @@ def iter_pairs(
             left_out()
 
 
-def iter_scored_pairs(source: InputPath, given: Given | None = None) -> Iterator[tuple[str, str, float]]:
+def iter_scored_pairs(
+    source: InputPath, given: Given | None = None
+) -> Iterator[tuple[str, str, float]]:
     """Yield the pairs of a file with their scores, of any range; rows with a blank score are left out and counted."""
     n_pairs = n_blank = 0
     given = given or Given()
@@ -37,7 +39,9 @@ def iter_scored_pairs(source: InputPath, given: Given | None = None) -> Iterator
             continue
         for side, text in zip(PAIR, texts, strict=True):
             if not text.strip():
-                raise DataError(f"{place}: the {side} text is empty", hint="fill it in, or remove the row")
+                raise DataError(
+                    f"{place}: the {side} text is empty", hint="fill it in, or remove the row"
+                )
         if (value := to_number(score)) is None:
             hint = "give the column of scores, for example: --columns left=A,right=B,score=C"
             raise DataError(f"{place}: score {score!r} is not a finite number", hint=hint)

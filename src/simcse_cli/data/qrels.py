@@ -1,14 +1,15 @@
 """Queries, corpora, and relevance judgements (qrels): which corpus sentences answer which query.
 
-Judgements come in three layouts, told apart by the number of columns (tabs, or any white space if there is no tab):
+Judgements come in three layouts, told apart by the number of columns (tabs, or any white space if
+there is no tab):
 
-- 2, ``group<TAB>sentence``: sentences of one group are relevant to each other, such as captions of one image;
-  queries and corpus sentences are matched by their text;
+- 2, ``group<TAB>sentence``: sentences of one group are relevant to each other, such as captions of
+  one image; queries and corpus sentences are matched by their text;
 - 3, ``query-id corpus-id relevance`` with or without a header (BEIR);
 - 4, ``query-id iteration corpus-id relevance`` (TREC).
 
-Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. A relevance above 0 is relevant. In a table
-with ``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
+Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. A relevance above 0 is
+relevant. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
 """
 
 import random
@@ -78,7 +79,9 @@ def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedText
     return NumberedTexts([texts.ids[row] for row in rows], [texts.sentences[row] for row in rows])
 
 
-def read_relevance(path: Path | str, queries: NumberedTexts, corpus: NumberedTexts) -> list[Relevance]:
+def read_relevance(
+    path: Path | str, queries: NumberedTexts, corpus: NumberedTexts
+) -> list[Relevance]:
     """Return, for each query, the corpus rows that are relevant to it; empty if nothing is judged."""
     rows = [
         (line_no, line.split("\t") if "\t" in line else line.split())
@@ -91,17 +94,23 @@ def read_relevance(path: Path | str, queries: NumberedTexts, corpus: NumberedTex
     for line_no, cells in rows:
         if len(cells) != n_columns or n_columns not in (2, 3, 4):
             needed = "2, 3 or 4" if n_columns not in (2, 3, 4) else str(n_columns)
-            raise DataError(f"{path}, line {line_no}: {len(cells)} columns, need {needed}", hint=_HINT)
+            raise DataError(
+                f"{path}, line {line_no}: {len(cells)} columns, need {needed}", hint=_HINT
+            )
     if n_columns == 2:
         relevant = _by_group([cells for _, cells in rows], queries, corpus)
     else:
         relevant = _by_id(path, rows, queries, corpus)
     if not any(relevant):
-        raise DataError(f"{path}: none of the {len(queries.ids)} queries has a relevant sentence", hint=_HINT)
+        raise DataError(
+            f"{path}: none of the {len(queries.ids)} queries has a relevant sentence", hint=_HINT
+        )
     return relevant
 
 
-def _by_group(rows: list[list[str]], queries: NumberedTexts, corpus: NumberedTexts) -> list[Relevance]:
+def _by_group(
+    rows: list[list[str]], queries: NumberedTexts, corpus: NumberedTexts
+) -> list[Relevance]:
     groups_of: defaultdict[str, set[str]] = defaultdict(set)
     members: defaultdict[str, set[int]] = defaultdict(set)
     for group, sentence in rows:
@@ -116,7 +125,10 @@ def _by_group(rows: list[list[str]], queries: NumberedTexts, corpus: NumberedTex
 
 
 def _by_id(
-    path: Path | str, rows: list[tuple[int, list[str]]], queries: NumberedTexts, corpus: NumberedTexts
+    path: Path | str,
+    rows: list[tuple[int, list[str]]],
+    queries: NumberedTexts,
+    corpus: NumberedTexts,
 ) -> list[Relevance]:
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
     relevant: defaultdict[str, Relevance] = defaultdict(dict)

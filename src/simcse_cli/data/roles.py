@@ -37,7 +37,11 @@ Found = dict[str, tuple[int, ...]]
 
 COLUMN_OPTIONS = ("--column", "--columns")
 _SINGLE = (Job.TEXTS, Job.VIEWS)
-_SIDES = {Job.COSINES: ("left", "right"), Job.SCORED: ("left", "right"), Job.LABELLED: ("left", "right")}
+_SIDES = {
+    Job.COSINES: ("left", "right"),
+    Job.SCORED: ("left", "right"),
+    Job.LABELLED: ("left", "right"),
+}
 _TEXT_KINDS = (Kind.TEXT, Kind.LIST)
 _MOST_VALUES = 5  # different words of a column that may judge pairs
 _MOST_CHOICES = 8
@@ -49,10 +53,20 @@ IS_PAIR = dict.fromkeys(("1", "1.0", "true", "entailment"), True) | dict.fromkey
     ("0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", ""), False
 )
 _IS_PAIR_OF = {
-    "hypothesis": {"0": True, "1": False, "2": False, "-1": False, "e": True, "n": False, "c": False},
+    "hypothesis": {
+        "0": True,
+        "1": False,
+        "2": False,
+        "-1": False,
+        "e": True,
+        "n": False,
+        "c": False,
+    },
     "simple_sentence": {"aligned": True, "partialaligned": True, "2": True, "notaligned": False},
 }
-_NLI_WORDS = frozenset(["entailment", "neutral", "contradiction", "entails", "contradicts", "e", "n", "c"])
+_NLI_WORDS = frozenset(
+    ["entailment", "neutral", "contradiction", "entails", "contradicts", "e", "n", "c"]
+)
 _NLI_LABELS = _NLI_WORDS | {"0", "1", "2", "-", "-1", "hidden", ""}
 
 
@@ -68,7 +82,9 @@ class Roles:
         """Tell whether a label marks a pair; None for a label of unknown meaning."""
         text = label.strip().lower()
         if self.keeps:
-            return text in self.keeps or (to_number(text) is not None and f"{to_number(text):g}" in self.keeps)
+            return text in self.keeps or (
+                to_number(text) is not None and f"{to_number(text):g}" in self.keeps
+            )
         return (self.labels or {}).get(text)
 
 
@@ -80,7 +96,9 @@ def decide(grid: Grid, job: Job, given: Given) -> Roles:
 class _UndecidedError(Exception):
     """Columns are not certain: ``what`` is the case, ``choices`` are roles by what they mean."""
 
-    def __init__(self, what: str, choices: Sequence[tuple[str, dict[str, int]]] = (), need: str = "") -> None:
+    def __init__(
+        self, what: str, choices: Sequence[tuple[str, dict[str, int]]] = (), need: str = ""
+    ) -> None:
         super().__init__(what)
         self.what, self.choices, self.need = what, choices, need
 
@@ -142,7 +160,11 @@ class _Decision:
     def _no_column(self, name: str) -> _UndecidedError:
         every = range(len(self.grid.names))
         shown = ", ".join(show.shorten(each, 40) for each in self.grid.names[:20])
-        what = f"no column {name}; there are {shown}" if self.grid.is_named else f"no column {name}; row 1 is no header"
+        what = (
+            f"no column {name}; there are {shown}"
+            if self.grid.is_named
+            else f"no column {name}; row 1 is no header"
+        )
         role = next((role for role, own in self.given.columns.items() if own == name), "text")
         others = {own: self._find(text) for own, text in self.given.columns.items() if own != role}
         rest = {own: at for own, at in others.items() if at is not None}
@@ -239,12 +261,18 @@ class _Decision:
                 if weak and not (name == "source" and len(free) > len(weak)):
                     return weak[0]
             for kinds in (_TEXT_KINDS, (Kind.WORD,)):
-                left_over = [at for at in free if self.kinds[at] in kinds and self._is_left_over(at)]
+                left_over = [
+                    at for at in free if self.kinds[at] in kinds and self._is_left_over(at)
+                ]
                 if len(left_over) == 1:
                     return left_over[0]
                 if left_over:
                     raise self._which_pair([*known, *left_over])
-            same = [at for at in range(len(self.names)) if at not in taken and self.kinds[at] is Kind.LABEL]
+            same = [
+                at
+                for at in range(len(self.names))
+                if at not in taken and self.kinds[at] is Kind.LABEL
+            ]
             for at in same:  # one text in all of the first rows, such as a premise
                 if self.names[at] in names.WEAK_SIDES[side] and not self._has_values(at):
                     return at
@@ -275,14 +303,22 @@ class _Decision:
         left, right = self.sides
         if len(texts) < 2:
             every = [at for at in range(len(self.names)) if self.kinds[at] is not Kind.EMPTY]
-            what = "no two columns look like texts" if len(every) > 1 else "a single column, two texts are needed"
-            return _UndecidedError(what, self._choices_of_pairs(every[:3]), need="two columns of texts")
+            what = (
+                "no two columns look like texts"
+                if len(every) > 1
+                else "a single column, two texts are needed"
+            )
+            return _UndecidedError(
+                what, self._choices_of_pairs(every[:3]), need="two columns of texts"
+            )
         choices: list[tuple[str, dict[str, int]]] = []
         if len(texts) == 3 and "hard_negative" in self.given.roles:
             triplet = dict(zip((left, right, "hard_negative"), texts, strict=True))
             choices.append(("a triplet", triplet))
         choices += self._choices_of_pairs(texts)
-        wanted = "two are needed" if self.job is not Job.ROWS else "a pair has two and a triplet three"
+        wanted = (
+            "two are needed" if self.job is not Job.ROWS else "a pair has two and a triplet three"
+        )
         return _UndecidedError(f"{len(texts)} columns hold texts, {wanted}", choices)
 
     def _choices_of_pairs(self, texts: Sequence[int]) -> list[tuple[str, dict[str, int]]]:
@@ -301,7 +337,8 @@ class _Decision:
         is_told = {"anchor", "positive"} <= set(self.names)  # names that call every row a pair
         used = {at for places in found.values() for at in places}
         is_strong_triplet = any(
-            self.grid.is_named and names.is_hard_negative(self.grid.names[at]) for at in found.get("hard_negative", ())
+            self.grid.is_named and names.is_hard_negative(self.grid.names[at])
+            for at in found.get("hard_negative", ())
         )
         judges = [at for at in range(len(self.names)) if at not in used and self._is_judge(at)]
         if label is None:
@@ -316,8 +353,13 @@ class _Decision:
         if keeps:
             return Roles(roles, keeps=keeps)
         labels = {**IS_PAIR, **self._labels_of(found)}
-        if all(text.strip().lower() in labels or is_missing(text) for text in self.grid.texts(label)):
-            return Roles(roles, labels=labels | {text.lower(): False for text in ("nan", "none", "null", "na")})
+        if all(
+            text.strip().lower() in labels or is_missing(text) for text in self.grid.texts(label)
+        ):
+            return Roles(
+                roles,
+                labels=labels | {text.lower(): False for text in ("nan", "none", "null", "na")},
+            )
         raise self._which_are_pairs(label, found)
 
     def _labels_of(self, found: Places) -> Mapping[str, bool]:
@@ -340,7 +382,12 @@ class _Decision:
         """Return the column with the name of a label that says which rows are pairs."""
         for name in names.LABELS:
             for at, own in enumerate(self.names):
-                if own == name and at not in used and name not in names.TOPICS and self._is_varied(at):
+                if (
+                    own == name
+                    and at not in used
+                    and name not in names.TOPICS
+                    and self._is_varied(at)
+                ):
                     return at
         return None
 
@@ -355,13 +402,18 @@ class _Decision:
         if self.kinds[at] is Kind.SCORE:
             return True
         n_rows = len(self.grid.columns[at])
-        return self.kinds[at] is Kind.LABEL and len(values) <= _MOST_VALUES and (len(values) > 1 or n_rows == 1)
+        return (
+            self.kinds[at] is Kind.LABEL
+            and len(values) <= _MOST_VALUES
+            and (len(values) > 1 or n_rows == 1)
+        )
 
     def _which_are_pairs(self, judge: int, found: Places) -> _UndecidedError:
         counts = Counter(text.strip() for text in self.grid.texts(judge))
         values = [value for value, _ in counts.most_common() if not is_missing(value)]
         told = ", ".join(
-            f"{n:,} rows {show.shorten(value, 20) or 'empty'}" for value, n in counts.most_common(_MOST_VALUES)
+            f"{n:,} rows {show.shorten(value, 20) or 'empty'}"
+            for value, n in counts.most_common(_MOST_VALUES)
         )
         pair = {role: places[0] for role, places in found.items() if role != "hard_negative"}
         choices: list[tuple[str, dict[str, int]]] = []
@@ -378,7 +430,9 @@ class _Decision:
         elif {value.lower() for value in values} <= _NLI_WORDS:
             need = "nli"
         return _UndecidedError(
-            f"{self._label_of(judge)} judges the pairs ({told}); which rows are positives?", choices, need
+            f"{self._label_of(judge)} judges the pairs ({told}); which rows are positives?",
+            choices,
+            need,
         )
 
     def _score(self, found: Places, named: dict[str, int]) -> int:
@@ -391,7 +445,11 @@ class _Decision:
             for at in free:
                 if self.names[at] == name and (name in names.SCORES or self._are_numbers(at)):
                     return at
-        numbers = [at for at in free if self._are_numbers(at) and self._is_varied(at) and not self._describes(at)]
+        numbers = [
+            at
+            for at in free
+            if self._are_numbers(at) and self._is_varied(at) and not self._describes(at)
+        ]
         for kinds in ((Kind.SCORE,), (Kind.LABEL,)):
             fitting = [at for at in numbers if self.kinds[at] in kinds]
             if len(fitting) == 1:
@@ -425,14 +483,23 @@ class _Decision:
 
     def _is_few(self, at: int) -> bool:
         values = {text for text in self.grid.texts(at) if not is_missing(text)}
-        return all((to_number(text) or 0) == int(to_number(text) or 0) for text in values) and len(values) <= 20
+        return (
+            all((to_number(text) or 0) == int(to_number(text) or 0) for text in values)
+            and len(values) <= 20
+        )
 
     def _which_column(self, role: str, found: Places, among: Sequence[int]) -> _UndecidedError:
         pair = {own: places[0] for own, places in found.items() if own != "hard_negative"}
         n_columns = len(among)
-        what = f"{n_columns} columns may hold the {role}" if n_columns > 1 else f"no column looks like the {role}"
+        what = (
+            f"{n_columns} columns may hold the {role}"
+            if n_columns > 1
+            else f"no column looks like the {role}"
+        )
         used = set(pair.values())
-        return _UndecidedError(what, [("", {**pair, role: at}) for at in among if at not in used][:_MOST_CHOICES])
+        return _UndecidedError(
+            what, [("", {**pair, role: at}) for at in among if at not in used][:_MOST_CHOICES]
+        )
 
     # -------------------------------------------------------------- labelled texts, lint
     def _of_labelled(self, named: dict[str, int]) -> Roles:
@@ -446,7 +513,10 @@ class _Decision:
         anchors, positives = self._strong("anchor"), self._strong("positive")
         every = [at for at in range(len(self.names)) if at not in named.values()]
         texts = [at for at in every if self.kinds[at] in _TEXT_KINDS and self._is_left_over(at)]
-        has_couple = any(self._are_couple(*pair) for pair in combinations([at for at in every if self._fits(at)], 2))
+        has_couple = any(
+            self._are_couple(*pair)
+            for pair in combinations([at for at in every if self._fits(at)], 2)
+        )
         if not (anchors and positives) and not has_couple and len(texts) != 2:
             among = [at for at in every if at != self._label_if_known(named)]
             found = {"text": (self._text(among=among),)}
@@ -489,20 +559,30 @@ class _Decision:
     # -------------------------------------------------------------- facts about columns
     def _strong(self, role: str) -> list[int]:
         wanted = names.STRONG[role]
-        found = [at for at, name in enumerate(self.names) if name in wanted and self._fits(at, is_strong=True)]
+        found = [
+            at
+            for at, name in enumerate(self.names)
+            if name in wanted and self._fits(at, is_strong=True)
+        ]
         exact = [at for at in found if self.names[at] == role]
         if len(found) > 1 and not exact:  # an instruction beside the text it is about
             found = [at for at in found if self.names[at] != "prompt"]
         if found or role == "hard_negative":
             return exact or found
         same = (Kind.EMPTY, Kind.LABEL)  # one text in all of the first rows, or none
-        named = [at for at, name in enumerate(self.names) if name in wanted and self.kinds[at] in same]
+        named = [
+            at for at, name in enumerate(self.names) if name in wanted and self.kinds[at] in same
+        ]
         return [at for at in named if self.kinds[at] is Kind.EMPTY or not self._is_judging(at)]
 
     def _hard_negatives(self) -> list[int]:
         found = []
         for at, name in enumerate(self.grid.names):
-            if self.grid.is_named and names.is_hard_negative(name) and self._fits(at, is_strong=True):
+            if (
+                self.grid.is_named
+                and names.is_hard_negative(name)
+                and self._fits(at, is_strong=True)
+            ):
                 found.append(at)
         return found
 
@@ -511,7 +591,9 @@ class _Decision:
         kind = self.kinds[at]
         if kind in (Kind.TEXT, Kind.WORD, Kind.LIST):
             return True
-        return is_strong and kind is Kind.LABEL and not self._is_judging(at) and self._has_values(at)
+        return (
+            is_strong and kind is Kind.LABEL and not self._is_judging(at) and self._has_values(at)
+        )
 
     def _is_judging(self, at: int) -> bool:
         return is_judgement(self.grid.texts(at))
@@ -521,7 +603,9 @@ class _Decision:
         return bool(cells) and all(to_number(text) is not None for text in cells)
 
     def _are_couple(self, first: int, second: int) -> bool:
-        return self.grid.is_named and names.are_couple(self.grid.names[first], self.grid.names[second])
+        return self.grid.is_named and names.are_couple(
+            self.grid.names[first], self.grid.names[second]
+        )
 
     def _describes(self, at: int) -> bool:
         return self.names[at] in names.DESCRIBING
@@ -533,10 +617,16 @@ class _Decision:
     def _only(self, columns: Sequence[int], role: str) -> int:
         if len(columns) == 1:
             return columns[0]
-        role = {"anchor": self.sides[0], "positive": self.sides[1]}[role] if self.job not in _SINGLE else "text"
+        role = (
+            {"anchor": self.sides[0], "positive": self.sides[1]}[role]
+            if self.job not in _SINGLE
+            else "text"
+        )
         listed = ", ".join(self.grid.names[at] for at in columns)
         if role == "text":
-            raise _UndecidedError(f"{listed}: which one holds the texts?", [("", {"text": at}) for at in columns])
+            raise _UndecidedError(
+                f"{listed}: which one holds the texts?", [("", {"text": at}) for at in columns]
+            )
         texts = sorted({*self._strong("anchor"), *self._strong("positive")})
         raise _UndecidedError(f"{listed}: which one is the {role}?", self._choices_of_pairs(texts))
 
@@ -557,7 +647,10 @@ class _Decision:
         hints = []
         width = max((len(meaning) for meaning, _ in case.choices), default=0)
         for number, (meaning, chosen) in enumerate(case.choices):
-            roles = {role: show.column_name(grid.names, at, is_named=grid.is_named) for role, at in chosen.items()}
+            roles = {
+                role: show.column_name(grid.names, at, is_named=grid.is_named)
+                for role, at in chosen.items()
+            }
             text = show.columns_option(option, roles)
             if number in kept:
                 text += f" --keep-label {shlex.quote(kept[number])}"

@@ -181,7 +181,9 @@ def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list
         return [folder / name for part, name in files.items() if split in (part, "all")]
     if task not in STS_SUBSETS:
         raise ValueError(f"unknown STS task {task!r}, need one of {', '.join(STS_TASKS)}")
-    return [folder / f"STS.{kind}.{name}.txt" for name in STS_SUBSETS[task] for kind in ("input", "gs")]
+    return [
+        folder / f"STS.{kind}.{name}.txt" for name in STS_SUBSETS[task] for kind in ("input", "gs")
+    ]
 
 
 def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> StsTask:
@@ -212,8 +214,8 @@ def has_split(task: str, split: str) -> bool:
 class ExpectedFile:
     """One file of the published folder; ``task`` is ``-`` if no evaluation reads it.
 
-    ``columns`` is the smallest number of tab-separated columns in a line; ``sha256`` is the digest of the lines, each
-    stripped of trailing white space and ended by a line feed.
+    ``columns`` is the smallest number of tab-separated columns in a line; ``sha256`` is the digest
+    of the lines, each stripped of trailing white space and ended by a line feed.
     """
 
     path: str
@@ -226,6 +228,8 @@ class ExpectedFile:
 @cache
 def expected_files() -> tuple[ExpectedFile, ...]:
     return tuple(
-        ExpectedFile(row["path"], row["task"], int(row["lines"]), int(row["columns"]), row["sha256"])
+        ExpectedFile(
+            row["path"], row["task"], int(row["lines"]), int(row["columns"]), row["sha256"]
+        )
         for row in resource_rows("senteval_files.tsv")
     )

@@ -23,10 +23,16 @@ def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
     more = "" if n_columns == n_shown else f" | and {n_columns - n_shown} more"
     lines = []
     if names:
-        titles = [f"{number} {shorten(name, length)}" for number, name in enumerate(names[:n_shown], start=1)]
+        titles = [
+            f"{number} {shorten(name, length)}"
+            for number, name in enumerate(names[:n_shown], start=1)
+        ]
         lines.append(f"   columns: {' | '.join(titles)}{more}")
     for row in rows[: _ROWS_SHOWN + (not names)]:
-        cells = [f"{number}: {shorten(cell, length)}" for number, cell in enumerate(row[:n_shown], start=1)]
+        cells = [
+            f"{number}: {shorten(cell, length)}"
+            for number, cell in enumerate(row[:n_shown], start=1)
+        ]
         lines.append(f"   {' | '.join(cells)}{more}")
     return "\n".join(lines)
 
@@ -49,5 +55,7 @@ def columns_option(option: str, roles: dict[str, str]) -> str:
 def take_out_hint(source: str, option: str, column: str) -> str:
     """Return a hint for a table given to an ``option`` that takes only files of texts."""
     text = shlex.quote(f"{Path(source).stem}.txt")
-    taken = f"simcse prepare sentences {shlex.quote(source)} --column {shlex.quote(column)} -o {text}"
+    taken = (
+        f"simcse prepare sentences {shlex.quote(source)} --column {shlex.quote(column)} -o {text}"
+    )
     return f"take one out with `{taken}`, then {option} {text}"

@@ -110,7 +110,9 @@ class Table:
         n_cells = next(line.count(separator) + 1 for line in lines if line.strip())
         column = "1"
         try:
-            cells = open_delimited(iter(lines), self.name, Given(separator=separator, never_asks=True))
+            cells = open_delimited(
+                iter(lines), self.name, Given(separator=separator, never_asks=True)
+            )
             (chosen,) = decide(cells, Job.TEXTS, Given()).columns["text"]
             column = str(chosen + 1)
         except DataError:
@@ -130,13 +132,18 @@ class Table:
         def again(row: Grid) -> Sequence[int]:
             found = TableReading(row, decide(row, self._job, self._given), False).places(*roles)
             if len(found) != len(chosen):
-                raise DataError(f"{row.source}: other columns than in row 1: {', '.join(row.names)}")
+                raise DataError(
+                    f"{row.source}: other columns than in row 1: {', '.join(row.names)}"
+                )
             return found
 
         return self._pick(chosen, start, again)
 
     def _pick(
-        self, chosen: Sequence[int], start: int = 0, again: Callable[[Grid], Sequence[int]] | None = None
+        self,
+        chosen: Sequence[int],
+        start: int = 0,
+        again: Callable[[Grid], Sequence[int]] | None = None,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         grid = self.reading.grid
         if self.form is FileFormat.PARQUET:
@@ -146,8 +153,12 @@ class Table:
         self._is_read = True
         return grid.pick(chosen, start, again)
 
-    def _parquet_cells(self, names: Sequence[str], start: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        tops = list(dict.fromkeys(name.partition(".")[0] if "." in name else name for name in names))
+    def _parquet_cells(
+        self, names: Sequence[str], start: int
+    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        tops = list(
+            dict.fromkeys(name.partition(".")[0] if "." in name else name for name in names)
+        )
         wanted = [*names] if all("." not in name for name in names) else tops
         rows = formats.parquet_rows(self._source, wanted or None, start)
         for number, row in enumerate(rows, start=start + 1):

@@ -12,7 +12,9 @@ import regex
 _ASCII_WORD = re.compile(r"[^\W_]+")
 # In scripts written without spaces, each character counts as a word.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_WORD = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+", regex.VERSION1)
+_WORD = regex.compile(
+    rf"[{_UNSPACED}]\p{{M}}*|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+", regex.VERSION1
+)
 _UNSPACED_LETTER = regex.compile(rf"[{_UNSPACED}]")
 _ASCII_SPACES = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
 _SPACES = _ASCII_SPACES + "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
@@ -72,8 +74,8 @@ def count_words(text: str) -> int:
 def match_key(text: str) -> str:
     """Return the text without case, spacing, punctuation and Unicode variants.
 
-    Tokenised and plain spellings of a sentence have the same key: ``"It is n't so ."`` and ``"It isn't so"``.
-    A text without letters and digits is its own key.
+    Tokenised and plain spellings of a sentence have the same key: ``"It is n't so ."`` and ``"It
+    isn't so"``. A text without letters and digits is its own key.
     """
     if text.isascii():
         key = "".join(_ASCII_WORD.findall(text.lower()))
@@ -91,15 +93,17 @@ def digest_keys(keys: Iterable[str]) -> int:
 def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:
     """Return ``2 |A and B| / (|A| + |B|)`` of the words of two texts, in [0, 1].
 
-    Source: Gao et al. 2021, section 4: 39% for NLI entailment pairs, 60% for QQP, 55% for ParaNMT. The paper
-    names neither tokeniser nor case; lower-cased words on multisets (toolkit default) give 39.6% on the
-    entailment pairs of the SNLI development and test sets.
+    Source: Gao et al. 2021, section 4: 39% for NLI entailment pairs, 60% for QQP, 55% for ParaNMT.
+    The paper names neither tokeniser nor case; lower-cased words on multisets (toolkit default)
+    give 39.6% on the entailment pairs of the SNLI development and test sets.
 
-    Without ``multiset`` each distinct word counts once. 1 for the same words in any order, 0 for none in common
-    (or no words at all); ``"a dog runs"`` and ``"a dog sleeps here"`` give 4/7.
+    Without ``multiset`` each distinct word counts once. 1 for the same words in any order, 0 for
+    none in common (or no words at all); ``"a dog runs"`` and ``"a dog sleeps here"`` give 4/7.
     """
     left, right = words(first), words(second)
-    bag_a, bag_b = (Counter(left), Counter(right)) if multiset else (Counter(set(left)), Counter(set(right)))
+    bag_a, bag_b = (
+        (Counter(left), Counter(right)) if multiset else (Counter(set(left)), Counter(set(right)))
+    )
     n_words = bag_a.total() + bag_b.total()
     return 2 * (bag_a & bag_b).total() / n_words if n_words else 0.0
 

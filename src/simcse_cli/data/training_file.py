@@ -48,8 +48,8 @@ class StoredRows(Sequence[Row]):
 class TrainingRows:
     """Sentences, pairs (anchor, positive) or triplets (with a hard negative).
 
-    ``files`` gives, for several files, the number of rows of each and its passes per epoch; ``remarks`` tell the user
-    about rows left out for other reasons than a missing text.
+    ``files`` gives, for several files, the number of rows of each and its passes per epoch;
+    ``remarks`` tell the user about rows left out for other reasons than a missing text.
     """
 
     name: str
@@ -74,11 +74,14 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
     return state.hexdigest()
 
 
-def iter_training_rows(table: Table, *, left_out: Counter[str] | None = None) -> Iterator[tuple[tuple[str, ...], Row]]:
+def iter_training_rows(
+    table: Table, *, left_out: Counter[str] | None = None
+) -> Iterator[tuple[tuple[str, ...], Row]]:
     """Yield ``(columns, row)`` for each training row of a table; the layouts are in ``docs/data.md``.
 
-    A cell may hold a list: a row of the table with several positives or hard negatives becomes as many rows as its
-    longer list has items, and the shorter list is repeated. ``left_out`` counts, by label, the rows that are not pairs.
+    A cell may hold a list: a row of the table with several positives or hard negatives becomes as
+    many rows as its longer list has items, and the shorter list is repeated. ``left_out`` counts,
+    by label, the rows that are not pairs.
     """
     reading = table.reading
     roles = reading.roles
@@ -88,7 +91,10 @@ def iter_training_rows(table: Table, *, left_out: Counter[str] | None = None) ->
     columns = tuple(role for role in (*POSITIONAL, "text") if role in roles.columns)
     names = tuple("anchor" if role == "text" else role for role in columns)
     chosen = [roles.columns[role] for role in columns]
-    if all(len(places) == 1 and not table.is_list(places[0]) for places in chosen) and "label" not in roles.columns:
+    if (
+        all(len(places) == 1 and not table.is_list(places[0]) for places in chosen)
+        and "label" not in roles.columns
+    ):
         for row in table.lines(*columns):
             yield names, row
         return
@@ -126,7 +132,9 @@ def _expanded(
 
 
 def list_left_out(left_out: Counter[str]) -> list[str]:
-    labels = ", ".join(f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common())
+    labels = ", ".join(
+        f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common()
+    )
     return [f"left out rows that are not pairs: {labels}"] if labels else []
 
 
@@ -146,8 +154,8 @@ def read_training_rows(
 ) -> TrainingRows:
     """Return at most ``limit`` rows of a training file, kept on disk; rows with an empty text are dropped and counted.
 
-    Where a row may be a single text (``n_columns`` is 1), lines of text and tables give single texts, or pairs under
-    the names anchor and positive; else tables give pairs or triplets.
+    Where a row may be a single text (``n_columns`` is 1), lines of text and tables give single
+    texts, or pairs under the names anchor and positive; else tables give pairs or triplets.
     """
     given = given or Given()
     table = Table(source, Job.ROWS if n_columns > 1 else Job.VIEWS, given)
@@ -202,7 +210,9 @@ def read_training_documents(source: str | Path, given: Given | None = None) -> T
         lines = [line for text in lines for line in (*text.splitlines(), "")]
     documents = split_documents(lines)
     if not documents:
-        raise DataError(f"{name} holds no sentence", hint="give documents with a blank line between them")
+        raise DataError(
+            f"{name} holds no sentence", hint="give documents with a blank line between them"
+        )
     if all(line.strip() for line in lines):
         raise DataError(
             f"{name}: {len(lines):,} lines and no blank line, need documents with a blank line between them",
@@ -242,10 +252,16 @@ def read_labelled_rows(source: str | Path, given: Given | None = None) -> Traini
     """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped."""
     name = source_name(source)
     pairs = list(chain.from_iterable(iter_nli(source, given)))
-    rows = [(each.premise, each.hypothesis, each.label.value) for each in pairs if each.label is not None]
+    rows = [
+        (each.premise, each.hypothesis, each.label.value)
+        for each in pairs
+        if each.label is not None
+    ]
     rows = [row for row in rows if all(row)]
     if not rows:
-        raise DataError(f"{name} holds no labelled pair", hint="give an SNLI or MNLI file with gold labels")
+        raise DataError(
+            f"{name} holds no labelled pair", hint="give an SNLI or MNLI file with gold labels"
+        )
     sha256 = _digest(source, ("\t".join(row) for row in rows))
     return TrainingRows(name, ("anchor", "positive", "label"), rows, len(pairs) - len(rows), sha256)
 
@@ -259,4 +275,6 @@ def read_scored_rows(source: str | Path, given: Given | None = None) -> Training
             f"{name}: all {len(rows):,} scores are {rows[0][2]}, so no pair should be more similar than another",
             hint="check the column of scores: --columns left=A,right=B,score=C",
         )
-    return TrainingRows(name, SCORED_PAIR, rows, 0, _digest(source, ("\t".join(row) for row in rows)))
+    return TrainingRows(
+        name, SCORED_PAIR, rows, 0, _digest(source, ("\t".join(row) for row in rows))
+    )

@@ -1,9 +1,10 @@
 """Transfer tasks in the SentEval file formats, read and ordered exactly as the evaluation protocol does.
 
-Folds and batches are drawn by position, so the order of the rows is part of the protocol: every split is
-sorted by number of words (first sentence, then second) and then by label, with ties in file order. Words are
-split at white space and re-joined with single spaces. The ``cat -v`` artefacts of MR and SUBJ (``M-C``,
-``M-i``) and the lines that are empty after stripping (CR, MPQA) are part of the published sets and are kept.
+Folds and batches are drawn by position, so the order of the rows is part of the protocol: every
+split is sorted by number of words (first sentence, then second) and then by label, with ties in
+file order. Words are split at white space and re-joined with single spaces. The ``cat -v``
+artefacts of MR and SUBJ (``M-C``, ``M-i``) and the lines that are empty after stripping (CR, MPQA)
+are part of the published sets and are kept.
 """
 
 import json
@@ -57,8 +58,9 @@ _Row = tuple[str, str, int]
 class TransferTask:
     """A classification task; row i of ``left``, ``right`` and ``labels`` belong together.
 
-    ``right`` is empty for the single-sentence tasks. ``parts`` gives the rows of each split in the order of the
-    protocol; MR, CR, SUBJ and MPQA have the single part ``all``. ``classes`` holds the labels of a task file.
+    ``right`` is empty for the single-sentence tasks. ``parts`` gives the rows of each split in the
+    order of the protocol; MR, CR, SUBJ and MPQA have the single part ``all``. ``classes`` holds the
+    labels of a task file.
     """
 
     name: str
@@ -98,10 +100,14 @@ def transfer_files(data_dir: Path | str, task: str) -> dict[str, Path]:
     return {role: folder / name for role, name in _FILES[task].items()}
 
 
-def missing_transfer_files(data_dir: Path | str, tasks: tuple[str, ...] = TRANSFER_TASKS) -> dict[str, list[Path]]:
+def missing_transfer_files(
+    data_dir: Path | str, tasks: tuple[str, ...] = TRANSFER_TASKS
+) -> dict[str, list[Path]]:
     """Return the missing files by task; complete tasks are left out."""
     files = {task: transfer_files(data_dir, task).values() for task in tasks}
-    missing = {task: [path for path in paths if not path.is_file()] for task, paths in files.items()}
+    missing = {
+        task: [path for path in paths if not path.is_file()] for task, paths in files.items()
+    }
     return {task: paths for task, paths in missing.items() if paths}
 
 
@@ -123,7 +129,8 @@ def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
 def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
     """Read a table of labelled texts, or pairs of texts, as a task named after the file.
 
-    Without a column ``split`` (train, test, perhaps dev) all rows are one part, evaluated by cross-validation.
+    Without a column ``split`` (train, test, perhaps dev) all rows are one part, evaluated by
+    cross-validation.
     """
     table = Table(path, Job.LABELLED, given)
     grid = table.reading.grid
@@ -138,9 +145,13 @@ def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
         rows.setdefault(part, []).append((texts[0], texts[1] if len(texts) > 1 else "", label))
     if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
         found = ", ".join(rows) or "none"
-        raise DataError(f"{path}: the parts are {found}; need train and test, perhaps dev, in the column split")
+        raise DataError(
+            f"{path}: the parts are {found}; need train and test, perhaps dev, in the column split"
+        )
     labels = {label for part in rows.values() for _, _, label in part}
-    by_number = ((not label.isdecimal(), int(label) if label.isdecimal() else 0, label) for label in labels)
+    by_number = (
+        (not label.isdecimal(), int(label) if label.isdecimal() else 0, label) for label in labels
+    )
     classes = tuple(label for *_, label in sorted(by_number))
     if len(classes) < 2:
         raise DataError(f"{path}: every label is {classes[0]}, need two or more")

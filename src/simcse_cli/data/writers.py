@@ -1,7 +1,8 @@
 """Write training files in the format of their ending, each with a manifest.
 
-A manifest records the inputs, the outputs, and how many rows were dropped and why. It holds no date and no machine
-name: the same inputs, settings and seed give the same rows and the same manifest, byte by byte.
+A manifest records the inputs, the outputs, and how many rows were dropped and why. It holds no date
+and no machine name: the same inputs, settings and seed give the same rows and the same manifest,
+byte by byte.
 """
 
 import csv
@@ -42,7 +43,12 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
 
 
 def row_output(
-    path: Path, columns: Sequence[str], *, inputs: Iterable[Path | str], force: bool, manifest: bool = True
+    path: Path,
+    columns: Sequence[str],
+    *,
+    inputs: Iterable[Path | str],
+    force: bool,
+    manifest: bool = True,
 ) -> Output:
     """Return the output of a command that writes rows; its record is the manifest."""
     output_format(path, columns)
@@ -65,7 +71,9 @@ def open_rows(
 
 
 @contextmanager
-def _open_text(output: Path | str, *, force: bool, companions: Callable[[Path], object]) -> Iterator[TextIO]:
+def _open_text(
+    output: Path | str, *, force: bool, companions: Callable[[Path], object]
+) -> Iterator[TextIO]:
     if Path(output).suffix != ".gz":
         with atomic_text(output, force=force, companions=companions) as stream:
             yield stream
@@ -113,8 +121,8 @@ def build_manifest(
 ) -> dict[str, Any]:
     """Return the manifest as JSON values.
 
-    ``outputs`` maps the written files to their numbers of rows, with names relative to ``folder``; ``seed`` is None if
-    nothing is random; ``results`` holds counts, findings and other results.
+    ``outputs`` maps the written files to their numbers of rows, with names relative to ``folder``;
+    ``seed`` is None if nothing is random; ``results`` holds counts, findings and other results.
     """
     return {
         "kind": kind,
@@ -123,7 +131,8 @@ def build_manifest(
         "settings": settings,
         "inputs": [describe_file(path) for path in inputs],
         "outputs": [
-            describe_file(path) | {"path": path.relative_to(folder).as_posix(), "rows": rows} for path, rows in outputs
+            describe_file(path) | {"path": path.relative_to(folder).as_posix(), "rows": rows}
+            for path, rows in outputs
         ],
         **results,
     }

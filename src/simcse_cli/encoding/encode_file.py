@@ -42,15 +42,17 @@ def encode_file(
 ) -> None:
     """Encode the sentences of an input into a file or folder; for ``-`` pass JSON Lines to ``write`` as they come.
 
-    With ``options.pairs``, write a table of pairs with their cosines instead, by default to stdout. With
-    ``options.merge``, join shards that were encoded earlier.
+    With ``options.pairs``, write a table of pairs with their cosines instead, by default to stdout.
+    With ``options.merge``, join shards that were encoded earlier.
     """
     if options.merge is not None:
         shards.merge_shards(options.merge, source, force=options.force, progress=progress)
         return
     output = options.output
     if source is None:
-        raise UsageError("need an input: a file, a folder, a glob in quotes, or - for stdin", option="INPUT")
+        raise UsageError(
+            "need an input: a file, a folder, a glob in quotes, or - for stdin", option="INPUT"
+        )
     if options.pairs:
         _write_cosines(source, Path(output or STDIO), options, progress)
         return
@@ -106,15 +108,21 @@ def _encode_one(
         writer = vector_writer.VectorWriter(files, inputs, options, progress)
         if part is None and processes.process_count() > 1:  # of `torchrun` or `accelerate launch`
             processes.require_shared(output)
-            processes.require_alike({"model_digest": writer.encoder.digest, "rows of the input": files.total})
-            group = ProcessGroup(processes.process_rank(), processes.process_count(), distributed.barrier)
+            processes.require_alike(
+                {"model_digest": writer.encoder.digest, "rows of the input": files.total}
+            )
+            group = ProcessGroup(
+                processes.process_rank(), processes.process_count(), distributed.barrier
+            )
         elif part is None:
             processes.tell_if_alone(progress)
         writer.write(target, sentences, progress, part=part, group=group)
         writer.encoder.warn_truncated(progress)
 
 
-def _encode_folder(files: FileSet, inputs: Inputs, folder: str, options: EncodeOptions, progress: Progress) -> None:
+def _encode_folder(
+    files: FileSet, inputs: Inputs, folder: str, options: EncodeOptions, progress: Progress
+) -> None:
     """Encode the input, or this job's parts of it, into a folder of parquet files."""
     n_rows = sum(files.counts)
     parts = cut(n_rows, shards.count_parts(n_rows))
@@ -123,9 +131,13 @@ def _encode_folder(files: FileSet, inputs: Inputs, folder: str, options: EncodeO
         number, of = shards.parse_shard(options.shard)
     own = parts[len(parts) * (number - 1) // of : len(parts) * number // of]
     outputs = [(shards.part_file(folder, part), part) for part in own]
-    shards.claim_folder(folder, [output.rpartition("/")[2] for output, _ in outputs], len(parts), options)
+    shards.claim_folder(
+        folder, [output.rpartition("/")[2] for output, _ in outputs], len(parts), options
+    )
     if options.engine is Engine.LOCAL:
-        _encode_here(vector_writer.VectorWriter(files, inputs, options, progress), outputs, progress)
+        _encode_here(
+            vector_writer.VectorWriter(files, inputs, options, progress), outputs, progress
+        )
     elif is_remote(folder):
         encode_on_ray(files, outputs, None, options, progress)
     else:
@@ -146,16 +158,25 @@ def _encode_here(writer: vector_writer.VectorWriter, outputs: Outputs, progress:
     writer.encoder.warn_truncated(progress)
 
 
-def _encode_shards(files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress) -> None:
+def _encode_shards(
+    files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
+) -> None:
     """Encode shards of a file on Ray, join them, and remove them."""
     with vector_writer.vector_output(output, inputs, options):
         n_rows = sum(files.counts)
-        parts = [(shards.shard_file(output, part), part) for part in cut(n_rows, shards.count_parts(n_rows))]
+        parts = [
+            (shards.shard_file(output, part), part)
+            for part in cut(n_rows, shards.count_parts(n_rows))
+        ]
         for shard, _ in parts:
-            if not vector_writer.may_replace(shard, options) and (shard.exists() or is_unfinished(shard)):
+            if not vector_writer.may_replace(shard, options) and (
+                shard.exists() or is_unfinished(shard)
+            ):
                 raise left_unfinished(shard)
         marker = output.with_name(f".{output.name}.lock")
-        encode_on_ray(files, [(str(shard), part) for shard, part in parts], marker, options, progress)
+        encode_on_ray(
+            files, [(str(shard), part) for shard, part in parts], marker, options, progress
+        )
         inputs.require_unchanged()
     for shard in shards.merge_shards(output, None, force=options.force, progress=progress):
         shard.unlink()
@@ -189,7 +210,9 @@ def _check_output(output: str, options: EncodeOptions) -> None:
         check_index_output(options.index, force=vector_writer.may_replace(Path(output), options))
     has_texts = shards.is_folder(output) or vector_file(Path(output)) in WITH_TEXT
     if options.id_column is not None and (output == STDIO or not has_texts):
-        raise UsageError("needs an output with columns: a folder, .parquet or .jsonl", option="--id-column")
+        raise UsageError(
+            "needs an output with columns: a folder, .parquet or .jsonl", option="--id-column"
+        )
     if options.shard is not None:
         shards.parse_shard(options.shard)
 
@@ -198,7 +221,9 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     """Write every pair of a table with the cosine of its texts, in the order of the input."""
     names = parse_columns(options.column, PAIR, "--column")
     if options.column and len(names) != 2:
-        raise UsageError("need two names with --pairs, as in question1,question2", option="--column")
+        raise UsageError(
+            "need two names with --pairs, as in question1,question2", option="--column"
+        )
     given = Given.of(options, names, roles=PAIR, progress=progress)
     empty = Counter[str]()
     columns = (*_PAIR_COLUMNS, "cosine")
@@ -219,4 +244,6 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
                 task.advance(len(pairs))
     encoder.warn_truncated(progress)
     if n_empty := empty["rows"]:
-        progress.info(f"left out {n_empty:,} {'row' if n_empty == 1 else 'rows'} of {source} with an empty text")
+        progress.info(
+            f"left out {n_empty:,} {'row' if n_empty == 1 else 'rows'} of {source} with an empty text"
+        )

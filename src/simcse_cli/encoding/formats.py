@@ -64,9 +64,9 @@ def stored_width(kind: VectorType, dim: int) -> int:
 def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
     """Convert rows to the stored type, each independently, so that rows can be written as they come.
 
-    ``int8`` scales each row so that its largest component is 127: cosines survive (to about 1e-4), lengths do
-    not. ``binary`` keeps the signs, eight to a byte, first component in the highest bit: compare rows by
-    Hamming distance. A zero row stays zero (binary: no bit set).
+    ``int8`` scales each row so that its largest component is 127: cosines survive (to about 1e-4),
+    lengths do not. ``binary`` keeps the signs, eight to a byte, first component in the highest bit:
+    compare rows by Hamming distance. A zero row stays zero (binary: no bit set).
     """
     match kind:
         case VectorType.INT8:
@@ -93,8 +93,9 @@ def finish_file(
 ) -> Path:
     """Turn a raw file (``HEADER_BYTES`` of space, then rows) into the target's format; equal rows give equal bytes.
 
-    ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and ``vector``, preceded by
-    ``id`` if there are ids. Returns the complete file: for ``.npy`` and ``.safetensors`` the raw one with its header.
+    ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and
+    ``vector``, preceded by ``id`` if there are ids. Returns the complete file: for ``.npy`` and
+    ``.safetensors`` the raw one with its header.
     """
     form = vector_file(target)
     if form in (VectorFile.NPY, VectorFile.SAFETENSORS):
@@ -107,16 +108,25 @@ def finish_file(
         blocks = _stream_blocks(stream, dtype, shape[1])
         if form is VectorFile.NPZ:
             entry = zipfile.ZipInfo("vectors.npy", date_time=(1980, 1, 1, 0, 0, 0))
-            with zipfile.ZipFile(target, "w") as archive, archive.open(entry, "w", force_zip64=True) as out:
+            with (
+                zipfile.ZipFile(target, "w") as archive,
+                archive.open(entry, "w", force_zip64=True) as out,
+            ):
                 out.write(_npy_header(dtype, shape))
                 shutil.copyfileobj(stream, out, 1 << 20)
         elif form is VectorFile.JSONL:
             rows = (row for block in blocks for row in block)
             names = repeat({}, shape[0]) if ids is None else ({"id": own} for own in ids)
-            with target.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines:
-                lines.writelines(json_line(*record) for record in zip(texts, rows, names, strict=True))
+            with target.open(
+                "w", encoding="utf-8", errors="backslashreplace", newline="\n"
+            ) as lines:
+                lines.writelines(
+                    json_line(*record) for record in zip(texts, rows, names, strict=True)
+                )
         else:
-            _write_parquet(target, blocks, shape[1], dtype, iter(texts), None if ids is None else iter(ids))
+            _write_parquet(
+                target, blocks, shape[1], dtype, iter(texts), None if ids is None else iter(ids)
+            )
     return target
 
 
@@ -131,14 +141,21 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
     # Version 1.0.
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"
     length = HEADER_BYTES - 10
-    return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
+    return (
+        b"\x93NUMPY\x01\x00"
+        + length.to_bytes(2, "little")
+        + text.ljust(length - 1).encode()
+        + b"\n"
+    )
 
 
 def _safetensors_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
     """Return a header for one tensor called ``vectors``, padded with spaces as the format allows."""
     kind = {"<f4": "F32", "<f2": "F16", "|i1": "I8", "|u1": "U8"}[dtype.str]
     n_bytes = shape[0] * shape[1] * dtype.itemsize
-    text = json.dumps({"vectors": {"dtype": kind, "shape": list(shape), "data_offsets": [0, n_bytes]}})
+    text = json.dumps(
+        {"vectors": {"dtype": kind, "shape": list(shape), "data_offsets": [0, n_bytes]}}
+    )
     length = HEADER_BYTES - 8
     return length.to_bytes(8, "little") + text.ljust(length).encode()
 
@@ -166,7 +183,10 @@ def _write_parquet(
                 if writer is not None and not len(block):
                     break
                 vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), width)
-                columns = {"text": pa.array([next(texts) for _ in block], pa.string()), "vector": vectors}
+                columns = {
+                    "text": pa.array([next(texts) for _ in block], pa.string()),
+                    "vector": vectors,
+                }
                 if ids is not None:
                     kind = writer and writer.schema.field("id").type
                     columns = {"id": _id_column([next(ids) for _ in block], kind), **columns}
@@ -227,13 +247,17 @@ def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Ite
             n_rows += len(block[0])
             yield block
     if n_rows != shape[0]:
-        raise DataError(f"{path} holds {n_rows:,} rows, its side file says {shape[0]:,}", hint=DAMAGED)
+        raise DataError(
+            f"{path} holds {n_rows:,} rows, its side file says {shape[0]:,}", hint=DAMAGED
+        )
 
 
 DAMAGED = "it is damaged or unfinished: encode it again with --force"
 
 
-def _array_blocks(path: Path, form: VectorFile, dtype: np.dtype[Any], shape: tuple[int, int]) -> Iterator[NDArray[Any]]:
+def _array_blocks(
+    path: Path, form: VectorFile, dtype: np.dtype[Any], shape: tuple[int, int]
+) -> Iterator[NDArray[Any]]:
     with ExitStack() as stack:
         header = _safetensors_header if form is VectorFile.SAFETENSORS else _npy_header
         if form is VectorFile.NPZ:
@@ -253,7 +277,11 @@ def _parquet_blocks(path: Path, dtype: np.dtype[Any], width: int) -> Iterator[Bl
         for batch in table.iter_batches(CHUNK_ROWS):
             rows = batch.column("vector").flatten().to_numpy()
             ids = batch.column("id").to_pylist() if "id" in batch.schema.names else None
-            yield rows.astype(dtype, copy=False).reshape(-1, width), batch.column("text").to_pylist(), ids
+            yield (
+                rows.astype(dtype, copy=False).reshape(-1, width),
+                batch.column("text").to_pylist(),
+                ids,
+            )
 
 
 def _json_blocks(path: Path, dtype: np.dtype[Any]) -> Iterator[Block]:

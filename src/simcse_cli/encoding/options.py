@@ -6,7 +6,17 @@ from simcse_cli.settings.config import ModelOptions
 from simcse_cli.settings.declare import ALL, setting
 from simcse_cli.settings.tables import TableOptions
 
-_OF_VECTORS = ("index", "resume", "shard", "engine", "workers", "dtype", "id_column", "normalize", "text_per")
+_OF_VECTORS = (
+    "index",
+    "resume",
+    "shard",
+    "engine",
+    "workers",
+    "dtype",
+    "id_column",
+    "normalize",
+    "text_per",
+)
 _TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 
 
@@ -26,7 +36,8 @@ class EncodeOptions(ModelOptions, TableOptions):
         "--columns",
     )
     text_per: TextPer | None = setting(
-        None, "In a folder of text files, a text is a line or a whole file; asked for where lines are blank."
+        None,
+        "In a folder of text files, a text is a line or a whole file; asked for where lines are blank.",
     )
     pairs: bool = setting(
         False,
@@ -36,8 +47,12 @@ class EncodeOptions(ModelOptions, TableOptions):
         because="which writes no vectors",
     )
     normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize")
-    dtype: str = setting("float32", "float32, float16, int8 (cosine kept), binary (signs).", needs=_TO_A_FILE)
-    postprocess: Path | None = setting(None, "Saved post-processor to apply (`simcse eval sts --save-postprocess`).")
+    dtype: str = setting(
+        "float32", "float32, float16, int8 (cosine kept), binary (signs).", needs=_TO_A_FILE
+    )
+    postprocess: Path | None = setting(
+        None, "Saved post-processor to apply (`simcse eval sts --save-postprocess`)."
+    )
     max_length: int | None = setting(None, "Cut sentences after this many sub-words.", min=3)
     index: Path | None = setting(
         None,
@@ -46,7 +61,8 @@ class EncodeOptions(ModelOptions, TableOptions):
         because="whose queries would not be post-processed",
     )
     id_column: str | None = setting(
-        None, "Input column written as `id` in parquet and JSONL; default in a folder: the row number."
+        None,
+        "Input column written as `id` in parquet and JSONL; default in a folder: the row number.",
     )
     shard: str | None = setting(
         None,
@@ -60,9 +76,14 @@ class EncodeOptions(ModelOptions, TableOptions):
         excludes=ALL,
         because="which encodes nothing",
     )
-    engine: Engine = setting(Engine.LOCAL, "This process, or the workers of a Ray cluster (extra `ray`).")
+    engine: Engine = setting(
+        Engine.LOCAL, "This process, or the workers of a Ray cluster (extra `ray`)."
+    )
     workers: int | None = setting(
-        None, "Workers on Ray; default: one per GPU, else one per machine.", min=1, needs="engine=ray"
+        None,
+        "Workers on Ray; default: one per GPU, else one per machine.",
+        min=1,
+        needs="engine=ray",
     )
     resume: bool = setting(False, "Continue an interrupted run.", "--resume", needs=_TO_A_FILE)
     force: bool = setting(False, "Overwrite existing outputs.", "--force")

@@ -38,8 +38,9 @@ class _Window:
 class PartialFile:
     """The unfinished output of one process: rows, a journal and, if they are kept, texts.
 
-    The journal is JSON Lines: the settings, each finished window and finally the identity of the file that becomes
-    the output. It is created first and removed last, so rows without a journal are not ours.
+    The journal is JSON Lines: the settings, each finished window and finally the identity of the
+    file that becomes the output. It is created first and removed last, so rows without a journal
+    are not ours.
     """
 
     def __init__(self, output: Path, rank: int, n_processes: int) -> None:
@@ -126,7 +127,9 @@ class PartialFile:
         self.keep(n_intact)
         if n_intact < n_recorded:
             n_again = n_recorded - n_intact
-            progress.warn(f"{self.rows} was changed: {n_again} of {n_recorded} parts are encoded again")
+            progress.warn(
+                f"{self.rows} was changed: {n_again} of {n_recorded} parts are encoded again"
+            )
         if self.windows:
             progress.info(f"continuing {self.rows} after {self.n_rows:,} sentences")
 
@@ -180,7 +183,9 @@ def _identity(path: Path) -> dict[str, int]:
 
 
 def digest_texts(texts: Sequence[str]) -> str:
-    return hashlib.sha256("".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(
+        "".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass")
+    ).hexdigest()
 
 
 def is_unfinished(output: Path) -> bool:

@@ -1,8 +1,8 @@
 """`encode --engine ray`: encode the parts of an output on a Ray cluster, through Ray Data (extra ``ray``).
 
-A row of the Ray data set is the number of a part, which consists of whole windows and is read by the worker itself, so
-vectors do not depend on the worker. Workers are actors that hold the model. If one dies, Ray restarts it and gives its
-part to another, which continues from the part's journal.
+A row of the Ray data set is the number of a part, which consists of whole windows and is read by
+the worker itself, so vectors do not depend on the worker. Workers are actors that hold the model.
+If one dies, Ray restarts it and gives its part to another, which continues from the part's journal.
 """
 
 import logging
@@ -46,7 +46,9 @@ class _Worker:
     ``marker`` is a file that exists while the command runs, or None for outputs at addresses.
     """
 
-    def __init__(self, files: FileSet, options: EncodeOptions, folder: str, marker: Path | None) -> None:
+    def __init__(
+        self, files: FileSet, options: EncodeOptions, folder: str, marker: Path | None
+    ) -> None:
         self._files, self._options, self._folder, self._marker = files, options, folder, marker
 
     @cached_property
@@ -76,11 +78,16 @@ class _Worker:
 
 
 def encode_on_ray(
-    files: FileSet, outputs: Outputs, marker: Path | None, options: EncodeOptions, progress: Progress
+    files: FileSet,
+    outputs: Outputs,
+    marker: Path | None,
+    options: EncodeOptions,
+    progress: Progress,
 ) -> None:
     """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local one; all must see the input.
 
-    ``marker`` is a file beside the outputs that exists while this runs, or None for outputs at addresses.
+    ``marker`` is a file beside the outputs that exists while this runs, or None for outputs at
+    addresses.
     """
     # The digest is computed once here and sent along with the files.
     progress.detail(f"{files.source}: {files.digest}")
@@ -117,7 +124,9 @@ def _cluster(progress: Progress) -> Iterator[Any]:
     Standard output is for data, so messages that Ray prints there are shown at the end, on stderr.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a deprecation notice of Ray
+    os.environ.setdefault(
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
+    )  # silences a deprecation notice of Ray
     os.environ.setdefault("RAY_DATA_LOG_LEVEL", "CRITICAL")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     require_extra("ray", "--engine ray")
@@ -130,7 +139,9 @@ def _cluster(progress: Progress) -> Iterator[Any]:
     host, _, port = os.environ.get("RAY_ADDRESS", "").rpartition(":")
     try:
         if port.isdigit() and "/" not in host:
-            socket.create_connection((host, int(port)), _CONNECT_S).close()  # ray would try for minutes
+            socket.create_connection(
+                (host, int(port)), _CONNECT_S
+            ).close()  # ray would try for minutes
         with _quiet_start():
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **here)
     except (OSError, RuntimeError, ValueError) as error:
@@ -186,5 +197,7 @@ def share_cores(cores: Sequence[int], workers: int | None) -> tuple[int, int]:
     if workers is None:
         share = min(cores)
         return sum(n_cores // share for n_cores in cores), share
-    fitting = (n for n in range(max(cores), 0, -1) if sum(n_cores // n for n_cores in cores) >= workers)
+    fitting = (
+        n for n in range(max(cores), 0, -1) if sum(n_cores // n for n_cores in cores) >= workers
+    )
     return workers, next(fitting, 1)

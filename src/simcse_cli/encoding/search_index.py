@@ -1,9 +1,9 @@
 """Search a set of sentences by cosine, exactly or through a FAISS index.
 
-An index is one file (safetensors layout, nothing executable): the sentences, the model that made the
-vectors, and either the unit vectors or the serialised FAISS index. A name that ends in ``.faiss`` gives a file that
-``faiss.read_index`` opens; everything else is in a second file beside it. What is read stays on disk and is mapped, so
-an index may be larger than the memory.
+An index is one file (safetensors layout, nothing executable): the sentences, the model that made
+the vectors, and either the unit vectors or the serialised FAISS index. A name that ends in
+``.faiss`` gives a file that ``faiss.read_index`` opens; everything else is in a second file beside
+it. What is read stays on disk and is mapped, so an index may be larger than the memory.
 """
 
 import json
@@ -65,7 +65,9 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
     if is_older_digest(found, now):
         raise DataError(f"{place} {OLDER_DIGEST}", hint="build it again with --force")
     if found not in (None, now):
-        what = f"{place} was made by another model or pooler ({info.get('model')}) than {encoder.name}"
+        what = (
+            f"{place} was made by another model or pooler ({info.get('model')}) than {encoder.name}"
+        )
         raise DataError(what, hint="search it with the model that made it, or build it again")
 
 
@@ -139,10 +141,13 @@ class FaissSearcher:
             index.nprobe = min(IVF_PROBES, index.nlist)
 
     @classmethod
-    def build(cls, vectors: _Vectors, factory: str = DEFAULT_FACTORY, *, are_units: bool = False) -> Self:
+    def build(
+        cls, vectors: _Vectors, factory: str = DEFAULT_FACTORY, *, are_units: bool = False
+    ) -> Self:
         """Build an index of the vectors, block by block, from a FAISS factory string.
 
-        A kind that has to be trained sees every row, or every n-th if all would be more than ``FAISS_TRAINING_BYTES``.
+        A kind that has to be trained sees every row, or every n-th if all would be more than
+        ``FAISS_TRAINING_BYTES``.
         """
         faiss = _import_faiss()
         units = _UnitBlocks(vectors, are_units=are_units)
@@ -173,7 +178,9 @@ class FaissSearcher:
     def mapped(cls, path: Path) -> Self:
         """Open the file of an index, whose digest must have been checked before, without reading it into memory."""
         faiss = _import_faiss()
-        return cls(faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", 0)))  # 0 before FAISS 1.11
+        return cls(
+            faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", 0))
+        )  # 0 before FAISS 1.11
 
     def write(self, path: Path) -> None:
         _import_faiss().write_index(self._index, str(path))
@@ -186,7 +193,10 @@ class SearchIndex:
     """Sentences, a searcher over their vectors, and a record of the model that made the vectors."""
 
     def __init__(
-        self, sentences: Sequence[str], searcher: ExactSearcher | FaissSearcher, info: Mapping[str, str]
+        self,
+        sentences: Sequence[str],
+        searcher: ExactSearcher | FaissSearcher,
+        info: Mapping[str, str],
     ) -> None:
         self.sentences, self.info, self._searcher = sentences, dict(info), searcher
 
@@ -206,12 +216,15 @@ class SearchIndex:
     ) -> Self:
         """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
 
-        Memory-mapped ones stay on disk; a zero row has cosine 0 with everything. ``factory`` is a FAISS factory string,
-        ignored by exact search; ``info`` records the origin of the vectors (``model``, ``digest``, ``pooler``).
+        Memory-mapped ones stay on disk; a zero row has cosine 0 with everything. ``factory`` is a
+        FAISS factory string, ignored by exact search; ``info`` records the origin of the vectors
+        (``model``, ``digest``, ``pooler``).
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
             what = f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per sentence"
-            raise DataError(what, hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`")
+            raise DataError(
+                what, hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`"
+            )
         if backend is SearchBackend.EXACT:
             on_disk = isinstance(vectors, np.memmap)
             units = vectors if on_disk else unit_rows(vectors, np.float32)
@@ -239,7 +252,9 @@ class SearchIndex:
             temporary = [stack.enter_context(output_path(file, force=force)) for file in files]
             if isinstance(searcher, FaissSearcher) and len(files) > 1:
                 searcher.write(temporary[0])
-                facts = {"sha256": _digest(tensors | {"faiss": np.memmap(temporary[0], np.uint8, "r")})}
+                facts = {
+                    "sha256": _digest(tensors | {"faiss": np.memmap(temporary[0], np.uint8, "r")})
+                }
             else:
                 tensors |= searcher.tensors()
                 facts = {"sha256": _digest(tensors)}
@@ -275,7 +290,10 @@ class SearchIndex:
                 searcher = FaissSearcher(_import_faiss().deserialize_index(tensors["faiss"]))
             else:
                 units = tensors["vectors"]
-                blocks = (units[start : start + CORPUS_BLOCK] for start in range(0, len(units), CORPUS_BLOCK))
+                blocks = (
+                    units[start : start + CORPUS_BLOCK]
+                    for start in range(0, len(units), CORPUS_BLOCK)
+                )
                 is_finite = all(np.isfinite(block).all() for block in blocks)
                 if units.ndim != 2 or units.dtype != np.float32 or not is_finite:
                     raise ValueError("its vectors are not finite float32 values")
@@ -294,11 +312,13 @@ class Neighbour:
     cosine: float
 
 
-def rank_rows(index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None) -> tuple[Rows, Scores]:
+def rank_rows(
+    index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
+) -> tuple[Rows, Scores]:
     """Return rows and cosines of the ``k`` nearest sentences of each query, best first, each ``(M, k)``.
 
-    Missing neighbours have row -1 and cosine -inf. Queries are ``(M, D)`` of any norm; with their ``texts``, sentences
-    equal to the query are left out.
+    Missing neighbours have row -1 and cosine -inf. Queries are ``(M, D)`` of any norm; with their
+    ``texts``, sentences equal to the query are left out.
     """
     depth = k if texts is None else k + SPARE
     while True:
@@ -320,7 +340,9 @@ def rank_rows(index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str
     return rows, scores
 
 
-def nearest(index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None) -> list[list[Neighbour]]:
+def nearest(
+    index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
+) -> list[list[Neighbour]]:
     """Return the sentences that :func:`rank_rows` finds; fewer than ``k`` if the index holds fewer."""
     rows, scores = rank_rows(index, queries, k, texts)
     return [
@@ -341,7 +363,13 @@ def _mapped_tensors(path: Path) -> dict[str, NDArray[Any]]:
     header.pop("__metadata__", None)
     types = {"U8": np.uint8, "I64": np.int64, "F32": np.float32}
     return {
-        name: np.memmap(path, types[entry["dtype"]], "r", 8 + length + entry["data_offsets"][0], tuple(entry["shape"]))
+        name: np.memmap(
+            path,
+            types[entry["dtype"]],
+            "r",
+            8 + length + entry["data_offsets"][0],
+            tuple(entry["shape"]),
+        )
         for name, entry in header.items()
     }
 
@@ -360,8 +388,9 @@ def _sort_metadata(path: Path) -> None:
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
     """Return row and column of entries among which are the ``k`` largest of each row that exceed its ``lowest``.
 
-    The k-th largest of the maxima of groups is a bound that k entries reach. With four groups an entry, few groups have
-    any other, and only those that do are looked at: a partition of all entries takes half of the time of the product.
+    The k-th largest of the maxima of groups is a bound that k entries reach. With four groups an
+    entry, few groups have any other, and only those that do are looked at: a partition of all
+    entries takes half of the time of the product.
     """
     n_rows, n_columns = scores.shape
     size = n_columns // (4 * k)
@@ -379,7 +408,9 @@ def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
         )
         if len(found[0]) <= 16 * k * n_rows:
             return found
-    columns = np.argpartition(scores, -k, axis=1)[:, -k:] if n_columns > k else np.arange(n_columns)[None]
+    columns = (
+        np.argpartition(scores, -k, axis=1)[:, -k:] if n_columns > k else np.arange(n_columns)[None]
+    )
     columns = np.broadcast_to(columns, (n_rows, min(k, n_columns)))
     return np.repeat(np.arange(n_rows), columns.shape[1]), columns.ravel()
 

@@ -18,7 +18,14 @@ from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import atomic_path, output_error
 from simcse_cli.files.output import Output
 from simcse_cli.files.schema import checked, foreign_format, parse_json
-from simcse_cli.files.streams import Inputs, file_system, is_remote, open_input, read_json, remote_file
+from simcse_cli.files.streams import (
+    Inputs,
+    file_system,
+    is_remote,
+    open_input,
+    read_json,
+    remote_file,
+)
 from simcse_cli.progress import Progress
 
 _SHARD = re.compile(r"(?P<stem>.+)\.shard-(?P<number>\d+)-of-(?P<of>\d+)", re.DOTALL)
@@ -69,7 +76,9 @@ def claim_folder(folder: str, own: Collection[str], n_parts: int, options: Encod
         is_other = found is not None and int(found["of"]) != n_parts
         if is_other and not options.force:
             what = f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} parts"
-            raise OutputError(what, hint="choose another folder, or give --force, which removes those parts")
+            raise OutputError(
+                what, hint="choose another folder, or give --force, which removes those parts"
+            )
         if name in own and not (options.resume or options.force):
             hint = "continue with --resume, or overwrite it with --force"
             raise OutputError(f"{folder} holds {name} already", hint=hint)
@@ -132,7 +141,9 @@ Pieces = dict[Path, dict[str, Any]]
 _OWN_FACTS = ("version", "model", "input", "files", "n_rows", "rows", "rows_sha256", "texts_sha256")
 
 
-def merge_shards(output: Path, source: str | None, *, force: bool, progress: Progress) -> list[Path]:
+def merge_shards(
+    output: Path, source: str | None, *, force: bool, progress: Progress
+) -> list[Path]:
     """Join the shards of an output, or the parts in a folder, into the file that one process would have written.
 
     Returns the shards, which are left unchanged.
@@ -163,15 +174,24 @@ def merge_shards(output: Path, source: str | None, *, force: bool, progress: Pro
                 stream.write(b"\0" * formats.HEADER_BYTES)
                 for path, own in pieces.items():
                     digest = formats.RowDigest()
-                    for rows, texts, ids in formats.read_blocks(path, dtype, (own["n_rows"], width)):
+                    for rows, texts, ids in formats.read_blocks(
+                        path, dtype, (own["n_rows"], width)
+                    ):
                         stream.write(np.ascontiguousarray(rows).data)
                         has_ids = has_ids or ids is not None
                         task.advance(len(rows))
                         digest.add(rows, texts)
                         whole.add(rows, texts)
                     if own | digest.facts() != own and "rows_sha256" in own:
-                        raise DataError(f"{path} is not what its side file describes", hint=formats.DAMAGED)
-            if formats.finish_file(raw, complete, dtype, shape, column(1), column(2) if has_ids else None) == raw:
+                        raise DataError(
+                            f"{path} is not what its side file describes", hint=formats.DAMAGED
+                        )
+            if (
+                formats.finish_file(
+                    raw, complete, dtype, shape, column(1), column(2) if has_ids else None
+                )
+                == raw
+            ):
                 raw.rename(complete)
             else:
                 raw.unlink()
@@ -198,7 +218,9 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
             found.setdefault(int(named["of"]), {})[int(named["number"])] = file
     if not found:
         what = f"shard of {output.name}" if source is None else "parts"
-        raise DataError(f"{folder} holds no {what}", hint=f"write them first: {command} --shard 1/4")
+        raise DataError(
+            f"{folder} holds no {what}", hint=f"write them first: {command} --shard 1/4"
+        )
     if len(found) > 1:
         what = f"{folder} holds sets of {' and '.join(map(str, sorted(found)))} shards, need those of one run"
         raise DataError(what, hint="remove the others")
@@ -213,11 +235,21 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
 
 
 def _read_side(path: Path) -> dict[str, Any]:
-    side: dict[str, Any] = read_json(path, dict[str, Any], place=f"{path} is no side file of a shard")
-    needed = {"dtype": formats.VectorType, "dim": int, "n_rows": int, "input_rows": int, "rows": list[int]}
+    side: dict[str, Any] = read_json(
+        path, dict[str, Any], place=f"{path} is no side file of a shard"
+    )
+    needed = {
+        "dtype": formats.VectorType,
+        "dim": int,
+        "n_rows": int,
+        "input_rows": int,
+        "rows": list[int],
+    }
     for key, kind in needed.items():
         if key not in side:
-            raise DataError(f"{path} has no {key}, need the side file of a shard", hint=formats.DAMAGED)
+            raise DataError(
+                f"{path} has no {key}, need the side file of a shard", hint=formats.DAMAGED
+            )
         checked(side[key], kind, f"{path}: {key}", hint=formats.DAMAGED)
     if len(side["rows"]) != 2 or min(side["dim"], side["n_rows"] + 1) < 1:
         raise DataError(f"{path}: rows, n_rows or dim is out of range", hint=formats.DAMAGED)

@@ -1,10 +1,11 @@
 """Encode a stream of sentences of any length in constant memory, so that a killed run can continue.
 
-Lines are read in windows of fixed size. The vectors of a window are appended to a partial file beside the output and,
-once they are on disk, recorded in a journal with their digest and that of their sentences. A resumed run keeps the
-windows that match both digests and encodes the others. Windows start at the same lines in every run, so the bytes are
-the same. Of W processes, process r encodes the windows r, r + W, r + 2W, ... and the first one assembles the file.
-Independent jobs encode parts of whole windows (``cut``).
+Lines are read in windows of fixed size. The vectors of a window are appended to a partial file
+beside the output and, once they are on disk, recorded in a journal with their digest and that of
+their sentences. A resumed run keeps the windows that match both digests and encodes the others.
+Windows start at the same lines in every run, so the bytes are the same. Of W processes, process r
+encodes the windows r, r + W, r + 2W, ... and the first one assembles the file. Independent jobs
+encode parts of whole windows (``cut``).
 """
 
 import json
@@ -121,10 +122,11 @@ def encode_stream(
 ) -> int:
     """Write one vector per sentence (row i is sentence i); return the number of rows, 0 on all but the first process.
 
-    Sentences are read once, in order; nothing is created before the first window is encoded. ``resume`` continues an
-    unfinished file, if there is one with the same ``settings`` (model digest, pooler, ...), and encodes damaged
-    windows and those of changed sentences again. ``total`` is the number of sentences, if known; with a total of 0 the
-    file has no rows. ``keep_texts`` passes the sentences to ``companions`` even if the format does not store them;
+    Sentences are read once, in order; nothing is created before the first window is encoded.
+    ``resume`` continues an unfinished file, if there is one with the same ``settings`` (model
+    digest, pooler, ...), and encodes damaged windows and those of changed sentences again.
+    ``total`` is the number of sentences, if known; with a total of 0 the file has no rows.
+    ``keep_texts`` passes the sentences to ``companions`` even if the format does not store them;
     ``ids`` are read at the end, for formats that store texts. ``window`` is ``WINDOW`` by default.
     """
     window = window or WINDOW
@@ -225,7 +227,9 @@ def _open_windows(
         else:
             task.advance(len(texts))
     if number < 0 and total:
-        raise DataError("the input has changed while it was read", hint="give a copy that nobody writes to")
+        raise DataError(
+            "the input has changed while it was read", hint="give a copy that nobody writes to"
+        )
     if number < 0 and total is None:
         raise DataError("the input is empty", hint="give a file with one sentence a line")
     n_own = len(range(group.rank, number + 1, group.n_processes))
@@ -257,14 +261,18 @@ def _assemble(
             rows = np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)
             companions(folder, rows, _read_texts(texts))
             del rows
-        complete = formats.finish_file(raw, folder / output.name, dtype, shape, _read_texts(texts), ids)
+        complete = formats.finish_file(
+            raw, folder / output.name, dtype, shape, _read_texts(texts), ids
+        )
         for path in {raw, texts} - {partials[0].rows, partials[0].texts, complete}:
             path.unlink()
         sync(complete)
         check_output(output, force=force)
         partials[0].finish(complete, shape[0])
         publish(complete, output, folder)
-    for partial in reversed(partials):  # the first one last: its journal records that the output is complete
+    for partial in reversed(
+        partials
+    ):  # the first one last: its journal records that the output is complete
         partial.remove()
     return shape[0]
 

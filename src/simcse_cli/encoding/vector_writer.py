@@ -65,13 +65,17 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
     )
 
 
-def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[EncodeWithProgress, int]:
+def encode_function(
+    encoder: ReadyEncoder, options: EncodeOptions
+) -> tuple[EncodeWithProgress, int]:
     """Return a function from sentences to vectors as the options want them, and the dimension of the vectors."""
     fitted = None
     how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "max_length": options.max_length}
     if options.postprocess is not None:
         fitted = load(options.postprocess)
-        check_encoder(fitted, dim=encoder.dim, digest=encoder.digest, place=str(options.postprocess))
+        check_encoder(
+            fitted, dim=encoder.dim, digest=encoder.digest, place=str(options.postprocess)
+        )
 
     def encode(sentences: Sequence[str], *, progress: Progress = SILENT) -> NDArray[Any]:
         is_unit = options.normalize and fitted is None
@@ -87,7 +91,9 @@ def encode_function(encoder: ReadyEncoder, options: EncodeOptions) -> tuple[Enco
 class VectorWriter:
     """Load a model and write the vectors of one input; ``inputs`` is the state of its files before they were read."""
 
-    def __init__(self, files: FileSet, inputs: Inputs, options: EncodeOptions, progress: Progress) -> None:
+    def __init__(
+        self, files: FileSet, inputs: Inputs, options: EncodeOptions, progress: Progress
+    ) -> None:
         self.files, self.inputs, self.options = files, inputs, options
         self.kind = check_dtype(options)
         self.encoder = load_for_encoding(options.model, options, progress)
@@ -123,8 +129,8 @@ class VectorWriter:
     ) -> int:
         """Write the vectors of these sentences and return their number, 0 on all but the first process.
 
-        The caller must have entered the output. ``part`` gives the rows of the input if they are not all of it;
-        ``group`` gives the processes that write the output together.
+        The caller must have entered the output. ``part`` gives the rows of the input if they are
+        not all of it; ``group`` gives the processes that write the output together.
         """
         options, path = self.options, output.path
         if may_replace(path, options) and not options.force and not is_unfinished(path):

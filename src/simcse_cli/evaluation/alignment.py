@@ -25,7 +25,9 @@ def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
     RowIndices ``(N, D)`` have any norm; row i of ``right`` is the positive of row i of ``left``.
     """
     if left.shape != right.shape or left.ndim != 2 or len(left) == 0:
-        raise ValueError(f"left has shape {left.shape} and right {right.shape}, need the same (N, D) with N > 0")
+        raise ValueError(
+            f"left has shape {left.shape} and right {right.shape}, need the same (N, D) with N > 0"
+        )
     difference = unit_rows(left, np.float64) - unit_rows(right, np.float64)
     return float(np.einsum("nd,nd->n", difference, difference).mean())
 
@@ -42,8 +44,8 @@ def is_positive(gold: Ratings) -> NDArray[np.bool_]:
 def rating_scale(gold: Ratings) -> tuple[float, float]:
     """Return both ends of the scale of some ratings.
 
-    It begins at 0, or at the lowest rating if that is below, and ends at 1, 5, 10 or 100, or at the highest rating if
-    that is above.
+    It begins at 0, or at the lowest rating if that is below, and ends at 1, 5, 10 or 100, or at the
+    highest rating if that is above.
     """
     low = min(0.0, float(gold.min(initial=0.0)))
     high = float(gold.max(initial=low))
@@ -58,14 +60,15 @@ def rated_above(gold: Ratings) -> str:
 def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) -> float:
     """Return the log of the mean Gaussian potential over all unordered pairs of different rows.
 
-    Source: Wang and Isola 2020: ``log mean over i < j of exp(-t * |u_i - u_j|^2)``, rows on the unit sphere,
-    each pair counted once, a row never with itself. Exact: tiles of ``block_rows`` squared are visited one by
-    one, so memory beside the vectors is ``O(block_rows^2)``; the sum is kept relative to the largest term, so
-    a large ``t`` does not underflow. Equal rows in the data count as pairs at distance 0.
+    Source: Wang and Isola 2020: ``log mean over i < j of exp(-t * |u_i - u_j|^2)``, rows on the
+    unit sphere, each pair counted once, a row never with itself. Exact: tiles of ``block_rows``
+    squared are visited one by one, so memory beside the vectors is ``O(block_rows^2)``; the sum is
+    kept relative to the largest term, so a large ``t`` does not underflow. Equal rows in the data
+    count as pairs at distance 0.
 
-    ``vectors`` are ``(N, D)``, any norm, N at least 2; ``t`` is above 0, and 2 in every table and figure of the papers.
-    The value is in ``[-4t, 0]``: 0 when all rows point the same way, -8 for two antipodal rows at t = 2, ``-2t`` for
-    orthogonal rows.
+    ``vectors`` are ``(N, D)``, any norm, N at least 2; ``t`` is above 0, and 2 in every table and
+    figure of the papers. The value is in ``[-4t, 0]``: 0 when all rows point the same way, -8 for
+    two antipodal rows at t = 2, ``-2t`` for orthogonal rows.
     """
     n_rows = len(vectors)
     if vectors.ndim != 2 or n_rows < 2:
@@ -80,7 +83,9 @@ def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) 
     return float(largest + np.log(total) - np.log(n_rows * (n_rows - 1) / 2))
 
 
-def _pair_exponents(units: NDArray[np.float64], t: float, block_rows: int) -> Iterator[NDArray[np.float64]]:
+def _pair_exponents(
+    units: NDArray[np.float64], t: float, block_rows: int
+) -> Iterator[NDArray[np.float64]]:
     """Yield ``-t * squared distance`` of every unordered pair once, tile by tile."""
     squared_norms = np.einsum("nd,nd->n", units, units)
     for top in range(0, len(units), block_rows):
@@ -101,8 +106,9 @@ def _pair_exponents(units: NDArray[np.float64], t: float, block_rows: int) -> It
 def mean_cosine(vectors: FloatMatrix) -> float:
     """Return the mean cosine over all unordered pairs of different rows, in [-1, 1].
 
-    Source: Ethayarajh 2019 (anisotropy as the mean cosine of random texts), here exact: with unit rows the
-    sum over pairs is ``(|sum of rows|^2 - sum of squared norms) / 2``. 0 for orthogonal rows, 1 for equal.
+    Source: Ethayarajh 2019 (anisotropy as the mean cosine of random texts), here exact: with unit
+    rows the sum over pairs is ``(|sum of rows|^2 - sum of squared norms) / 2``. 0 for orthogonal
+    rows, 1 for equal.
     """
     n_rows = len(vectors)
     if n_rows < 2:

@@ -1,7 +1,8 @@
 """Bootstrap intervals of scores, paired tests of two models, and corrections for many tests.
 
-Source: Efron and Tibshirani 1993, chapters 13 and 16; McNemar 1947; Holm 1979; Benjamini and Hochberg 1995.
-Evaluation examples are resampled: the results account for the choice of examples, not for that of training seeds.
+Source: Efron and Tibshirani 1993, chapters 13 and 16; McNemar 1947; Holm 1979; Benjamini and
+Hochberg 1995. Evaluation examples are resampled: the results account for the choice of examples,
+not for that of training seeds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,14 +42,16 @@ def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Itera
     for start in range(0, n_resamples, columns_per_block):
         columns = min(columns_per_block, n_resamples - start)
         cells = rng.integers(n, size=(n, columns)) * columns + np.arange(columns)
-        yield np.bincount(cells.ravel(), minlength=n * columns).reshape(n, columns).astype(np.float64)
+        yield (
+            np.bincount(cells.ravel(), minlength=n * columns).reshape(n, columns).astype(np.float64)
+        )
 
 
 class ResampledCorrelation:
     """Correlations of the scores of several models with one gold vector, under any counts.
 
-    All are vectors ``(n,)`` of any scale, n at least 2. Spearman ranks are taken inside each resample, ties at their
-    mean.
+    All are vectors ``(n,)`` of any scale, n at least 2. Spearman ranks are taken inside each
+    resample, ties at their mean.
     """
 
     def __init__(self, *scores: Floats, gold: Floats, metric: Metric = Metric.SPEARMAN) -> None:
@@ -138,12 +141,14 @@ def resample_sts(
 ) -> Floats:
     """Return ``(R,)`` resampled scores of one task; pairs are drawn with replacement within each stratum.
 
-    ``subsets`` are predicted and gold values ``(n,)``, n at least 2. An interval needs about a thousand resamples.
+    ``subsets`` are predicted and gold values ``(n,)``, n at least 2. An interval needs about a
+    thousand resamples.
     """
     rng = task_generator(task, seed)
     parts, weights = strata(aggregation, subsets)
     scores = [
-        ResampledCorrelation(predicted, gold=gold, metric=metric).draw(n_resamples, rng)[0] for predicted, gold in parts
+        ResampledCorrelation(predicted, gold=gold, metric=metric).draw(n_resamples, rng)[0]
+        for predicted, gold in parts
     ]
     return np.average(scores, axis=0, weights=weights)
 
@@ -180,8 +185,8 @@ class Discordance:
 class PairedTest:
     """Candidate minus baseline in fractions: observed, with a 95% interval, and a two-sided p-value.
 
-    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples. ``n_seeds`` and ``p_seeds`` are
-    of the t-test over seeds, where both systems have several.
+    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples. ``n_seeds``
+    and ``p_seeds`` are of the t-test over seeds, where both systems have several.
     """
 
     difference: float
@@ -213,20 +218,25 @@ class _Differences:
 
     def test(self, *, by_seed: bool) -> PairedTest:
         low, high = np.quantile(self.resampled, [0.025, 0.975])
-        smaller_side = min(np.count_nonzero(self.resampled <= 0), np.count_nonzero(self.resampled >= 0))
+        smaller_side = min(
+            np.count_nonzero(self.resampled <= 0), np.count_nonzero(self.resampled >= 0)
+        )
         p_value = min(1.0, 2 * (int(smaller_side) + 1) / (self.resampled.size + 1))
         found = PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
         n_seeds = min(self.candidate.size, self.baseline.size)
         if n_seeds < 2:
             return found
-        return replace(found, n_seeds=n_seeds, p_seeds=t_test(self.candidate, self.baseline, by_seed=by_seed))
+        return replace(
+            found, n_seeds=n_seeds, p_seeds=t_test(self.candidate, self.baseline, by_seed=by_seed)
+        )
 
 
 def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
     """Return the two-sided p-value of Student's paired t-test over seeds, or of Welch's, in [0, 1].
 
-    Scores are one for each seed, at least 2. With ``by_seed``, value i of both has the same seed. Equal scores give 1;
-    differences of (1, 2, 3) points give t = 3.46 with 2 degrees of freedom, p = 0.074.
+    Scores are one for each seed, at least 2. With ``by_seed``, value i of both has the same seed.
+    Equal scores give 1; differences of (1, 2, 3) points give t = 3.46 with 2 degrees of freedom, p
+    = 0.074.
     """
     difference = float(candidate.mean() - baseline.mean())
     if by_seed:
@@ -253,10 +263,11 @@ def paired_bootstrap(
 ) -> tuple[dict[str, PairedTest], PairedTest]:
     """Return the test of each task and that of the mean over the tasks.
 
-    Each resample draws pairs with replacement within each stratum, the same for all seeds of both systems, whose
-    scores are averaged over seeds. ``by_seed`` says that the seeds are paired. The p-value is
-    twice the smaller share of resampled differences on one side of 0, counting the observed data, hence
-    in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs about a thousand resamples.
+    Each resample draws pairs with replacement within each stratum, the same for all seeds of both
+    systems, whose scores are averaged over seeds. ``by_seed`` says that the seeds are paired. The
+    p-value is twice the smaller share of resampled differences on one side of 0, counting the
+    observed data, hence in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs
+    about a thousand resamples.
     """
 
     def differences(task: str, subsets: Sequence[PairedSample]) -> _Differences:
@@ -277,7 +288,9 @@ def paired_bootstrap(
         both = scores[:n_candidates], scores[n_candidates:]
         return _Differences(float(shares @ table[:, 0]), shares @ table[:, 1:], n_pairs, *both)
 
-    return _tests({task: differences(task, subsets) for task, subsets in tasks.items()}, by_seed=by_seed)
+    return _tests(
+        {task: differences(task, subsets) for task, subsets in tasks.items()}, by_seed=by_seed
+    )
 
 
 def paired_accuracy_bootstrap(
@@ -285,9 +298,9 @@ def paired_accuracy_bootstrap(
 ) -> tuple[dict[str, PairedTest], PairedTest]:
     """Return the test of each task's difference in accuracy and that of the mean over the tasks.
 
-    Each resample draws the examples of a task with replacement, the same for both models. Only three kinds of
-    example matter (candidate right alone, baseline right alone, neither alone), so their numbers are drawn
-    from a multinomial distribution. p-values as for ``paired_bootstrap``.
+    Each resample draws the examples of a task with replacement, the same for both models. Only
+    three kinds of example matter (candidate right alone, baseline right alone, neither alone), so
+    their numbers are drawn from a multinomial distribution. p-values as for ``paired_bootstrap``.
     """
 
     def differences(task: str, found: Discordance) -> _Differences:
@@ -296,7 +309,9 @@ def paired_accuracy_bootstrap(
         drawn = task_generator(task, seed).multinomial(found.n, kinds / found.n, size=n_resamples)
         resampled = (drawn[:, 0] - drawn[:, 1]) / found.n
         one_seed = np.zeros(1)
-        return _Differences(float(alone[0] - alone[1]) / found.n, resampled, found.n, one_seed, one_seed)
+        return _Differences(
+            float(alone[0] - alone[1]) / found.n, resampled, found.n, one_seed, one_seed
+        )
 
     return _tests({task: differences(task, found) for task, found in tasks.items()}, by_seed=False)
 
@@ -310,21 +325,27 @@ def paired_seeds_accuracy_bootstrap(
 ) -> tuple[dict[str, PairedTest], PairedTest]:
     """Return the tests of ``paired_accuracy_bootstrap`` for systems with several seeds.
 
-    A task holds which examples each seed of candidate and baseline gets right, ``(seeds, n)`` each. Each resample draws
-    the examples, the same for all seeds.
+    A task holds which examples each seed of candidate and baseline gets right, ``(seeds, n)`` each.
+    Each resample draws the examples, the same for all seeds.
     """
 
-    def differences(task: str, candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> _Differences:
+    def differences(
+        task: str, candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]
+    ) -> _Differences:
         gains = candidate.mean(axis=0) - baseline.mean(axis=0)
         blocks = resample_counts(gains.size, n_resamples, task_generator(task, seed))
         resampled = np.concatenate([gains @ counts for counts in blocks]) / gains.size
         scores = candidate.mean(axis=1), baseline.mean(axis=1)
         return _Differences(float(gains.mean()), resampled, gains.size, *scores)
 
-    return _tests({task: differences(task, *sides) for task, sides in tasks.items()}, by_seed=by_seed)
+    return _tests(
+        {task: differences(task, *sides) for task, sides in tasks.items()}, by_seed=by_seed
+    )
 
 
-def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> tuple[dict[str, PairedTest], PairedTest]:
+def _tests(
+    tasks: Mapping[str, _Differences], *, by_seed: bool
+) -> tuple[dict[str, PairedTest], PairedTest]:
     if not tasks:
         raise ValueError("need at least one task")
     each = list(tasks.values())
@@ -335,7 +356,9 @@ def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> tuple[dict[st
         np.mean([task.candidate for task in each], axis=0),
         np.mean([task.baseline for task in each], axis=0),
     )
-    return {name: task.test(by_seed=by_seed) for name, task in tasks.items()}, mean.test(by_seed=by_seed)
+    return {name: task.test(by_seed=by_seed) for name, task in tasks.items()}, mean.test(
+        by_seed=by_seed
+    )
 
 
 def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Discordance:
@@ -346,8 +369,9 @@ def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Di
 def mcnemar_exact(found: Discordance) -> float:
     """Return the two-sided p-value of McNemar's exact test, in (0, 1].
 
-    Among the examples that only one classifier gets right, either is that one with probability 1/2: twice the
-    smaller tail of a binomial distribution. (0, 5) gives 2 / 32, (1, 9) gives 22 / 1024; no such example, 1.
+    Among the examples that only one classifier gets right, either is that one with probability 1/2:
+    twice the smaller tail of a binomial distribution. (0, 5) gives 2 / 32, (1, 9) gives 22 / 1024;
+    no such example, 1.
     """
     smaller = min(found.n_only_candidate, found.n_only_baseline)
     return min(1.0, 2 * float(bdtr(smaller, found.n_only_candidate + found.n_only_baseline, 0.5)))
@@ -356,9 +380,9 @@ def mcnemar_exact(found: Discordance) -> float:
 def adjust(p_values: Sequence[float], correction: Correction) -> list[float]:
     """Return the p-values corrected for their number, in the order given, each at most 1.
 
-    Holm multiplies the i-th smallest of m by m - i + 1 and never lets it fall below a smaller one's result;
-    Benjamini-Hochberg multiplies by m / i and never lets it rise above a larger one's. (0.01, 0.04, 0.03)
-    gives (0.03, 0.06, 0.06) and (0.03, 0.04, 0.04).
+    Holm multiplies the i-th smallest of m by m - i + 1 and never lets it fall below a smaller one's
+    result; Benjamini-Hochberg multiplies by m / i and never lets it rise above a larger one's.
+    (0.01, 0.04, 0.03) gives (0.03, 0.06, 0.06) and (0.03, 0.04, 0.04).
     """
     p = np.asarray(p_values, dtype=np.float64)
     if correction is Correction.NONE or p.size == 0:

@@ -26,7 +26,8 @@ def cosine_rows(left: NDArray[np.floating], right: NDArray[np.floating]) -> Floa
 def pearson(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
     """Return Pearson's correlation in [-1, 1].
 
-    None where a side is constant, has fewer than two values, or values whose squares are not finite.
+    None where a side is constant, has fewer than two values, or values whose squares are not
+    finite.
     """
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if a.shape != b.shape:
@@ -48,7 +49,9 @@ def spearman(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float 
     return pearson(rankdata(x), rankdata(y))
 
 
-def correlate(metric: Metric, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
+def correlate(
+    metric: Metric, x: Sequence[float] | Floats, y: Sequence[float] | Floats
+) -> float | None:
     return spearman(x, y) if metric is Metric.SPEARMAN else pearson(x, y)
 
 
@@ -57,21 +60,26 @@ def strata(
 ) -> tuple[list[tuple[Floats, ...]], NDArray[np.float64]]:
     """Return the parts of an STS task that are correlated on their own, and the weight of each in its score.
 
-    Scores, bootstrap intervals and paired tests all follow from these. ``all`` makes one part of all pairs; ``mean``
-    and ``wmean`` make each subset one, with weight 1 or its number of pairs. ``subsets`` are vectors ``(n,)`` over the
-    same pairs, for example gold and predicted values, of which several rows ``(seeds, n)`` may stand together; at least
-    one subset.
+    Scores, bootstrap intervals and paired tests all follow from these. ``all`` makes one part of
+    all pairs; ``mean`` and ``wmean`` make each subset one, with weight 1 or its number of pairs.
+    ``subsets`` are vectors ``(n,)`` over the same pairs, for example gold and predicted values, of
+    which several rows ``(seeds, n)`` may stand together; at least one subset.
     """
     if aggregation is Aggregation.ALL:
-        return [tuple(np.concatenate(side, axis=-1) for side in zip(*subsets, strict=True))], np.ones(1)
+        return [
+            tuple(np.concatenate(side, axis=-1) for side in zip(*subsets, strict=True))
+        ], np.ones(1)
     weights = [len(sides[0]) if aggregation is Aggregation.WMEAN else 1 for sides in subsets]
     return list(subsets), np.array(weights, dtype=np.float64)
 
 
-def aggregate(metric: Metric, aggregation: Aggregation, subsets: Sequence[tuple[Floats, Floats]]) -> float | None:
+def aggregate(
+    metric: Metric, aggregation: Aggregation, subsets: Sequence[tuple[Floats, Floats]]
+) -> float | None:
     """Return one score in [-1, 1] for the subsets of an STS task: the weighted mean over its strata.
 
-    ``subsets`` are predicted and gold values. None without any, or if the correlation of a stratum is undefined.
+    ``subsets`` are predicted and gold values. None without any, or if the correlation of a stratum
+    is undefined.
     """
     if not subsets:
         return None

@@ -1,8 +1,8 @@
 """Encode each sentence once: within a call, over calls, and with a cache on disk.
 
-The cache has one folder per encoder, named by a digest of everything that determines its vectors (weights,
-pooler, post-processing, precision). Vectors are keyed by their sentences and results by their settings and data, so a
-changed file or setting never matches an old entry.
+The cache has one folder per encoder, named by a digest of everything that determines its vectors
+(weights, pooler, post-processing, precision). Vectors are keyed by their sentences and results by
+their settings and data, so a changed file or setting never matches an old entry.
 """
 
 import json
@@ -56,9 +56,14 @@ def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Pat
 def digest_of(*parts: Any) -> str:
     """Return 16 hex digits for JSON values and NumPy arrays; any change gives other digits."""
     encoded = (
-        part.tobytes() if isinstance(part, np.ndarray) else json.dumps(part, sort_keys=True).encode() for part in parts
+        part.tobytes()
+        if isinstance(part, np.ndarray)
+        else json.dumps(part, sort_keys=True).encode()
+        for part in parts
     )
-    return digest(*(piece for data in encoded for piece in (len(data).to_bytes(8, "little"), data)))[:16]
+    return digest(
+        *(piece for data in encoded for piece in (len(data).to_bytes(8, "little"), data))
+    )[:16]
 
 
 @dataclass(frozen=True)
@@ -70,13 +75,19 @@ class _KeptResult:
 class EvaluationCache:
     """Vectors and results of one encoder.
 
-    Entries have a checksum; corrupt ones are recomputed and replaced. If the cache is not writable, a warning is
-    given once and the cache is skipped. A ``folder`` of None keeps nothing. ``encoder_key`` changes whenever the
-    vectors of a sentence do; with ``keep_vectors`` off, only results are kept.
+    Entries have a checksum; corrupt ones are recomputed and replaced. If the cache is not writable,
+    a warning is given once and the cache is skipped. A ``folder`` of None keeps nothing.
+    ``encoder_key`` changes whenever the vectors of a sentence do; with ``keep_vectors`` off, only
+    results are kept.
     """
 
     def __init__(
-        self, folder: Path | None, encoder_key: str, *, keep_vectors: bool = True, progress: Progress = SILENT
+        self,
+        folder: Path | None,
+        encoder_key: str,
+        *,
+        keep_vectors: bool = True,
+        progress: Progress = SILENT,
     ) -> None:
         self._folder = None if folder is None else folder / f"{_MARK}{digest_of(encoder_key)}"
         self._keep_vectors = keep_vectors
@@ -93,7 +104,11 @@ class EvaluationCache:
         if vectors is None:
             vectors = np.asarray(encode(distinct), dtype=np.float32)
             if path is not None and self._keep_vectors:
-                with self._going_on(), atomic_path(path, force=True) as file, file.open("wb") as stream:
+                with (
+                    self._going_on(),
+                    atomic_path(path, force=True) as file,
+                    file.open("wb") as stream,
+                ):
                     np.savez(stream, vectors=vectors)
         return vectors[[position[sentence] for sentence in sentences]]
 
@@ -116,7 +131,9 @@ class EvaluationCache:
         try:
             yield
         except OutputError as error:
-            self._progress.warn(f"continuing without the cache: {error.message} (choose another with --cache-dir)")
+            self._progress.warn(
+                f"continuing without the cache: {error.message} (choose another with --cache-dir)"
+            )
             self._folder = None
 
     def _path(self, name: str) -> Path | None:

@@ -30,10 +30,11 @@ from simcse_cli.settings.choices import LongTexts, Precision
 class EvalEncoder:
     """An encoder ready for evaluation, under the name of its row in tables.
 
-    ``digest`` covers everything that determines the vectors, except the precision. ``encode`` maps sentences to vectors
-    and takes a ``prompt`` for them where there are ``prompts``: those of the model by name, empty where the user chose.
-    ``variations`` say how vectors differ from those of the plain model (prompt, dimensions, long texts); ``commit`` is
-    that of an unchanged Hub model in fp32.
+    ``digest`` covers everything that determines the vectors, except the precision. ``encode`` maps
+    sentences to vectors and takes a ``prompt`` for them where there are ``prompts``: those of the
+    model by name, empty where the user chose. ``variations`` say how vectors differ from those of
+    the plain model (prompt, dimensions, long texts); ``commit`` is that of an unchanged Hub model
+    in fp32.
     """
 
     name: str
@@ -84,7 +85,8 @@ class EvalEncoder:
 def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Progress) -> None:
     """Save the result in the run folder ``--model`` and update its model card, if that is what was evaluated.
 
-    It replaces an earlier one with the same settings; a folder that is not writable gives a warning.
+    It replaces an earlier one with the same settings; a folder that is not writable gives a
+    warning.
     """
     run_dir = Path(options.model)
     if options.vectors is not None or options.embeddings is not None or not is_run(run_dir):
@@ -121,7 +123,9 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
 
 def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress) -> EvalEncoder:
     encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
-    is_plain = options.precision is Precision.FP32 and options.pooler is None and options.prompt is None
+    is_plain = (
+        options.precision is Precision.FP32 and options.pooler is None and options.prompt is None
+    )
     is_plain &= options.truncate_dim is None and options.long is LongTexts.CUT
     return EvalEncoder(
         model.name,

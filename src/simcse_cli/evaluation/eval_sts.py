@@ -22,7 +22,12 @@ from simcse_cli.settings.choices import Metric
 
 
 def eval_sts(
-    encoder: EncoderOptions, options: StsOptions, progress: Progress, *, per_subset: bool = False, force: bool
+    encoder: EncoderOptions,
+    options: StsOptions,
+    progress: Progress,
+    *,
+    per_subset: bool = False,
+    force: bool,
 ) -> Outcome | None:
     """Score STS; None if only the sentences were to be written.
 
@@ -40,7 +45,9 @@ def eval_sts(
         raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
     if options.pair_file and (split != "test" or setting.regressor):
         flag = "--split" if split != "test" else "--regressor"
-        raise UsageError("has a test set only, without a training set", option=f"--pair-file with {flag}")
+        raise UsageError(
+            "has a test set only, without a training set", option=f"--pair-file with {flag}"
+        )
     suite = sts.StsSuite.of_options(options, split, progress)
     recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
 
@@ -48,7 +55,11 @@ def eval_sts(
     if options.checkpoints:
         key = suite.key(setting)
         folder = cache_folder(options.cache_dir, options.cache, progress)
-        message = "finished checkpoints are kept; the same command continues" if folder else "nothing is kept"
+        message = (
+            "finished checkpoints are kept; the same command continues"
+            if folder
+            else "nothing is kept"
+        )
 
         @kept_on_interrupt(lambda: message)
         def kept_score(opened: EvalEncoder) -> SuiteResult:
@@ -57,7 +68,9 @@ def eval_sts(
             if kept is None:
                 kept = sts.evaluate_sts(opened.encode, suite, setting, progress=progress).to_json()
                 cache.save_result("sts", key, kept)
-            return SuiteResult.from_json(kept, str(folder)).with_settings(**opened.facts(), **recorded)
+            return SuiteResult.from_json(kept, str(folder)).with_settings(
+                **opened.facts(), **recorded
+            )
 
         return evaluate_checkpoints(encoder, kept_score, sts_checkpoints, progress)
     if options.write_sentences is not None:
@@ -76,7 +89,9 @@ def eval_sts(
         result = sts.evaluate_per_task(for_task, suite, setting, progress=progress)
         opened = fit_postprocess.per_task_name(opened, plan)
     else:
-        opened = fit_postprocess.with_postprocess(opened, plan, suite.data_dir, progress, force=force)
+        opened = fit_postprocess.with_postprocess(
+            opened, plan, suite.data_dir, progress, force=force
+        )
         result = sts.evaluate_sts(opened.encode, suite, setting, progress=progress)
     result = result.with_settings(**opened.facts(), **recorded)
 
@@ -91,7 +106,10 @@ def eval_sts(
         write_pair_scores(options.save_scores, dict(result.examples), force=force)
         payload["pair_scores"] = str(options.save_scores)
     keep_in_run(encoder, payload, progress)
-    reports = [sts_report(result), *(sts_report(result.under(each, None)) for each in setting.metrics[1:])]
+    reports = [
+        sts_report(result),
+        *(sts_report(result.under(each, None)) for each in setting.metrics[1:]),
+    ]
     if per_subset:
         rows = [
             {"task": label(name), "subset": subset, **numbers}

@@ -1,8 +1,8 @@
 """``--postprocess`` and ``--fit``: read the sentences, fit the post-processor, and apply it to an encoder.
 
-Source: Su et al. 2021 and Li et al. 2020. Both sides of every pair, labels unread. ``nli`` is SNLI train, dev
-and test with MNLI train; ``target`` is all pairs of the evaluated task: every subset of an STS year, train,
-dev and test of STS-B and SICK-R.
+Source: Su et al. 2021 and Li et al. 2020. Both sides of every pair, labels unread. ``nli`` is SNLI
+train, dev and test with MNLI train; ``target`` is all pairs of the evaluated task: every subset of
+an STS year, train, dev and test of STS-B and SICK-R.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +48,12 @@ _NLI_FILES = {
     "SNLI train": ("SNLI/s{}.train", "snli_1.0_train.jsonl", "snli_train.jsonl"),
     "SNLI dev": ("SNLI/s{}.dev", "snli_1.0_dev.jsonl", "snli_dev.jsonl"),
     "SNLI test": ("SNLI/s{}.test", "snli_1.0_test.jsonl", "snli_test.jsonl"),
-    "MNLI train": ("MNLI/s{}.train", "MultiNLI/s{}.train", "multinli_1.0_train.jsonl", "mnli_train.jsonl"),
+    "MNLI train": (
+        "MNLI/s{}.train",
+        "MultiNLI/s{}.train",
+        "multinli_1.0_train.jsonl",
+        "mnli_train.jsonl",
+    ),
 }
 """The possible files of each part; ``{}`` is 1 and 2, one file a side, aligned line by line."""
 
@@ -73,7 +78,9 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
         raise DataError(what, hint="put them there, or give any sentences or pairs with --fit FILE")
     if missing:
         present = [part for part in found if part not in missing]
-        progress.warn(f"fitting on {', '.join(present)} only; the papers also use {', '.join(missing)}")
+        progress.warn(
+            f"fitting on {', '.join(present)} only; the papers also use {', '.join(missing)}"
+        )
     return [pair for pairs in found.values() for pair in pairs]
 
 
@@ -92,7 +99,9 @@ def file_examples(path: Path | str) -> list[Example]:
     return examples
 
 
-def sample_examples(examples: Sequence[Example], n_examples: int | None, seed: int) -> list[Example]:
+def sample_examples(
+    examples: Sequence[Example], n_examples: int | None, seed: int
+) -> list[Example]:
     """Return at most ``n_examples`` of them, drawn without replacement and kept in order."""
     if n_examples is None or n_examples >= len(examples):
         return list(examples)
@@ -121,7 +130,8 @@ def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]
 class PostprocessPlan:
     """A saved post-processor to load, or a new one to fit.
 
-    ``source`` is what a new one is fitted on: ``nli``, ``target`` or a file; at most ``sample`` examples of it.
+    ``source`` is what a new one is fitted on: ``nli``, ``target`` or a file; at most ``sample``
+    examples of it.
     """
 
     label: str
@@ -151,7 +161,9 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
         return PostprocessPlan(path.name, path)
     if options.fit is None:
-        raise UsageError(f"{name} needs --fit nli, --fit target or --fit FILE", option="--postprocess")
+        raise UsageError(
+            f"{name} needs --fit nli, --fit target or --fit FILE", option="--postprocess"
+        )
     if options.save_postprocess is not None:
         require_writable(options.save_postprocess, force=force)
     if options.fit not in (NLI, TARGET):

@@ -1,7 +1,7 @@
 """Splits of the transfer protocol: stratified folds, the hold-out of the final fit, and the order of batches.
 
-All draws come from ``numpy.random.RandomState``, whose streams are frozen by NumPy's compatibility policy,
-so the folds are the same on every version.
+All draws come from ``numpy.random.RandomState``, whose streams are frozen by NumPy's compatibility
+policy, so the folds are the same on every version.
 """
 
 from collections.abc import Iterator
@@ -25,8 +25,9 @@ class Fold:
 class FitRows:
     """Training rows and the rows that decide when to stop.
 
-    ``n_drawn`` rows were permuted to draw the split; the same random stream then orders the batches, so
-    models share their batch order exactly when both ``n_drawn`` and the number of training rows agree.
+    ``n_drawn`` rows were permuted to draw the split; the same random stream then orders the
+    batches, so models share their batch order exactly when both ``n_drawn`` and the number of
+    training rows agree.
     """
 
     train: RowIndices
@@ -42,12 +43,17 @@ class FitRows:
 def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fold]:
     """Return folds with nearly equal class shares, the same as scikit-learn's shuffled ``StratifiedKFold``.
 
-    The sorted labels are dealt out in turn, which fixes how many examples of each class a fold gets; then,
-    class by class in order of first appearance, the fold numbers are shuffled over the examples of the class.
+    The sorted labels are dealt out in turn, which fixes how many examples of each class a fold
+    gets; then, class by class in order of first appearance, the fold numbers are shuffled over the
+    examples of the class.
     """
-    _, first, codes, counts = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
+    _, first, codes, counts = np.unique(
+        labels, return_index=True, return_inverse=True, return_counts=True
+    )
     if counts.min() < n_folds:
-        raise ValueError(f"a class has {counts.min()} examples, need at least {n_folds} for {n_folds} folds")
+        raise ValueError(
+            f"a class has {counts.min()} examples, need at least {n_folds} for {n_folds} folds"
+        )
     appearance = np.argsort(np.argsort(first))
     codes = appearance[codes]
     dealt = np.sort(codes)
@@ -58,7 +64,10 @@ def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fol
         numbers = np.repeat(np.arange(n_folds), per_fold)
         rng.shuffle(numbers)
         fold_of[codes == code] = numbers
-    return [Fold(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(n_folds)]
+    return [
+        Fold(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold))
+        for fold in range(n_folds)
+    ]
 
 
 def holdout_split(rows: RowIndices, share: float, *, seed: int) -> FitRows:

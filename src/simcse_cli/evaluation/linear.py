@@ -1,12 +1,12 @@
 """Many softmax regressions trained side by side, as the transfer protocol trains each one alone.
 
-A *cohort* holds the models whose training sets have the same size: with the protocol's one seed they start
-from the same weights and see their rows in the same order of positions, so they advance in lockstep and one
-batched matrix product serves all of them. Bias is one more weight on a constant feature, which is how the
-protocol treats it too (weight decay included).
+A *cohort* holds the models whose training sets have the same size: with the protocol's one seed
+they start from the same weights and see their rows in the same order of positions, so they advance
+in lockstep and one batched matrix product serves all of them. Bias is one more weight on a constant
+feature, which is how the protocol treats it too (weight decay included).
 
-Shapes: ``F`` splits, ``R`` penalties per split, ``K`` classes, ``D`` features with the constant, ``B`` rows
-of a batch. Weights are ``(F, R*K, D)``.
+Shapes: ``F`` splits, ``R`` penalties per split, ``K`` classes, ``D`` features with the constant,
+``B`` rows of a batch. Weights are ``(F, R*K, D)``.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,9 @@ def with_constant(features: NDArray[np.floating]) -> Tensor:
     return design
 
 
-def difference_and_product(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[np.floating]:
+def difference_and_product(
+    left: NDArray[np.floating], right: NDArray[np.floating]
+) -> NDArray[np.floating]:
     """Return the features of sentence pairs, ``[|u - v|, u * v]``: ``(N, D)`` twice to ``(N, 2D)``."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.hstack([np.abs(left - right), left * right])
@@ -59,7 +61,9 @@ class RmsProp:
 
     def step(self, weights: Tensor, gradient: Tensor) -> None:
         self._square.mul_(self.smoothing).addcmul_(gradient, gradient, value=1 - self.smoothing)
-        weights.addcdiv_(gradient, self._square.sqrt().add_(self.epsilon), value=-self.learning_rate)
+        weights.addcdiv_(
+            gradient, self._square.sqrt().add_(self.epsilon), value=-self.learning_rate
+        )
 
     def keep(self, rows: Tensor) -> None:
         self._square = self._square[rows]
@@ -80,7 +84,9 @@ class Adam:
         self._mean.lerp_(gradient, 1 - self.beta1)
         self._square.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
         root = self._square.sqrt().div_((1 - self.beta2**self._n_steps) ** 0.5).add_(self.epsilon)
-        weights.addcdiv_(self._mean, root, value=-self.learning_rate / (1 - self.beta1**self._n_steps))
+        weights.addcdiv_(
+            self._mean, root, value=-self.learning_rate / (1 - self.beta1**self._n_steps)
+        )
 
     def keep(self, rows: Tensor) -> None:
         self._mean, self._square = self._mean[rows], self._square[rows]
@@ -93,9 +99,9 @@ OPTIMIZERS: dict[ProbeOptimizer, type[RmsProp] | type[Adam]] = {"adam": Adam, "r
 class FitSettings:
     """How one model is trained.
 
-    Every ``epoch_size`` passes the dev accuracy is taken; training ends at the (``tenacity`` + 1)-th time
-    that it does not rise (the count is never reset), or once more than ``max_epoch`` passes are done. The
-    weights with the best dev accuracy are kept.
+    Every ``epoch_size`` passes the dev accuracy is taken; training ends at the (``tenacity`` +
+    1)-th time that it does not rise (the count is never reset), or once more than ``max_epoch``
+    passes are done. The weights with the best dev accuracy are kept.
     """
 
     optimizer: ProbeOptimizer
@@ -147,15 +153,18 @@ def fit_linear(
 ) -> Fits:
     """Train a softmax regression for every split and penalty; keep the best of each on the dev rows.
 
-    ``design`` holds features ``(N, D)``, the constant last; ``penalties`` ``(F, R)`` are the L2 weight decay that is
-    added to the gradient of the mean cross-entropy. ``task`` advances by one for every model that stops.
+    ``design`` holds features ``(N, D)``, the constant last; ``penalties`` ``(F, R)`` are the L2
+    weight decay that is added to the gradient of the mean cross-entropy. ``task`` advances by one
+    for every model that stops.
     """
     n_splits, n_penalties = penalties.shape
     weights = torch.empty(n_splits, n_penalties, n_classes, design.shape[1])
     accuracy = np.empty((n_splits, n_penalties))
     for stream in sorted({split.stream for split in splits}):
         members = [i for i, split in enumerate(splits) if split.stream == stream]
-        cohort = _Cohort(design, labels, [splits[i] for i in members], penalties[members], settings, n_classes)
+        cohort = _Cohort(
+            design, labels, [splits[i] for i in members], penalties[members], settings, n_classes
+        )
         cohort.train(task)
         weights[members] = cohort.best_weights
         accuracy[members] = cohort.best_accuracy
@@ -227,7 +236,9 @@ class _Cohort:
         models = self._by_model(self._weights)
         for position, split in enumerate(self._active):
             dev = self._dev[split]
-            right = predict(models[position], self._design.index_select(0, dev)) == self._labels[dev]
+            right = (
+                predict(models[position], self._design.index_select(0, dev)) == self._labels[dev]
+            )
             accuracy = right.sum(dim=1).numpy() / len(dev)
             better = (accuracy > self.best_accuracy[split]) & before[split]
             self.best_accuracy[split, better] = accuracy[better]

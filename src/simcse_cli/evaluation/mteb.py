@@ -1,8 +1,9 @@
 """`simcse eval mteb`: present an encoder as an mteb model, select tasks, run them, and average by category.
 
 Each task is loaded, run and scored by mteb's classes, and its result is kept in mteb's format under
-``RESULTS/results/MODEL/REVISION/TASK.json``. The revision of a Hub model is its commit, as the leaderboard wants it.
-Everything else has a digest there, so that no other weights ever get these scores.
+``RESULTS/results/MODEL/REVISION/TASK.json``. The revision of a Hub model is its commit, as the
+leaderboard wants it. Everything else has a digest there, so that no other weights ever get these
+scores.
 """
 
 import copy
@@ -57,9 +58,9 @@ def select_tasks(
 ) -> list[Any]:
     """Return mteb task objects.
 
-    A benchmark, or an alias of one, brings splits and subsets: in the default one STS17 is en-en only, STS22
-    en only, AmazonCounterfactual en only. ``tasks`` of the benchmark are taken from it, others from all of
-    mteb, English subsets only. ``categories`` keeps the tasks of these types.
+    A benchmark, or an alias of one, brings splits and subsets: in the default one STS17 is en-en
+    only, STS22 en only, AmazonCounterfactual en only. ``tasks`` of the benchmark are taken from it,
+    others from all of mteb, English subsets only. ``categories`` keeps the tasks of these types.
     """
     mteb = _import_mteb()
     names = dict.fromkeys(_PAPER_NAMES.get(name, name) for name in tasks)
@@ -69,7 +70,9 @@ def select_tasks(
             named = [members.get(name) or mteb.get_task(name, languages=["eng"]) for name in names]
     except (KeyError, ValueError) as error:
         reason = str(error.args[0]).removeprefix("KeyError: ")
-        raise ConfigError(f"mteb: {reason}", hint="list them with: python -m mteb available-tasks") from error
+        raise ConfigError(
+            f"mteb: {reason}", hint="list them with: python -m mteb available-tasks"
+        ) from error
     chosen = named or list(members.values())
     types = {task.metadata.type for task in chosen}
     by_lower = {name.lower(): name for name in types}
@@ -87,11 +90,13 @@ def run_mteb(
 ) -> SuiteResult:
     """Score an encoder on mteb tasks; finished tasks are read from the folder of results.
 
-    A stored score is used only if it was measured on the same data: a local folder counts by its contents.
+    A stored score is used only if it was measured on the same data: a local folder counts by its
+    contents.
 
-    ``--data-dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it, laid out as on the
-    Hub; SentEval files serve the seven STS tasks of the papers. Scores are fractions: STS12 to STS16, STSBenchmark and
-    SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060, 0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
+    ``--data-dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it,
+    laid out as on the Hub; SentEval files serve the seven STS tasks of the papers. Scores are
+    fractions: STS12 to STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060,
+    0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
     """
     mteb = _import_mteb()
     runner = _Runner(opened, results_folder(options), rerun=options.rerun)
@@ -102,7 +107,9 @@ def run_mteb(
             name = task.metadata.name
             bar.update(task=name)
             try:
-                used = task if options.data_dir is None else _with_local_data(task, options.data_dir)
+                used = (
+                    task if options.data_dir is None else _with_local_data(task, options.data_dir)
+                )
                 outcomes[name] = runner.run(used, task.metadata.dataset["path"])
             except DataError as error:
                 outcomes[name] = None
@@ -124,10 +131,15 @@ def results_folder(options: MtebOptions) -> Path:
     return options.results_dir or default_cache_dir() / "mteb"
 
 
-def category_means(categories: Mapping[str, str], scores: Mapping[str, float | None]) -> dict[str, Any]:
+def category_means(
+    categories: Mapping[str, str], scores: Mapping[str, float | None]
+) -> dict[str, Any]:
     present = set(categories.values())
     found: dict[str, Any] = {}
-    for category in (*filter(present.__contains__, CATEGORIES), *sorted(present.difference(CATEGORIES))):
+    for category in (
+        *filter(present.__contains__, CATEGORIES),
+        *sorted(present.difference(CATEGORIES)),
+    ):
         members = [scores[task] for task in scores if categories[task] == category]
         known = [score for score in members if score is not None]
         mean = mean_and_deviation(known)[0]
@@ -174,7 +186,9 @@ class _Runner:
         """Return the result as it is stored, where mteb rounds to six decimals."""
         if task.is_aggregate and stored is None:
             parts = [self._evaluate(part, self._stored(part)) for part in task.metadata.tasks]
-            self._cache.save_to_cache(task.combine_task_results(parts), self._encoder.mteb_model_meta)
+            self._cache.save_to_cache(
+                task.combine_task_results(parts), self._encoder.mteb_model_meta
+            )
         elif stored is None or stored.get_missing_evaluations(task):
             self._run_with_mteb(task, overwrite="always" if stored is None else "only-missing")
         return self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
@@ -213,13 +227,18 @@ class _Runner:
         stored = None
         with suppress(DataError), foreign_format(task.metadata.name, "a stored result"):
             stored = self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
-        return stored if stored is not None and stored.dataset_revision == task.metadata.revision else None
+        return (
+            stored
+            if stored is not None and stored.dataset_revision == task.metadata.revision
+            else None
+        )
 
 
 class _MtebEncoder:
     """The encoder as mteb sees it; has the methods of ``mteb.EncoderProtocol``.
 
-    A Hub model that is used as it is there goes by name and commit, anything else by what determines its vectors.
+    A Hub model that is used as it is there goes by name and commit, anything else by what
+    determines its vectors.
     """
 
     def __init__(self, opened: EvalEncoder) -> None:
@@ -259,7 +278,9 @@ class _MtebEncoder:
         name = get_prompt_name(self._prompts, task_metadata, prompt_type)
         if name is None and prompt_type is not None and prompt_type.value == "document":
             name = next((name for name in DOCUMENT_PROMPTS if name in self._prompts), None)
-        return self._encode(texts) if name is None else self._encode(texts, prompt=self._prompts[name])
+        return (
+            self._encode(texts) if name is None else self._encode(texts, prompt=self._prompts[name])
+        )
 
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:
@@ -272,7 +293,10 @@ def _with_local_data(task: Any, data_dir: Path) -> Any:
         if any(revision.startswith(LOCAL_REVISION) for revision in revisions):
             dataset["revision"] = LOCAL_REVISION + digest(*revisions)
     elif folder := mteb_files.find_dataset_folder(data_dir, task.metadata.name, dataset["path"]):
-        dataset |= {"path": str(folder), "revision": LOCAL_REVISION + mteb_files.folder_digest(folder)}
+        dataset |= {
+            "path": str(folder),
+            "revision": LOCAL_REVISION + mteb_files.folder_digest(folder),
+        }
     elif splits := mteb_files.senteval_dataset(data_dir, task.metadata.name):
         dataset["revision"] = LOCAL_REVISION + mteb_files.dataset_digest(splits)
         local.dataset, local.data_loaded = splits, True
@@ -307,10 +331,14 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def eval_mteb(encoder: EncoderOptions, options: MtebOptions, progress: Progress, *, force: bool) -> Outcome:
+def eval_mteb(
+    encoder: EncoderOptions, options: MtebOptions, progress: Progress, *, force: bool
+) -> Outcome:
     """Score tasks of MTEB; ``force`` overwrites a saved post-processor."""
     benchmark = options.benchmark or DEFAULT_BENCHMARK
-    tasks = select_tasks(benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category))
+    tasks = select_tasks(
+        benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category)
+    )
     folder = results_folder(options)
     again = "the same command without --rerun" if options.rerun else "the same command"
 
@@ -332,17 +360,22 @@ def eval_mteb(encoder: EncoderOptions, options: MtebOptions, progress: Progress,
 
 def mteb_task_report(result: SuiteResult, categories: Mapping[str, str]) -> Report:
     rows = [
-        {"task": name, "category": categories[name]} | ({"score": task.score, **task.extra} if task else {})
+        {"task": name, "category": categories[name]}
+        | ({"score": task.score, **task.extra} if task else {})
         for name, task in result.tasks.items()
     ]
-    shown = columns("task", "category", "metric", "score", "data", score=str(result.settings["model"]))
+    shown = columns(
+        "task", "category", "metric", "score", "data", score=str(result.settings["model"])
+    )
     title = f"MTEB tasks, mteb {result.settings['mteb_version']}, main scores x100"
     return Report(title, shown, rows, result.notes())
 
 
 def mteb_category_report(result: SuiteResult) -> Report:
     categories = result.figures["categories"]
-    counts = ", ".join(f"{name} {each['n_scored']}/{each['n_tasks']}" for name, each in categories.items())
+    counts = ", ".join(
+        f"{name} {each['n_scored']}/{each['n_tasks']}" for name, each in categories.items()
+    )
     n_scored = result.figures["n_scored"]
     return Report(
         "MTEB averages over datasets",

@@ -1,10 +1,11 @@
 """The classifiers of transfer tasks: the protocol's softmax regression on frozen vectors, and scikit-learn's.
 
-Source: SentEval (Conneau and Kiela 2018), as run by Gao et al. 2021 (``docs/evaluation.md``, transfer).
-Every task is a set of *outer* splits into training and test rows: ten or five folds for MR, CR, SUBJ and
-MPQA, the given split for TREC, MRPC and SST2. For each of them the weight decay is chosen by the mean
-accuracy over *inner* folds of the training rows (SST2: on the given dev rows); a last model with that
-weight decay holds out 5% of the training rows for early stopping and is scored on the test rows.
+Source: SentEval (Conneau and Kiela 2018), as run by Gao et al. 2021 (``docs/evaluation.md``,
+transfer). Every task is a set of *outer* splits into training and test rows: ten or five folds for
+MR, CR, SUBJ and MPQA, the given split for TREC, MRPC and SST2. For each of them the weight decay is
+chosen by the mean accuracy over *inner* folds of the training rows (SST2: on the given dev rows); a
+last model with that weight decay holds out 5% of the training rows for early stopping and is scored
+on the test rows.
 """
 
 import warnings
@@ -39,8 +40,12 @@ class ProbeSettings:
 
 
 PROBE_SETTINGS = {
-    TransferProtocol.DEFAULT: ProbeSettings(10, FitSettings("adam", batch_size=64, tenacity=5, epoch_size=4)),
-    TransferProtocol.FAST: ProbeSettings(5, FitSettings("rmsprop", batch_size=128, tenacity=3, epoch_size=2)),
+    TransferProtocol.DEFAULT: ProbeSettings(
+        10, FitSettings("adam", batch_size=64, tenacity=5, epoch_size=4)
+    ),
+    TransferProtocol.FAST: ProbeSettings(
+        5, FitSettings("rmsprop", batch_size=128, tenacity=3, epoch_size=2)
+    ),
 }
 
 
@@ -48,9 +53,9 @@ PROBE_SETTINGS = {
 class ProbeResult:
     """The result of a probe.
 
-    Accuracies are fractions at full precision; the original tool rounds those of each fold to two decimals of
-    a percent first, which moves their mean by at most 0.005 points. ``penalties`` holds the choice of each
-    outer split; ``predictions`` belong to ``test_rows``, in ascending order.
+    Accuracies are fractions at full precision; the original tool rounds those of each fold to two
+    decimals of a percent first, which moves their mean by at most 0.005 points. ``penalties`` holds
+    the choice of each outer split; ``predictions`` belong to ``test_rows``, in ascending order.
     """
 
     dev_accuracy: float
@@ -72,8 +77,9 @@ def run_probe(
 ) -> ProbeResult:
     """Choose the weight decay and score the test rows of every outer split.
 
-    ``features`` are ``(N, D)``, ``labels`` ``(N,)`` classes from 0. With a single outer split, ``dev_rows`` replace the
-    inner folds; the chosen model is then final, since a last fit on the same rows from the same seed would repeat it.
+    ``features`` are ``(N, D)``, ``labels`` ``(N,)`` classes from 0. With a single outer split,
+    ``dev_rows`` replace the inner folds; the chosen model is then final, since a last fit on the
+    same rows from the same seed would repeat it.
     """
     # Split the training rows of each outer split again.
     design, targets = with_constant(features), torch.from_numpy(labels)
@@ -90,7 +96,9 @@ def run_probe(
     n_models = len(splits) * n_penalties + (len(outer) if dev_rows is None else 0)
 
     def fit(rows: Sequence[FitRows], penalties: NDArray[np.float64]) -> Fits:
-        return fit_linear(design, targets, rows, penalties, settings.fit, n_classes=n_classes, task=task)
+        return fit_linear(
+            design, targets, rows, penalties, settings.fit, n_classes=n_classes, task=task
+        )
 
     # Choose each weight decay on the inner splits, then train the final models.
     with progress.task(description, total=n_models) as task:
@@ -126,7 +134,10 @@ def collect_result(
     dev_accuracies: Sequence[float],
     penalties: Sequence[float],
 ) -> ProbeResult:
-    accuracies = [float((found == labels[fold.test]).mean()) for found, fold in zip(predictions, outer, strict=True)]
+    accuracies = [
+        float((found == labels[fold.test]).mean())
+        for found, fold in zip(predictions, outer, strict=True)
+    ]
     test_rows = np.concatenate([fold.test for fold in outer])
     order = np.argsort(test_rows)
     return ProbeResult(
@@ -159,12 +170,13 @@ def run_sklearn_probe(
 ) -> ProbeResult:
     """Fit and score scikit-learn's LogisticRegressionCV on every outer split; arguments as in ``run_probe``.
 
-    A present-day probe for those who do not need the old protocol's numbers. Features are standardised on the training
-    rows; the strength of the L2 penalty is chosen by stratified five-fold accuracy and the model is fitted to
-    convergence, so there is no learning rate, no batch order and no early stopping to agree on.
+    A present-day probe for those who do not need the old protocol's numbers. Features are
+    standardised on the training rows; the strength of the L2 penalty is chosen by stratified
+    five-fold accuracy and the model is fitted to convergence, so there is no learning rate, no
+    batch order and no early stopping to agree on.
 
-    ``dev_rows`` choose the penalty instead of inner folds; the last fit then uses them for training too. ``penalties``
-    are the inverse strengths C chosen for each outer split.
+    ``dev_rows`` choose the penalty instead of inner folds; the last fit then uses them for training
+    too. ``penalties`` are the inverse strengths C chosen for each outer split.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegressionCV
@@ -176,7 +188,10 @@ def run_sklearn_probe(
     with progress.task(description, total=len(outer)) as task, warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         for fold in outer:
-            rows, inner = fold.train, StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=_SKLEARN_SEED)
+            rows, inner = (
+                fold.train,
+                StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=_SKLEARN_SEED),
+            )
             if dev_rows is not None:
                 rows = np.concatenate([fold.train, dev_rows])
                 inner = PredefinedSplit(np.repeat([-1, 0], [len(fold.train), len(dev_rows)]))

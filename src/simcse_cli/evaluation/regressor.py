@@ -1,7 +1,8 @@
 """The similarity regressor that some papers train on STS-B and SICK-R before they correlate.
 
-Source: Tai et al. 2015, section 4.2 (score as a distribution over the integers 1 to 5), in the form SentEval gives it
-(Conneau and Kiela 2018): squared error instead of their divergence, early stopping on the dev Pearson correlation.
+Source: Tai et al. 2015, section 4.2 (score as a distribution over the integers 1 to 5), in the form
+SentEval gives it (Conneau and Kiela 2018): squared error instead of their divergence, early
+stopping on the dev Pearson correlation.
 """
 
 from dataclasses import dataclass
@@ -42,14 +43,17 @@ class PairVectors:
 
     def design(self, name: str) -> Tensor:
         """Return the features ``[|u - v|, u * v, 1]``, ``(N, 2D + 1)``."""
-        return linear.with_constant(linear.require_finite(linear.difference_and_product(self.left, self.right), name))
+        return linear.with_constant(
+            linear.require_finite(linear.difference_and_product(self.left, self.right), name)
+        )
 
 
 def grade_distribution(gold: Floats) -> NDArray[np.float32]:
     """Return ``(N, 5)`` probabilities of the grades 1 to 5 whose expected value is the gold score.
 
-    The mass is on the two integers around the score: 3.6 gives (0, 0, 0.4, 0.6, 0). Below 1 the lower
-    integer does not exist and the row sums to the score itself, as in SentEval: 0.4 gives (0.4, 0, 0, 0, 0).
+    The mass is on the two integers around the score: 3.6 gives (0, 0, 0.4, 0.6, 0). Below 1 the
+    lower integer does not exist and the row sums to the score itself, as in SentEval: 0.4 gives
+    (0.4, 0, 0, 0, 0).
     """
     lower = np.floor(gold)
     grades = np.arange(1, N_GRADES + 1)
@@ -61,14 +65,19 @@ def grade_distribution(gold: Floats) -> NDArray[np.float32]:
 
 
 def fit_regressor(
-    train: PairVectors, dev: PairVectors, test: PairVectors, *, name: str, progress: Progress = SILENT
+    train: PairVectors,
+    dev: PairVectors,
+    test: PairVectors,
+    *,
+    name: str,
+    progress: Progress = SILENT,
 ) -> Floats:
     """Return the predicted similarity of the pairs of ``test``: train on ``train``, stop on ``dev``.
 
-    One linear layer and a softmax over five grades, mean squared error over all entries, Adam without
-    weight decay, batches of 64. After every 50 passes the dev Pearson correlation of the expected grade is
-    taken; training ends when it has failed to rise four times (never reset) or after more than 1,000
-    passes. The best model makes the predictions, in 1 .. 5.
+    One linear layer and a softmax over five grades, mean squared error over all entries, Adam
+    without weight decay, batches of 64. After every 50 passes the dev Pearson correlation of the
+    expected grade is taken; training ends when it has failed to rise four times (never reset) or
+    after more than 1,000 passes. The best model makes the predictions, in 1 .. 5.
     """
     design, targets = train.design(name), torch.from_numpy(grade_distribution(train.gold))
     dev_design = dev.design(name)
@@ -92,7 +101,9 @@ def fit_regressor(
     return _expected_grade(best_weights, test.design(name))
 
 
-def _pass(weights: Tensor, optimizer: linear.Adam, design: Tensor, targets: Tensor, order: Tensor) -> None:
+def _pass(
+    weights: Tensor, optimizer: linear.Adam, design: Tensor, targets: Tensor, order: Tensor
+) -> None:
     for start in range(0, len(order), BATCH_SIZE):
         rows = order[start : start + BATCH_SIZE]
         inputs = design.index_select(0, rows)  # (B, D)
@@ -107,11 +118,13 @@ def _expected_grade(weights: Tensor, design: Tensor) -> Floats:
     return np.asarray(grades @ np.arange(1.0, N_GRADES + 1), dtype=np.float64)
 
 
-def regress_task(name: str, encode: Encode, data_dir: Path | str, *, progress: Progress = SILENT) -> Floats:
+def regress_task(
+    name: str, encode: Encode, data_dir: Path | str, *, progress: Progress = SILENT
+) -> Floats:
     """Return the similarity ``(n,)`` that a regressor predicts for the test pairs of STS-B or SICK-R, in 1 .. 5.
 
-    As in the protocol, each split is sorted by number of words of both sentences and by gold score, which
-    fixes the batches; predictions are returned in file order.
+    As in the protocol, each split is sorted by number of words of both sentences and by gold score,
+    which fixes the batches; predictions are returned in file order.
     """
     splits: tuple[Split, ...] = ("train", "dev", "test")
     parts = {split: read_sts_task(data_dir, name, split=split).subsets[split] for split in splits}
@@ -121,7 +134,9 @@ def regress_task(name: str, encode: Encode, data_dir: Path | str, *, progress: P
     for part in parts.values():
         lengths = [(len(left.split()), len(right.split())) for left, right in part.pairs]
         order = sorted(range(part.n_pairs), key=lambda i: (*lengths[i], part.gold[i]))
-        left, right = (np.stack([vectors[side[i]] for i in order]) for side in (part.left, part.right))
+        left, right = (
+            np.stack([vectors[side[i]] for i in order]) for side in (part.left, part.right)
+        )
         rated.append(PairVectors(left, right, part.gold[order]))
     in_order = fit_regressor(*rated, progress=progress, name=f"{name} regressor")
     predicted = np.empty_like(in_order)

@@ -35,22 +35,28 @@ class RetrievalScores:
 def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) -> RetrievalScores:
     """Return recall@k, hit rate@k, MRR@k and nDCG@k over the queries that have a relevant row.
 
-    recall@k is the share of a query's relevant rows among its first k, so at most ``k / n_relevant``; hit
-    rate@k is 1 when at least one is among them (image-caption papers call this one recall@k). The reciprocal
-    rank is that of the first relevant row, 0 when none is among the first k. nDCG@k divides ``sum relevance_i /
-    log2(i + 1)`` over ranks i up to k by its largest possible value: 1 for a perfect ranking, 0.63 for the only
-    relevant row at rank 2. Recall and nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``).
+    recall@k is the share of a query's relevant rows among its first k, so at most ``k /
+    n_relevant``; hit rate@k is 1 when at least one is among them (image-caption papers call this
+    one recall@k). The reciprocal rank is that of the first relevant row, 0 when none is among the
+    first k. nDCG@k divides ``sum relevance_i / log2(i + 1)`` over ranks i up to k by its largest
+    possible value: 1 for a perfect ranking, 0.63 for the only relevant row at rank 2. Recall and
+    nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``).
 
-    ``ranked`` are ``(M, depth)`` rows, best first, -1 where there are fewer; ``relevant`` are for each query
-    the rows that count with their relevance above 0, and a query with none is left out.
+    ``ranked`` are ``(M, depth)`` rows, best first, -1 where there are fewer; ``relevant`` are for
+    each query the rows that count with their relevance above 0, and a query with none is left out.
     """
-    judged = [(rows.tolist(), wanted) for rows, wanted in zip(ranked, relevant, strict=True) if wanted]
+    judged = [
+        (rows.tolist(), wanted) for rows, wanted in zip(ranked, relevant, strict=True) if wanted
+    ]
     if not judged:
         raise ValueError("no query has a relevant row")
     depth = ranked.shape[1]
     gains = np.array([[wanted.get(row, 0.0) for row in rows] for rows, wanted in judged])
     ideal = np.array(
-        [sorted(wanted.values(), reverse=True)[:depth] + [0.0] * (depth - len(wanted)) for _, wanted in judged]
+        [
+            sorted(wanted.values(), reverse=True)[:depth] + [0.0] * (depth - len(wanted))
+            for _, wanted in judged
+        ]
     )
     discount = 1 / np.log2(np.arange(2, depth + 2))
     found = np.cumsum(gains > 0, axis=1)
@@ -60,14 +66,17 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
         recall=np.mean(found / np.array([[len(wanted)] for _, wanted in judged]), axis=0),
         hit_rate=np.mean(found > 0, axis=0),
         reciprocal_rank=np.mean(first * (found > 0), axis=0),
-        ndcg=np.mean(np.cumsum(gains * discount, axis=1) / np.cumsum(ideal * discount, axis=1), axis=0),
+        ndcg=np.mean(
+            np.cumsum(gains * discount, axis=1) / np.cumsum(ideal * discount, axis=1), axis=0
+        ),
     )
 
 
 def rank_exactly(queries: NDArray[np.float32], corpus: NDArray[np.float32], depth: int) -> Ranking:
     """Return the rows of the ``depth`` nearest texts of each query by cosine, best first, ``(M, depth)``.
 
-    Of equal cosines the lower row comes first; where the corpus is smaller than ``depth``, the rest is -1.
+    Of equal cosines the lower row comes first; where the corpus is smaller than ``depth``, the rest
+    is -1.
     """
     units, others = unit_rows(queries, np.float32), unit_rows(corpus, np.float32).T
     ranked = np.full((len(queries), depth), -1, np.int64)

@@ -11,12 +11,24 @@ from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, SuiteOpti
 from simcse_cli.models.checkpoint import kept_checkpoints, load_for_encoding, load_state_weights
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
-from simcse_cli.results.report import Outcome, Report, mean_and_deviation, mean_rows, with_seed_means
+from simcse_cli.results.report import (
+    Outcome,
+    Report,
+    mean_and_deviation,
+    mean_rows,
+    with_seed_means,
+)
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.results.runs import is_run, seed_runs
 
 AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
-_OF_ONE_RUN = ("seed", "ci", "average_ci", "pair_scores", "predictions")  # these have no meaningful mean
+_OF_ONE_RUN = (
+    "seed",
+    "ci",
+    "average_ci",
+    "pair_scores",
+    "predictions",
+)  # these have no meaningful mean
 _DIFFERENT = object()
 
 
@@ -28,8 +40,9 @@ def evaluate_each_seed(
 ) -> Outcome | None:
     """Evaluate a model, or each seed of a folder of several with mean and deviation.
 
-    The JSON object then holds means, under ``deviation`` the sample deviations of the same numbers, and under
-    ``runs`` the object of each seed. A file of ``--save-scores`` gets the seed before its ending.
+    The JSON object then holds means, under ``deviation`` the sample deviations of the same numbers,
+    and under ``runs`` the object of each seed. A file of ``--save-scores`` gets the seed before its
+    ending.
     """
     runs = {} if encoder.vectors or encoder.embeddings else seed_runs(encoder.model)
     if not runs:
@@ -39,13 +52,17 @@ def evaluate_each_seed(
         ("--save-postprocess", encoder.save_postprocess),
     ):
         if value:
-            raise UsageError(f"is for one run, such as --model {next(iter(runs.values()))}", option=flag)
+            raise UsageError(
+                f"is for one run, such as --model {next(iter(runs.values()))}", option=flag
+            )
     found: dict[int, Outcome] = {}
     for seed, run in runs.items():
         progress.info(f"seed {seed} of {encoder.model}")
         own = options
         if not isinstance(options, MtebOptions) and (path := options.save_scores) is not None:
-            own = replace(options, save_scores=path.with_name(f"{path.stem}.seed-{seed}{path.suffix}"))
+            own = replace(
+                options, save_scores=path.with_name(f"{path.stem}.seed-{seed}{path.suffix}")
+            )
         one = evaluate(replace(encoder, model=str(run)), own)
         if one is None:
             return None  # only sentences were written, whatever the seed
@@ -61,17 +78,23 @@ def evaluate_each_seed(
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     """Return mean and sample deviation of equally built values, number by number.
 
-    A value that all share is its own mean; values that differ and are not numbers are left out. Only fractions, and
-    objects that hold some, have a deviation.
+    A value that all share is its own mean; values that differ and are not numbers are left out.
+    Only fractions, and objects that hold some, have a deviation.
     """
     first = values[0]
     if all(isinstance(value, Mapping) for value in values):
-        shared = [key for key in first if key not in _OF_ONE_RUN and all(key in value for value in values)]
+        shared = [
+            key for key in first if key not in _OF_ONE_RUN and all(key in value for value in values)
+        ]
         found = {key: _mean_and_deviation([value[key] for value in values]) for key in shared}
         means = {key: mean for key, (mean, _) in found.items() if mean is not _DIFFERENT}
-        return means, {key: spread for key, (_, spread) in found.items() if spread not in (None, {})}
+        return means, {
+            key: spread for key, (_, spread) in found.items() if spread not in (None, {})
+        }
     numbers = [value for value in values if isinstance(value, int | float)]
-    mean, deviation = mean_and_deviation(numbers) if len(numbers) == len(values) else (_DIFFERENT, None)
+    mean, deviation = (
+        mean_and_deviation(numbers) if len(numbers) == len(values) else (_DIFFERENT, None)
+    )
     if all(value == first for value in values):
         mean = first
     elif None in values:
@@ -84,7 +107,9 @@ def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Rep
     first = reports[0]
     head, name = first.columns[0].key, str(runs[0])
     if head != "model":
-        columns = [replace(column, label=column.heading.replace(name, folder)) for column in first.columns]
+        columns = [
+            replace(column, label=column.heading.replace(name, folder)) for column in first.columns
+        ]
         rows = [
             mean_rows(rows, columns, "")[0] | {head: rows[0][head]}
             for rows in zip(*(report.rows for report in reports), strict=True)
@@ -110,8 +135,8 @@ def evaluate_checkpoints(
 ) -> Outcome:
     """Evaluate every checkpoint that a run keeps, in step order.
 
-    ``describe`` makes a table of the results, one row each. The best checkpoint has the highest number under the
-    JSON key ``by``.
+    ``describe`` makes a table of the results, one row each. The best checkpoint has the highest
+    number under the JSON key ``by``.
     """
     if not is_run(options.model):
         what = f"need --model RUN, a run folder of `simcse train`, not {options.model}"
@@ -121,13 +146,17 @@ def evaluate_checkpoints(
     run_dir = Path(options.model)
     kept = kept_checkpoints(run_dir)
     if len(kept) == 1:
-        progress.warn(f"{run_dir} keeps one checkpoint: train with --keep-checkpoints N, or 0 for all, to have more")
+        progress.warn(
+            f"{run_dir} keeps one checkpoint: train with --keep-checkpoints N, or 0 for all, to have more"
+        )
     for checkpoint in kept:
         model = load_for_encoding(options.model, options, progress)
         if not checkpoint.is_model:
             load_state_weights(model.model, checkpoint.path)
         progress.info(f"step {checkpoint.step:,} of {run_dir}")
-        opened = replace(open_model(model, options, progress), name=f"{options.model} step {checkpoint.step}")
+        opened = replace(
+            open_model(model, options, progress), name=f"{options.model} step {checkpoint.step}"
+        )
         results.append(score(opened))
         facts = {"step": checkpoint.step, "is_model": checkpoint.is_model}
         scored.append(facts | results[-1].to_json())
@@ -136,7 +165,9 @@ def evaluate_checkpoints(
     table = describe(results, options.model)
     rows = []
     for each, row in zip(scored, table.rows, strict=True):
-        marks = [name for name, is_so in (("best", each is best), ("model", each["is_model"])) if is_so]
+        marks = [
+            name for name, is_so in (("best", each is best), ("model", each["is_model"])) if is_so
+        ]
         rows.append({"step": each["step"], **row, "mark": ", ".join(marks)})
     shown = [*columns("step"), *table.columns, *columns("mark")]
     payload = {

@@ -1,7 +1,7 @@
 """The STS suite: choose and read the tasks, and score an encoder in the settings of the literature.
 
-Source: the SentEval protocol as Gao et al. 2021 (Table 5, appendix B) use it: no regressor, cosine similarity,
-Spearman over the concatenated subsets of a year.
+Source: the SentEval protocol as Gao et al. 2021 (Table 5, appendix B) use it: no regressor, cosine
+similarity, Spearman over the concatenated subsets of a year.
 """
 
 import time
@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
-from simcse_cli.data.senteval import Split, StsTask, has_split, read_sts_task, resolve_senteval_dir, sts_files
+from simcse_cli.data.senteval import (
+    Split,
+    StsTask,
+    has_split,
+    read_sts_task,
+    resolve_senteval_dir,
+    sts_files,
+)
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
@@ -37,8 +44,8 @@ _RESULT_VERSION = 2
 class StsSetting:
     """How a paper scores STS: Gao et al. 2021, Table B.1.
 
-    Two papers that report the same encoder can differ by ten points because one averages the subsets of a year
-    and the other concatenates them.
+    Two papers that report the same encoder can differ by ten points because one averages the
+    subsets of a year and the other concatenates them.
 
     The first of ``metrics`` is taken as the score; ``paper`` is the citation.
     """
@@ -78,7 +85,9 @@ def resolve_setting(options: StsOptions) -> StsSetting:
 
 def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
     if name in taken:
-        raise UsageError(f"there is a task called {name}; give the file another name", option=option)
+        raise UsageError(
+            f"there is a task called {name}; give the file another name", option=option
+        )
 
 
 @dataclass(frozen=True)
@@ -94,8 +103,8 @@ class StsSuite:
     def of_options(cls, options: StsOptions, split: Split, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
-        Without --tasks no other tasks are scored beside pair files, else all that have the split; of the demo corpus,
-        which is taken without a folder, STS-B alone.
+        Without --tasks no other tasks are scored beside pair files, else all that have the split;
+        of the demo corpus, which is taken without a folder, STS-B alone.
         """
         data_dir = options.data_dir
         columns = parse_columns(options.columns, SCORED_PAIR)
@@ -145,7 +154,10 @@ class StsSuite:
             path
             for task in self.tasks
             if self.data_dir is not None and task not in self.own
-            for split in {self.split, "all" if setting.regressor and has_split(task, "all") else self.split}
+            for split in {
+                self.split,
+                "all" if setting.regressor and has_split(task, "all") else self.split,
+            }
             if has_split(task, split)
             for path in sts_files(self.data_dir, task, split=split)
         }
@@ -162,7 +174,10 @@ class StsSuite:
 
 
 def leave_out(
-    missing: Mapping[str, str], tasks: Sequence[str], data_dir: Path | str | None, progress: Progress
+    missing: Mapping[str, str],
+    tasks: Sequence[str],
+    data_dir: Path | str | None,
+    progress: Progress,
 ) -> None:
     """Warn of tasks that have no data, by their reasons; raise DataError if no task has any."""
     for name, reason in missing.items():
@@ -172,10 +187,14 @@ def leave_out(
         raise DataError(what, hint="check the folder with `simcse prepare senteval --data-dir DIR`")
 
 
-def score_sts_task(task: StsTask, vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, SubsetPairs]:
+def score_sts_task(
+    task: StsTask, vectors: Mapping[str, NDArray[np.float32]]
+) -> dict[str, SubsetPairs]:
     scored = {}
     for name, subset in task.subsets.items():
-        left, right = (np.stack([vectors[text] for text in side]) for side in (subset.left, subset.right))
+        left, right = (
+            np.stack([vectors[text] for text in side]) for side in (subset.left, subset.right)
+        )
         cosines = cosine_rows(left, right)
         scored[name] = SubsetPairs(subset.gold, cosines, tuple(subset.left), tuple(subset.right))
     return scored
@@ -192,7 +211,8 @@ def sts_task_result(
     sides = cosine_and_gold(subsets)
     by_metric = {m.value: {a.value: aggregate(m, a, sides) for a in Aggregation} for m in Metric}
     parts = {
-        name: {"n_pairs": len(pairs.gold)} | {m.value: correlate(m, pairs.cosine, pairs.gold) for m in Metric}
+        name: {"n_pairs": len(pairs.gold)}
+        | {m.value: correlate(m, pairs.cosine, pairs.gold) for m in Metric}
         for name, pairs in subsets.items()
     }
     n_pairs = sum(len(gold) for _, gold in sides)
@@ -208,8 +228,8 @@ def evaluate_sts(
 ) -> SuiteResult:
     """Score an encoder on STS tasks; one that returns gold-ordered similarities scores 1.
 
-    ``encode`` is called once with all distinct sentences of all tasks. With a regressor, its predictions, in 1 .. 5,
-    replace the cosines of STS-B and SICK-R.
+    ``encode`` is called once with all distinct sentences of all tasks. With a regressor, its
+    predictions, in 1 .. 5, replace the cosines of STS-B and SICK-R.
     """
     found, missing = suite.read(progress)
     sentences = [sentence for task in found.values() for sentence in task.sentences]
@@ -227,7 +247,11 @@ def evaluate_sts(
     }
     return SuiteResult(
         "sts",
-        {"metric": setting.metric.value, "aggregation": setting.aggregation.value, "split": suite.split},
+        {
+            "metric": setting.metric.value,
+            "aggregation": setting.aggregation.value,
+            "split": suite.split,
+        },
         {name: results.get(name) for name in suite.tasks},
         missing,
         _cost(len(sentences), seconds),
@@ -256,7 +280,9 @@ def evaluate_per_task(
             missing[task] = error.message
             progress.warn(f"{task} is left out of the average: {error.message}")
     scores = {name: score for result in results for name, score in result.tasks.items()}
-    n_sentences, seconds = (sum(each.figures[key] for each in results) for key in ("n_sentences", "seconds"))
+    n_sentences, seconds = (
+        sum(each.figures[key] for each in results) for key in ("n_sentences", "seconds")
+    )
     return replace(
         results[0],
         tasks={task: scores.get(task) for task in suite.tasks},

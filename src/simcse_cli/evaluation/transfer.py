@@ -39,7 +39,9 @@ from simcse_cli.results.report import Outcome, Report, mean_and_deviation
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
-_RESULT_VERSION = 1  # raise when a change of the probe moves its numbers: kept results are then not reused
+_RESULT_VERSION = (
+    1  # raise when a change of the probe moves its numbers: kept results are then not reused
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ class TransferSuite:
     def of_options(cls, options: TransferOptions, progress: Progress = SILENT) -> Self:
         """Choose the tasks and read the task files, which have enough examples for the folds."""
         roles = ("text", "label", "left", "right")
-        given = Given.of(options, parse_columns(options.columns, roles), roles=roles, progress=progress)
+        given = Given.of(
+            options, parse_columns(options.columns, roles), roles=roles, progress=progress
+        )
         own: dict[str, TransferTask] = {}
         for path in options.task_file or ():
             check_task_name(path.stem, [*TRANSFER_TASKS, *own], "--task-file")
@@ -71,7 +75,9 @@ class TransferSuite:
 
     def missing(self, progress: Progress = SILENT) -> dict[str, str]:
         """Return the reason for each task that lacks files, with a warning; raise DataError if all do."""
-        named = [] if self.data_dir is None else [name for name in self.tasks if name not in self.own]
+        named = (
+            [] if self.data_dir is None else [name for name in self.tasks if name not in self.own]
+        )
         files = missing_transfer_files(self.data_dir or "", tuple(named))
         missing = {name: f"no {', '.join(map(str, paths))}" for name, paths in files.items()}
         leave_out(missing, self.tasks, self.data_dir, progress)
@@ -95,9 +101,14 @@ class TransferSuite:
         kept = cache.load_result(task.name, key)
         if kept is not None:
             progress.info(f"{task.name}: kept from an earlier call")
-            rows = {name: np.array(kept[name].split(), dtype=np.int64) for name in ("test_rows", "predictions")}
+            rows = {
+                name: np.array(kept[name].split(), dtype=np.int64)
+                for name in ("test_rows", "predictions")
+            }
             penalties = tuple(kept["penalties"])
-            return _score(task, probe.ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows))
+            return _score(
+                task, probe.ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows)
+            )
         outer, dev_rows = outer_splits(task, settings)
         features: NDArray[np.floating] = cache.embed(task.name, task.sentences, encode)
         if task.right:
@@ -114,17 +125,24 @@ class TransferSuite:
             raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
         rows = {name: getattr(result, name) for name in ("test_rows", "predictions")}
         packed = {name: " ".join(map(str, values.tolist())) for name, values in rows.items()}
-        cache.save_result(task.name, key, vars(result) | {"penalties": list(result.penalties)} | packed)
+        cache.save_result(
+            task.name, key, vars(result) | {"penalties": list(result.penalties)} | packed
+        )
         return _score(task, result)
 
 
 def evaluate_transfer(
-    encode: Encode, suite: TransferSuite, *, cache: EvaluationCache | None = None, progress: Progress = SILENT
+    encode: Encode,
+    suite: TransferSuite,
+    *,
+    cache: EvaluationCache | None = None,
+    progress: Progress = SILENT,
 ) -> SuiteResult:
     """Score an encoder on transfer tasks; vectors that are the one-hot labels score 1.
 
-    ``encode`` is called once per task with its distinct sentences. With the probe ``sklearn``, only the number of outer
-    folds of the ``protocol`` counts. A second call with the same ``cache`` only does what is missing.
+    ``encode`` is called once per task with its distinct sentences. With the probe ``sklearn``, only
+    the number of outer folds of the ``protocol`` counts. A second call with the same ``cache`` only
+    does what is missing.
     """
     cache = cache or EvaluationCache(None, "")
     missing = suite.missing(progress)
@@ -144,7 +162,9 @@ def evaluate_transfer(
     return SuiteResult("transfer", settings, results, missing, figures, predictions)
 
 
-def outer_splits(task: TransferTask, settings: probe.ProbeSettings) -> tuple[list[Fold], RowIndices | None]:
+def outer_splits(
+    task: TransferTask, settings: probe.ProbeSettings
+) -> tuple[list[Fold], RowIndices | None]:
     if "dev" in task.parts:
         return [Fold(task.rows("train"), task.rows("test"))], task.rows("dev")
     nested = "all" in task.parts
@@ -174,7 +194,10 @@ def outer_splits(task: TransferTask, settings: probe.ProbeSettings) -> tuple[lis
 
 def _score(task: TransferTask, result: probe.ProbeResult) -> tuple[TaskResult, TaskPredictions]:
     gold = task.labels[result.test_rows]
-    left, right = (tuple(texts[row] for row in result.test_rows) if texts else () for texts in (task.left, task.right))
+    left, right = (
+        tuple(texts[row] for row in result.test_rows) if texts else ()
+        for texts in (task.left, task.right)
+    )
     extra: dict[str, Any] = {"dev_accuracy": result.dev_accuracy}
     if task.name == "MRPC":
         extra["f1"] = f1_score(gold, result.predictions)
@@ -192,7 +215,9 @@ def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
     return 2 * hits / total if total else 0.0
 
 
-def eval_transfer(encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool) -> Outcome:
+def eval_transfer(
+    encoder: EncoderOptions, options: TransferOptions, progress: Progress, *, force: bool
+) -> Outcome:
     """Score transfer tasks; ``force`` overwrites the files that options name."""
     # Check everything that needs no model.
     if options.probe is Probe.SKLEARN:
@@ -207,7 +232,9 @@ def eval_transfer(encoder: EncoderOptions, options: TransferOptions, progress: P
     @kept_on_interrupt(lambda: message)
     def run(opened: EvalEncoder) -> SuiteResult:
         keep_vectors = not options.checkpoints
-        cache = EvaluationCache(folder, opened.cache_key, keep_vectors=keep_vectors, progress=progress)
+        cache = EvaluationCache(
+            folder, opened.cache_key, keep_vectors=keep_vectors, progress=progress
+        )
         result = evaluate_transfer(opened.encode, suite, cache=cache, progress=progress)
         return result.with_settings(**opened.facts())
 
@@ -216,7 +243,9 @@ def eval_transfer(encoder: EncoderOptions, options: TransferOptions, progress: P
         return evaluate_checkpoints(encoder, run, transfer_checkpoints, progress, by="average_dev")
     result = run(open_with_postprocess(encoder, options.data_dir, progress, force=force))
     if options.ci:
-        resampled = {name: resample_accuracy(name, each.correct) for name, each in result.examples.items()}
+        resampled = {
+            name: resample_accuracy(name, each.correct) for name, each in result.examples.items()
+        }
         result = with_intervals(result, resampled)
     payload = result.to_json()
     if options.save_scores is not None:

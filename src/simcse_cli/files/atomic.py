@@ -33,7 +33,9 @@ def check_output(path: Path | str, *, force: bool = False) -> Path:
         if os.path.lexists(path) and not force:
             raise OutputError(f"{path} exists already", hint=EXISTS_HINT)
         if path.exists() and not path.is_file():
-            raise OutputError(f"{path} is no regular file", hint="choose another name; - is standard output")
+            raise OutputError(
+                f"{path} is no regular file", hint="choose another name; - is standard output"
+            )
     except OSError as error:
         raise output_error(path, error) from error
     make_folder_of(path)
@@ -50,7 +52,9 @@ def make_folder_of(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"cannot create the folder {path.parent}: {error.strerror}", hint=hint) from error
+        raise OutputError(
+            f"cannot create the folder {path.parent}: {error.strerror}", hint=hint
+        ) from error
     if not os.access(path.parent, os.W_OK):
         raise OutputError(f"the folder {path.parent} is not writable", hint=hint)
 
@@ -58,7 +62,9 @@ def make_folder_of(path: Path) -> None:
 def output_error(path: Path, error: OSError) -> OutputError:
     """Return the error to raise when writing ``path`` failed: it names the file and, for a full disk, the fix."""
     hint = {
-        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space or choose another place with -o"),
+        **dict.fromkeys(
+            (errno.ENOSPC, errno.EDQUOT), "free some space or choose another place with -o"
+        ),
         errno.EFBIG: "raise the limit on file sizes (ulimit -f) or choose another place with -o",
         errno.ENAMETOOLONG: "choose a shorter name",
     }.get(error.errno or 0)
@@ -111,7 +117,8 @@ def staging_folder(target: Path) -> Iterator[Path]:
 def publish(complete: Path, target: Path, folder: Path) -> None:
     """Move the other files in ``folder`` beside ``target``, and then the complete file to ``target``.
 
-    A target always has its own companions: an earlier target is removed before new companions are moved.
+    A target always has its own companions: an earlier target is removed before new companions are
+    moved.
     """
     fsync_tree(folder)
     others = [path for path in folder.iterdir() if path != complete]
@@ -144,7 +151,8 @@ def atomic_path(
 ) -> Iterator[Path]:
     """Yield a temporary path that becomes ``target`` on success.
 
-    ``companions`` is called with the complete temporary file; files that it writes beside it appear beside the target.
+    ``companions`` is called with the complete temporary file; files that it writes beside it appear
+    beside the target.
     """
     target = check_output(target, force=force)
     with writing(target), staging_folder(target) as folder:
@@ -179,14 +187,18 @@ def atomic_text(
 def standard_output() -> Iterator[TextIO]:
     """Yield stdout, flushed at the end; if its reader has ended, pass the ``BrokenPipeError`` on."""
     if sys.stdout is None:
-        raise OutputError("standard output is closed", hint="write to a file, or redirect it: > FILE")
+        raise OutputError(
+            "standard output is closed", hint="write to a file, or redirect it: > FILE"
+        )
     try:
         yield sys.stdout
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
-        with contextlib.suppress(OSError, ValueError):  # what is left in the buffer would fail again at exit
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # what is left in the buffer would fail again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise output_error(Path("standard output"), error) from error
 

@@ -43,8 +43,8 @@ def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
 def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
     """Return the share of the letters beyond ASCII that are of the scripts and in a usual place.
 
-    A capital after a small letter, letters of two scripts in a word, and two accents in a row are unusual: bytes of
-    another encoding give them.
+    A capital after a small letter, letters of two scripts in a word, and two accents in a row are
+    unusual: bytes of another encoding give them.
     """
     is_latin = scripts == ("LATIN",)
     n_own = n_others = 0

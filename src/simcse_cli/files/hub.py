@@ -22,7 +22,10 @@ def hub_failure(
     for cause in _causes(error):
         response = cause.response if isinstance(cause, errors.HfHubHTTPError) else None
         if isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause):
-            return f"access to the {kind} {name} is granted on request", f"ask on its page, then {_LOG_IN}"
+            return (
+                f"access to the {kind} {name} is granted on request",
+                f"ask on its page, then {_LOG_IN}",
+            )
         if isinstance(cause, errors.RevisionNotFoundError):
             hint = "give a branch, a tag or a full commit, as its page on the Hub lists them"
             return f"the {kind} {name} has no revision {revision} on the Hugging Face Hub", hint
@@ -34,7 +37,10 @@ def hub_failure(
             hint = _HINTS.get(response.status_code, "try again later")
             return f"the Hugging Face Hub answered {answer} when asked for {called}", hint
         if isinstance(cause, errors.OfflineModeIsEnabled) or "(OfflineModeIsEnabled)" in str(cause):
-            return f"{called} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it", None
+            return (
+                f"{called} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it",
+                None,
+            )
         if type(cause).__module__.startswith("httpx"):
             unreachable = f"the Hugging Face Hub cannot be reached ({reason_of(cause)})"
             return f"{unreachable}, and {called} is not in the local cache", None
@@ -46,7 +52,9 @@ def _is_unknown(cause: BaseException, response: Any) -> bool:
     if response is None:
         return type(cause).__name__ == "DatasetNotFoundError"
     is_refused = "Invalid credentials" in response.headers.get("X-Error-Message", "")
-    return response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND) and not is_refused
+    return (
+        response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND) and not is_refused
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -22,9 +22,10 @@ _HOLDER = '{"pid": '  # the content of a lock file begins so
 def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     """Hold the lock of an output while the block writes it; first remove the remains of killed writers.
 
-    The operating system locks the file ``.NAME.lock`` beside the output, or ``.lock`` inside an existing output
-    folder, and frees it when its holder ends for any reason. On a file system without locks the block runs without
-    one. ``companions`` are other files that only writers of ``target`` write. Empty folders that it made are removed.
+    The operating system locks the file ``.NAME.lock`` beside the output, or ``.lock`` inside an
+    existing output folder, and frees it when its holder ends for any reason. On a file system
+    without locks the block runs without one. ``companions`` are other files that only writers of
+    ``target`` write. Empty folders that it made are removed.
     """
     if str(target) == STDIO:
         yield
@@ -41,7 +42,9 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
                 remove_leftovers(target)
             else:
                 for parent in {target.parent, *(other.parent for other in companions)}:
-                    names = {other.name for other in (target, *companions) if other.parent == parent}
+                    names = {
+                        other.name for other in (target, *companions) if other.parent == parent
+                    }
                     remove_leftovers(parent, names)
         _held.append(lock)
         stack.callback(_held.remove, lock)
@@ -90,7 +93,9 @@ def _lock(path: Path, target: Path) -> int:
             on_failure.callback(os.close, lock)
             if not try_lock(lock):
                 what = f"{target} is being written by {_holder(_content(lock))}"
-                raise OutputError(what, hint="wait until it has finished, or choose another place with -o")
+                raise OutputError(
+                    what, hint="wait until it has finished, or choose another place with -o"
+                )
             holder = _content(lock)
             if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files.atomic import atomic_path, atomic_text, check_output, make_folder_of, write_json
+from simcse_cli.files.atomic import (
+    atomic_path,
+    atomic_text,
+    check_output,
+    make_folder_of,
+    write_json,
+)
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import OLDER_DIGEST, STDIO, Inputs, is_older_digest, read_json
 
@@ -38,12 +44,13 @@ def require_writable(target: Path, *, force: bool = False) -> None:
 class Output:
     """A context that locks and checks an output while it is written, and watches its inputs.
 
-    On entry it takes the lock, removes the remains of killed writers, and refuses to replace an output or record of
-    somebody else. ``-`` is standard output, which needs none of this.
+    On entry it takes the lock, removes the remains of killed writers, and refuses to replace an
+    output or record of somebody else. ``-`` is standard output, which needs none of this.
 
     Args:
         path: the path of the output.
-        record: the file beside it that records its origin, if any; a file without ``key`` belongs to somebody else.
+        record: the file beside it that records its origin, if any; a file without ``key`` belongs
+            to somebody else.
         inputs: files that must not change until the record is written.
         companions: other files that only writers of this output write.
         lock: the name to lock instead, for one of several processes that write one output.
@@ -82,7 +89,9 @@ class Output:
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
-    def write_record(self, folder: Path, facts: Mapping[str, Any], *, hint: str | None = None) -> None:
+    def write_record(
+        self, folder: Path, facts: Mapping[str, Any], *, hint: str | None = None
+    ) -> None:
         """Check the inputs, and write the record into the folder from which it is moved beside the output."""
         self._inputs.require_unchanged(hint=hint)
         if self.record is not None:
@@ -102,11 +111,13 @@ def _require_own_record(path: Path, key: str, *, force: bool) -> None:
 
 
 @contextmanager
-def work_folder(path: Path, facts: Mapping[str, Any], *, names: str, resume: bool, force: bool) -> Iterator[Path]:
+def work_folder(
+    path: Path, facts: Mapping[str, Any], *, names: str, resume: bool, force: bool
+) -> Iterator[Path]:
     """Yield a folder for the finished parts of a command; remove it when the block ends without an error.
 
-    An existing folder is continued if it has the same ``facts``. Nothing in it is read, replaced or removed unless all
-    of it is ours: plain files whose names match ``names``, a regular expression.
+    An existing folder is continued if it has the same ``facts``. Nothing in it is read, replaced or
+    removed unless all of it is ours: plain files whose names match ``names``, a regular expression.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         hint = "rename it, or choose another name with -o"
@@ -154,7 +165,9 @@ def left_unfinished(place: Path, what: str = "run") -> OutputError:
     )
 
 
-def require_same_settings(place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def require_same_settings(
+    place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
     """Raise DataError if an interrupted command had other settings than the one that continues it."""
     for key, value in now.items():
         if key == "model_digest" and is_older_digest(before.get(key), str(value)):

@@ -36,12 +36,17 @@ _NAMES: dict[Any, str] = {
 
 
 def parse_json(
-    text: str, place: str, *, line: int | None = None, lenient: bool = False, hint: str | None = None
+    text: str,
+    place: str,
+    *,
+    line: int | None = None,
+    lenient: bool = False,
+    hint: str | None = None,
 ) -> Any:
     """Return the JSON value of a text, with finite numbers and at most ``MAX_DEPTH`` levels.
 
-    ``line`` is the line number of a text that is one line of a file; ``lenient`` reads NaN and Infinity, which Python
-    writes but JSON does not have, as null.
+    ``line`` is the line number of a text that is one line of a file; ``lenient`` reads NaN and
+    Infinity, which Python writes but JSON does not have, as null.
     """
 
     def number(digits: str) -> Any:
@@ -86,7 +91,12 @@ def parse_yaml(text: str, place: str) -> Any:
         line = f", line {mark.line + 1}" if mark else ""
         reason = getattr(error, "problem", None) or reason_of(error)
         raise ConfigError(f"{place}{line}: not valid YAML ({reason})") from error
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:  # 5,000 digits, the 31st of June
+    except (
+        ValueError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ) as error:  # 5,000 digits, the 31st of June
         raise ConfigError(f"{place}: not valid YAML ({reason_of(error)})") from error
     except DataError as error:
         raise ConfigError(error.message) from error
@@ -104,7 +114,12 @@ def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
     """Raise DataError for lists and objects nested more than ``MAX_DEPTH`` levels deep, or in themselves."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        below = {id(part): part for each in level for part in _parts(each) if isinstance(part, dict | list)}
+        below = {
+            id(part): part
+            for each in level
+            for part in _parts(each)
+            if isinstance(part, dict | list)
+        }
         if not below:
             return
         level = list(below.values())
@@ -118,9 +133,9 @@ def _parts(value: Any) -> Iterable[Any]:
 def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> Any:
     """Convert a value from a file to ``kind``, or raise DataError with the place within the value.
 
-    ``kind`` is an annotation: a dataclass (from an object with its fields), ``str``, ``int``, ``float`` (finite; a
-    whole number counts), ``bool``, an enumeration, ``list[...]``, ``tuple[..., ...]``, ``dict[str, ...]``, ``None``,
-    ``Any`` and unions of these.
+    ``kind`` is an annotation: a dataclass (from an object with its fields), ``str``, ``int``,
+    ``float`` (finite; a whole number counts), ``bool``, an enumeration, ``list[...]``, ``tuple[...,
+    ...]``, ``dict[str, ...]``, ``None``, ``Any`` and unions of these.
     """
     try:
         return _fit(value, kind, "")
@@ -150,7 +165,10 @@ def _fit(value: Any, kind: Any, path: str) -> Any:
         return origin(_fit(each, parts[0], f"{path}[{i}]") for i, each in enumerate(value))
     if (origin or kind) in (dict, Mapping) and isinstance(value, dict):
         inner = parts[1] if parts else Any
-        return {key: _fit(each, inner, f"{path}.{key}" if path else str(key)) for key, each in value.items()}
+        return {
+            key: _fit(each, inner, f"{path}.{key}" if path else str(key))
+            for key, each in value.items()
+        }
     if isinstance(kind, type) and issubclass(kind, StrEnum) and value in list(kind):
         return kind(value)
     if kind is float and type(value) in (int, float) and math.isfinite(value):
@@ -178,7 +196,9 @@ def _fit_any(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
 
 def _fit_fields(value: dict[str, Any], kind: Any, path: str) -> Any:
     hints, own = get_type_hints(kind), {each.name: each for each in fields(kind)}
-    places = {name: f"{path}.{str(name)[:40]}" if path else str(name)[:40] for name in (*own, *value)}
+    places = {
+        name: f"{path}.{str(name)[:40]}" if path else str(name)[:40] for name in (*own, *value)
+    }
     for name in value:
         if name not in own:
             raise _MisfitError(places[name], "is no known key")
@@ -217,8 +237,8 @@ def foreign_format(
 ) -> Iterator[None]:
     """Turn any exception of a library about a damaged file into one error: the file and ``what`` it should be.
 
-    Parsers of foreign formats raise dozens of types, and Rust extensions raise panics that are not an ``Exception``.
-    Wrap only one call of the library, so that our own mistakes stay visible.
+    Parsers of foreign formats raise dozens of types, and Rust extensions raise panics that are not
+    an ``Exception``. Wrap only one call of the library, so that our own mistakes stay visible.
     """
     try:
         with warnings.catch_warnings():  # PyTorch warns before it refuses
@@ -229,24 +249,34 @@ def foreign_format(
     except SimcseError:
         raise
     except MemoryError as found:
-        raise error(f"{place} asks for more memory than there is, need {what}", hint=hint) from found
+        raise error(
+            f"{place} asks for more memory than there is, need {what}", hint=hint
+        ) from found
     except BaseException as found:
         if not isinstance(found, Exception) and type(found).__name__ != "PanicException":
             raise
         if isinstance(found, ImportError) and is_out_of_memory(found):
             raise
-        if "Weights only load failed" in str(found):  # PyTorch goes on to advise how to run the code in it
+        if "Weights only load failed" in str(
+            found
+        ):  # PyTorch goes on to advise how to run the code in it
             raise error(
                 f"{place} holds pickled objects, which may run code and are not loaded, need {what}",
                 hint="take the same weights as safetensors",
             ) from found
-        raise error(f"{place} cannot be read ({reason_of(found)}), need {what}", hint=hint) from found
+        raise error(
+            f"{place} cannot be read ({reason_of(found)}), need {what}", hint=hint
+        ) from found
 
 
 def inside(folder: str, relative: Any) -> str:
     """Return a path named by a file of a model folder, if it stays inside the folder."""
     parts = relative.replace("\\", "/").split("/") if isinstance(relative, str) else [".."]
-    if ".." in parts or (len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":"))) or "\0" in relative:
+    if (
+        ".." in parts
+        or (len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":")))
+        or "\0" in relative
+    ):
         raise CheckpointError(
             f"{folder} names {str(relative)[:80]!r}, which is outside the model folder",
             hint="do not use this model: a folder of files made to be shared names its own files only",

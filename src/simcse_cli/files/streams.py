@@ -46,7 +46,8 @@ def default_cache_dir() -> Path:
 def open_standard_streams() -> None:
     """Make the standard streams accept any text in any locale: UTF-8, with lone surrogates as escapes.
 
-    Closed ones are opened to the null device: the next file would get their number, and the output of libraries.
+    Closed ones are opened to the null device: the next file would get their number, and the output
+    of libraries.
     """
     for descriptor in range(3):
         try:
@@ -59,7 +60,9 @@ def open_standard_streams() -> None:
             stream.reconfigure(encoding=encoding, errors=errors, newline="\n")
 
 
-def read_json(path: Path | str, kind: Any = Any, *, place: str | None = None, hint: str | None = None) -> Any:
+def read_json(
+    path: Path | str, kind: Any = Any, *, place: str | None = None, hint: str | None = None
+) -> Any:
     """Return the JSON value of a file, converted to ``kind`` (see ``checked``); ``place`` is for messages."""
     text = read_text(path, hint=hint)
     return checked(parse_json(text, str(path), hint=hint), kind, place or str(path), hint=hint)
@@ -156,7 +159,9 @@ def is_older_digest(found: object, now: str) -> bool:
     return found is not None and now.startswith(_ENCODER_MARK) and not is_marked
 
 
-OLDER_DIGEST = "is of simcse 1.0.0, whose record of a model leaves out its tokenizer and its configuration"
+OLDER_DIGEST = (
+    "is of simcse 1.0.0, whose record of a model leaves out its tokenizer and its configuration"
+)
 
 
 def require_file(path: Path | str, *, hint: str | None = None) -> Path:
@@ -285,7 +290,9 @@ def _whole_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]
     while block := read(_BLOCK):
         first_end = block.find(b"\n") + 1
         if len(rest) + (first_end or len(block)) > LONGEST_LINE:
-            what = f"{name}, line {n_lines + 1}: more than {LONGEST_LINE >> 20} MiB without a line end"
+            what = (
+                f"{name}, line {n_lines + 1}: more than {LONGEST_LINE >> 20} MiB without a line end"
+            )
             raise DataError(what, hint="give a file with one sentence or record a line")
         if not first_end:
             rest += block
@@ -306,7 +313,9 @@ def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
     )
 
 
-def _not_text(block: bytes, name: str, n_before: int, encoding: str, *, asks_encoding: bool) -> DataError:
+def _not_text(
+    block: bytes, name: str, n_before: int, encoding: str, *, asks_encoding: bool
+) -> DataError:
     """Return the error of the first line that is not in the encoding, with those that it may be in."""
     for number, raw in enumerate(block.split(b"\n"), start=n_before + 1):
         try:
@@ -319,7 +328,9 @@ def _not_text(block: bytes, name: str, n_before: int, encoding: str, *, asks_enc
     if not found:
         return DataError(what, hint=_conversion(name))
     shown = "".join(f"\n   as {each} it reads {text}" for each, text in found)
-    return DataError(what + shown, hint="\n        ".join(f"--encoding {each}" for each, _ in found))
+    return DataError(
+        what + shown, hint="\n        ".join(f"--encoding {each}" for each, _ in found)
+    )
 
 
 def is_utf16(start: bytes) -> bool:
@@ -341,7 +352,9 @@ def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
         yield rest.encode()
 
 
-def iter_lines(source: Path | str, *, encoding: str = "utf-8", asks_encoding: bool = False) -> Iterator[str]:
+def iter_lines(
+    source: Path | str, *, encoding: str = "utf-8", asks_encoding: bool = False
+) -> Iterator[str]:
     """Yield the lines of a text file without their ends, LF or CR LF alone; ``-`` is stdin and ``.gz`` is unpacked.
 
     ``asks_encoding`` is whether an error may name the option ``--encoding``.
@@ -349,7 +362,9 @@ def iter_lines(source: Path | str, *, encoding: str = "utf-8", asks_encoding: bo
     if str(source) == STDIO:
         if sys.stdin is None:
             raise DataError("standard input is closed", hint="name a file, or redirect one: < FILE")
-        yield from _decoded_lines(sys.stdin.buffer, "standard input", encoding, asks_encoding=asks_encoding)
+        yield from _decoded_lines(
+            sys.stdin.buffer, "standard input", encoding, asks_encoding=asks_encoding
+        )
         return
     try:
         is_packed = str(source).endswith(".gz")

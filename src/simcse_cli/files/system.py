@@ -102,10 +102,14 @@ def swap_names(new: Path, old: Path) -> bool:
 
 def usable_cores(quotas: Path = Path("/sys/fs/cgroup")) -> int:
     """Return on how many cores this process may compute: those of its affinity, and of the quota of its container."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     numbers: list[str] = []
     with suppress(OSError):
-        numbers = (quotas / "cpu.max").read_text().split()  # quota and period in microseconds; "max" is no quota
+        numbers = (
+            (quotas / "cpu.max").read_text().split()
+        )  # quota and period in microseconds; "max" is no quota
     if not numbers:
         with suppress(OSError):  # version 1 of control groups
             places = (quotas / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period"))

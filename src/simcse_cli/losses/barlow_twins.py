@@ -9,12 +9,13 @@ from simcse_cli.machine.devices import no_autocast
 def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:
     """Return the Barlow Twins loss, a sum over entries of the cross-correlation matrix.
 
-    Source: Zbontar et al. 2021, Eq. 1-2, normalised as in the authors' code: columns standardised over the
-    batch with the biased variance (+ 1e-5), ``C = Z_a^T Z_b / N``, loss
-    ``sum_i (1 - C_ii)^2 + redundancy_weight * sum_{i != j} C_ij^2``. No division by P or P^2.
+    Source: Zbontar et al. 2021, Eq. 1-2, normalised as in the authors' code: columns standardised
+    over the batch with the biased variance (+ 1e-5), ``C = Z_a^T Z_b / N``, loss ``sum_i (1 -
+    C_ii)^2 + redundancy_weight * sum_{i != j} C_ij^2``. No division by P or P^2.
 
-    The views are ``(N, P)`` projections, already gathered over processes; row i of both is the same sentence. N is at
-    least 2, else a ValueError; ``redundancy_weight`` is 0 or more, lambda in the paper.
+    The views are ``(N, P)`` projections, already gathered over processes; row i of both is the same
+    sentence. N is at least 2, else a ValueError; ``redundancy_weight`` is 0 or more, lambda in the
+    paper.
 
     Independent columns with both views equal: about 0; views constant over the batch: P.
     """
@@ -28,7 +29,8 @@ def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0
 def standardise(view: Tensor, *, eps: float = 1e-5) -> Tensor:
     """Return each column with mean 0 and variance ``var / (var + eps)``, shape kept.
 
-    The variance divides by N (biased): what BatchNorm without affine parameters does in training mode.
+    The variance divides by N (biased): what BatchNorm without affine parameters does in training
+    mode.
     """
     variance, mean = torch.var_mean(view, dim=0, correction=0)
     return (view - mean) * torch.rsqrt(variance + eps)
@@ -43,8 +45,12 @@ def off_diagonal_squares(matrix: Tensor) -> Tensor:
 def checked_views(view_a: Tensor, view_b: Tensor) -> tuple[Tensor, Tensor]:
     """Return two views in at least float32; raise ValueError if shapes differ or there is only one row."""
     if view_a.ndim != 2 or view_a.shape != view_b.shape:
-        raise ValueError(f"views {tuple(view_a.shape)} and {tuple(view_b.shape)}: need two (N, P) of one shape")
+        raise ValueError(
+            f"views {tuple(view_a.shape)} and {tuple(view_b.shape)}: need two (N, P) of one shape"
+        )
     if len(view_a) < 2:
-        raise ValueError("a batch of one sentence has no variance over the batch: need at least 2 rows")
+        raise ValueError(
+            "a batch of one sentence has no variance over the batch: need at least 2 rows"
+        )
     dtype = torch.promote_types(view_a.dtype, torch.float32)
     return view_a.to(dtype), view_b.to(dtype)

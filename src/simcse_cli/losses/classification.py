@@ -20,8 +20,9 @@ def sbert_features(left: Tensor, right: Tensor) -> Tensor:
 def classification(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the softmax cross-entropy, mean over the rows of all processes, in nats.
 
-    ``logits`` are ``(B, K)``, rows of this process; ``labels`` ``(B,)`` integers in ``0 .. K-1``; rows labelled -100
-    are left out. The scalar is this process's share of the mean. Equal logits: ``ln K``; no labelled row: 0.
+    ``logits`` are ``(B, K)``, rows of this process; ``labels`` ``(B,)`` integers in ``0 .. K-1``;
+    rows labelled -100 are left out. The scalar is this process's share of the mean. Equal logits:
+    ``ln K``; no labelled row: 0.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     losses = functional.cross_entropy(logits, labels, reduction="none", ignore_index=IGNORED_LABEL)

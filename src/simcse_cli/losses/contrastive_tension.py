@@ -13,8 +13,9 @@ def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Ten
     Source: Carlsson et al. 2021, averaged as in the authors' code (sentence-transformers sums). The
     probability that pair i is one sentence twice is ``sigmoid(left_i . right_i)``.
 
-    ``left`` and ``right`` are ``(B, D)``, rows of the first and the second encoder on this process; ``is_positive``
-    ``(B,)`` is 1 or true where both sides are the same sentence, else 0. A ValueError for other shapes.
+    ``left`` and ``right`` are ``(B, D)``, rows of the first and the second encoder on this process;
+    ``is_positive`` ``(B,)`` is 1 or true where both sides are the same sentence, else 0. A
+    ValueError for other shapes.
 
     Orthogonal or zero vectors: ``ln 2``.
     """
@@ -25,5 +26,7 @@ def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Ten
         )
     dtype = torch.promote_types(left.dtype, torch.float32)
     scores = (left.to(dtype) * right.to(dtype)).sum(dim=1)
-    losses = functional.binary_cross_entropy_with_logits(scores, is_positive.to(scores.dtype), reduction="none")
+    losses = functional.binary_cross_entropy_with_logits(
+        scores, is_positive.to(scores.dtype), reduction="none"
+    )
     return mean_over_processes(losses)

@@ -10,12 +10,12 @@ from torch.nn import functional
 def cosent(left: Tensor, right: Tensor, scores: Tensor, *, temperature: float) -> Tensor:
     """Return the ranking loss of scored pairs, in nats.
 
-    Source: Su 2022, kexue.fm/archives/8847; sentence-transformers ``CoSENTLoss``, whose scale is 1 / temperature:
-    ``log(1 + sum over s_i < s_j of exp((cos_i - cos_j) / temperature))``.
+    Source: Su 2022, kexue.fm/archives/8847; sentence-transformers ``CoSENTLoss``, whose scale is 1
+    / temperature: ``log(1 + sum over s_i < s_j of exp((cos_i - cos_j) / temperature))``.
 
-    ``left`` and ``right`` are ``(N, D)``, any norm, already gathered over processes; ``scores`` are ``(N,)`` on any
-    scale: only their order counts, and pairs of equal scores are not compared. ``temperature`` has no unit. A
-    ValueError for other shapes, or one that is not above 0.
+    ``left`` and ``right`` are ``(N, D)``, any norm, already gathered over processes; ``scores`` are
+    ``(N,)`` on any scale: only their order counts, and pairs of equal scores are not compared.
+    ``temperature`` has no unit. A ValueError for other shapes, or one that is not above 0.
 
     Two pairs with different scores and equal cosines: ``ln 2``; no two scores differ: 0.
     """

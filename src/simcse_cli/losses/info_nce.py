@@ -23,20 +23,23 @@ def info_nce(
 ) -> Tensor:
     """Return the in-batch contrastive loss, mean over anchors, in nats.
 
-    Source: Gao et al. 2021, Eq. 1, 5 and 8. Anchor i is classified among all positives (and hard negatives):
-    ``-log(exp(s_ii) / (sum_j exp(s_ij) + sum_j w_ij exp(s-_ij)))`` with ``s = similarity / temperature`` and
-    ``w_ij = alpha`` where j = i, 1 elsewhere: an anchor's own hard negative counts alpha times.
+    Source: Gao et al. 2021, Eq. 1, 5 and 8. Anchor i is classified among all positives (and hard
+    negatives): ``-log(exp(s_ii) / (sum_j exp(s_ij) + sum_j w_ij exp(s-_ij)))`` with ``s =
+    similarity / temperature`` and ``w_ij = alpha`` where j = i, 1 elsewhere: an anchor's own hard
+    negative counts alpha times.
 
-    ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes; ``hard_negatives`` are
-    ``(N, D)``, ``(S * N, D)`` with S per anchor (rows i, N + i, ...), or None. ``temperature`` has no unit; it divides
-    dot products too, and the paper's dot-product runs use 1. ``symmetric`` averages with the direction from positives
-    to anchors, which sees no hard negatives: not in the paper, whose authors found no clear difference. A ValueError
-    for other shapes, or a temperature or alpha that is not above 0.
+    ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes;
+    ``hard_negatives`` are ``(N, D)``, ``(S * N, D)`` with S per anchor (rows i, N + i, ...), or
+    None. ``temperature`` has no unit; it divides dot products too, and the paper's dot-product runs
+    use 1. ``symmetric`` averages with the direction from positives to anchors, which sees no hard
+    negatives: not in the paper, whose authors found no clear difference. A ValueError for other
+    shapes, or a temperature or alpha that is not above 0.
 
-    ``texts`` ``(N, 2 + S)`` are numbers of the texts of each row: anchor, positive, hard negatives. With them, no text
-    that is known to be right is a negative: ``exp(s_ij)`` is left out where another row j has the anchor or positive of
-    row i, or anchor i as its positive; ``exp(s-_ij)`` where the hard negative is anchor or positive of row i. Rows
-    without such a text keep their value, bit for bit; all rows equal: 0.
+    ``texts`` ``(N, 2 + S)`` are numbers of the texts of each row: anchor, positive, hard negatives.
+    With them, no text that is known to be right is a negative: ``exp(s_ij)`` is left out where
+    another row j has the anchor or positive of row i, or anchor i as its positive; ``exp(s-_ij)``
+    where the hard negative is anchor or positive of row i. Rows without such a text keep their
+    value, bit for bit; all rows equal: 0.
 
     All embeddings equal: ``ln N``, or ``ln(2N - 1 + alpha)`` with one hard negative each.
     """
@@ -50,7 +53,9 @@ def info_nce(
     backward = functional.cross_entropy(logits.T, labels) if symmetric else None
     if hard_negatives is not None:
         _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
-        negative_logits = similarity_matrix(anchors, hard_negatives, similarity) / temperature  # (N, S * N)
+        negative_logits = (
+            similarity_matrix(anchors, hard_negatives, similarity) / temperature
+        )  # (N, S * N)
         own = torch.eye(n_rows, device=anchors.device, dtype=negative_logits.dtype)
         own = own.repeat(1, len(hard_negatives) // n_rows)
         negative_logits = negative_logits + math.log(hard_negative_alpha) * own
@@ -79,7 +84,9 @@ def _is_right(texts: Tensor) -> Tensor:
 def check_pairs(anchors: Tensor, positives: Tensor, temperature: float) -> None:
     """Raise ``ValueError`` unless anchors and positives are both ``(N, D)`` and temperature is above 0."""
     if anchors.ndim != 2 or anchors.shape != positives.shape:
-        raise ValueError(f"anchors {tuple(anchors.shape)}, positives {tuple(positives.shape)}: need both (N, D)")
+        raise ValueError(
+            f"anchors {tuple(anchors.shape)}, positives {tuple(positives.shape)}: need both (N, D)"
+        )
     if not temperature > 0:
         raise ValueError(f"temperature {temperature}: must be above 0")
 

@@ -16,15 +16,21 @@ def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: T
 
     Source: Zhang et al. 2020, as in the authors' code. With ``T = local . global`` (no scaling), M
     tokens and N sentences: ``E+ = 1/M sum over (token, own sentence) of [ln 2 - softplus(-T)]``,
-    ``E- = 1/(M (N - 1)) sum over (token, other sentence) of [softplus(T) - ln 2]``, loss ``E- - E+``.
+    ``E- = 1/(M (N - 1)) sum over (token, other sentence) of [softplus(T) - ln 2]``, loss ``E- -
+    E+``.
 
-    ``local_features`` ``(M, D)`` are the real tokens of this process's sentences; ``global_features`` ``(N, D)`` all
-    sentences, already gathered over processes; ``owners`` ``(M,)`` integers, the row there of each token's sentence.
-    A ValueError for other shapes, or a single sentence, which leaves no negative pair.
+    ``local_features`` ``(M, D)`` are the real tokens of this process's sentences;
+    ``global_features`` ``(N, D)`` all sentences, already gathered over processes; ``owners``
+    ``(M,)`` integers, the row there of each token's sentence. A ValueError for other shapes, or a
+    single sentence, which leaves no negative pair.
 
-    The scalar is this process's share: the mean of the shares over processes is the global loss. All features zero: 0.
+    The scalar is this process's share: the mean of the shares over processes is the global loss.
+    All features zero: 0.
     """
-    if local_features.shape[1:] != global_features.shape[1:] or owners.shape != local_features.shape[:1]:
+    if (
+        local_features.shape[1:] != global_features.shape[1:]
+        or owners.shape != local_features.shape[:1]
+    ):
         raise ValueError(
             f"local_features {tuple(local_features.shape)}, global_features {tuple(global_features.shape)}, "
             f"owners {tuple(owners.shape)}: need (M, D), (N, D) and (M,)"

@@ -11,12 +11,14 @@ from simcse_cli.settings.choices import Similarity
 def quick_thoughts(inputs: Tensor, outputs: Tensor, neighbours: Tensor) -> Tensor:
     """Return the QuickThoughts loss over a batch of sentences in document order, mean over rows, in nats.
 
-    Source: Logeswaran and Lee 2018, with the released code's two habits: scores are raw dot products
-    of the two encoders, and a sentence's score with itself is set to 0 (not to minus infinity), so it keeps
-    its share ``exp(0)`` of the denominator. The target spreads evenly over the true neighbours of each row.
+    Source: Logeswaran and Lee 2018, with the released code's two habits: scores are raw dot
+    products of the two encoders, and a sentence's score with itself is set to 0 (not to minus
+    infinity), so it keeps its share ``exp(0)`` of the denominator. The target spreads evenly over
+    the true neighbours of each row.
 
-    ``inputs`` ``(N, D)`` are rows of the first encoder, ``outputs`` the same sentences through the second;
-    ``neighbours`` ``(N, N)`` is true where sentence j stands beside sentence i. A ValueError for other shapes.
+    ``inputs`` ``(N, D)`` are rows of the first encoder, ``outputs`` the same sentences through the
+    second; ``neighbours`` ``(N, N)`` is true where sentence j stands beside sentence i. A
+    ValueError for other shapes.
 
     The mean is over the rows with a neighbour; 0 if no row has one. All vectors zero: ``ln N``.
     """

@@ -10,14 +10,18 @@ from simcse_cli.settings.choices import Similarity
 def l2_normalize(vectors: Tensor) -> Tensor:
     """Return the rows divided by their L2 norm; a zero row stays zero and its gradient stays finite."""
     norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / torch.where(norms > torch.finfo(norms.dtype).tiny, norms, torch.ones_like(norms))
+    return vectors / torch.where(
+        norms > torch.finfo(norms.dtype).tiny, norms, torch.ones_like(norms)
+    )
 
 
-def similarity_matrix(left: Tensor, right: Tensor, similarity: Similarity = Similarity.COSINE) -> Tensor:
+def similarity_matrix(
+    left: Tensor, right: Tensor, similarity: Similarity = Similarity.COSINE
+) -> Tensor:
     """Return all similarities of two sets of rows, ``(N, D)`` and ``(M, D)`` to ``(N, M)``.
 
-    Computed in float32 at least, also under autocast: divided by a temperature of 0.05, the eight bits of
-    a bfloat16 cosine would move a logit by up to 0.08.
+    Computed in float32 at least, also under autocast: divided by a temperature of 0.05, the eight
+    bits of a bfloat16 cosine would move a logit by up to 0.08.
     """
     with no_autocast(left.device):
         dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)

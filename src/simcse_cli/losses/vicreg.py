@@ -41,13 +41,14 @@ def vicreg(
 ) -> VicregTerms:
     """Return VICReg's three terms, weighted; their sum is the loss.
 
-    Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code: invariance is the mean squared difference
-    over all ``N * P`` entries (the paper's Eq. 5, a squared norm per pair, is P times larger), the variance term is the
-    *average* of the two views, the covariance term their *sum*.
+    Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code: invariance is the mean
+    squared difference over all ``N * P`` entries (the paper's Eq. 5, a squared norm per pair, is P
+    times larger), the variance term is the *average* of the two views, the covariance term their
+    *sum*.
 
-    The views are ``(N, P)`` projections, already gathered over processes, with N at least 2, else a ValueError. The
-    weights are 0 or more: lambda, mu and nu in the paper. Both views constant and equal: 0,
-    ``variance_weight * 0.99``, 0.
+    The views are ``(N, P)`` projections, already gathered over processes, with N at least 2, else a
+    ValueError. The weights are 0 or more: lambda, mu and nu in the paper. Both views constant and
+    equal: 0, ``variance_weight * 0.99``, 0.
     """
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):

@@ -12,14 +12,20 @@ from torch import Tensor, nn
 _ALIGNMENT = 64  # bytes, of a cache line and of a vector
 _HUGE_PAGE = 1 << 21  # bytes; NumPy requests huge pages for arrays of 4 MiB and more
 # NumPy types by the bytes of a value; NumPy has no bfloat16.
-_HELD_AS = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.float32), 8: np.dtype(np.float64)}
+_HELD_AS = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.int16),
+    4: np.dtype(np.float32),
+    8: np.dtype(np.float64),
+}
 
 
 class BufferPool:
     """Lend memory to tensors, and take it back when no tensor or view refers to it any more.
 
-    Threads may share a pool: its only shared steps are those of a deque, which are atomic. Sizes are powers of
-    two, so that a slightly larger batch reuses the same buffers; pages never written to take no memory.
+    Threads may share a pool: its only shared steps are those of a deque, which are atomic. Sizes
+    are powers of two, so that a slightly larger batch reuses the same buffers; pages never written
+    to take no memory.
     """
 
     def __init__(self) -> None:

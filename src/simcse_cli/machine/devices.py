@@ -30,7 +30,8 @@ DTYPES = {
 def resolve_device(device: str = Device.AUTO) -> torch.device:
     """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
 
-    ``cuda:N`` is the GPU of this number. Otherwise each process takes that of its ``LOCAL_RANK``, which launchers set.
+    ``cuda:N`` is the GPU of this number. Otherwise each process takes that of its ``LOCAL_RANK``,
+    which launchers set.
     """
     asked = str(device)
     name, _, number = asked.partition(":")
@@ -53,7 +54,9 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
     if number:
         return torch.device("cuda", int(number))
     if device is Device.CUDA:
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        return torch.device(
+            "cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+        )
     return torch.device(device.value)
 
 
@@ -70,10 +73,12 @@ class CpuConstants(NamedTuple):
 
     Attributes:
         bf16: whether bfloat16 products take less time than float32 ones.
-        inference_product: what multiplies by the weights of a model in float32, which it may arrange beforehand.
+        inference_product: what multiplies by the weights of a model in float32, which it may
+            arrange beforehand.
         product: what multiplies other float32 matrices, in compiled training and in searches.
-        fused_from: the length of text from which PyTorch's fused attention takes the place of two batched products;
-            1,024 where it is never faster, since its memory does not grow with the square of the length.
+        fused_from: the length of text from which PyTorch's fused attention takes the place of two
+            batched products; 1,024 where it is never faster, since its memory does not grow with
+            the square of the length.
         batch_tokens: the tokens of a batch in inference, for each arithmetic of products.
     """
 
@@ -99,9 +104,9 @@ CPU_CONSTANTS = {
 def cpu_kind() -> str:
     """Return the key of ``CPU_CONSTANTS`` for this processor, as far as its instructions are not switched off.
 
-    ``avx512_bf16`` are AMD's processors: for Intel's, bfloat16 instructions do half of the work of float32 ones in
-    the same time, and they have AMX instead (not in every virtual machine). On AMD's, OpenBLAS multiplies float32
-    faster than MKL, and with AVX2 alone faster than oneDNN.
+    ``avx512_bf16`` are AMD's processors: for Intel's, bfloat16 instructions do half of the work of
+    float32 ones in the same time, and they have AMX instead (not in every virtual machine). On
+    AMD's, OpenBLAS multiplies float32 faster than MKL, and with AVX2 alone faster than oneDNN.
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"
@@ -127,12 +132,16 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
     if precision is Precision.AUTO:
         return Precision.BF16 if has_fast_bf16(device) else Precision.FP32
     if precision is Precision.FP16 and device.type == "cpu":
-        raise ConfigError("--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU")
+        raise ConfigError(
+            "--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU"
+        )
     if precision is Precision.TF32 and device.type != "cuda":
         what = f"--precision tf32 is arithmetic of NVIDIA GPUs, this is {device.type}"
         raise ConfigError(what, hint="use --precision fp32")
     if precision is Precision.INT8 and not (device.type == "cpu" and is_x86()):
-        raise ConfigError("--precision int8 needs an x86 processor", hint="use --precision bf16 or fp32")
+        raise ConfigError(
+            "--precision int8 needs an x86 processor", hint="use --precision bf16 or fp32"
+        )
     return precision
 
 
@@ -167,7 +176,11 @@ def capability() -> str:
     """Return the instructions that PyTorch uses, such as ``avx512, avx512_bf16, amx``."""
     named = {"avx512_bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported"}
     has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # not where oneDNN is told to leave it
-    found = (name for name, check in named.items() if has_bf16 and getattr(torch.cpu, check, lambda: False)())
+    found = (
+        name
+        for name, check in named.items()
+        if has_bf16 and getattr(torch.cpu, check, lambda: False)()
+    )
     return ", ".join((torch.backends.cpu.get_cpu_capability().lower(), *found))
 
 

@@ -1,9 +1,10 @@
 """Collectives that keep gradients; every function is the identity on one process.
 
-Convention: each process computes its share of one global loss, and the training loop averages parameter
-gradients over processes (DDP). Backward passes here *sum* the gradients that all processes contribute to a tensor, so
-the averaged gradient is the true gradient of the mean of the processes' losses. A loss that every process computes in
-full on gathered rows therefore has exactly the gradient of one process with the global batch.
+Convention: each process computes its share of one global loss, and the training loop averages
+parameter gradients over processes (DDP). Backward passes here *sum* the gradients that all
+processes contribute to a tensor, so the averaged gradient is the true gradient of the mean of the
+processes' losses. A loss that every process computes in full on gathered rows therefore has exactly
+the gradient of one process with the global batch.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,11 @@ from torch.torch_version import TorchVersion
 
 
 def n_processes() -> int:
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    return (
+        distributed.get_world_size()
+        if distributed.is_available() and distributed.is_initialized()
+        else 1
+    )
 
 
 def sum_detached(tensor: Tensor) -> Tensor:
@@ -49,7 +54,9 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         gradient = gradients[0]
-        dtype = torch.promote_types(gradient.dtype, torch.float32)  # sums of many values lose bits in a half
+        dtype = torch.promote_types(
+            gradient.dtype, torch.float32
+        )  # sums of many values lose bits in a half
         own = _sum_own_rows(torch.split(gradient.to(dtype), ctx.counts))
         return own.to(gradient.dtype), None
 
@@ -81,8 +88,8 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
 def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
     """Return this process's share of a mean over processes: ``n_processes * total / sum of counts``.
 
-    ``total`` is the sum of this process's ``count`` values. The mean of the shares over processes is the global mean,
-    even if local batches differ in size; 0 if no process has a value.
+    ``total`` is the sum of this process's ``count`` values. The mean of the shares over processes
+    is the global mean, even if local batches differ in size; 0 if no process has a value.
     """
     own = count.to(total.dtype) if isinstance(count, Tensor) else torch.full_like(total, count)
     return n_processes() * total / sum_over_processes(own).clamp_min(1.0)
@@ -112,12 +119,15 @@ def gather_views(
     return list(gather_with_grad(rows, counts, original_scaling=original_scaling).unbind(1))
 
 
-def gather_with_grad(rows: Tensor, counts: Sequence[int] = (), *, original_scaling: bool = False) -> Tensor:
+def gather_with_grad(
+    rows: Tensor, counts: Sequence[int] = (), *, original_scaling: bool = False
+) -> Tensor:
     """Return the rows of all processes in rank order, ``(B, ...)`` to ``(N, ...)``, keeping gradients.
 
-    Numbers of rows may differ between processes; ``counts`` are exchanged if not given. ``original_scaling`` reproduces
-    the original SimCSE code: rows of other processes are constants, so DDP's average leaves 1 / n_processes of the
-    true gradient of the global loss (the pattern that DeCLUTR's authors multiply back).
+    Numbers of rows may differ between processes; ``counts`` are exchanged if not given.
+    ``original_scaling`` reproduces the original SimCSE code: rows of other processes are constants,
+    so DDP's average leaves 1 / n_processes of the true gradient of the global loss (the pattern
+    that DeCLUTR's authors multiply back).
     """
     if n_processes() == 1:
         return rows

@@ -12,9 +12,11 @@ BETA_1, BETA_2 = 0.9, 0.999
 class UncorrectedAdamW(torch.optim.Optimizer):
     """AdamW without bias correction, as BERT was trained: ``AdamW(correct_bias=False)`` of transformers 2 to 4.
 
-    ``m = 0.9 m + 0.1 g;  v = 0.999 v + 0.001 g^2;  w -= lr m / (sqrt(v) + eps);  w -= lr weight_decay w``
+    ``m = 0.9 m + 0.1 g;  v = 0.999 v + 0.001 g^2;  w -= lr m / (sqrt(v) + eps);  w -= lr
+    weight_decay w``
 
-    From zero moments the first step is ``0.1 / sqrt(0.001) = 3.16`` times that of the corrected AdamW.
+    From zero moments the first step is ``0.1 / sqrt(0.001) = 3.16`` times that of the corrected
+    AdamW.
     """
 
     def __init__(
@@ -35,7 +37,10 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 continue
             for p in parameters:
                 if not self.state[p]:
-                    self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+                    self.state[p] = {
+                        "exp_avg": torch.zeros_like(p),
+                        "exp_avg_sq": torch.zeros_like(p),
+                    }
             gradients = [p.grad for p in parameters]
             means = [self.state[p]["exp_avg"] for p in parameters]
             squares = [self.state[p]["exp_avg_sq"] for p in parameters]

@@ -34,7 +34,9 @@ BUCKET_BYTES = 25 << 20
 """Size of the gradients averaged in one exchange, as in DDP."""
 LAUNCHED = "SIMCSE_LAUNCHED"
 """Environment variable set for processes that ``train --num-processes`` starts."""
-_HOW_TO_START = "start the processes with torchrun or `accelerate launch`, which set it, or unset WORLD_SIZE"
+_HOW_TO_START = (
+    "start the processes with torchrun or `accelerate launch`, which set it, or unset WORLD_SIZE"
+)
 _LOST_SIGNS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
 
 
@@ -76,11 +78,15 @@ def in_contact() -> Iterator[None]:
         yield
     except RuntimeError as error:
         is_known = distributed.is_available() and isinstance(error, distributed.DistError)
-        if process_count() == 1 or not (is_known or any(sign in str(error) for sign in _LOST_SIGNS)):
+        if process_count() == 1 or not (
+            is_known or any(sign in str(error) for sign in _LOST_SIGNS)
+        ):
             raise
         reason = "" if " by peer" in str(error) else f" ({reason_of(error)})"
         what = f"another process of the group has ended{reason}"
-        raise ContactError(what, hint="look at its messages, then continue with --resume") from error
+        raise ContactError(
+            what, hint="look at its messages, then continue with --resume"
+        ) from error
 
 
 def join_group() -> None:
@@ -93,7 +99,9 @@ def join_group() -> None:
     rank, n_processes = process_rank(), process_count()
     for variable in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         if variable not in os.environ:
-            raise ConfigError(f"WORLD_SIZE is {n_processes}, but {variable} is not set", hint=_HOW_TO_START)
+            raise ConfigError(
+                f"WORLD_SIZE is {n_processes}, but {variable} is not set", hint=_HOW_TO_START
+            )
     if rank >= n_processes:
         what = f"RANK is {rank}, need a number below {n_processes} (WORLD_SIZE)"
         raise ConfigError(what, hint=_HOW_TO_START)
@@ -196,7 +204,9 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
         flat = torch.cat(parts) if len(parts) > 1 else parts[0]
         distributed.all_reduce(flat)
         flat /= n_processes
-        for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+        for gradient, part in zip(
+            bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True
+        ):
             gradient.copy_(part.view_as(gradient))
 
 

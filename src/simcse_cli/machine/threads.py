@@ -24,12 +24,14 @@ def map_on_cores(
 ) -> Iterator[_Result]:
     """Yield ``function(item)`` for each item in their order, several at a time on the threads of PyTorch.
 
-    An item on one thread costs less than on all threads, which would synchronise after every product. The division
-    into items must not depend on the number of threads, so that results do not either, apart from rounding.
+    An item on one thread costs less than on all threads, which would synchronise after every
+    product. The division into items must not depend on the number of threads, so that results do
+    not either, apart from rounding.
 
-    The caller computes too, and worker threads are reused: new ones often start on the caller's core, which costs up to
-    15 ms. ``function`` computes with PyTorch or NumPy on the CPU under the default gradient and inference modes; after
-    an exception, remaining items are dropped. A single item gets all threads.
+    The caller computes too, and worker threads are reused: new ones often start on the caller's
+    core, which costs up to 15 ms. ``function`` computes with PyTorch or NumPy on the CPU under the
+    default gradient and inference modes; after an exception, remaining items are dropped. A single
+    item gets all threads.
     """
     n_threads = _SHARES.threads_of_caller()
     n_workers = max(1, min(n_threads, len(items), at_once, _MOST_WORKERS))
@@ -56,7 +58,9 @@ class _Work(Generic[_Item, _Result]):
         self._function = function
         self._left: Iterator[tuple[int, _Item]] = iter(enumerate(items))
         self._lock = Lock()
-        self._results: dict[int, Future[_Result]] = {number: Future() for number in range(len(items))}
+        self._results: dict[int, Future[_Result]] = {
+            number: Future() for number in range(len(items))
+        }
 
     def results(self) -> Iterator[_Result]:
         """Yield the results in order, each only once, and compute items while a result is not ready."""
@@ -143,8 +147,8 @@ _math_libraries = functools.cache(ThreadpoolController)
 class _Shares:
     """How many threads the calls of ``map_on_cores`` take that overlap in several threads of the program.
 
-    PyTorch and NumPy's BLAS have one number for the process. The first call notes those numbers, and the last one
-    restores them.
+    PyTorch and NumPy's BLAS have one number for the process. The first call notes those numbers,
+    and the last one restores them.
     """
 
     def __init__(self) -> None:
@@ -202,8 +206,8 @@ _SHARES = _Shares()
 def _openmp_pause() -> Callable[[int], int]:
     """Return the function of OpenMP that ends its idle threads.
 
-    After a product they spin for some milliseconds while they wait for the next one, and the workers here need those
-    cores. Where the loaded OpenMP library has no such function, they spin.
+    After a product they spin for some milliseconds while they wait for the next one, and the
+    workers here need those cores. Where the loaded OpenMP library has no such function, they spin.
     """
     loaded = ctypes.CDLL(None) if os.name == "posix" else None
     return getattr(loaded, "omp_pause_resource_all", int)

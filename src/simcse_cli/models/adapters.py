@@ -1,6 +1,7 @@
 """LoRA adapters by PEFT (extra ``peft``): add them to an encoder, save them alone, merge them into the weights.
 
-An adapter folder holds ``adapter_config.json``, which names the base model, and the adapter's weights alone.
+An adapter folder holds ``adapter_config.json``, which names the base model, and the adapter's
+weights alone.
 """
 
 import warnings
@@ -30,7 +31,9 @@ def _peft() -> ModuleType:
     return peft
 
 
-def add_lora(backbone: nn.Module, rank: int, alpha: float, *, base: str, revision: str | None = None) -> None:
+def add_lora(
+    backbone: nn.Module, rank: int, alpha: float, *, base: str, revision: str | None = None
+) -> None:
     """Freeze a transformer and add LoRA to all its linear layers: A is drawn from the global generator, B is zero.
 
     Source: Hu et al. 2022: ``W + alpha / rank * B A``, so the model computes the same at first.
@@ -66,7 +69,11 @@ def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Ten
 def plain_weights(backbone: nn.Module) -> dict[str, Tensor] | None:
     """Return the weights of a transformer with its LoRA merged, or None if it has none."""
     config = _config_of(backbone)
-    return None if config is None else merged_tensors(backbone.state_dict(), config.lora_alpha / config.r)
+    return (
+        None
+        if config is None
+        else merged_tensors(backbone.state_dict(), config.lora_alpha / config.r)
+    )
 
 
 def _config_of(backbone: Any) -> Any:
@@ -78,7 +85,10 @@ def save_adapter(backbone: nn.Module, folder: Path) -> None:
     config = _config_of(backbone)
     # PEFT shortens long lists of layers to patterns, which would find the architecture's own pooler in its place.
     values = config.to_dict() | {"inference_mode": True, "exclude_modules": _OWN_POOLER}
-    write_json(folder / ADAPTER_FILE, {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()})
+    write_json(
+        folder / ADAPTER_FILE,
+        {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()},
+    )
     found = _peft().get_peft_model_state_dict(backbone, save_embedding_layers=False)
     tensors = {_PREFIX + name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
@@ -95,7 +105,9 @@ def put_adapter(backbone: nn.Module, folder: Path) -> Any:
     """Return PEFT's model of a transformer and an adapter folder; ``merge_adapter`` merges the two."""
     peft = _peft()
     if not any((folder / name).is_file() for name in (WEIGHTS_FILE, "adapter_model.bin")):
-        raise CheckpointError(f"{folder} holds no {WEIGHTS_FILE}", hint="copy or download the adapter again")
+        raise CheckpointError(
+            f"{folder} holds no {WEIGHTS_FILE}", hint="copy or download the adapter again"
+        )
     with foreign_format(folder, "a LoRA adapter", error=CheckpointError), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # missing weights are an error here, not a warning
         adapted = peft.PeftModel.from_pretrained(

@@ -25,7 +25,8 @@ MARKERS: dict[Version, tuple[str, str]] = {1: ("<s>", "</s>"), 2: ("<p>", "</p>"
 
 _BATCH_SENTENCES = 64
 _CHECKPOINT_HINT = (
-    "need the state dict of an InferSent BiLSTM: infersent1.pkl, infersent2.pkl, or the same as safetensors"
+    "need the state dict of an InferSent BiLSTM: infersent1.pkl, infersent2.pkl, "
+    "or the same as safetensors"
 )
 
 _VECTORS_HINT = "version 1 goes with glove.840B.300d.txt, version 2 with crawl-300d-2M.vec"
@@ -34,17 +35,20 @@ _VECTORS_HINT = "version 1 goes with glove.840B.300d.txt, version 2 with crawl-3
 class BiLstmMax:
     """InferSent sentence vectors, ``(N, 2 * hidden)`` float32.
 
-    Source: Conneau et al. 2017 and facebookresearch/InferSent. White-space tokens between the two markers;
-    words without a vector are skipped; each dimension is the maximum over the tokens of the BiLSTM's output. In
-    version 1 the padding counts in the maximum as zeros, so no value is negative. The original code pads all but
-    the longest sentences of each batch; here every sentence is padded, so a vector does not depend on its batch.
+    Source: Conneau et al. 2017 and facebookresearch/InferSent. White-space tokens between the two
+    markers; words without a vector are skipped; each dimension is the maximum over the tokens of
+    the BiLSTM's output. In version 1 the padding counts in the maximum as zeros, so no value is
+    negative. The original code pads all but the longest sentences of each batch; here every
+    sentence is padded, so a vector does not depend on its batch.
 
     Args:
         checkpoint: a state dict with ``enc_lstm.*``; pickles are read with the weights-only loader.
         version: 1 or 2; None means 2 if the vectors have that version's markers, else 1.
     """
 
-    def __init__(self, checkpoint: Path | str, vectors: WordVectors, *, version: Version | None = None) -> None:
+    def __init__(
+        self, checkpoint: Path | str, vectors: WordVectors, *, version: Version | None = None
+    ) -> None:
         self._path = require_file(checkpoint)
         self.name = self._path.name
         self.vectors = vectors
@@ -68,9 +72,14 @@ class BiLstmMax:
         """SHA-256 over checkpoint, word vectors and version."""
         return digest(sha256_file(self._path), sha256_file(self.vectors.path), str(self.version))
 
-    def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+    def encode(
+        self, sentences: Sequence[str], *, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
         begin, end = MARKERS[self.version]
-        tokens = [[t for t in (begin, *sentence.split(), end) if t in self.vectors] for sentence in sentences]
+        tokens = [
+            [t for t in (begin, *sentence.split(), end) if t in self.vectors]
+            for sentence in sentences
+        ]
         self.vectors.load([token for row in tokens for token in row])
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
         rows = np.empty((len(tokens), self.dim), dtype=np.float32)
@@ -86,7 +95,9 @@ class BiLstmMax:
         lengths = torch.tensor([len(tokens) for tokens in batch])
         padded = torch.zeros(len(batch), int(lengths[0]), self.vectors.dim)
         for row, tokens in zip(padded, batch, strict=True):
-            row[: len(tokens)] = torch.from_numpy(np.stack([self.vectors[token] for token in tokens]))
+            row[: len(tokens)] = torch.from_numpy(
+                np.stack([self.vectors[token] for token in tokens])
+            )
         packed, _ = self.lstm(pack_padded_sequence(padded, lengths, batch_first=True))
         hidden, _ = pad_packed_sequence(packed, batch_first=True, padding_value=float("-inf"))
         maximum: Tensor = hidden.amax(dim=1)
@@ -99,7 +110,9 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(value, Tensor) for value in state.values()
+    ):
         raise CheckpointError(f"{path} holds no state dict", hint=_CHECKPOINT_HINT)
     if not all(tensor.isfinite().all() for tensor in state.values()):
         raise CheckpointError(f"{path} holds weights that are not finite", hint=_CHECKPOINT_HINT)
@@ -107,7 +120,11 @@ def _read_state(path: Path) -> dict[str, Tensor]:
 
 
 def _lstm_from(state: dict[str, Tensor], path: Path) -> nn.LSTM:
-    weights = {name.removeprefix("enc_lstm."): value for name, value in state.items() if "enc_lstm." in name}
+    weights = {
+        name.removeprefix("enc_lstm."): value
+        for name, value in state.items()
+        if "enc_lstm." in name
+    }
     if "weight_ih_l0" not in weights or weights["weight_ih_l0"].ndim != 2:
         raise CheckpointError(f"{path} holds no enc_lstm.weight_ih_l0", hint=_CHECKPOINT_HINT)
     n_gates, n_inputs = weights["weight_ih_l0"].shape

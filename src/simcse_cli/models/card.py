@@ -1,7 +1,7 @@
 """The model card of a run, from the record of the run and its results; ``card.md.j2`` holds the text.
 
-Source: https://huggingface.co/docs/hub/model-cards; ``model-index`` as ``huggingface_hub.EvalResult`` reads it. Facts
-that the run does not have are left out.
+Source: https://huggingface.co/docs/hub/model-cards; ``model-index`` as
+``huggingface_hub.EvalResult`` reads it. Facts that the run does not have are left out.
 """
 
 import re
@@ -31,10 +31,17 @@ from simcse_cli.settings.recipes import dump_yaml, span_of_key
 CARD_FILE = "README.md"
 _FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
 _INDEX = "model-index"
-_SCORES_START, _SCORES_END = "<!-- scores: kept current by simcse eval -->\n", "<!-- end of scores -->\n"
+_SCORES_START, _SCORES_END = (
+    "<!-- scores: kept current by simcse eval -->\n",
+    "<!-- end of scores -->\n",
+)
 _NOTHING = "Nothing was measured yet."
 _PATHS = ("train_file", "dev_file")
-_NOT_SHOWN = ("data_dir", "device", "revision")  # they belong to this machine, or are shown elsewhere
+_NOT_SHOWN = (
+    "data_dir",
+    "device",
+    "revision",
+)  # they belong to this machine, or are shown elsewhere
 _KINDS = {"sts": "Semantic Similarity", "transfer": "Classification"}
 _HUB_TASKS = {"sts": "semantic-similarity", "transfer": "text-classification"}
 
@@ -45,7 +52,12 @@ class CardScore(EvalResult):
     @property
     def key(self) -> tuple[str, ...]:
         """Data, split, metric and setting; a card has one score for each combination."""
-        return (self.dataset_name, self.dataset_split or "–", self.metric_type, str(self.metric_name))
+        return (
+            self.dataset_name,
+            self.dataset_split or "–",
+            self.metric_type,
+            str(self.metric_name),
+        )
 
 
 def base_facts(name: str, folder: Path | None) -> dict[str, Any]:
@@ -113,11 +125,15 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
     front = _FRONT_MATTER.match(text)
     before, _, after = text[front.end() if front else 0 :].partition(_SCORES_START)
     block, mark, rest = after.partition(_SCORES_END)
-    own = [line for line in block.split("\n") if line and line != _NOTHING and not line.startswith("|")]
+    own = [
+        line for line in block.split("\n") if line and line != _NOTHING and not line.startswith("|")
+    ]
     if own and mark:
         raise DataError(f"{path}: {own[0][:40]!r} between the marks of the scores would be lost")
     if front is None or not mark or text.replace("\n", end) != raw:
-        raise DataError(f"{path} lacks its metadata or the second mark of the scores, or mixes line ends")
+        raise DataError(
+            f"{path} lacks its metadata or the second mark of the scores, or mixes line ends"
+        )
     rows = [line for line in block.split("\n") if line.startswith("|")][2:]  # below the heading
     listed = {tuple(line.strip("| ").split(" | ")[:4]): line for line in rows}
     metadata = _with_index(front[1], str(path), run_dir, scores, listed)
@@ -128,11 +144,16 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
 
 
 def _with_index(
-    front: str, place: str, run_dir: Path, scores: list[CardScore], listed: Mapping[tuple[str, ...], str]
+    front: str,
+    place: str,
+    run_dir: Path,
+    scores: list[CardScore],
+    listed: Mapping[tuple[str, ...], str],
 ) -> str:
     """Return metadata with these scores in ``model-index``, in place of those ``listed`` in the card's table.
 
-    ``listed`` holds the rows of the table by their keys; a row that is not in ``model-index`` is not ours.
+    ``listed`` holds the rows of the table by their keys; a row that is not in ``model-index`` is
+    not ours.
     """
     values = checked(parse_yaml(front, place), dict[str, Any], place)
     models = checked(values.get(_INDEX, []), list[dict[str, Any]], f"{place}: {_INDEX}")
@@ -175,8 +196,8 @@ def _keys_of(result: Mapping[str, Any], place: str) -> list[tuple[str, ...]]:
 def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
     """Return the scores that ``eval`` has kept for these weights in the papers' settings.
 
-    The dev score is not among them: it has chosen the model. Of what was measured alone and in a suite, the suite's
-    score counts.
+    The dev score is not among them: it has chosen the model. Of what was measured alone and in a
+    suite, the suite's score counts.
     """
     found: list[CardScore] = []
     paths = sorted((run_dir / RESULTS).glob("*.json"))
@@ -253,7 +274,9 @@ def _score_block(scores: list[CardScore]) -> str:
     return "".join(template.blocks["scores"](template.new_context({"scores": scores})))
 
 
-def _card(run_dir: Path, record: RunRecord, model: SentenceEncoder, scores: list[CardScore], place: str) -> str:
+def _card(
+    run_dir: Path, record: RunRecord, model: SentenceEncoder, scores: list[CardScore], place: str
+) -> str:
     sources = _listed(record.config.get("train_file"))
     compared = {Similarity.COSINE: "their cosine", Similarity.DOT: "their dot product"}
     return _template().render(
@@ -277,7 +300,13 @@ def _metadata(record: RunRecord, sources: list[str]) -> dict[str, Any]:
     base = record.base
     matches = [re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source) for source in sources]
     hub_data = dict.fromkeys(found[1] for found in matches if found)
-    tags = ("sentence-transformers", "sentence-similarity", "feature-extraction", "simcse", record.objective)
+    tags = (
+        "sentence-transformers",
+        "sentence-similarity",
+        "feature-extraction",
+        "simcse",
+        record.objective,
+    )
     metadata = {
         "library_name": "sentence-transformers",
         "pipeline_tag": "sentence-similarity",
@@ -317,7 +346,8 @@ def _settings(record: RunRecord) -> str:
     shown: dict[str, Any] = {
         key: value
         for key, value in record.config.items()
-        if (key in ("objective", "model", "batch_size", "lr") or value != defaults.get(key)) and key not in _NOT_SHOWN
+        if (key in ("objective", "model", "batch_size", "lr") or value != defaults.get(key))
+        and key not in _NOT_SHOWN
     }
     shown["model"] = record.model if record.base.get("name") else Path(record.model).name
     for key in _PATHS:

@@ -101,16 +101,16 @@ def load_encoder(
     """Return an encoder in evaluation mode.
 
     Args:
-        name: run folder, Hugging Face or sentence-transformers folder, SimCSE checkpoint, adapter folder (merged into
-            its base model), Hub name (``NAME@REVISION`` for a revision other than the newest), alias, or the files
-            that ``find_model`` has found.
+        name: run folder, Hugging Face or sentence-transformers folder, SimCSE checkpoint, adapter
+            folder (merged into its base model), Hub name (``NAME@REVISION`` for a revision other
+            than the newest), alias, or the files that ``find_model`` has found.
         pooler: default is what the model records.
         device: where to put it.
         precision: arithmetic of the transformer; pooling and head stay float32.
         force_pooler: accept a pooler that contradicts the record, and a head drawn at random.
         dropout: probability for every dropout of the transformer; default is the checkpoint's.
-        encode_only: the encoder is for encoding only. If the folder allows it, it is opened without the modelling
-            code of transformers, which takes seconds to import. Vectors are the same.
+        encode_only: the encoder is for encoding only. If the folder allows it, it is opened without
+            the modelling code of transformers, which takes seconds to import. Vectors are the same.
         progress: shows remarks, such as the pooler that was chosen.
 
     Raises:
@@ -154,7 +154,9 @@ def load_encoder(
     return encoder
 
 
-def _choose_pooler(source: ModelFiles, asked: Pooler | None, force: bool, progress: Progress) -> Pooler:
+def _choose_pooler(
+    source: ModelFiles, asked: Pooler | None, force: bool, progress: Progress
+) -> Pooler:
     name, record = source.name, source.record
     if asked is not None:
         if record.pooler not in (None, asked) and not force:
@@ -186,8 +188,12 @@ def _load_cnn(source: ModelFiles, modules: _Modules) -> TokenCnn | None:
     folder, width = source.folder / source.record.cnn_folder, modules.backbone.config.hidden_size
     weights = read_tensors(folder, "convs.")
     if not weights:
-        raise CheckpointError(f"{folder} holds no convolutions", hint="copy or download the model again")
-    with foreign_format(folder, f"convolutions over states of width {width}", error=CheckpointError):
+        raise CheckpointError(
+            f"{folder} holds no convolutions", hint="copy or download the model again"
+        )
+    with foreign_format(
+        folder, f"convolutions over states of width {width}", error=CheckpointError
+    ):
         shapes = [tuple(weights[f"{i}.weight"].shape) for i in range(len(weights) // 2)]
         n_channels, dim, _ = shapes[0]
         if dim != width:
@@ -210,7 +216,9 @@ def _load_head(
     if not POOLERS[pooler].has_head and not is_recorded:
         return None
     hidden_size = modules.backbone.config.hidden_size
-    head = _read_head(source, modules.own_pooler, hidden_size if token_cnn is None else token_cnn.dim)
+    head = _read_head(
+        source, modules.own_pooler, hidden_size if token_cnn is None else token_cnn.dim
+    )
     if head is None:
         if not force:
             raise CheckpointError(
@@ -248,7 +256,9 @@ def _check_weights(encoder: SentenceEncoder, folder: Path) -> None:
         # A sum is twice as fast, but may overflow although every value is finite.
         is_finite = weight.sum().isfinite() or weight.isfinite().all()
         is_scale = weight.ndim == 1 and name.endswith("weight")  # of a norm
-        is_table_or_head = name.endswith("word_embeddings.weight") or not name.startswith("backbone.")
+        is_table_or_head = name.endswith("word_embeddings.weight") or not name.startswith(
+            "backbone."
+        )
         is_needed = is_scale or (is_table_or_head and weight.ndim > 1)
         if not is_finite or (is_needed and not weight.any()):
             raise CheckpointError(
@@ -269,10 +279,14 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
         encode_only=True,
         progress=progress,
     )
-    encoder = with_use(model, prompt=options.prompt, truncate_dim=options.truncate_dim, long=options.long)
+    encoder = with_use(
+        model, prompt=options.prompt, truncate_dim=options.truncate_dim, long=options.long
+    )
     device, has_fast_bf16 = encoder.device, devices.has_fast_bf16(encoder.device)
     if options.precision is Precision.FP32 and has_fast_bf16:
-        progress.hint("--precision bf16 would be 1.5 to 2 times faster here (cosine to fp32 0.9998)")
+        progress.hint(
+            "--precision bf16 would be 1.5 to 2 times faster here (cosine to fp32 0.9998)"
+        )
     if options.precision is Precision.BF16 and device.type == "cpu" and not has_fast_bf16:
         progress.hint("--precision bf16 is slower than fp32 on this processor, and less exact")
     about = f"pooler {encoder.pooler}, {encoder.dim} dimensions, {device}, {options.precision}"
@@ -283,8 +297,8 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
 def _max_length(modules: _Modules, record: ModelRecord) -> int:
     """Return the most sub-words that the model reads of a text, as sentence-transformers does.
 
-    That is the recorded length, else the smaller of the tokenizer's and the configuration's, and never more than there
-    are positions.
+    That is the recorded length, else the smaller of the tokenizer's and the configuration's, and
+    never more than there are positions.
     """
     claimed = getattr(modules.backbone.config, "max_position_embeddings", None) or NO_LIMIT
     limit = claimed if claimed > 0 else NO_LIMIT
@@ -307,7 +321,11 @@ def _n_positions(backbone: nn.Module) -> int | None:
         return packed.max_tokens
     for name, module in backbone.named_modules():
         table = getattr(module, "weight", None)
-        if name.rpartition(".")[2] in _POSITION_TABLES and isinstance(table, Tensor) and table.ndim == 2:
+        if (
+            name.rpartition(".")[2] in _POSITION_TABLES
+            and isinstance(table, Tensor)
+            and table.ndim == 2
+        ):
             padding: int | None = getattr(module, "padding_idx", None)
             return len(table) - (0 if padding is None else padding + 1)
     return None
@@ -329,7 +347,10 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
     last = record.step if record.best_step is None else record.best_step
     facts = read_json(model / RECORD_FILE, dict[str, Any])
     model_step = checked(facts.get("step", last), int, f"{model / RECORD_FILE}: step")
-    found = {step_of(path): KeptCheckpoint(step_of(path), path, False) for path in kept_states(run_dir / "checkpoint")}
+    found = {
+        step_of(path): KeptCheckpoint(step_of(path), path, False)
+        for path in kept_states(run_dir / "checkpoint")
+    }
     found[model_step] = KeptCheckpoint(model_step, model, True)
     return [found[step] for step in sorted(found)]
 
@@ -341,7 +362,9 @@ def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
         served = read_json(state / STATE_FILE)["served"]
         tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
         prefix = f"module.{served}."
-        own = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        own = {
+            name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)
+        }
         config = read_run_record(state.parent.parent).config
         if config.get("lora"):
             own = merged_tensors(own, config["lora_alpha"] / config["lora"])

@@ -94,7 +94,11 @@ class ReadyEncoder:
 
     def document_prompt(self, chosen: str | None) -> str:
         """Return the prompt of the texts to be searched: that of ``find_prompt``, else the model's for documents."""
-        return _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS) if chosen is None else self.find_prompt(chosen)
+        return (
+            _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
+            if chosen is None
+            else self.find_prompt(chosen)
+        )
 
     def find_prompt(self, prompt: str) -> str:
         """Return the model's prompt of this name, else the text itself; see ``ModelRecord.find_prompt``."""
@@ -104,7 +108,8 @@ class ReadyEncoder:
     def variations(self) -> dict[str, Any]:
         """How vectors differ from those of the plain model.
 
-        The prompt, fewer components, windows of long texts, and fewer levels of int8 weights on older processors.
+        The prompt, fewer components, windows of long texts, and fewer levels of int8 weights on
+        older processors.
         """
         return self._variations(self.prompt)
 
@@ -126,8 +131,8 @@ class ReadyEncoder:
     def digest(self) -> str:
         """SHA-256 over all that makes the vectors: equal digests give equal vectors.
 
-        That is weights, the entries of the configuration that the forward pass reads, tokenizer, length, pooler, head
-        use and variations.
+        That is weights, the entries of the configuration that the forward pass reads, tokenizer,
+        length, pooler, head use and variations.
         """
         return self.digest_with(self.prompt)
 
@@ -148,14 +153,20 @@ class ReadyEncoder:
 
     def facts(self, prompt: str) -> dict[str, str]:
         """Return the facts for a search index about this encoder and the prompt of its vectors."""
-        found = {"model": self.name, "digest": self.digest_with(prompt), "pooler": self.pooler.value}
+        found = {
+            "model": self.name,
+            "digest": self.digest_with(prompt),
+            "pooler": self.pooler.value,
+        }
         return found | {name: str(value) for name, value in self._variations(prompt).items()}
 
     def warn_truncated(self, progress: Progress) -> None:
         """Warn of the texts that were cut since the last call of this, if any."""
         self.model.tokens.warn_truncated(progress)
 
-    def encode(self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any) -> NDArray[np.float32]:
+    def encode(
+        self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
+    ) -> NDArray[np.float32]:
         """Return one vector per sentence; see ``encode``. ``prompt`` takes the place of the one in use."""
         use = self.use if prompt is None else replace(self.use, prompt=prompt)
         return encode(self.model, sentences, use, **how)
@@ -181,7 +192,9 @@ def _prompt(model: SentenceEncoder, use: Use, *names: str) -> str:
     record = model.record
     if use.prompt is not None:
         return use.prompt
-    return next((record.prompts[n] for n in (*names, record.default_prompt) if n in record.prompts), "")
+    return next(
+        (record.prompts[n] for n in (*names, record.default_prompt) if n in record.prompts), ""
+    )
 
 
 def encode(
@@ -198,10 +211,11 @@ def encode(
 ) -> NDArray[np.float32]:
     """Return one vector per sentence, in evaluation mode and without gradient.
 
-    Each distinct sentence is encoded once; sentences are sorted by length, so that little is padded. A sentence
-    beyond ``max_length`` is cut, or, under ``LongTexts.MEAN``, its sub-words are taken in consecutive windows, each
-    with prompt and special tokens. The vector is then the mean of the windows' vectors, weighted by
-    their numbers of sub-words of text, and scaled to norm 1 if the model scales its vectors.
+    Each distinct sentence is encoded once; sentences are sorted by length, so that little is
+    padded. A sentence beyond ``max_length`` is cut, or, under ``LongTexts.MEAN``, its sub-words are
+    taken in consecutive windows, each with prompt and special tokens. The vector is then the mean
+    of the windows' vectors, weighted by their numbers of sub-words of text, and scaled to norm 1 if
+    the model scales its vectors.
 
     Args:
         model: the encoder.
@@ -211,8 +225,8 @@ def encode(
         max_length: most sub-words, at most the model's own limit.
         normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
         check_finite: turn it off for a model in training, whose vectors the caller checks.
-        shared: every process of the group calls this with the same sentences, encodes a share of the batches that
-            one process would make, and gets all vectors.
+        shared: every process of the group calls this with the same sentences, encodes a share of
+            the batches that one process would make, and gets all vectors.
         progress: shown per sentence.
 
     Returns:
@@ -243,7 +257,9 @@ def encode(
     if shared:
         add_up(vectors)
     if check_finite:
-        owners = [sentence for sentence, own in zip(positions, texts.pieces, strict=True) for _ in own]
+        owners = [
+            sentence for sentence, own in zip(positions, texts.pieces, strict=True) for _ in own
+        ]
         check_vectors(vectors, owners, model.name)
     # From windows to texts, to fewer components, to length 1.
     if model.record.normalize:
@@ -273,7 +289,8 @@ class _Texts:
 
     Attributes:
         prompt: the text before every text.
-        frame: how many tokens of each piece come before and after those of its text; zeros if not needed.
+        frame: how many tokens of each piece come before and after those of its text; zeros if not
+            needed.
         pieces: one list of rows per text.
         cut: positions of the texts that were cut at the model's own length.
     """
@@ -285,14 +302,23 @@ class _Texts:
 
     @classmethod
     def read(
-        cls, tokens: Tokens, sentences: Sequence[str], prompt: str, long: LongTexts, max_length: int | None
+        cls,
+        tokens: Tokens,
+        sentences: Sequence[str],
+        prompt: str,
+        long: LongTexts,
+        max_length: int | None,
     ) -> "_Texts":
         limit = min(max_length or tokens.max_length, tokens.max_length)
         has_windows = long is LongTexts.MEAN
         frame = tokens.frame(prompt, limit) if prompt or has_windows else (0, 0)
         texts = [prompt + sentence for sentence in sentences]
         rows = tokens.ids(texts, limit)
-        beyond = tokens.longer_than(limit, texts, rows) if has_windows or limit == tokens.max_length else {}
+        beyond = (
+            tokens.longer_than(limit, texts, rows)
+            if has_windows or limit == tokens.max_length
+            else {}
+        )
         pieces = [[row] for row in rows]
         if has_windows:
             for position, ids in beyond.items():
@@ -306,7 +332,9 @@ class _Texts:
         for position, own in enumerate(self.pieces):
             rows = vectors[start : start + len(own)]
             weights = [len(piece) - sum(self.frame) for piece in own]
-            means[position] = rows[0] if len(own) == 1 else np.average(rows, axis=0, weights=weights)
+            means[position] = (
+                rows[0] if len(own) == 1 else np.average(rows, axis=0, weights=weights)
+            )
             start += len(own)
         return means
 
@@ -322,7 +350,9 @@ def _batch_vectors(
 
     is_packed = model.prepare()
     lengths = [len(row) for row in rows]
-    batches = list(token_batches(lengths, batch_tokens, padded=not is_packed, alike=model.reads_padding))
+    batches = list(
+        token_batches(lengths, batch_tokens, padded=not is_packed, alike=model.reads_padding)
+    )
     if shared:
         batches = batches[process_rank() :: process_count()]
     on_cores = is_packed and model.device.type == "cpu"

@@ -40,15 +40,18 @@ class SentenceEncoder(nn.Module):
     Attributes:
         backbone: the transformer, without its own pooler.
         head: module over the pooled vector, or None.
-        token_cnn: convolutions over the last layer's token states, before pooling (IS-BERT), or None.
+        token_cnn: convolutions over the last layer's token states, before pooling (IS-BERT), or
+            None.
         record: how vectors leave the model.
         tokens: its tokenizer.
         name: the name that the user gave.
         folder: where it was loaded from, or None.
         matmul_dtype: arithmetic of packed matrix products; None follows autocast, else the weights.
         packs_anywhere: whether rows are packed on GPUs too.
-        checkpoints_layers: whether training keeps only the inputs of layers and computes the rest again.
-        reads_padding: whether states depend on padding, so that ``encode`` takes one length a batch.
+        checkpoints_layers: whether training keeps only the inputs of layers and computes the rest
+            again.
+        reads_padding: whether states depend on padding, so that ``encode`` takes one length a
+            batch.
     """
 
     def __init__(
@@ -118,18 +121,26 @@ class SentenceEncoder(nn.Module):
         """Put convolutions between the token states and the pooler."""
         self.token_cnn = cnn
 
-    def tokenize(self, sentences: Sequence[str], *, max_length: int | None = None) -> list[list[int]]:
+    def tokenize(
+        self, sentences: Sequence[str], *, max_length: int | None = None
+    ) -> list[list[int]]:
         """Return sub-word ids with special tokens, cut at ``max_length`` (default: the model's own limit)."""
-        return self.tokens.ids(sentences, min(max_length or self.tokens.max_length, self.tokens.max_length))
+        return self.tokens.ids(
+            sentences, min(max_length or self.tokens.max_length, self.tokens.max_length)
+        )
 
-    def hidden_states(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor) -> tuple[Tensor, ...]:
+    def hidden_states(
+        self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor
+    ) -> tuple[Tensor, ...]:
         """Return ``(B, L, H)`` states: all layers, embedding output first, if the pooler needs them, else the last.
 
         They are at least float32, as is everything after the transformer, even under autocast.
         """
         all_layers = POOLERS[self.pooler].needs_all_layers
         mask = self._unread_mask(attention_mask)
-        output = self.backbone(input_ids=input_ids, attention_mask=mask, output_hidden_states=all_layers, **inputs)
+        output = self.backbone(
+            input_ids=input_ids, attention_mask=mask, output_hidden_states=all_layers, **inputs
+        )
         last: Tensor = output.last_hidden_state
         states = (*output.hidden_states[:-1], last) if all_layers else (last,)
         states = tuple(state.float() if state.dtype in HALF else state for state in states)
@@ -141,15 +152,18 @@ class SentenceEncoder(nn.Module):
     def _unread_mask(self, mask: Tensor) -> Tensor:
         """Return the mask in a form whose values the transformer does not read.
 
-        transformers checks whether any token is padded, and on a GPU that waits for all pending work. A mask with an
-        axis for heads is used unchanged, which is right when attention covers whole sentences.
+        transformers checks whether any token is padded, and on a GPU that waits for all pending
+        work. A mask with an axis for heads is used unchanged, which is right when attention covers
+        whole sentences.
         """
         if mask.device.type == "cpu":
             return mask
         kind = self.config._attn_implementation
         if kind not in (Attention.SDPA, Attention.EAGER):
             return mask
-        takes_any = hasattr(sys.modules[type(self.backbone).__module__], "create_bidirectional_mask")
+        takes_any = hasattr(
+            sys.modules[type(self.backbone).__module__], "create_bidirectional_mask"
+        )
         if not takes_any or packed_backbone(self.backbone) is None:
             return mask
         n_rows, length = mask.shape
@@ -198,7 +212,9 @@ class SentenceEncoder(nn.Module):
         with no_autocast(pooled.device):
             return self.head(pooled)  # type: ignore[no-any-return]
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor
+    ) -> Tensor:
         """Return embeddings ``(B, D)``, not normalised, with gradient in training mode."""
         states = self.hidden_states(input_ids, attention_mask, **inputs)
         return self.apply_head(pool(self.pooler, states, attention_mask, n_skipped=n_skipped))
@@ -270,8 +286,8 @@ class SentenceEncoder(nn.Module):
     def compute_in(self, dtype: torch.dtype) -> None:
         """Choose the arithmetic of the transformer's matrix products for inference.
 
-        The packed form rounds copies of the weights and keeps states between products in float32; without a packed
-        form, the weights themselves are converted.
+        The packed form rounds copies of the weights and keeps states between products in float32;
+        without a packed form, the weights themselves are converted.
         """
         if self._packed() is None:
             if dtype is torch.int8:
@@ -290,12 +306,18 @@ class SentenceEncoder(nn.Module):
         """
         packed = self._packed_for(rows)
         if packed is not None:
-            pooled = packed_vectors(packed, rows, self.pooler, dtype=self.matmul_dtype, n_skipped=n_skipped)
+            pooled = packed_vectors(
+                packed, rows, self.pooler, dtype=self.matmul_dtype, n_skipped=n_skipped
+            )
             return self.apply_head(pooled)
         return self(*self._padded(rows), n_skipped=n_skipped)  # type: ignore[no-any-return]
 
     def _padded(self, rows: TokenRows) -> tuple[Tensor, Tensor]:
-        return rows.tensors() if isinstance(rows, PaddedRows) else pad(rows, self.tokens.pad_id, self.device)
+        return (
+            rows.tensors()
+            if isinstance(rows, PaddedRows)
+            else pad(rows, self.tokens.pad_id, self.device)
+        )
 
     def token_states(self, rows: TokenRows) -> tuple[Tensor, Tensor]:
         """Return the last layer's states of all tokens end to end, ``(T, H)``, and where each row starts, ``(R,)``."""

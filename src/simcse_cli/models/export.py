@@ -21,7 +21,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, DataError, OutputError, reason_of
-from simcse_cli.files.atomic import fsync_tree, staging_folder, temporary_beside, write_json, writing
+from simcse_cli.files.atomic import (
+    fsync_tree,
+    staging_folder,
+    temporary_beside,
+    write_json,
+    writing,
+)
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import read_json, sha256_file
 from simcse_cli.files.system import swap_names, sync
@@ -35,7 +41,13 @@ from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.module_list import LAYER_WEIGHTS, MODULES_FILE, layer_weights
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
-from simcse_cli.models.pretrained import MlmHead, auto_model, blank_pooler, quiet_transformers, wants_processor
+from simcse_cli.models.pretrained import (
+    MlmHead,
+    auto_model,
+    blank_pooler,
+    quiet_transformers,
+    wants_processor,
+)
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
 from simcse_cli.models.tokens import NO_LIMIT, lower_case
 from simcse_cli.postprocess.unit_rows import unit_rows
@@ -121,11 +133,15 @@ def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
     return pooler
 
 
-def _write_module(path: Path, config: dict[str, Any], weights: Mapping[str, Tensor], prefix: str = "") -> None:
+def _write_module(
+    path: Path, config: dict[str, Any], weights: Mapping[str, Tensor], prefix: str = ""
+) -> None:
     """Write a module of sentence-transformers: its configuration to ``path``, its weights beside it."""
     path.parent.mkdir()
     write_json(path, config)
-    tensors = {prefix + name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    tensors = {
+        prefix + name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()
+    }
     save_file(tensors, path.with_name("model.safetensors"))
 
 
@@ -133,7 +149,10 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
     """Write what sentence-transformers reads besides the transformer."""
     spec, cnn, head = POOLERS[encoder.pooler], encoder.token_cnn, encoder.head
     modules: list[tuple[str, str]] = [("", "Transformer")]
-    config: dict[str, Any] = {"max_seq_length": record.max_length, "do_lower_case": record.lower_case}
+    config: dict[str, Any] = {
+        "max_seq_length": record.max_length,
+        "do_lower_case": record.lower_case,
+    }
     write_json(folder / "sentence_bert_config.json", config)
     if spec.needs_all_layers:
         n_layers = int(encoder.config.num_hidden_layers)
@@ -172,7 +191,9 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
             "bias": head.dense.bias is not None,
             "activation_function": f"torch.nn.modules.{activation}",
         }
-        _write_module(folder / record.head_folder / "config.json", config, head.dense.state_dict(), "linear.")
+        _write_module(
+            folder / record.head_folder / "config.json", config, head.dense.state_dict(), "linear."
+        )
         if encoder.record.head_use is HeadUse.KEPT:
             modules.append((record.head_folder, "Dense"))
     if record.normalize:
@@ -246,12 +267,14 @@ def save_encoder(
 ) -> None:
     """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
 
-    The transformer keeps its precision. A train-only head is saved as the architecture's own pooler, and the folder
-    records ``cls_before_pooler``, so that nobody evaluates with it by accident. LoRA is merged into the weights.
+    The transformer keeps its precision. A train-only head is saved as the architecture's own
+    pooler, and the folder records ``cls_before_pooler``, so that nobody evaluates with it by
+    accident. LoRA is merged into the weights.
 
-    With ``keep_adapter``, the LoRA adapter is saved in place of the transformer; with ``mlm_head``, both are saved as a
-    masked language model. The folder appears complete or not at all: ``check`` is called with it before. ``facts`` are
-    further entries of ``simcse.json``. ``backends`` get a graph, and with ``quantize`` one of 8-bit integers as well.
+    With ``keep_adapter``, the LoRA adapter is saved in place of the transformer; with ``mlm_head``,
+    both are saved as a masked language model. The folder appears complete or not at all: ``check``
+    is called with it before. ``facts`` are further entries of ``simcse.json``. ``backends`` get a
+    graph, and with ``quantize`` one of 8-bit integers as well.
     """
     with atomic_folder(folder, force=force) as temporary:
         _write_files(encoder, temporary, facts, keep_adapter, mlm_head)
@@ -284,7 +307,12 @@ def export_model(
     _require_model_files_only(target)
     files = find_model(name, progress)
     encoder = load_encoder(
-        files, pooler=pooler, force_pooler=force_pooler, device="cpu", precision="fp32", progress=progress
+        files,
+        pooler=pooler,
+        force_pooler=force_pooler,
+        device="cpu",
+        precision="fp32",
+        progress=progress,
     )
     known = _facts_of(files.named)
     facts: dict[str, Any] = {key: known[key] for key in ("objective", "step") if key in known}
@@ -307,7 +335,11 @@ def export_model(
         card=card.read_bytes() if card.is_file() else None,
         **facts,
     )
-    tried = [_WAYS.get(way, way) for way, found in differences.items() if found is not None and way not in _QUANTIZED]
+    tried = [
+        _WAYS.get(way, way)
+        for way, found in differences.items()
+        if found is not None and way not in _QUANTIZED
+    ]
     near = [f"; cosine {differences[way]:.4f} by {way}" for way in _QUANTIZED if way in differences]
     progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}{''.join(near)}")
 
@@ -323,7 +355,11 @@ def _facts_of(folder: Path) -> dict[str, Any]:
 def _probes(encoder: SentenceEncoder) -> tuple[str, ...]:
     """Return the probe sentences and, for models that read at most 512 sub-words, a text which is cut."""
     length = encoder.tokens.max_length
-    return (*PROBE_SENTENCES, "Rain " + "in the North, " * length + "and the END") if length <= 512 else PROBE_SENTENCES
+    return (
+        (*PROBE_SENTENCES, "Rain " + "in the North, " * length + "and the END")
+        if length <= 512
+        else PROBE_SENTENCES
+    )
 
 
 def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
@@ -344,7 +380,11 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDA
 
 
 def _plain_pass(
-    files: ModelFiles, encoder: SentenceEncoder, model: Any, graphs: Mapping[str, Any], row: list[int]
+    files: ModelFiles,
+    encoder: SentenceEncoder,
+    model: Any,
+    graphs: Mapping[str, Any],
+    row: list[int],
 ) -> dict[str, NDArray[np.float32]]:
     """Return the vector of one row of sub-words, ``(1, D)``, by ``AutoModel`` and each graph."""
     ids, mask = pad([row or [encoder.tokens.pad_id]], encoder.tokens.pad_id)
@@ -358,7 +398,9 @@ def _plain_pass(
                 states = (encoder.token_cnn.cpu()(states[-1], mask),)
             vectors = pool(encoder.pooler, states, mask)
             if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
-                is_own = name == "auto_model" and not files.is_adapter and encoder.pooler is Pooler.CLS
+                is_own = (
+                    name == "auto_model" and not files.is_adapter and encoder.pooler is Pooler.CLS
+                )
                 own = getattr(output, "pooler_output", None) if is_own else None
                 if own is None or not encoder.head.tanh or own.shape[1] != encoder.dim:
                     own = encoder.head.cpu()(vectors)
@@ -369,7 +411,9 @@ def _plain_pass(
     return found
 
 
-def _vectors_by_sentence_transformers(files: ModelFiles, sentences: Sequence[str]) -> NDArray[np.float32] | None:
+def _vectors_by_sentence_transformers(
+    files: ModelFiles, sentences: Sequence[str]
+) -> NDArray[np.float32] | None:
     """Return vectors by ``SentenceTransformer``, one at a time, as others depend on the padding of a batch.
 
     None if it is not installed, finds no base model, or wants files for more than text.
@@ -399,11 +443,13 @@ def probe_vectors(encoder: SentenceEncoder, *, check_finite: bool = False) -> ND
     return encode(encoder, PROBE_SENTENCES, Use(prompt=""), check_finite=check_finite)
 
 
-def _vectors_of_source(files: ModelFiles, encoder: SentenceEncoder, progress: Progress) -> NDArray[np.float32] | None:
+def _vectors_of_source(
+    files: ModelFiles, encoder: SentenceEncoder, progress: Progress
+) -> NDArray[np.float32] | None:
     """Return probe vectors that sentence-transformers gives for a folder, before anything is copied.
 
-    None where another pooler than its own was chosen, where it is missing or older than the version that is followed
-    here, or where it cannot open the folder.
+    None where another pooler than its own was chosen, where it is missing or older than the version
+    that is followed here, or where it cannot open the folder.
     """
     if encoder.pooler is not files.record.pooler or not (files.named / MODULES_FILE).is_file():
         return None
@@ -414,12 +460,16 @@ def _vectors_of_source(files: ModelFiles, encoder: SentenceEncoder, progress: Pr
         return None
     installed = importlib.metadata.version("sentence-transformers")
     if int(installed.partition(".")[0]) < FOLLOWED_VERSION:
-        progress.info(f"sentence-transformers {installed} is older than version {FOLLOWED_VERSION} and was not asked")
+        progress.info(
+            f"sentence-transformers {installed} is older than version {FOLLOWED_VERSION} and was not asked"
+        )
         return None
     try:
         return _vectors_by_sentence_transformers(files, _probes(encoder))
     except Exception as error:  # of its code or of the files
-        progress.info(f"sentence-transformers cannot encode with {files.name} ({reason_of(error)}) and was not asked")
+        progress.info(
+            f"sentence-transformers cannot encode with {files.name} ({reason_of(error)}) and was not asked"
+        )
         return None
 
 
@@ -428,26 +478,36 @@ def verify_export(
 ) -> dict[str, float | None]:
     """Load a saved model in every supported way and return the largest difference of probe vectors for each.
 
-    The result is written to ``simcse.json``; it is None for a loader that is not installed, and for a graph of 8-bit
-    integers the least cosine. A difference above 1e-5, relative to the largest component if that exceeds 1, or a cosine
-    below 0.9 is an error. ``called`` is the name for messages, ``source`` has the vectors of the original folder.
+    The result is written to ``simcse.json``; it is None for a loader that is not installed, and for
+    a graph of 8-bit integers the least cosine. A difference above 1e-5, relative to the largest
+    component if that exceeds 1, or a cosine below 0.9 is an error. ``called`` is the name for
+    messages, ``source`` has the vectors of the original folder.
     """
     files = find_model(folder)
     encoder = load_encoder(files, device="cpu")
     ours = encode(encoder, _probes(encoder), Use(prompt=""), check_finite=True)
     plain = _plain_vectors(files, encoder)
     cosines = {name: _least_cosine(ours, plain.pop(name)) for name in _QUANTIZED if name in plain}
-    others = {**plain, "sentence_transformers": _vectors_by_sentence_transformers(files, _probes(encoder))}
+    others = {
+        **plain,
+        "sentence_transformers": _vectors_by_sentence_transformers(files, _probes(encoder)),
+    }
     if source is not None:
         others["sentence_transformers_before"] = source
     tolerance = PROBE_TOLERANCE * max(1.0, float(np.abs(ours).max()))
-    differences = {k: None if v is None else _largest_difference(ours, v) for k, v in others.items()}
+    differences = {
+        k: None if v is None else _largest_difference(ours, v) for k, v in others.items()
+    }
     far = [
         (loader, f"largest difference {difference:.2g}, need {tolerance:.0e}")
         for loader, difference in differences.items()
         if difference is not None and not difference <= tolerance
     ]
-    far += [(k, f"cosine {v:.3f}, need {PROBE_COSINE}") for k, v in cosines.items() if not v >= PROBE_COSINE]
+    far += [
+        (k, f"cosine {v:.3f}, need {PROBE_COSINE}")
+        for k, v in cosines.items()
+        if not v >= PROBE_COSINE
+    ]
     for loader, found in far:
         raise CheckpointError(
             f"{called or folder}: {loader} gives other vectors than this toolkit ({found})",
@@ -458,7 +518,9 @@ def verify_export(
     path = folder / RECORD_FILE
     if path.is_file() and os.access(path, os.W_OK):
         found_now = {"probe_max_abs_difference": differences, "probe_least_cosine": cosines}
-        write_json(path, read_json(path) | {name: values for name, values in found_now.items() if values})
+        write_json(
+            path, read_json(path) | {name: values for name, values in found_now.items() if values}
+        )
     return {**differences, **cosines}
 
 

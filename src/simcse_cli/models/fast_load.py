@@ -1,9 +1,10 @@
 """Open a model folder for encoding only, without the modelling code of transformers.
 
-Importing that code takes longer than all the rest of encoding a few sentences. For a plain encoder of the BERT family
-in one safetensors file, the packed forward pass needs only its tensors under the names of transformers; a plain fast
-tokenizer is read by the library ``tokenizers`` alone. For everything else, and in case of doubt, the functions here
-return None and transformers loads the folder, which also reports what is wrong with it.
+Importing that code takes longer than all the rest of encoding a few sentences. For a plain encoder
+of the BERT family in one safetensors file, the packed forward pass needs only its tensors under the
+names of transformers; a plain fast tokenizer is read by the library ``tokenizers`` alone. For
+everything else, and in case of doubt, the functions here return None and transformers loads the
+folder, which also reports what is wrong with it.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,12 @@ from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.tokens import NO_LIMIT
 
 # Architectures, each with the prefix that its tensors have in a model with a further head.
-_PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "camembert": "roberta."}
+_PREFIXES = {
+    "bert": "bert.",
+    "roberta": "roberta.",
+    "xlm-roberta": "roberta.",
+    "camembert": "roberta.",
+}
 # Entries of config.json that the forward pass needs; transformers knows the defaults of missing ones.
 _NEEDED = (
     "attention_probs_dropout_prob",
@@ -67,14 +73,18 @@ class EncodingBackbone(nn.Module):
         self.config = config
 
     def forward(self, *_: Any, **__: Any) -> Any:
-        raise RuntimeError("opened for encoding only: load_encoder without encode_only has the forward pass")
+        raise RuntimeError(
+            "opened for encoding only: load_encoder without encode_only has the forward pass"
+        )
 
     def put(self, name: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         """Add a module on the meta device under a dotted name, with its tensors in place of its parameters."""
         for part, parameter in list(module.named_parameters()):
             tensor = tensors[f"{name}.{part}"]
             if tensor.shape != parameter.shape:
-                raise ValueError(f"{name}.{part}: shape {tuple(tensor.shape)}, need {tuple(parameter.shape)}")
+                raise ValueError(
+                    f"{name}.{part}: shape {tuple(tensor.shape)}, need {tuple(parameter.shape)}"
+                )
             setattr(module, part, nn.Parameter(tensor))
         *path, last = name.split(".")
         parent: nn.Module = self
@@ -99,11 +109,14 @@ class PlainTokenizer:
 def plain_backbone(folder: Path) -> EncodingBackbone | None:
     """Return a folder's encoder in float32, or None if transformers must load it.
 
-    Weights and their names, and therefore the digest, are those of ``AutoModel``. The architecture's own pooler is
-    included if the file holds it.
+    Weights and their names, and therefore the digest, are those of ``AutoModel``. The
+    architecture's own pooler is included if the file holds it.
     """
     config = _json_object(folder / "config.json")
-    if config.get("model_type") not in list(_PREFIXES) or not (folder / "model.safetensors").is_file():
+    if (
+        config.get("model_type") not in list(_PREFIXES)
+        or not (folder / "model.safetensors").is_file()
+    ):
         return None
     if any(key not in config for key in _NEEDED) or any(config.get(key) for key in _BEYOND):
         return None
@@ -114,12 +127,16 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
             return None
         tensors = {name: tensor.float() for name, tensor in read_tensors(folder, "").items()}
         prefix = _PREFIXES[config["model_type"]]  # of models with a further head
-        below = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        below = {
+            name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)
+        }
         backbone = _assemble(SimpleNamespace(**config), below or tensors)
     except Exception:  # corrupt, incomplete, or not the plain model: transformers reports which
         return None
     packed = packed_backbone(backbone)
-    return backbone if packed is not None and packed.n_layers == config["num_hidden_layers"] else None
+    return (
+        backbone if packed is not None and packed.n_layers == config["num_hidden_layers"] else None
+    )
 
 
 def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
@@ -153,7 +170,10 @@ def _json_object(path: Path) -> dict[str, Any]:
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
     """Return modules that hold the tensors."""
     backbone, width, inner = EncodingBackbone(config), config.hidden_size, config.intermediate_size
-    shapes = {"up": (width, inner), "down": (inner, width)}  # inputs, outputs; other linear layers are square
+    shapes = {
+        "up": (width, inner),
+        "down": (inner, width),
+    }  # inputs, outputs; other linear layers are square
     tables = {
         "word_embeddings": config.vocab_size,
         "position_embeddings": config.max_position_embeddings,
@@ -176,10 +196,16 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
                 backbone.put(name, norm(), tensors)
             elif part.endswith("dropout"):
                 is_attention = part == "attention_dropout"
-                p = config.attention_probs_dropout_prob if is_attention else config.hidden_dropout_prob
+                p = (
+                    config.attention_probs_dropout_prob
+                    if is_attention
+                    else config.hidden_dropout_prob
+                )
                 backbone.put(name, nn.Dropout(p), tensors)
             else:
-                backbone.put(name, nn.Linear(*shapes.get(part, (width, width)), device="meta"), tensors)
+                backbone.put(
+                    name, nn.Linear(*shapes.get(part, (width, width)), device="meta"), tensors
+                )
     if "pooler.dense.weight" in tensors:
         backbone.put("pooler.dense", nn.Linear(width, width, device="meta"), tensors)
     return backbone
@@ -188,10 +214,12 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
 def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
     """Return a folder's tokenizer, or None if transformers must load it.
 
-    ``tokenizer.json`` is used unchanged. transformers does the same for its general class, but rebuilds BERT's
-    tokenizer from tokenizer_config.json, so for BERT both files must agree.
+    ``tokenizer.json`` is used unchanged. transformers does the same for its general class, but
+    rebuilds BERT's tokenizer from tokenizer_config.json, so for BERT both files must agree.
     """
-    settings, content = (_json_object(folder / name) for name in ("tokenizer_config.json", "tokenizer.json"))
+    settings, content = (
+        _json_object(folder / name) for name in ("tokenizer_config.json", "tokenizer.json")
+    )
     kind = settings.get("tokenizer_class")
     try:
         with foreign_format(folder, "a tokenizer"):
@@ -233,7 +261,8 @@ def _special_tokens_agree(settings: Mapping[str, Any], content: Mapping[str, Any
     listed = settings.get("added_tokens_decoder", {}).values()
     added = content.get("added_tokens", [])
     plain = all(
-        token.get("special") and not any(token.get(key) for key in ("lstrip", "rstrip", "single_word"))
+        token.get("special")
+        and not any(token.get(key) for key in ("lstrip", "rstrip", "single_word"))
         for token in (*added, *listed)
     )
     asks_more = any(settings.get(key) for key in _TOKENIZER_BEYOND)
@@ -267,7 +296,9 @@ def _is_plain_bert(settings: Mapping[str, Any], content: Mapping[str, Any]) -> b
         and model.get("unk_token") == special["unk_token"]
         and model.get("continuing_subword_prefix") == "##"
         and model.get("max_input_chars_per_word", 100) == 100
-        and _puts_around(content.get("post_processor") or {}, special["cls_token"], special["sep_token"])
+        and _puts_around(
+            content.get("post_processor") or {}, special["cls_token"], special["sep_token"]
+        )
     )
 
 
@@ -277,6 +308,7 @@ def _puts_around(processor: Mapping[str, Any], start: str | None, end: str | Non
         found = [processor.get(name, [None])[0] for name in ("cls", "sep")]
         return found == [start, end]
     pieces = [
-        (piece.get("SpecialToken") or piece.get("Sequence") or {}).get("id") for piece in processor.get("single", ())
+        (piece.get("SpecialToken") or piece.get("Sequence") or {}).get("id")
+        for piece in processor.get("single", ())
     ]
     return bool(processor.get("type") == "TemplateProcessing" and pieces == [start, "A", end])

@@ -1,8 +1,9 @@
 """The transformer of a model as a graph for ONNX Runtime and OpenVINO (extras ``onnx`` and ``openvino``).
 
-The files are where the backends of sentence-transformers look for them. A graph gives the states of the last layer;
-pooler and head are not part of it. Graphs of 8-bit integers are made by the tools of the two projects and need no text:
-ONNX Runtime rounds the inputs of a layer with one scale a batch, OpenVINO gets rounded weights and decides itself.
+The files are where the backends of sentence-transformers look for them. A graph gives the states of
+the last layer; pooler and head are not part of it. Graphs of 8-bit integers are made by the tools
+of the two projects and need no text: ONNX Runtime rounds the inputs of a layer with one scale a
+batch, OpenVINO gets rounded weights and decides itself.
 """
 
 import contextlib
@@ -58,7 +59,9 @@ class _LastStates(nn.Module):
         self.backbone, self.names = backbone, names
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        states: Tensor = self.backbone(**dict(zip(self.names, inputs, strict=True))).last_hidden_state
+        states: Tensor = self.backbone(
+            **dict(zip(self.names, inputs, strict=True))
+        ).last_hidden_state
         return states
 
 
@@ -73,7 +76,9 @@ def write_graphs(
         what = f"{name} has the pooler {encoder.pooler}, and a graph gives the last layer alone"
         raise CheckpointError(f"--backend: {what}", hint=hint)
     if sum(each.numel() * 4 for each in encoder.backbone.parameters()) > _LARGEST:
-        raise CheckpointError(f"--backend: the weights of {name} do not go into one file of 2 GB", hint=hint)
+        raise CheckpointError(
+            f"--backend: the weights of {name} do not go into one file of 2 GB", hint=hint
+        )
     target = folder / GRAPH_FILES["onnx"]
     target.parent.mkdir()
     try:
@@ -108,7 +113,9 @@ def _write_openvino(encoder: SentenceEncoder, onnx: Path, folder: Path, *, quant
         import nncf
 
         int8 = nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_ASYM)
-        openvino.save_model(int8, str(folder / GRAPH_FILES["openvino_int8"]), compress_to_fp16=False)
+        openvino.save_model(
+            int8, str(folder / GRAPH_FILES["openvino_int8"]), compress_to_fp16=False
+        )
 
 
 def _trace(encoder: SentenceEncoder, target: Path) -> None:

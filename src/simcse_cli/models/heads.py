@@ -13,7 +13,8 @@ class MlpHead(nn.Module):
     """One linear layer and tanh: the head of SimCSE, BERT's own pooler, or a Dense module.
 
     Args:
-        std: of the initial weights, as the encoder's ``initializer_range``; the bias starts at 0, as in BERT.
+        std: of the initial weights, as the encoder's ``initializer_range``; the bias starts at 0,
+            as in BERT.
         tanh: whether tanh follows; False for a plain linear Dense module of sentence-transformers.
     """
 
@@ -42,8 +43,8 @@ class MlpHead(nn.Module):
 class GlobalBatchNorm(nn.Module):
     """BatchNorm with affine parameters over the rows of all processes, on any device (SyncBatchNorm needs CUDA).
 
-    On one process it equals ``BatchNorm1d`` bit for bit. It keeps no running statistics: projectors are discarded
-    after training and never run in evaluation mode.
+    On one process it equals ``BatchNorm1d`` bit for bit. It keeps no running statistics: projectors
+    are discarded after training and never run in evaluation mode.
 
     ``eps`` is added to the biased variance.
     """
@@ -57,7 +58,9 @@ class GlobalBatchNorm(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Normalise ``(B, width)`` by mean and variance over all processes; B may differ between them."""
         if n_processes() == 1:
-            return functional.batch_norm(rows, None, None, self.weight, self.bias, training=True, eps=self.eps)
+            return functional.batch_norm(
+                rows, None, None, self.weight, self.bias, training=True, eps=self.eps
+            )
         count = sum_over_processes(rows.new_full((), len(rows)))
         mean = sum_over_processes(rows.sum(dim=0)) / count
         centred = rows - mean
@@ -68,8 +71,8 @@ class GlobalBatchNorm(nn.Module):
 class Projector(nn.Sequential):
     """Three linear layers with BatchNorm and ReLU after the first two, ``(B, D)`` to ``(B, P)``.
 
-    Barlow Twins has no biases; VICReg has them in the first two layers. P is the width of all three, 8192 in
-    both papers. PyTorch's default initialisation, as in both official codes.
+    Barlow Twins has no biases; VICReg has them in the first two layers. P is the width of all
+    three, 8192 in both papers. PyTorch's default initialisation, as in both official codes.
     """
 
     def __init__(self, dim: int, width: int, *, bias: bool) -> None:
@@ -87,16 +90,20 @@ class Projector(nn.Sequential):
 class TokenCnn(nn.Module):
     """Parallel convolutions over token states: the local features of IS-BERT.
 
-    One convolution per kernel size, "same" padding, no activation (the paper has a ReLU, the released code
-    none). Padded positions are zeros, so a sentence's features do not depend on its batch.
-    ``kernel_sizes`` are odd.
+    One convolution per kernel size, "same" padding, no activation (the paper has a ReLU, the
+    released code none). Padded positions are zeros, so a sentence's features do not depend on its
+    batch. ``kernel_sizes`` are odd.
     """
 
-    def __init__(self, dim: int, n_channels: int = 256, kernel_sizes: tuple[int, ...] = (1, 3, 5)) -> None:
+    def __init__(
+        self, dim: int, n_channels: int = 256, kernel_sizes: tuple[int, ...] = (1, 3, 5)
+    ) -> None:
         super().__init__()
         self.dim = n_channels * len(kernel_sizes)
         self.kernel_sizes = list(kernel_sizes)
-        self.convolutions = nn.ModuleList(nn.Conv1d(dim, n_channels, size, padding=size // 2) for size in kernel_sizes)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(dim, n_channels, size, padding=size // 2) for size in kernel_sizes
+        )
 
     def forward(self, tokens: Tensor, attention_mask: Tensor) -> Tensor:
         """Map ``(B, L, H)`` to local features ``(B, L, dim)``; values at padded positions mean nothing."""

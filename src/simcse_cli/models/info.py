@@ -13,7 +13,13 @@ from huggingface_hub.constants import HF_HUB_CACHE
 
 from simcse_cli.errors import EXTRAS, is_binary
 from simcse_cli.files.streams import default_cache_dir
-from simcse_cli.machine.devices import cpu_kind, hardware, has_fast_bf16, resolve_device, resolve_precision
+from simcse_cli.machine.devices import (
+    cpu_kind,
+    hardware,
+    has_fast_bf16,
+    resolve_device,
+    resolve_precision,
+)
 from simcse_cli.models.packed import kernels
 from simcse_cli.models.packed.products import product_in
 from simcse_cli.results.runs import versions
@@ -81,5 +87,7 @@ def _line(value: Any) -> str:
     if value and all(isinstance(each, bool) for each in value.values()):
         return ", ".join(name for name, is_there in value.items() if is_there) or "none"
     if value and all(isinstance(each, dict) for each in value.values()):
-        return "; ".join(f"{each['folder']} ({each['bytes'] / 1e6:,.0f} MB)" for each in value.values())
+        return "; ".join(
+            f"{each['folder']} ({each['bytes'] / 1e6:,.0f} MB)" for each in value.values()
+        )
     return ", ".join(f"{name.replace('_', ' ')} {each}" for name, each in value.items())

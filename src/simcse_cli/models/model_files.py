@@ -29,8 +29,8 @@ class ModelFiles:
         name: the name that the user gave.
         named: the folder of that name.
         base_name: an adapter's name for its base model, with the revision; None for a whole model.
-        base: the folder with the transformer; differs from ``named`` for an adapter, and where the modules of
-            sentence-transformers put it into a folder of its own.
+        base: the folder with the transformer; differs from ``named`` for an adapter, and where the
+            modules of sentence-transformers put it into a folder of its own.
         folder: the folder that describes head and convolutions.
         record: the pooler, head and other facts that ``simcse.json`` records.
     """

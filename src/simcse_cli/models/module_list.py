@@ -1,7 +1,7 @@
 """Read what a folder says about its vectors: ``simcse.json``, or the files of sentence-transformers.
 
-Every entry that sentence-transformers 6 reads is honoured, or the folder is refused by the name of the entry. Files of
-its earlier versions are read as version 6 reads them.
+Every entry that sentence-transformers 6 reads is honoured, or the folder is refused by the name of
+the entry. Files of its earlier versions are read as version 6 reads them.
 """
 
 import itertools
@@ -18,13 +18,21 @@ from simcse_cli.files.schema import checked, inside
 from simcse_cli.files.streams import read_json
 from simcse_cli.models.fast_load import read_tensors
 from simcse_cli.models.poolers import POOLERS, Reduction
-from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord, checked_length, own_record
+from simcse_cli.models.record import (
+    PROMPTS_FILE,
+    RECORD_FILE,
+    ModelRecord,
+    checked_length,
+    own_record,
+)
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import HeadUse, Pooler, Similarity
 
 MODULES_FILE = "modules.json"
 LAYER_WEIGHTS = "layer_weights"
-_ENCODE_ELSEWHERE = "this toolkit cannot compute it: encode with sentence-transformers, or choose another model"
+_ENCODE_ELSEWHERE = (
+    "this toolkit cannot compute it: encode with sentence-transformers, or choose another model"
+)
 
 # The modules that are computed, in the only order in which they are; Normalize may be repeated.
 _ORDER = ("Transformer", "WeightedLayerPooling", "CNN", "Pooling", "Dense", "Normalize")
@@ -136,7 +144,9 @@ def _use(folder: Path, progress: Progress) -> dict[str, Any]:
         what = f"default_prompt_name {default!r}, need the name of a prompt (there are {names})"
         raise _refuse(path, what, "correct the name there, or remove the entry")
     # How vectors are compared, and how many components they have.
-    similarity = checked(config.get("similarity_fn_name"), str | None, f"{path}: similarity_fn_name")
+    similarity = checked(
+        config.get("similarity_fn_name"), str | None, f"{path}: similarity_fn_name"
+    )
     width = checked(config.get("truncate_dim"), int | None, f"{path}: truncate_dim")
     if width is not None and width < 1:
         raise _refuse(path, f"truncate_dim {width}, need at least 1", "correct or remove the entry")
@@ -172,16 +182,23 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
             case "Pooling":
                 reduction, found["include_prompt"] = _pooling(folder / place)
             case "Dense":
-                found |= {"head_folder": place, "head_tanh": _dense_has_tanh(folder / place, progress)}
+                found |= {
+                    "head_folder": place,
+                    "head_tanh": _dense_has_tanh(folder / place, progress),
+                }
             case "Normalize":
                 _check_normalize(folder / place)
                 found["normalize"] = True
     # The pooler that does both; sentence-transformers skips the former unless the transformer gives all its layers.
     has_head = "head_folder" in found
     pooler = None if reduction is None else _pooler_of(reduction, has_head=has_head)
-    if layers and _settings(folder / found["transformer_folder"] / "config.json").get("output_hidden_states"):
+    if layers and _settings(folder / found["transformer_folder"] / "config.json").get(
+        "output_hidden_states"
+    ):
         if reduction is not Reduction.MEAN:
-            raise _refuse(path, f"WeightedLayerPooling with {reduction} is not supported; need the mean")
+            raise _refuse(
+                path, f"WeightedLayerPooling with {reduction} is not supported; need the mean"
+            )
         pooler = layers[0]
     head_use = HeadUse.KEPT if has_head else HeadUse.NONE
     return ModelRecord(pooler, head_use, origin=str(path), **found)
@@ -197,7 +214,9 @@ def _kind(row: Mapping[str, Any], path: Path) -> str:
     is_own_file = modules in ([], [kind], [_FILE_NAMES.get(kind, kind.lower())])
     if package and is_own_file and kind in _ORDER:
         return kind
-    raise _refuse(path, f"module {name} is not supported; need {', '.join(_ORDER)} of sentence_transformers")
+    raise _refuse(
+        path, f"module {name} is not supported; need {', '.join(_ORDER)} of sentence_transformers"
+    )
 
 
 def _check_order(kinds: Sequence[str], path: Path) -> None:
@@ -226,9 +245,15 @@ def _transformer(folder: Path) -> dict[str, Any]:
     # Settings of other classes: whatever they change, it is not read here.
     for name in _ARGUMENTS:
         values = config.get(name) or {}
-        given = [key for key in checked(values, dict[str, Any], f"{path}: {name}") if key != "trust_remote_code"]
+        given = [
+            key
+            for key in checked(values, dict[str, Any], f"{path}: {name}")
+            if key != "trust_remote_code"
+        ]
         if given:
-            raise _refuse(path, f"{name} sets {', '.join(given)}, which is not supported; need it empty")
+            raise _refuse(
+                path, f"{name} sets {', '.join(given)}, which is not supported; need it empty"
+            )
     for name in ("query_expansion", "tokenizer_name_or_path"):
         if config.get(name):
             raise _refuse(path, f"{name} is not supported; need it empty")
@@ -241,10 +266,15 @@ def _transformer(folder: Path) -> dict[str, Any]:
         text = checked(modality, dict[str, Any], f"{path}: modality_config").get("text")
         if text != _TEXT:
             shown = json.dumps(text)
-            raise _refuse(path, f"modality_config takes {shown} for text, which is not supported; need {_TEXT}")
+            raise _refuse(
+                path,
+                f"modality_config takes {shown} for text, which is not supported; need {_TEXT}",
+            )
     output = config.get("module_output_name") or "token_embeddings"
     if modality is not None and output != "token_embeddings":
-        raise _refuse(path, f"module_output_name {output!r} is not supported; need token_embeddings")
+        raise _refuse(
+            path, f"module_output_name {output!r} is not supported; need token_embeddings"
+        )
     # Length and casing.
     length = checked(config.get("max_seq_length"), int | None, f"{path}: max_seq_length")
     lower = checked(config.get("do_lower_case", False), bool | None, f"{path}: do_lower_case")
@@ -260,7 +290,9 @@ def _pooling(folder: Path) -> tuple[Reduction, bool]:
     given = config.get("pooling_mode", flagged or "mean")
     modes = given if isinstance(given, list) else [given]
     if len(modes) != 1 or modes[0] not in list(_REDUCTIONS):
-        raise _refuse(path, f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean")
+        raise _refuse(
+            path, f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean"
+        )
     return _REDUCTIONS[modes[0]], bool(config.get("include_prompt", True))
 
 
@@ -296,18 +328,30 @@ def _poolers_of_weights(folder: Path) -> tuple[Pooler, ...]:
         whole = torch.cat([torch.zeros(start), weights]) / weights.sum()
         found = []
         for pooler, spec in POOLERS.items():
-            own = layer_weights(pooler, n_layers) if spec.needs_all_layers and n_layers else torch.zeros(1)
+            own = (
+                layer_weights(pooler, n_layers)
+                if spec.needs_all_layers and n_layers
+                else torch.zeros(1)
+            )
             if own.shape == whole.shape and torch.equal(own / own.sum(), whole):
                 found.append(pooler)
         if found:
             return tuple(found)
-    raise _refuse(path, "WeightedLayerPooling with these weights is not supported; need the mean of two layers")
+    raise _refuse(
+        path,
+        "WeightedLayerPooling with these weights is not supported; need the mean of two layers",
+    )
 
 
 def _check_cnn(folder: Path) -> None:
     path = folder / "cnn_config.json"
     config = read_json(path, dict[str, Any])
-    widths = ("in_word_embedding_dimension", "in_embedding_dimension", "out_channels", "kernel_sizes")
+    widths = (
+        "in_word_embedding_dimension",
+        "in_embedding_dimension",
+        "out_channels",
+        "kernel_sizes",
+    )
     _require_known(config, path, *widths, "stride_sizes")
     sizes = checked(config.get("kernel_sizes", [1, 3, 5]), list[int], f"{path}: kernel_sizes")
     strides = checked(config.get("stride_sizes") or [], list[int], f"{path}: stride_sizes")
@@ -320,7 +364,9 @@ def _check_names(config: Mapping[str, Any], path: Path, kind: str) -> None:
     for name in _NAMES:
         value = config.get(name)
         if value not in (None, "sentence_embedding"):
-            raise _refuse(path, f"{kind} with {name} {value!r} is not supported; need sentence_embedding")
+            raise _refuse(
+                path, f"{kind} with {name} {value!r} is not supported; need sentence_embedding"
+            )
 
 
 def _check_normalize(folder: Path) -> None:
@@ -339,7 +385,9 @@ def _dense_has_tanh(folder: Path, progress: Progress) -> bool:
     _check_names(config, path, "Dense")
     if config.get("use_residual"):
         raise _refuse(path, "Dense with use_residual is not supported")
-    name = checked(config.get("activation_function", "torch.nn.Tanh"), str, f"{path}: activation_function")
+    name = checked(
+        config.get("activation_function", "torch.nn.Tanh"), str, f"{path}: activation_function"
+    )
     if not name.startswith("torch."):
         progress.warn(
             f"{path}: the activation {name} is of another package; tanh is used, as sentence-transformers does"

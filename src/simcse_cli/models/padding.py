@@ -63,8 +63,9 @@ def token_batches(
 ) -> Iterator[list[int]]:
     """Yield row positions in batches of similar length that stay within ``batch_tokens``.
 
-    The longest come first, so that memory peaks at once; a row longer than the budget gets its own batch. With
-    ``padded``, every row counts as long as the longest of its batch; with ``alike``, a batch has rows of one length.
+    The longest come first, so that memory peaks at once; a row longer than the budget gets its own
+    batch. With ``padded``, every row counts as long as the longest of its batch; with ``alike``, a
+    batch has rows of one length.
 
     Example:
         >>> list(token_batches([4, 2, 3], 7)), list(token_batches([4, 2, 3], 7, padded=False))

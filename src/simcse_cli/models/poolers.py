@@ -23,7 +23,8 @@ class PoolerSpec:
     Attributes:
         layers: states to average: 0 is the embedding output, -1 the last layer.
         reduction: the first token, or the mean over real tokens, special ones included.
-        headless: for a pooler with a head behind it, the pooler that stops before the head; else None.
+        headless: for a pooler with a head behind it, the pooler that stops before the head; else
+            None.
     """
 
     layers: tuple[int, ...]
@@ -60,13 +61,15 @@ def mean_of_layers(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else sum(tensors[1:], tensors[0]) / len(tensors)
 
 
-def pool(pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor, *, n_skipped: int = 0) -> Tensor:
+def pool(
+    pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor, *, n_skipped: int = 0
+) -> Tensor:
     """Return sentence vectors before any head, ``(B, D)``.
 
     Args:
         pooler: ``cls`` and ``cls_before_pooler`` differ only by the head that follows.
-        hidden_states: embedding output first, then one ``(B, L, D)`` tensor per layer; poolers of the
-            last layer need no other.
+        hidden_states: embedding output first, then one ``(B, L, D)`` tensor per layer; poolers of
+            the last layer need no other.
         attention_mask: ``(B, L)``, 1 on real tokens.
         n_skipped: leading tokens of each row that do not count (a prompt that pooling ignores).
     """

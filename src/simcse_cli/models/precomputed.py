@@ -20,7 +20,9 @@ _FORMATS_HINT = (
     "joined by `simcse encode FOLDER --merge FILE.npy`"
 )
 _BLOCK = 16_384
-_HOW_TO_LIST = "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"
+_HOW_TO_LIST = (
+    "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"
+)
 
 
 def read_matrix(path: Path | str) -> NDArray[Any]:
@@ -33,11 +35,15 @@ def read_matrix(path: Path | str) -> NDArray[Any]:
     (matrix,) = arrays.values()
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
         need = "need (sentences, dimensions) of numbers"
-        raise DataError(f"{path}: shape {matrix.shape} of {matrix.dtype}, {need}", hint=_FORMATS_HINT)
+        raise DataError(
+            f"{path}: shape {matrix.shape} of {matrix.dtype}, {need}", hint=_FORMATS_HINT
+        )
     with np.errstate(invalid="ignore"):  # NaN is found later, where its sentence is known
         is_zero = not any(matrix[i : i + _BLOCK].any() for i in range(0, len(matrix), _BLOCK))
     if len(matrix) and is_zero:
-        raise DataError(f"{path} holds only zeros", hint="the file is damaged: make or copy it again")
+        raise DataError(
+            f"{path} holds only zeros", hint="the file is damaged: make or copy it again"
+        )
     return matrix
 
 
@@ -58,8 +64,8 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 class PrecomputedVectors:
     """An encoder that looks sentences up in a list of vectors.
 
-    Sentences match when their white-space tokens are the same. If a sentence appears twice, its first row counts.
-    Line i of ``sentences`` belongs to row i of ``embeddings``, ``(N, D)``.
+    Sentences match when their white-space tokens are the same. If a sentence appears twice, its
+    first row counts. Line i of ``sentences`` belongs to row i of ``embeddings``, ``(N, D)``.
     """
 
     def __init__(self, embeddings: Path | str, sentences: Path | str) -> None:
@@ -82,7 +88,9 @@ class PrecomputedVectors:
         """SHA-256 of the embeddings file."""
         return sha256_file(self._files[0])
 
-    def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> NDArray[np.float32]:
+    def encode(
+        self, sentences: Sequence[str], *, progress: Progress = SILENT
+    ) -> NDArray[np.float32]:
         """Return the vectors of the sentences, ``(len(sentences), D)``."""
         missing = [sentence for sentence in sentences if _key(sentence) not in self._rows]
         if missing:

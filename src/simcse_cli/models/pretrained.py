@@ -1,7 +1,7 @@
 """Backbones, tokenizers and masked-LM heads, loaded by transformers.
 
-Importing transformers takes seconds, and folders that ``fast_load`` can open do not need it. So it is imported here
-only, on first use.
+Importing transformers takes seconds, and folders that ``fast_load`` can open do not need it. So it
+is imported here only, on first use.
 """
 
 import contextlib
@@ -75,8 +75,12 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
         backbone, info = _transformers().AutoModel.from_pretrained(
             folder, config=config, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
         )
-    if backbone.main_input_name != "input_ids" or not isinstance(getattr(config, "hidden_size", None), int):
-        raise CheckpointError(f"{folder}: {config.model_type} is no text encoder", hint=_TAKE_AN_ENCODER)
+    if backbone.main_input_name != "input_ids" or not isinstance(
+        getattr(config, "hidden_size", None), int
+    ):
+        raise CheckpointError(
+            f"{folder}: {config.model_type} is no text encoder", hint=_TAKE_AN_ENCODER
+        )
     _require_text_alone(folder, backbone)
     if info.get("mismatched_keys"):
         what = f"weights of another shape than config.json says: {info['mismatched_keys']}"
@@ -106,9 +110,14 @@ def _require_encoder(folder: Path, config: Any) -> None:
         )
     if not (getattr(config, "is_decoder", False) or _reads_only_backwards(kind)):
         return
-    sees_all = getattr(config, "use_bidirectional_attention", False) or getattr(config, "is_causal", True) is False
+    sees_all = (
+        getattr(config, "use_bidirectional_attention", False)
+        or getattr(config, "is_causal", True) is False
+    )
     if sees_all:
-        what = f"{kind} is a decoder whose tokens see each other, which this toolkit does not compute"
+        what = (
+            f"{kind} is a decoder whose tokens see each other, which this toolkit does not compute"
+        )
     else:
         what = (
             f"{kind} is a decoder, whose tokens see only those before them; its vector is the state of the last "
@@ -134,11 +143,16 @@ def _require_text_alone(folder: Path, backbone: Any) -> None:
 def reads_padding(backbone: Any) -> bool:
     """Tell whether the states of a text depend on the padding behind it."""
     config = backbone.config
-    if config.model_type in _READ_PADDING or getattr(config, "attention_type", None) == "block_sparse":
+    if (
+        config.model_type in _READ_PADDING
+        or getattr(config, "attention_type", None) == "block_sparse"
+    ):
         return True
     for length, n_padded in ((3, 2), (7, 5)):
         alone, padded = _states(backbone, length), _states(backbone, length, n_padded)[:, :length]
-        if not torch.allclose(alone, padded, rtol=0, atol=1e-4 * max(1.0, float(alone.abs().max()))):
+        if not torch.allclose(
+            alone, padded, rtol=0, atol=1e-4 * max(1.0, float(alone.abs().max()))
+        ):
             return True
     return False
 
@@ -208,14 +222,21 @@ def auto_model(folder: Path) -> tuple[Any, Any]:
     """Return the model, in evaluation mode, and the tokenizer that ``AutoModel`` and ``AutoTokenizer`` load."""
     with quiet_transformers():
         model = _transformers().AutoModel.from_pretrained(folder, local_files_only=True)
-        return model.eval(), _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return model.eval(), _transformers().AutoTokenizer.from_pretrained(
+            folder, local_files_only=True
+        )
 
 
 def wants_processor(folder: Path) -> bool:
     """Tell whether other libraries want a processor for this architecture, of pages or pictures, that is not there."""
     kind = read_json(folder / "config.json", dict[str, Any]).get("model_type")
-    has_files = any((folder / name).is_file() for name in ("processor_config.json", "preprocessor_config.json"))
-    return kind in _transformers().models.auto.processing_auto.PROCESSOR_MAPPING_NAMES and not has_files
+    has_files = any(
+        (folder / name).is_file() for name in ("processor_config.json", "preprocessor_config.json")
+    )
+    return (
+        kind in _transformers().models.auto.processing_auto.PROCESSOR_MAPPING_NAMES
+        and not has_files
+    )
 
 
 def blank_pooler(config: Any) -> nn.Module | None:
@@ -240,7 +261,9 @@ class MlmHead(nn.Module):
         self.tied = tied
         self.head = _after_encoder(_transformers().AutoModelForMaskedLM.from_config(config))
         own = nn.Parameter(embeddings.weight.detach().clone())
-        self.head.get_submodule(_decoder_path(self.head)).weight = embeddings.weight if tied else own
+        self.head.get_submodule(_decoder_path(self.head)).weight = (
+            embeddings.weight if tied else own
+        )
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.head(tokens)  # type: ignore[no-any-return]
@@ -252,7 +275,9 @@ class MlmHead(nn.Module):
         )
         head = _after_encoder(model)
         prefix = next(name for name, module in model.named_children() if module is head)
-        if any(key.startswith(f"{prefix}.") and "decoder" not in key for key in info["missing_keys"]):
+        if any(
+            key.startswith(f"{prefix}.") and "decoder" not in key for key in info["missing_keys"]
+        ):
             return False
         state = head.state_dict()
         if self.tied:  # the checkpoint's matrix would replace the encoder's embedding
@@ -260,7 +285,9 @@ class MlmHead(nn.Module):
         self.head.load_state_dict(state, strict=False)
         return True
 
-    def save(self, backbone: Any, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+    def save(
+        self, backbone: Any, folder: Path, weights: Mapping[str, Tensor] | None = None
+    ) -> None:
         """Write transformer and head as the masked language model of their architecture.
 
         ``weights`` stand in for those of the transformer. A head that is tied is saved as such.
@@ -269,15 +296,24 @@ class MlmHead(nn.Module):
             model = _transformers().AutoModelForMaskedLM.from_config(backbone.config)
         model.config.tie_word_embeddings = self.tied
         head = next(name for name, child in model.named_children() if child is not model.base_model)
-        parts = {model.base_model_prefix: weights or backbone.state_dict(), head: self.head.state_dict()}
-        state = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()}
+        parts = {
+            model.base_model_prefix: weights or backbone.state_dict(),
+            head: self.head.state_dict(),
+        }
+        state = {
+            f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()
+        }
         model.save_pretrained(folder, state_dict=state)
 
 
 def _after_encoder(model: Any) -> nn.Module:
-    children: list[nn.Module] = [child for child in model.children() if child is not model.base_model]
+    children: list[nn.Module] = [
+        child for child in model.children() if child is not model.base_model
+    ]
     if len(children) != 1:
-        raise ValueError(f"{type(model).__name__}: need one module after the encoder, found {len(children)}")
+        raise ValueError(
+            f"{type(model).__name__}: need one module after the encoder, found {len(children)}"
+        )
     return children[0]
 
 

@@ -24,7 +24,8 @@ class ModelRecord:
         head_use: when the head applies, if the folder has one.
         head_folder: subfolder with a Dense module; None for the transformer's own pooler weights.
         head_tanh: whether tanh follows the head.
-        max_length: most sub-words a sentence; None for the limit of the tokenizer and the transformer.
+        max_length: most sub-words a sentence; None for the limit of the tokenizer and the
+            transformer.
         cnn_folder: subfolder with convolutions over the token states (IS-BERT); None without.
         include_prompt: whether pooling counts the tokens of a prompt.
         prompts: texts that the model expects before others, by name.
@@ -57,7 +58,14 @@ class ModelRecord:
 
         Prompts, similarity and ``truncate_dim`` go into the file that sentence-transformers reads.
         """
-        elsewhere = {"origin", "prompts", "default_prompt", "similarity", "truncate_dim", "transformer_folder"}
+        elsewhere = {
+            "origin",
+            "prompts",
+            "default_prompt",
+            "similarity",
+            "truncate_dim",
+            "transformer_folder",
+        }
         elsewhere |= {"include_prompt"} if self.include_prompt else set()
         return {"format": 1} | {k: v for k, v in asdict(self).items() if k not in elsewhere} | extra
 
@@ -75,7 +83,9 @@ class ModelRecord:
 def record_by_name(name: str) -> ModelRecord:
     """Return the record of the authors' published checkpoints, which hold none; empty for other names."""
     if "unsup-simcse" in name.lower():
-        return ModelRecord(Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin="its name (unsup-simcse)")
+        return ModelRecord(
+            Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin="its name (unsup-simcse)"
+        )
     if "sup-simcse" in name.lower():
         return ModelRecord(Pooler.CLS, HeadUse.KEPT, origin="its name (sup-simcse)")
     return ModelRecord(None)

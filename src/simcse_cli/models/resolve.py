@@ -76,8 +76,8 @@ def bundled_minilm() -> Path | None:
 def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
     """Return the folder that holds a model's files.
 
-    ``name`` is a run folder (for its ``model/``), a model folder, a Hub name or an alias. The last two may end in
-    ``@REVISION``: a branch, a tag or a commit.
+    ``name`` is a run folder (for its ``model/``), a model folder, a Hub name or an alias. The last
+    two may end in ``@REVISION``: a branch, a tag or a commit.
     """
     path = Path(name)
     if path.is_dir():
@@ -112,7 +112,9 @@ def commit_of(folder: Path) -> str | None:
 
 def is_local(name: str) -> bool:
     """Tell whether a model opens without the Hub: a folder, or MiniLM if its package is installed."""
-    return Path(name).exists() or (ALIASES.get(name, name) == BUNDLED_MINILM and bundled_minilm() is not None)
+    return Path(name).exists() or (
+        ALIASES.get(name, name) == BUNDLED_MINILM and bundled_minilm() is not None
+    )
 
 
 def _model_folder(path: Path) -> Path:
@@ -133,14 +135,17 @@ def _model_folder(path: Path) -> Path:
     snapshots = sorted(path.glob("snapshots/*/config.json"))
     if snapshots:
         raise CheckpointError(
-            f"{path} is the cache of a Hub model, need one of its snapshots", hint=f"name {snapshots[-1].parent}"
+            f"{path} is the cache of a Hub model, need one of its snapshots",
+            hint=f"name {snapshots[-1].parent}",
         )
     if any(path.glob("[0-9]_*/config.json")):
         raise CheckpointError(
             f"{path} holds folders of modules but no modules.json, which lists them",
             hint="give the whole folder as sentence-transformers saved it",
         )
-    raise CheckpointError(f"{path} holds no config.json, so it is no model folder", hint="check the path")
+    raise CheckpointError(
+        f"{path} holds no config.json, so it is no model folder", hint="check the path"
+    )
 
 
 def _local_choices() -> str:
@@ -157,7 +162,9 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
     called = pinned(hub_name, revision)
     blobs = Path(constants.HF_HUB_CACHE, f"models--{hub_name.replace('/', '--')}", "blobs")
     try:
-        is_cached = isinstance(try_to_load_from_cache(hub_name, "config.json", revision=revision), str)
+        is_cached = isinstance(
+            try_to_load_from_cache(hub_name, "config.json", revision=revision), str
+        )
         if not is_cached and not constants.HF_HUB_OFFLINE:
             progress.info(f"fetching {called} from the Hugging Face Hub")
         before = {*blobs.glob("*")}

@@ -32,7 +32,9 @@ def lower_case(tokenizer: Any) -> None:
     own: Any = backend.normalizer
     steps: list[Any] = [*own] if isinstance(own, Normalizers) else [own]  # type: ignore[misc]
     if not any(isinstance(step, Lowercase) for step in steps):
-        backend.normalizer = Normalizers([Lowercase(), *(step for step in steps if step is not None)])
+        backend.normalizer = Normalizers(
+            [Lowercase(), *(step for step in steps if step is not None)]
+        )
 
 
 class Tokens:
@@ -40,14 +42,20 @@ class Tokens:
 
     Attributes:
         tokenizer: the Hugging Face tokenizer.
-        max_length: most sub-words the model reads of a text, special ones included; ``NO_LIMIT`` for any number.
+        max_length: most sub-words the model reads of a text, special ones included; ``NO_LIMIT``
+            for any number.
         n_known: size of the vocabulary that the weights have.
         name: the name that the user gave the model, for messages.
         n_cut: texts cut since the last warning.
     """
 
     def __init__(self, tokenizer: Any, *, max_length: int, n_known: int, name: str) -> None:
-        self.tokenizer, self.max_length, self.n_known, self.name = tokenizer, max_length, n_known, name
+        self.tokenizer, self.max_length, self.n_known, self.name = (
+            tokenizer,
+            max_length,
+            n_known,
+            name,
+        )
         self.n_cut = 0
         self._rust_tokenizers: dict[int | None, Tokenizer] = {}
         self._check_vocabulary()
@@ -55,7 +63,9 @@ class Tokens:
     def _check_vocabulary(self) -> None:
         """Raise CheckpointError for a tokenizer that gives sub-words which the weights do not know."""
         rust = self._rust_tokenizer(None)
-        n_words = len(self.tokenizer) if rust is None else rust.get_vocab_size(with_added_tokens=True)
+        n_words = (
+            len(self.tokenizer) if rust is None else rust.get_vocab_size(with_added_tokens=True)
+        )
         if n_words > self.n_known:
             raise CheckpointError(
                 f"{self.name}: its tokenizer knows {n_words:,} sub-words, its weights have embeddings for "
@@ -68,13 +78,19 @@ class Tokens:
     def description(self) -> str:
         """Text that changes whenever the sub-words of a text may.
 
-        The processor that adds special tokens has several forms of one meaning: what it adds to a text stands for it.
+        The processor that adds special tokens has several forms of one meaning: what it adds to a
+        text stands for it.
         """
         rust = self._rust_tokenizer(None)
         if rust is None:
-            facts: dict[str, Any] = {"class": type(self.tokenizer).__name__, "vocabulary": self.tokenizer.get_vocab()}
+            facts: dict[str, Any] = {
+                "class": type(self.tokenizer).__name__,
+                "vocabulary": self.tokenizer.get_vocab(),
+            }
             own = vars(self.tokenizer).get("init_kwargs", {})
-            facts["settings"] = {name: str(value) for name, value in own.items() if name not in _PLACES}
+            facts["settings"] = {
+                name: str(value) for name, value in own.items() if name not in _PLACES
+            }
         else:
             facts = json.loads(rust.to_str())
             for name in ("version", "truncation", "padding", "decoder"):
@@ -99,7 +115,9 @@ class Tokens:
                     f"{text[:80]!r} holds half of a character (a lone surrogate), need text",
                     hint="clean the file with `simcse prepare sentences FILE -o CLEAN.txt`",
                 )
-        with foreign_format(self.name, "a tokenizer that can cut every sentence", error=CheckpointError):
+        with foreign_format(
+            self.name, "a tokenizer that can cut every sentence", error=CheckpointError
+        ):
             if rust is None:
                 cut = {"truncation": True, "max_length": limit} if limit else {"verbose": False}
                 rows = self.tokenizer(list(texts), **cut)["input_ids"]
@@ -158,11 +176,17 @@ class Tokens:
             )
         return n_before, n_after
 
-    def longer_than(self, limit: int, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> dict[int, list[int]]:
+    def longer_than(
+        self, limit: int, texts: Sequence[str], rows: Sequence[Sequence[int]]
+    ) -> dict[int, list[int]]:
         """Return all sub-words of the texts that have more than ``limit``, by position; in ``rows`` they are cut."""
         candidates = [position for position, row in enumerate(rows) if len(row) >= limit]
         whole = self.ids([texts[position] for position in candidates], None) if candidates else []
-        return {position: ids for position, ids in zip(candidates, whole, strict=True) if len(ids) > limit}
+        return {
+            position: ids
+            for position, ids in zip(candidates, whole, strict=True)
+            if len(ids) > limit
+        }
 
     def cut_note(self, n_texts: int) -> str:
         """Return the warning that this many texts were cut."""

@@ -1,7 +1,7 @@
 """Averages of GloVe, word2vec or fastText vectors as sentence vectors, plain or weighted by SIF.
 
-A vectors file of several gigabytes is scanned once for the position of each word; numbers are parsed only for words
-that occur in the sentences.
+A vectors file of several gigabytes is scanned once for the position of each word; numbers are
+parsed only for words that occur in the sentences.
 """
 
 import json
@@ -31,8 +31,9 @@ _TEXT_HINT = (
 class WordVectors:
     """The vectors of a text file, looked up by word; a word listed twice has its last vector.
 
-    A first line of two integers is the header of word2vec and fastText; the other lines are a word, spaces
-    and ``D`` numbers. Words that contain spaces, of which GloVe has a few, are never looked up.
+    A first line of two integers is the header of word2vec and fastText; the other lines are a word,
+    spaces and ``D`` numbers. Words that contain spaces, of which GloVe has a few, are never looked
+    up.
     """
 
     def __init__(self, path: Path | str, *, progress: Progress = SILENT) -> None:
@@ -131,7 +132,11 @@ def read_word_frequencies(path: Path | str) -> dict[str, float]:
     counts: dict[str, float] = {}
     for number, line in enumerate(iter_lines(path), start=1):
         fields = line.split()
-        if len(fields) != 2 or not _is_number(fields[1].encode()) or not 0 < float(fields[1]) < np.inf:
+        if (
+            len(fields) != 2
+            or not _is_number(fields[1].encode())
+            or not 0 < float(fields[1]) < np.inf
+        ):
             raise DataError(
                 f"{path}, line {number}: {line[:40]!r}, need a word and its count",
                 hint="SIF's own file is enwiki_vocab_min200.txt of PrincetonML/SIF",
@@ -144,18 +149,20 @@ def read_word_frequencies(path: Path | str) -> dict[str, float]:
 class WordAverage:
     """Sentence vectors as means of word vectors over white-space tokens, ``(N, D)`` float32.
 
-    Plain: the bag-of-words example of SentEval (Conneau and Kiela 2018), case kept. With ``frequencies``: the
-    weighted mean of SIF (Arora et al. 2017, algorithm 1, first step), looked up in lower case,
-    ``v_s = (1 / |s|) sum_w a / (a + p(w)) v_w``; a word without a frequency weighs 1. SIF's second step is
-    ``postprocess.directions.CommonComponentRemoval``.
+    Plain: the bag-of-words example of SentEval (Conneau and Kiela 2018), case kept. With
+    ``frequencies``: the weighted mean of SIF (Arora et al. 2017, algorithm 1, first step), looked
+    up in lower case, ``v_s = (1 / |s|) sum_w a / (a + p(w)) v_w``; a word without a frequency
+    weighs 1. SIF's second step is ``postprocess.directions.CommonComponentRemoval``.
 
-    Tokens without a vector are skipped and not counted in ``|s|`` (the SIF paper leaves this open). A sentence
-    without any known token has the zero vector, whose cosine with anything counts as 0.
+    Tokens without a vector are skipped and not counted in ``|s|`` (the SIF paper leaves this open).
+    A sentence without any known token has the zero vector, whose cosine with anything counts as 0.
 
     ``frequencies`` are the shares of words in a corpus; None gives the plain mean.
     """
 
-    def __init__(self, vectors: WordVectors, frequencies: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, vectors: WordVectors, frequencies: Mapping[str, float] | None = None
+    ) -> None:
         self.vectors = vectors
         self.frequencies = frequencies
         self.dim = vectors.dim
@@ -175,7 +182,9 @@ class WordAverage:
         rows = np.zeros((len(sentences), self.dim), dtype=np.float32)
         for row, tokens in zip(rows, known, strict=True):
             if tokens:
-                row[:] = sum(self._weight(token) * self.vectors[token] for token in tokens) / len(tokens)
+                row[:] = sum(self._weight(token) * self.vectors[token] for token in tokens) / len(
+                    tokens
+                )
         n_empty = sum(not tokens for tokens in known)
         if n_empty:
             among = f"{n_empty:,} of {len(sentences):,} sentences"

@@ -25,4 +25,6 @@ class BarlowTwins(ProjectedViews):
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         view_a, view_b = self.projections(representations[0], batch)
-        return {"barlow_twins": barlow_twins(view_a, view_b, redundancy_weight=self.redundancy_weight)}, {}
+        return {
+            "barlow_twins": barlow_twins(view_a, view_b, redundancy_weight=self.redundancy_weight)
+        }, {}

@@ -42,10 +42,11 @@ def require_least(least: float, **options: float) -> None:
 class Batch:
     """Token ids of all texts of a step, view by view.
 
-    ``rows`` are ids with special tokens, ``n_views * n_examples`` rows: all of view 1, then all of view 2, ...
-    ``n_examples`` are those of this process, ``counts`` those of each process in rank order, where they are known.
-    ``texts`` are for people to read, one tuple of views per example; ``extra`` is further input of the objective's
-    loss. ``offset`` is the position of the first row in the whole batch, for a part of one.
+    ``rows`` are ids with special tokens, ``n_views * n_examples`` rows: all of view 1, then all of
+    view 2, ... ``n_examples`` are those of this process, ``counts`` those of each process in rank
+    order, where they are known. ``texts`` are for people to read, one tuple of views per example;
+    ``extra`` is further input of the objective's loss. ``offset`` is the position of the first row
+    in the whole batch, for a part of one.
     """
 
     rows: TokenRows
@@ -68,12 +69,20 @@ class Batch:
     def prepacked(self, encoder: SentenceEncoder) -> "Batch":
         """Return the batch with its rows as ``encoder`` takes them, and tensors where a GPU fetches them by itself."""
         batch = replace(self, rows=encoder.prepacked(self.rows))
-        return batch._with_tensors(lambda t: t.pin_memory()) if encoder.device.type == "cuda" else batch
+        return (
+            batch._with_tensors(lambda t: t.pin_memory())
+            if encoder.device.type == "cuda"
+            else batch
+        )
 
     def to(self, device: torch.device) -> "Batch":
         """Copy the batch to a device without waiting."""
         return self._with_tensors(
-            lambda tensors: tensors.to(device) if isinstance(tensors, PaddedRows) else to_device(tensors, device)
+            lambda tensors: (
+                tensors.to(device)
+                if isinstance(tensors, PaddedRows)
+                else to_device(tensors, device)
+            )
         )
 
     def _with_tensors(self, change: Callable[[Any], Any]) -> "Batch":
@@ -84,15 +93,18 @@ class Batch:
     def chunks(self, n_rows: int) -> "list[Batch]":
         """Return the batch in parts of at most ``n_rows`` rows, in order, for cached gradients."""
         starts = range(0, len(self.rows), n_rows)
-        return [replace(self, rows=self.rows[start : start + n_rows], offset=start) for start in starts]
+        return [
+            replace(self, rows=self.rows[start : start + n_rows], offset=start) for start in starts
+        ]
 
 
 class Objective(nn.Module, ABC):
     """Joins encoder, heads and loss; one subclass per method, whose annotated attributes are its options.
 
-    The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate`` (in a
-    thread, with a generator that depends on seed and step alone), and calls the module on a batch. Forward
-    is ``encode`` (row by row through the encoder, so it can be cut into chunks) followed by ``losses``.
+    The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate``
+    (in a thread, with a generator that depends on seed and step alone), and calls the module on a
+    batch. Forward is ``encode`` (row by row through the encoder, so it can be cut into chunks)
+    followed by ``losses``.
     """
 
     name: ClassVar[ObjectiveName]
@@ -162,19 +174,27 @@ class TwoEncoders(Objective):
     """
 
     always_two: ClassVar[bool] = False
-    dual_encoder: bool = False  # train a second encoder, at first an exact copy; else one is for all views
+    dual_encoder: bool = (
+        False  # train a second encoder, at first an exact copy; else one is for all views
+    )
     serve_encoder: str = "first"
 
     def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
         super().__init__(encoder, **options)
         if self.serve_encoder not in ("first", "second"):
-            raise ConfigError(f"--set serve_encoder={self.serve_encoder}: need one of first, second")
+            raise ConfigError(
+                f"--set serve_encoder={self.serve_encoder}: need one of first, second"
+            )
         self.second: SentenceEncoder | None = None
         if self.dual_encoder or self.always_two:
             tokenizer = encoder.tokenizer
-            self.second = copy.deepcopy(encoder, {id(tokenizer): tokenizer})  # but for the shared tokenizer
+            self.second = copy.deepcopy(
+                encoder, {id(tokenizer): tokenizer}
+            )  # but for the shared tokenizer
         elif self.serve_encoder == "second":
-            raise ConfigError("--set serve_encoder=second: there is one encoder", hint="add --dual-encoder")
+            raise ConfigError(
+                "--set serve_encoder=second: there is one encoder", hint="add --dual-encoder"
+            )
 
     def embed(self, batch: Batch) -> Tensor:
         if self.second is None:

@@ -18,7 +18,8 @@ from simcse_cli.settings.choices import ObjectiveName
 class Cosent(LabelledPairs):
     """The ranking loss over all pairs of the batch.
 
-    Source: Su 2022; the defaults are those of sentence-transformers for STS-B, the batch size is a toolkit default.
+    Source: Su 2022; the defaults are those of sentence-transformers for STS-B, the batch size is a
+    toolkit default.
     """
 
     name = ObjectiveName.COSENT

@@ -20,9 +20,13 @@ TensionExample = tuple[str, str, bool]
 class TensionPairs(Sequence[TensionExample]):
     """The pairs of an epoch, made when asked for: left and right sentence, whether they are the same one."""
 
-    def __init__(self, sentences: Sequence[str], n_negatives: int, generator: np.random.Generator) -> None:
+    def __init__(
+        self, sentences: Sequence[str], n_negatives: int, generator: np.random.Generator
+    ) -> None:
         self._sentences = sentences
-        self._pairs = sample_tension_pairs(len(sentences), n_negatives=n_negatives, generator=generator)
+        self._pairs = sample_tension_pairs(
+            len(sentences), n_negatives=n_negatives, generator=generator
+        )
 
     def __len__(self) -> int:
         return len(self._pairs[0])
@@ -35,8 +39,8 @@ class TensionPairs(Sequence[TensionExample]):
 class ContrastiveTension(TwoEncoders):
     """Identical sentences against pairs of random ones, seven of these for each; raw dot products.
 
-    Source: Carlsson et al. 2021, settings of their code: mean pooling, dropout off, RMSProp without clipping, a
-    learning rate that falls in steps.
+    Source: Carlsson et al. 2021, settings of their code: mean pooling, dropout off, RMSProp without
+    clipping, a learning rate that falls in steps.
     """
 
     name = ObjectiveName.CT
@@ -71,7 +75,9 @@ class ContrastiveTension(TwoEncoders):
         left, right, is_positive = zip(*examples, strict=True)
         rows = self.encoder.tokenize([*left, *right], max_length=self.max_length)
         texts = list(zip(left, right, strict=True))
-        return Batch(rows, len(examples), texts=texts, extra={"is_positive": torch.tensor(is_positive)})
+        return Batch(
+            rows, len(examples), texts=texts, extra={"is_positive": torch.tensor(is_positive)}
+        )
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         left, right = representations[0].chunk(2)
@@ -84,12 +90,14 @@ def sample_tension_pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Return an epoch of Contrastive Tension: left indices, right indices, which pairs are positive.
 
-    Source: Carlsson et al. 2021, as in their code. ``n_sentences`` groups of ``1 + n_negatives`` consecutive rows:
-    (s, s) with s drawn with replacement, then pairs of two sentences, each drawn independently of all else: s and
-    equal ones are among them.
+    Source: Carlsson et al. 2021, as in their code. ``n_sentences`` groups of ``1 + n_negatives``
+    consecutive rows: (s, s) with s drawn with replacement, then pairs of two sentences, each drawn
+    independently of all else: s and equal ones are among them.
     """
     if n_sentences < 2:
-        raise ValueError(f"{n_sentences} distinct sentences: need at least 2 to draw negative pairs")
+        raise ValueError(
+            f"{n_sentences} distinct sentences: need at least 2 to draw negative pairs"
+        )
     left, right = generator.integers(0, n_sentences, size=(2, n_sentences, 1 + n_negatives))
     right[:, 0] = left[:, 0]
     is_positive = np.zeros(left.shape, dtype=bool)

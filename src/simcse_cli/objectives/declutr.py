@@ -31,7 +31,8 @@ class Span:
 class SpanSampler:
     """Anchor and positive spans of DeCLUTR (Giorgi et al. 2021, section 3.1, and their code).
 
-    Lengths are in tokens, ``max_length`` exclusive; it is also the length of the blocks that hold an anchor each.
+    Lengths are in tokens, ``max_length`` exclusive; it is also the length of the blocks that hold
+    an anchor each.
     """
 
     n_anchors: int = 2
@@ -48,13 +49,16 @@ class SpanSampler:
         """Return ``floor(beta * (max - min) + min)`` with beta drawn from Beta(a, b)."""
         return int(generator.beta(a, b) * (self.max_length - self.min_length) + self.min_length)
 
-    def sample(self, n_tokens: int, generator: np.random.Generator) -> list[tuple[Span, list[Span]]]:
+    def sample(
+        self, n_tokens: int, generator: np.random.Generator
+    ) -> list[tuple[Span, list[Span]]]:
         """Return the anchors of one document, each with its positives.
 
-        Anchor lengths follow Beta(4, 2) (long), positive lengths Beta(2, 4) (short). An anchor is anywhere inside a
-        randomly chosen block; that block and its neighbours are closed to later anchors. Where few blocks are left, it
-        takes the first or the last of them. A positive starts anywhere from its own length before the anchor to the
-        anchor's end, as far as the document allows: it overlaps the anchor, touches it or is inside it.
+        Anchor lengths follow Beta(4, 2) (long), positive lengths Beta(2, 4) (short). An anchor is
+        anywhere inside a randomly chosen block; that block and its neighbours are closed to later
+        anchors. Where few blocks are left, it takes the first or the last of them. A positive
+        starts anywhere from its own length before the anchor to the anchor's end, as far as the
+        document allows: it overlaps the anchor, touches it or is inside it.
 
         Raises:
             ValueError: the document is shorter than ``min_document``.
@@ -69,7 +73,9 @@ class SpanSampler:
             else:
                 chosen = int(generator.integers(len(blocks)))
             length = self._length(4, 2, generator)
-            anchor = _place(length, blocks[chosen], blocks[chosen] + self.max_length - length, generator)
+            anchor = _place(
+                length, blocks[chosen], blocks[chosen] + self.max_length - length, generator
+            )
             del blocks[max(0, chosen - 1) : chosen + 2]
             positives = []
             for _ in range(self.n_positives):
@@ -132,8 +138,12 @@ class Declutr(Objective):
         if self._documents is None:
             limit = self.sampler.min_document
             # Texts start with a space, so that byte-level BPE treats their first word as any other.
-            texts = ["".join(f" {sentence}" for sentence in document) for document in data.documents]
-            tokens = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+            texts = [
+                "".join(f" {sentence}" for sentence in document) for document in data.documents
+            ]
+            tokens = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)[
+                "input_ids"
+            ]
             self._documents = [ids for ids in tokens if len(ids) >= limit]
             if not self._documents:
                 longest, per_span = max(map(len, tokens)), 2 * self.sampler.n_anchors
@@ -143,7 +153,9 @@ class Declutr(Objective):
                 )
             if len(self._documents) < len(tokens):
                 n_short = len(tokens) - len(self._documents)
-                self.warnings.append(f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words")
+                self.warnings.append(
+                    f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words"
+                )
         return self._documents
 
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:

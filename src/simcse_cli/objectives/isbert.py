@@ -21,7 +21,8 @@ from simcse_cli.settings.choices import ObjectiveName, Pooler
 class IsBert(Objective):
     """Convolutions over the last layer give token features; their mean is the sentence's vector, and is kept.
 
-    Source: Zhang et al. 2020, settings of their code. Each of the three convolutions has ``n_channels``.
+    Source: Zhang et al. 2020, settings of their code. Each of the three convolutions has
+    ``n_channels``.
     """
 
     name = ObjectiveName.IS_BERT

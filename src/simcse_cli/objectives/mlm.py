@@ -27,13 +27,16 @@ Words = Sequence[Sequence[int | None]]
 class MlmTerm(nn.Module):
     """The masked-LM head of the encoder's checkpoint, its masks and its loss.
 
-    Source: Devlin et al. 2019; as auxiliary term Gao et al. 2021 (Table D.2) and Giorgi et al. 2021.
+    Source: Devlin et al. 2019; as auxiliary term Gao et al. 2021 (Table D.2) and Giorgi et al.
+    2021.
 
-    ``tied``: the input embedding is the matrix of the output layer too. ``is_pretrained`` tells whether the checkpoint
-    has a masked-LM head; a fresh one is used otherwise.
+    ``tied``: the input embedding is the matrix of the output layer too. ``is_pretrained`` tells
+    whether the checkpoint has a masked-LM head; a fresh one is used otherwise.
     """
 
-    def __init__(self, encoder: SentenceEncoder, *, weight: float, probability: float, tied: bool) -> None:
+    def __init__(
+        self, encoder: SentenceEncoder, *, weight: float, probability: float, tied: bool
+    ) -> None:
         super().__init__()
         if not 0 < probability < 1:
             raise ConfigError(f"--set mlm_probability={probability}: need a number between 0 and 1")
@@ -83,9 +86,10 @@ class MlmTerm(nn.Module):
     def row_losses(self, states: Tensor, labels: TokenRows, starts: Tensor | None = None) -> Tensor:
         """Return the summed cross-entropy of each row's masked tokens.
 
-        ``states`` are ``(R, L, H)``, the last layer for the masked rows, or ``(T, H)`` with the ``starts`` ``(R,)`` of
-        the rows; ``labels`` one list a row, original ids where a token was chosen, -100 elsewhere. Returns ``(R,)`` in
-        nats. Only chosen positions pass through the head: ``(M, H)`` to ``(M, V)``.
+        ``states`` are ``(R, L, H)``, the last layer for the masked rows, or ``(T, H)`` with the
+        ``starts`` ``(R,)`` of the rows; ``labels`` one list a row, original ids where a token was
+        chosen, -100 elsewhere. Returns ``(R,)`` in nats. Only chosen positions pass through the
+        head: ``(M, H)`` to ``(M, V)``.
         """
         if starts is None:
             starts = torch.arange(0, states[:, :, 0].numel(), states.shape[1], device=states.device)
@@ -93,7 +97,9 @@ class MlmTerm(nn.Module):
         target = torch.full((len(labels), max(map(len, labels), default=0)), NOT_MASKED)
         for row, ids in enumerate(labels):
             target[row, : len(ids)] = torch.tensor(ids)
-        chosen = target != NOT_MASKED  # found on the CPU: a GPU would have to say how many there are
+        chosen = (
+            target != NOT_MASKED
+        )  # found on the CPU: a GPU would have to say how many there are
         owners, places, wanted = (
             to_device(part, states.device) for part in (*chosen.nonzero().unbind(1), target[chosen])
         )
@@ -122,10 +128,10 @@ def mlm_term(
 class MaskedLm(Objective):
     """Masked language modelling alone: predict the tokens that were masked, to adapt an encoder to a field.
 
-    Source: Devlin et al. 2019, section 3.1, settings of its appendix A.2; Gururangan et al. 2020. The loss is the mean
-    cross-entropy of all chosen tokens of the step, in nats: ``ln V`` for scores that are all equal. The output matrix
-    is the input embedding, as in BERT, and the head is saved with the encoder. Whole words are those of the authors'
-    later models.
+    Source: Devlin et al. 2019, section 3.1, settings of its appendix A.2; Gururangan et al. 2020.
+    The loss is the mean cross-entropy of all chosen tokens of the step, in nats: ``ln V`` for
+    scores that are all equal. The output matrix is the input embedding, as in BERT, and the head is
+    saved with the encoder. Whole words are those of the authors' later models.
     """
 
     name = ObjectiveName.MLM
@@ -140,7 +146,9 @@ class MaskedLm(Objective):
 
     max_length = 128
     mlm_probability: float = 0.15  # share of tokens that are predicted
-    whole_words: bool = False  # choose words, each with this probability, and all sub-words of those
+    whole_words: bool = (
+        False  # choose words, each with this probability, and all sub-words of those
+    )
 
     def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
         super().__init__(encoder, **options)
@@ -184,10 +192,11 @@ def mask_tokens(
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return rows with some tokens masked, and labels: the original id where one was chosen, -100 elsewhere.
 
-    Source: Devlin et al. 2019, section 3.1. Each token that is not special is chosen with ``probability``; of
-    the chosen, 80% become the mask token, 10% a random token and 10% stay as they are. Random tokens are
-    drawn below ``n_vocabulary``, special ones included. With ``words``, whole words are chosen with ``probability``,
-    and the fate of each of their tokens is still its own.
+    Source: Devlin et al. 2019, section 3.1. Each token that is not special is chosen with
+    ``probability``; of the chosen, 80% become the mask token, 10% a random token and 10% stay as
+    they are. Random tokens are drawn below ``n_vocabulary``, special ones included. With ``words``,
+    whole words are chosen with ``probability``, and the fate of each of their tokens is still its
+    own.
     """
     lengths = np.array([len(row) for row in rows])
     ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
@@ -203,5 +212,7 @@ def mask_tokens(
     ids = np.where(chosen & (fate < 1 - _KEPT_SHARE - _RANDOM_SHARE), mask_id, ids)
     ids = np.where(chosen & (fate >= 1 - _RANDOM_SHARE), random_ids, ids)
     borders = np.cumsum(lengths)[:-1]
-    masked, targets = ([part.tolist() for part in np.split(values, borders)] for values in (ids, labels))
+    masked, targets = (
+        [part.tolist() for part in np.split(values, borders)] for values in (ids, labels)
+    )
     return masked, targets

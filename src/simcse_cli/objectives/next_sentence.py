@@ -16,8 +16,8 @@ from simcse_cli.settings.choices import ObjectiveName
 class NextSentence(SimcseUnsup):
     """The positive is the following sentence, or one of the next few; the loss is that of SimCSE.
 
-    Source: Gao et al. 2021, Table 2; no code was released. The positive is drawn evenly from the next
-    ``window`` sentences, anew in each epoch.
+    Source: Gao et al. 2021, Table 2; no code was released. The positive is drawn evenly from the
+    next ``window`` sentences, anew in each epoch.
     """
 
     name = ObjectiveName.NEXT_SENTENCE
@@ -41,11 +41,15 @@ class NextSentence(SimcseUnsup):
         return [(sentences[i], sentences[j]) for i, j in zip(anchors, positives, strict=True)]
 
 
-def positions_in_documents(documents: Sequence[Sequence[str]]) -> tuple[list[str], NDArray[np.int64]]:
+def positions_in_documents(
+    documents: Sequence[Sequence[str]],
+) -> tuple[list[str], NDArray[np.int64]]:
     """Return all sentences in order and, for each, how many sentences follow it in its own document."""
     sentences = [sentence for document in documents for sentence in document]
     following = [np.arange(len(document) - 1, -1, -1) for document in documents]
-    return sentences, np.concatenate(following).astype(np.int64) if following else np.zeros(0, np.int64)
+    return sentences, np.concatenate(following).astype(np.int64) if following else np.zeros(
+        0, np.int64
+    )
 
 
 def sample_next(
@@ -55,8 +59,8 @@ def sample_next(
 
     Source: Gao et al. 2021, Table 2, "next sentence" (window 1) and "next 3 sentences" (window 3).
 
-    ``following`` says how many sentences of its document follow each sentence; those with 0 are no anchors.
-    Near the end of a document the draw is among the sentences that are left.
+    ``following`` says how many sentences of its document follow each sentence; those with 0 are no
+    anchors. Near the end of a document the draw is among the sentences that are left.
     """
     anchors = np.flatnonzero(following > 0)
     return anchors, anchors + generator.integers(1, np.minimum(following[anchors], window) + 1)

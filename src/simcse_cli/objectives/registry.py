@@ -44,18 +44,24 @@ def objective_defaults() -> dict[ObjectiveName, Mapping[str, Any]]:
 
 
 def build_objective(
-    name: ObjectiveName, encoder: SentenceEncoder, settings: Mapping[str, Any], options: Mapping[str, Any]
+    name: ObjectiveName,
+    encoder: SentenceEncoder,
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> Objective:
     """Return the objective around an encoder.
 
-    Of the common ``settings`` it takes those that it knows; ``options`` are meant for it alone (``--set``).
+    Of the common ``settings`` it takes those that it knows; ``options`` are meant for it alone
+    (``--set``).
     """
     cls = OBJECTIVES[name]
     accepted = cls.option_types()
     own = sorted(accepted.keys() - settings.keys())
     for option in options:
         if option in settings:
-            raise ConfigError(f"--set {option} is no option of the objective", hint="use its own flag or setting")
+            raise ConfigError(
+                f"--set {option} is no option of the objective", hint="use its own flag or setting"
+            )
         if option not in own:
             raise ConfigError(
                 f"--set {option}: --objective {name} has no such option",

@@ -22,10 +22,10 @@ class SimcseUnsup(TextViews):
 
     Source: Gao et al. 2021, Eq. 4. A training file with two columns gives the pairs instead.
 
-    ``matryoshka_dims`` are widths of leading parts of the vector that are trained too; the loss is the mean over them
-    and the whole vector (Kusupati et al. 2022). A ``mlm_weight`` above 0 adds a masked-LM term; the paper's best is 0.1
-    (Table D.2). With ``mlm_tied`` the word embeddings are its output matrix; the original code trains one of its own,
-    which starts from the same values.
+    ``matryoshka_dims`` are widths of leading parts of the vector that are trained too; the loss is
+    the mean over them and the whole vector (Kusupati et al. 2022). A ``mlm_weight`` above 0 adds a
+    masked-LM term; the paper's best is 0.1 (Table D.2). With ``mlm_tied`` the word embeddings are
+    its output matrix; the original code trains one of its own, which starts from the same values.
     """
 
     name = ObjectiveName.SIMCSE_UNSUP
@@ -44,7 +44,9 @@ class SimcseUnsup(TextViews):
         width = training_width(encoder)
         for dim in self.matryoshka_dims:
             if not isinstance(dim, int) or not 1 <= dim <= width:
-                raise ConfigError(f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}")
+                raise ConfigError(
+                    f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}"
+                )
         self.widths = sorted({*self.matryoshka_dims, width})
         if self.mlm_weight < 0:
             raise ConfigError(f"--mlm-weight {self.mlm_weight}: need 0 or more")
@@ -82,7 +84,9 @@ class SimcseUnsup(TextViews):
         texts = batch.extra.get("texts")
         if texts is not None and texts.shape[1] == 1:
             texts = texts.expand(-1, 2)  # a single sentence is its own positive
-        losses = [self.contrast([view[:, :width] for view in views], texts) for width in self.widths]
+        losses = [
+            self.contrast([view[:, :width] for view in views], texts) for width in self.widths
+        ]
         terms = {"contrastive": torch.stack(losses).mean()}
         if self.mlm is not None:
             terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
@@ -111,9 +115,9 @@ class SimcseSup(SimcseUnsup):
 
     Source: Gao et al. 2021, Eq. 5 and 8.
 
-    An ``unsup_weight`` above 0 adds the unsupervised loss of the anchors: each is encoded a second time under another
-    dropout mask and is its own positive, as in Eq. 4. The paper tried the combination (section 4) without a gain, and
-    gives neither form nor weight.
+    An ``unsup_weight`` above 0 adds the unsupervised loss of the anchors: each is encoded a second
+    time under another dropout mask and is its own positive, as in Eq. 4. The paper tried the
+    combination (section 4) without a gain, and gives neither form nor weight.
     """
 
     name = ObjectiveName.SIMCSE_SUP
@@ -131,7 +135,11 @@ class SimcseSup(SimcseUnsup):
         batch = super().collate(examples, generator)
         if self.unsup_weight:
             n_plain = batch.extra.get("n_plain", len(batch.rows))
-            batch.rows = [*batch.rows[:n_plain], *batch.rows[: batch.n_examples], *batch.rows[n_plain:]]
+            batch.rows = [
+                *batch.rows[:n_plain],
+                *batch.rows[: batch.n_examples],
+                *batch.rows[n_plain:],
+            ]
             batch.extra["n_plain"] = n_plain + batch.n_examples
         return batch
 

@@ -19,9 +19,10 @@ from simcse_cli.settings.choices import DropoutMode
 class TextViews(TwoEncoders):
     """Two views of each example: dropout copies, augmented copies, or the columns of a pair file.
 
-    ``dropout_mode`` ``fixed`` encodes once and uses the vector for both views. ``augment`` makes the
-    positive's text, or reorders its sub-words; with ``augment_both`` the anchor's too, with a draw of its
-    own. ``original_scaling`` is the gradient of gathered vectors as in the original SimCSE code.
+    ``dropout_mode`` ``fixed`` encodes once and uses the vector for both views. ``augment`` makes
+    the positive's text, or reorders its sub-words; with ``augment_both`` the anchor's too, with a
+    draw of its own. ``original_scaling`` is the gradient of gathered vectors as in the original
+    SimCSE code.
     """
 
     n_columns: ClassVar[tuple[int, int]] = (1, 2)
@@ -34,20 +35,30 @@ class TextViews(TwoEncoders):
     def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
         super().__init__(encoder, **options)
         if self.augment_both and self.augment is None:
-            raise ConfigError("--set augment_both=true: nothing augments", hint="name a method with --augment")
+            raise ConfigError(
+                "--set augment_both=true: nothing augments", hint="name a method with --augment"
+            )
         if self.dropout_mode is not DropoutMode.FIXED:
             return
         one_vector = "--dropout-mode fixed makes one vector serve as both views"
         if self.augment is not None:
-            raise ConfigError(f"{one_vector}; with --augment they have different texts", hint="leave one out")
+            raise ConfigError(
+                f"{one_vector}; with --augment they have different texts", hint="leave one out"
+            )
         if self.second is not None:
-            raise ConfigError(f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out")
+            raise ConfigError(
+                f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out"
+            )
 
     def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
         n_columns = len(data.columns)
         least, most = self.n_columns
         if not least <= n_columns <= most:
-            needed = "anchor, positive and perhaps hard_negative" if least == 2 else "one sentence, or a pair,"
+            needed = (
+                "anchor, positive and perhaps hard_negative"
+                if least == 2
+                else "one sentence, or a pair,"
+            )
             other = "--mode unsup" if n_columns == 1 else "--mode sup"
             raise DataError(
                 f"{data.name}: {n_columns} columns ({', '.join(data.columns)}), "
@@ -66,12 +77,16 @@ class TextViews(TwoEncoders):
         views = list(zip(*examples, strict=True))
         if len(views) == 1 and self.dropout_mode is not DropoutMode.FIXED:
             views *= 2
-        sides: tuple[int, ...] = () if self.augment is None else (0, 1) if self.augment_both else (1,)
+        sides: tuple[int, ...] = (
+            () if self.augment is None else (0, 1) if self.augment_both else (1,)
+        )
         keys = {side: generator.integers(0, 2**62, size=len(examples)).tolist() for side in sides}
         if self.augment is not None and not isinstance(self.augment, TokenShuffle):
             for side, own_keys in keys.items():
                 views[side] = tuple(self.augment.many(views[side], own_keys))
-        rows = self.encoder.tokenize(list(itertools.chain.from_iterable(views)), max_length=self.max_length)
+        rows = self.encoder.tokenize(
+            list(itertools.chain.from_iterable(views)), max_length=self.max_length
+        )
         if isinstance(self.augment, TokenShuffle):
             # What the tokenizer puts around a text keeps its place.
             names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
@@ -96,8 +111,8 @@ class TextViews(TwoEncoders):
 class ProjectedViews(TextViews):
     """Two views of each sentence through encoder and projector: Barlow Twins and VICReg.
 
-    Source of the set-up: Farina and Pappadopulo 2023; [CLS] without a head, batch 256, two epochs. All three
-    layers of the projector have ``projector_dim``.
+    Source of the set-up: Farina and Pappadopulo 2023; [CLS] without a head, batch 256, two epochs.
+    All three layers of the projector have ``projector_dim``.
     """
 
     projector_bias: ClassVar[bool]
@@ -114,7 +129,9 @@ class ProjectedViews(TextViews):
                 "and one vector always agrees with itself",
                 hint="use --dropout-mode independent, or none with --augment",
             )
-        self.projector = Projector(encoder.hidden_size, self.projector_dim, bias=self.projector_bias)
+        self.projector = Projector(
+            encoder.hidden_size, self.projector_dim, bias=self.projector_bias
+        )
 
     def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return both views, ``(N, P)`` over all processes; they pass the projector one after the other."""

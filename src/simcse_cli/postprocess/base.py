@@ -1,6 +1,7 @@
 """The base of post-processors, which are fitted on vectors and then map vectors without state.
 
-The shape is scikit-learn's: ``fit`` returns self, ``transform`` changes nothing, learned values end in ``_``.
+The shape is scikit-learn's: ``fit`` returns self, ``transform`` changes nothing, learned values end
+in ``_``.
 """
 
 from abc import ABC, abstractmethod
@@ -54,7 +55,9 @@ class PostProcessor(ABC):
         """Restore the fit from arrays returned by ``state``; KeyError if one is missing."""
         mean, matrix = (arrays[name] for name in self.learned[:2])
         if matrix.ndim != 2 or mean.shape != matrix.shape[:1]:
-            raise ValueError(f"mean {mean.shape} and {self.learned[1]} {matrix.shape} do not fit together")
+            raise ValueError(
+                f"mean {mean.shape} and {self.learned[1]} {matrix.shape} do not fit together"
+            )
         for name in self.learned:
             setattr(self, f"{name}_", arrays[name])
         self.n_features_in_ = len(mean)
@@ -65,7 +68,9 @@ class PostProcessor(ABC):
         if not hasattr(self, "n_features_in_"):
             raise ValueError(f"{self.name} is not fitted; call fit first")
         if vectors.ndim != 2 or vectors.shape[1] != self.n_features_in_:
-            raise ValueError(f"{self.name} was fitted on {self.n_features_in_} dimensions, got shape {vectors.shape}")
+            raise ValueError(
+                f"{self.name} was fitted on {self.n_features_in_} dimensions, got shape {vectors.shape}"
+            )
 
 
 def fit_matrix(vectors: FloatArray) -> FloatArray:
@@ -89,8 +94,8 @@ def mean_row(matrix: FloatArray) -> Float64Array:
 def second_moment(matrix: FloatArray, centre: Float64Array) -> Float64Array:
     """Return the mean of ``(x - centre)(x - centre)^T`` over the rows, ``(D, D)``, in float64.
 
-    With the mean as ``centre`` this is the covariance that divides by N. Works in blocks, so that no float64
-    copy of the whole matrix is made.
+    With the mean as ``centre`` this is the covariance that divides by N. Works in blocks, so that
+    no float64 copy of the whole matrix is made.
     """
     total = np.zeros((matrix.shape[1], matrix.shape[1]))
     for start in range(0, len(matrix), _BLOCK_ROWS):
@@ -102,7 +107,8 @@ def second_moment(matrix: FloatArray, centre: Float64Array) -> Float64Array:
 def principal_directions(moment: Float64Array) -> tuple[Float64Array, Float64Array]:
     """Return the eigenvalues of a symmetric matrix, largest first, and the eigenvectors as columns.
 
-    Each column's largest entry in size is positive, so that the signs are the same on every machine.
+    Each column's largest entry in size is positive, so that the signs are the same on every
+    machine.
     """
     values, columns = np.linalg.eigh(moment)
     values, columns = values[::-1], columns[:, ::-1]

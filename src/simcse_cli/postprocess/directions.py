@@ -12,8 +12,8 @@ from simcse_cli.settings.choices import Postprocess
 class _DirectionRemoval(base.PostProcessor):
     """``x' = c - U U^T c`` with ``c = x - mean``: subtract a centre and a few directions; float64 inside.
 
-    Learned are the centre ``mean_`` ``(D,)`` and ``directions_`` ``(D, M)``, orthonormal columns; a transformed vector
-    is orthogonal to each.
+    Learned are the centre ``mean_`` ``(D,)`` and ``directions_`` ``(D, M)``, orthonormal columns; a
+    transformed vector is orthogonal to each.
     """
 
     parameters: ClassVar = ("n_directions",)
@@ -31,7 +31,9 @@ class _DirectionRemoval(base.PostProcessor):
         dim = matrix.shape[1]
         n_removed = max(1, round(dim / 100)) if self.n_directions is None else self.n_directions
         if n_removed >= dim:
-            raise ValueError(f"cannot remove {n_removed} directions from vectors of {dim} dimensions")
+            raise ValueError(
+                f"cannot remove {n_removed} directions from vectors of {dim} dimensions"
+            )
         self.mean_ = base.mean_row(matrix) if self.is_centred else np.zeros(dim)
         _, directions = base.principal_directions(base.second_moment(matrix, self.mean_))
         self.directions_: base.Float64Array = directions[:, :n_removed]
@@ -48,9 +50,10 @@ class _DirectionRemoval(base.PostProcessor):
 class AllButTheTop(_DirectionRemoval):
     """Subtract the mean and the leading principal directions of the centred vectors; ``(N, D)`` stays.
 
-    Source: Mu and Viswanath 2018: ``x' = c - sum_i (u_i . c) u_i`` with ``c = x - mu``. They define it for
-    word vectors; on sentence vectors it is an extension. Some public code projects ``x`` instead of ``c``. The usual
-    advice for the number of directions, and the default, is D / 100 rounded, at least one.
+    Source: Mu and Viswanath 2018: ``x' = c - sum_i (u_i . c) u_i`` with ``c = x - mu``. They define
+    it for word vectors; on sentence vectors it is an extension. Some public code projects ``x``
+    instead of ``c``. The usual advice for the number of directions, and the default, is D / 100
+    rounded, at least one.
     """
 
     name: ClassVar[Postprocess] = Postprocess.ALL_BUT_THE_TOP
@@ -60,8 +63,9 @@ class AllButTheTop(_DirectionRemoval):
 class CommonComponentRemoval(_DirectionRemoval):
     """Subtract the projection on the first right singular vectors of the fit matrix; ``(N, D)`` stays.
 
-    Source: Arora et al. 2017, algorithm 1, second step (SIF). The matrix is not centred. SIF fits on the very
-    sentences that are scored, which needs the whole test set at once: fit it on the target.
+    Source: Arora et al. 2017, algorithm 1, second step (SIF). The matrix is not centred. SIF fits
+    on the very sentences that are scored, which needs the whole test set at once: fit it on the
+    target.
     """
 
     name: ClassVar[Postprocess] = Postprocess.SIF

@@ -30,8 +30,8 @@ _TRANSFORM_ROWS = 8192
 class ActNorm(nn.Module):
     """Per-channel ``y = (x + bias) * exp(3 * log_scale)``, started from data (Kingma and Dhariwal 2018).
 
-    The first batch it sees sets both so that the output has mean 0 and variance 1 in every channel; after
-    that they are trained. Log-determinant: ``3 * log_scale`` summed over channels.
+    The first batch it sees sets both so that the output has mean 0 and variance 1 in every channel;
+    after that they are trained. Log-determinant: ``3 * log_scale`` summed over channels.
     """
 
     initialised: Tensor
@@ -56,8 +56,9 @@ class ActNorm(nn.Module):
 class CouplingNet(nn.Module):
     """The shift of a coupling layer: linear, actnorm, ReLU, linear, actnorm, ReLU, linear started at zero.
 
-    ``(B, C / 2)`` to ``(B, C / 2)`` through ``width`` units. Weights start normal with deviation 0.05. The output is
-    ``(W x + b) * exp(3 s)`` with W, b and s zero at the start, so that a fresh coupling is the identity.
+    ``(B, C / 2)`` to ``(B, C / 2)`` through ``width`` units. Weights start normal with deviation
+    0.05. The output is ``(W x + b) * exp(3 s)`` with W, b and s zero at the start, so that a fresh
+    coupling is the identity.
     """
 
     def __init__(self, n_channels: int, width: int, generator: torch.Generator) -> None:
@@ -97,17 +98,20 @@ class FlowStep(nn.Module):
 class MultiLevelFlow(nn.Module):
     """Levels of ``depth`` steps; after each but the last, the second half of the channels is final.
 
-    Source: Li et al. 2020, configuration ``l3_d3_w32``. With D = 768 the latent is made of the 384 channels
-    that leave after level 1, the 192 after level 2 and the 192 of the top, in that order.
+    Source: Li et al. 2020, configuration ``l3_d3_w32``. With D = 768 the latent is made of the 384
+    channels that leave after level 1, the 192 after level 2 and the 192 of the top, in that order.
     """
 
     def __init__(self, dim: int, *, levels: int, depth: int, width: int, seed: int) -> None:
         super().__init__()
         if dim % 2**levels:
-            raise ValueError(f"a flow of {levels} levels needs a dimension divisible by {2**levels}, got {dim}")
+            raise ValueError(
+                f"a flow of {levels} levels needs a dimension divisible by {2**levels}, got {dim}"
+            )
         generator = torch.Generator().manual_seed(seed)
         self.levels = nn.ModuleList(
-            nn.ModuleList(FlowStep(dim // 2**level, width, generator) for _ in range(depth)) for level in range(levels)
+            nn.ModuleList(FlowStep(dim // 2**level, width, generator) for _ in range(depth))
+            for level in range(levels)
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,18 +131,27 @@ class MultiLevelFlow(nn.Module):
 class BertFlow(PostProcessor):
     """Maximise the likelihood of the vectors under a flow to N(0, I); the encoder stays frozen.
 
-    Source: Li et al. 2020 and their released code. Loss per vector: ``-log p(x) / (D ln 2)``, bits per dimension, mean
-    over the batch, summed over the two sides of a pair. Adam with decoupled weight decay 0.01 and without bias
-    correction, constant rate, gradient norm clipped at 1. Actnorm starts from the first sides of the first batch.
+    Source: Li et al. 2020 and their released code. Loss per vector: ``-log p(x) / (D ln 2)``, bits
+    per dimension, mean over the batch, summed over the two sides of a pair. Adam with decoupled
+    weight decay 0.01 and without bias correction, constant rate, gradient norm clipped at 1.
+    Actnorm starts from the first sides of the first batch.
 
-    Levels, depth and width default to the configuration ``l3_d3_w32``; the original has 1e-3, 1 and 32 for rate, epochs
-    and batch size. An example is a pair, or one vector where the fit vectors are ``(N, D)``. Learned are the map
-    ``flow_`` and ``losses_``, the loss per vector of each step in bits per dimension. A standard normal matched exactly
-    gives ``log2(2 pi e) / 2 = 2.047``.
+    Levels, depth and width default to the configuration ``l3_d3_w32``; the original has 1e-3, 1 and
+    32 for rate, epochs and batch size. An example is a pair, or one vector where the fit vectors
+    are ``(N, D)``. Learned are the map ``flow_`` and ``losses_``, the loss per vector of each step
+    in bits per dimension. A standard normal matched exactly gives ``log2(2 pi e) / 2 = 2.047``.
     """
 
     name: ClassVar[Postprocess] = Postprocess.FLOW
-    parameters: ClassVar = ("levels", "depth", "width", "learning_rate", "epochs", "batch_size", "seed")
+    parameters: ClassVar = (
+        "levels",
+        "depth",
+        "width",
+        "learning_rate",
+        "epochs",
+        "batch_size",
+        "seed",
+    )
 
     def __init__(
         self,
@@ -152,9 +165,16 @@ class BertFlow(PostProcessor):
         seed: int = 42,
     ) -> None:
         if min(levels, depth, width, epochs) < 1 or batch_size < 2 or learning_rate <= 0:
-            raise ValueError("levels, depth, width and epochs need 1 or more, batch_size 2, learning_rate above 0")
+            raise ValueError(
+                "levels, depth, width and epochs need 1 or more, batch_size 2, learning_rate above 0"
+            )
         self.levels, self.depth, self.width = levels, depth, width
-        self.learning_rate, self.epochs, self.batch_size, self.seed = learning_rate, epochs, batch_size, seed
+        self.learning_rate, self.epochs, self.batch_size, self.seed = (
+            learning_rate,
+            epochs,
+            batch_size,
+            seed,
+        )
 
     def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
         """Train the flow; raise ValueError also if D is not divisible by ``2 ** levels`` or the loss diverges."""
@@ -163,7 +183,10 @@ class BertFlow(PostProcessor):
         self.flow_ = self._new_flow(vectors.shape[-1])
         self.losses_: list[float] = []
         optimizer = UncorrectedAdamW(
-            self.flow_.parameters(), lr=self.learning_rate, eps=ADAM_EPSILON, weight_decay=WEIGHT_DECAY
+            self.flow_.parameters(),
+            lr=self.learning_rate,
+            eps=ADAM_EPSILON,
+            weight_decay=WEIGHT_DECAY,
         )
         n_steps = self.epochs * math.ceil(len(examples) / self.batch_size)
         with progress.task("training the flow", total=n_steps) as task:
@@ -178,7 +201,9 @@ class BertFlow(PostProcessor):
                 optimizer.step()
                 self.losses_.append(loss.item())
                 if not math.isfinite(self.losses_[-1]):
-                    raise ValueError(f"the flow's loss became {self.losses_[-1]} at step {len(self.losses_)}")
+                    raise ValueError(
+                        f"the flow's loss became {self.losses_[-1]} at step {len(self.losses_)}"
+                    )
                 task.update(bits=f"{self.losses_[-1]:.3f}")
                 task.advance()
         self.n_features_in_ = vectors.shape[-1]
@@ -189,12 +214,16 @@ class BertFlow(PostProcessor):
         mapped = np.empty_like(vectors)
         with torch.inference_mode():
             for start in range(0, len(vectors), _TRANSFORM_ROWS):
-                block = torch.from_numpy(vectors[start : start + _TRANSFORM_ROWS].astype(np.float32))
+                block = torch.from_numpy(
+                    vectors[start : start + _TRANSFORM_ROWS].astype(np.float32)
+                )
                 mapped[start : start + len(block)] = self.flow_(block)[0].numpy()
         return mapped
 
     def state(self) -> dict[str, NDArray[Any]]:
-        arrays = {f"flow.{name}": tensor.numpy() for name, tensor in self.flow_.state_dict().items()}
+        arrays = {
+            f"flow.{name}": tensor.numpy() for name, tensor in self.flow_.state_dict().items()
+        }
         return arrays | {"losses": np.asarray(self.losses_)}
 
     def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
@@ -204,7 +233,9 @@ class BertFlow(PostProcessor):
             size = f"{self.levels} levels of {self.depth} steps of width {self.width}"
             raise ValueError(f"{size} are not in it")
         self.flow_ = self._new_flow(dim)
-        tensors = {name: torch.from_numpy(arrays[f"flow.{name}"]) for name in self.flow_.state_dict()}
+        tensors = {
+            name: torch.from_numpy(arrays[f"flow.{name}"]) for name in self.flow_.state_dict()
+        }
         try:
             self.flow_.load_state_dict(tensors)
         except RuntimeError as error:
@@ -214,7 +245,9 @@ class BertFlow(PostProcessor):
         return self
 
     def _new_flow(self, dim: int) -> MultiLevelFlow:
-        return MultiLevelFlow(dim, levels=self.levels, depth=self.depth, width=self.width, seed=self.seed)
+        return MultiLevelFlow(
+            dim, levels=self.levels, depth=self.depth, width=self.width, seed=self.seed
+        )
 
     def _batches(self, examples: FloatArray) -> Iterator[Tensor]:
         """Yield ``(batch * sides, D)`` float32 batches, each epoch in its own order."""

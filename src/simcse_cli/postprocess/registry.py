@@ -96,7 +96,9 @@ def load(path: Path | str) -> FittedPostProcessor:
         broken = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if broken:
             raise ValueError(f"{broken[0]} is not finite")
-        processor = POSTPROCESSORS[Postprocess(described["name"])](**described["settings"]).load_state(arrays)
+        processor = POSTPROCESSORS[Postprocess(described["name"])](
+            **described["settings"]
+        ).load_state(arrays)
         fitted = FittedPostProcessor(processor, checked(described["fit"], FitRecord, str(path)))
         if described.get("sha256", fitted.digest) != fitted.digest:
             raise ValueError("its content has changed since it was written")
@@ -110,7 +112,12 @@ def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: 
         return
     if is_older_digest(record.encoder_digest, digest):
         raise CheckpointError(f"{place} {OLDER_DIGEST}", hint=_HOW_TO_SAVE)
-    found = "has other weights or another pooler" if dim == needed else f"gives {dim} dimensions, need {needed}"
+    found = (
+        "has other weights or another pooler"
+        if dim == needed
+        else f"gives {dim} dimensions, need {needed}"
+    )
     raise CheckpointError(
-        f"{place} was fitted on the vectors of {record.encoder}: this encoder {found}", hint=_HOW_TO_SAVE
+        f"{place} was fitted on the vectors of {record.encoder}: this encoder {found}",
+        hint=_HOW_TO_SAVE,
     )

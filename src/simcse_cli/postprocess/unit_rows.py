@@ -12,12 +12,16 @@ _Float = TypeVar("_Float", np.float32, np.float64)
 
 
 def unit_rows(
-    vectors: NDArray[np.floating[Any]], dtype: type[_Float], *, check_finite: bool = True, first: int = 0
+    vectors: NDArray[np.floating[Any]],
+    dtype: type[_Float],
+    *,
+    check_finite: bool = True,
+    first: int = 0,
 ) -> NDArray[_Float]:
     """Return ``(N, D)`` rows scaled to length 1 in this precision, block by block; a row of zeros stays zero.
 
-    Without ``check_finite``, a row that is not finite comes out as such; with it, a DataError names the row, counted
-    from ``first``.
+    Without ``check_finite``, a row that is not finite comes out as such; with it, a DataError names
+    the row, counted from ``first``.
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")

@@ -12,15 +12,17 @@ from simcse_cli.settings.choices import Postprocess
 class Whitening(base.PostProcessor):
     """Centre, rotate to the principal axes, divide each by its standard deviation; ``(N, D)`` to ``(N, K)``.
 
-    Source: Su et al. 2021. With the mean mu and the covariance Sigma = U S U^T of the fit vectors (divided by N), ``x'
-    = (x - mu) U[:, :k] S[:k]^(-1/2)``, all in float64. The covariance of the transformed fit vectors is the K x K
-    identity. One departure: the authors divide by any eigenvalue, however small; here a direction in which the fit
-    vectors do not vary is left out, because new vectors would be blown up along it.
+    Source: Su et al. 2021. With the mean mu and the covariance Sigma = U S U^T of the fit vectors
+    (divided by N), ``x' = (x - mu) U[:, :k] S[:k]^(-1/2)``, all in float64. The covariance of the
+    transformed fit vectors is the K x K identity. One departure: the authors divide by any
+    eigenvalue, however small; here a direction in which the fit vectors do not vary is left out,
+    because new vectors would be blown up along it.
 
-    ``k`` leading directions are kept, all without it; the paper also reports 256 (base) and 384 (large). Directions
-    with an eigenvalue of at most ``eigenvalue_floor`` of the largest are left out, so ``K`` can be smaller than ``k``
-    when there are few fit vectors. Learned are ``mean_`` ``(D,)``, ``projection_`` ``(D, K)``, the matrix W of the
-    paper, and all ``eigenvalues_`` ``(D,)``, largest first.
+    ``k`` leading directions are kept, all without it; the paper also reports 256 (base) and 384
+    (large). Directions with an eigenvalue of at most ``eigenvalue_floor`` of the largest are left
+    out, so ``K`` can be smaller than ``k`` when there are few fit vectors. Learned are ``mean_``
+    ``(D,)``, ``projection_`` ``(D, K)``, the matrix W of the paper, and all ``eigenvalues_``
+    ``(D,)``, largest first.
     """
 
     name: ClassVar[Postprocess] = Postprocess.WHITENING
@@ -47,8 +49,13 @@ class Whitening(base.PostProcessor):
         if self.k is not None and self.k > dim:
             raise ValueError(f"k is {self.k}, but the vectors have only {dim} dimensions")
         self.mean_: base.Float64Array = base.mean_row(matrix)
-        self.eigenvalues_, directions = base.principal_directions(base.second_moment(matrix, self.mean_))
-        n_kept = min(self.k or dim, int((self.eigenvalues_ > self.eigenvalue_floor * self.eigenvalues_[0]).sum()))
+        self.eigenvalues_, directions = base.principal_directions(
+            base.second_moment(matrix, self.mean_)
+        )
+        n_kept = min(
+            self.k or dim,
+            int((self.eigenvalues_ > self.eigenvalue_floor * self.eigenvalues_[0]).sum()),
+        )
         if n_kept == 0:
             raise ValueError("the fit vectors are all the same; nothing to whiten")
         if n_kept < (self.k or dim):
@@ -56,7 +63,9 @@ class Whitening(base.PostProcessor):
                 f"whitening keeps {n_kept} of {self.k or dim} directions: the {len(matrix):,} fit vectors do "
                 "not vary in the others; fit on more sentences"
             )
-        self.projection_: base.Float64Array = directions[:, :n_kept] / np.sqrt(self.eigenvalues_[:n_kept])
+        self.projection_: base.Float64Array = directions[:, :n_kept] / np.sqrt(
+            self.eigenvalues_[:n_kept]
+        )
         self.n_features_in_ = dim
         return self
 

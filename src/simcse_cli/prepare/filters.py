@@ -28,7 +28,9 @@ class RowCounts:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
-def filter_rows(rows: Iterable[Row], filters: Sequence[RowFilter], counts: RowCounts) -> Iterator[Row]:
+def filter_rows(
+    rows: Iterable[Row], filters: Sequence[RowFilter], counts: RowCounts
+) -> Iterator[Row]:
     """Yield the rows that every filter keeps, and count them; a dropped row does not reach later filters."""
     stream = iter(rows)
     while batch := list(islice(stream, _BATCH_ROWS)):
@@ -52,7 +54,10 @@ def drop_empty(rows: Sequence[Row]) -> list[str | None]:
 def drop_self_negatives(rows: Sequence[Row]) -> list[str | None]:
     """Drop triplets whose positive and hard negative are the same: no embedding can tell them apart."""
     return [
-        "positive_is_hard_negative" if len(row) > 2 and match_key(row[1]) == match_key(row[2]) else None for row in rows
+        "positive_is_hard_negative"
+        if len(row) > 2 and match_key(row[1]) == match_key(row[2])
+        else None
+        for row in rows
     ]
 
 
@@ -98,11 +103,13 @@ def drop_near_duplicates(threshold: float) -> RowFilter:
     return reasons
 
 
-def sample_rows(rows: Iterable[Row], size: int, *, seed: int, keep_order: bool = False) -> list[Row]:
+def sample_rows(
+    rows: Iterable[Row], size: int, *, seed: int, keep_order: bool = False
+) -> list[Row]:
     """Draw ``size`` rows uniformly without replacement in one pass; return all if there are fewer.
 
-    Memory grows with ``size``, not with the corpus (Vitter 1985, algorithm R). The order is random, or that
-    of the input with ``keep_order``.
+    Memory grows with ``size``, not with the corpus (Vitter 1985, algorithm R). The order is random,
+    or that of the input with ``keep_order``.
     """
     rng, numbered = random.Random(seed), enumerate(rows)
     reservoir = list(islice(numbered, size))

@@ -25,8 +25,8 @@ _SKETCH_BATCH = 1024
 class TaskLeak:
     """The leak of one task; sentences are counted once up to case, spacing and punctuation.
 
-    ``n_sentences`` counts those of at least ``MIN_WORDS`` words; ``n_near`` those that occur only nearly, None if they
-    were not searched; ``n_rows`` the rows that contain one.
+    ``n_sentences`` counts those of at least ``MIN_WORDS`` words; ``n_near`` those that occur only
+    nearly, None if they were not searched; ``n_rows`` the rows that contain one.
     """
 
     task: str
@@ -39,12 +39,15 @@ class TaskLeak:
 def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
     """Return the sentences of a SentEval folder by task; missing tasks are left out.
 
-    These are all sentences of the STS tasks (STS-B and SICK-R with their train and dev parts) and the scored
-    sentences of the transfer tasks: dev and test of SST2, TREC and MRPC, all of MR, CR, SUBJ and MPQA.
+    These are all sentences of the STS tasks (STS-B and SICK-R with their train and dev parts) and
+    the scored sentences of the transfer tasks: dev and test of SST2, TREC and MRPC, all of MR, CR,
+    SUBJ and MPQA.
     """
     root = resolve_senteval_dir(data_dir)
     found = {
-        task: read_sts_task(root, task, split="all" if has_split(task, "train") else "test").sentences
+        task: read_sts_task(
+            root, task, split="all" if has_split(task, "train") else "test"
+        ).sentences
         for task in STS_TASKS
         if sts_folder(root, task).is_dir()
     }
@@ -65,7 +68,9 @@ class LeakFilter:
     ``near`` is the smallest Jaccard similarity of a near occurrence; None searches only exact ones.
     """
 
-    def __init__(self, sentences: dict[str, list[str]], *, drop: bool = False, near: float | None = None) -> None:
+    def __init__(
+        self, sentences: dict[str, list[str]], *, drop: bool = False, near: float | None = None
+    ) -> None:
         self._drop = drop
         self._tasks_of: dict[str, set[str]] = defaultdict(set)
         self._n_rows = dict.fromkeys(sentences, 0)
@@ -90,7 +95,10 @@ class LeakFilter:
         near: list[set[str]] = [set() for _ in rows]
         if self._index is not None:
             sketches = iter(self._index.sketch([text for row in rows for text in row]))
-            near = [{self._keys[n] for _ in row for n in self._index.find(next(sketches))} for row in rows]
+            near = [
+                {self._keys[n] for _ in row for n in self._index.find(next(sketches))}
+                for row in rows
+            ]
         reasons: list[str | None] = []
         for row, nearly in zip(rows, near, strict=True):
             exact = {key for key in map(match_key, row) if key in self._tasks_of}
@@ -109,7 +117,9 @@ class LeakFilter:
                 task,
                 n_sentences=sum(task in tasks for tasks in self._tasks_of.values()),
                 n_exact=sum(task in self._tasks_of[key] for key in self._exact),
-                n_near=None if self._index is None else sum(task in self._tasks_of[key] for key in near_only),
+                n_near=None
+                if self._index is None
+                else sum(task in self._tasks_of[key] for key in near_only),
                 n_rows=self._n_rows[task],
             )
             for task in self._n_rows

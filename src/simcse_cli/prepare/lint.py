@@ -1,7 +1,7 @@
 """``prepare lint``: count the faults of a training file in one pass.
 
-Languages are guessed coarsely, to detect a mixed corpus: texts in the Latin alphabet by function words of seven
-languages, all others by script.
+Languages are guessed coarsely, to detect a mixed corpus: texts in the Latin alphabet by function
+words of seven languages, all others by script.
 """
 
 import re
@@ -64,7 +64,10 @@ class Check(StrEnum):
     MISSING_VALUE = "missing_value", "a text such as nan or None, as programs write a missing value"
     LIST_AS_TEXT = "list_as_text", "a list of texts in brackets where one text is expected"
     CELLS_AS_TEXT = "cells_as_text", "a line of a text file that holds the cells of a table"
-    NUMBER_AS_TEXT = "number_as_text", "a number where a text is expected: a score, a label or an id"
+    NUMBER_AS_TEXT = (
+        "number_as_text",
+        "a number where a text is expected: a score, a label or an id",
+    )
     TRUNCATED = "truncated", "a text has more sub-words than --max-length and is cut in training"
     CONTROL_CHARACTERS = "control_characters", "control characters other than white space"
     WRONG_ENCODING = "wrong_encoding", "UTF-8 that was read as Latin-1, or replacement characters"
@@ -77,7 +80,10 @@ class Check(StrEnum):
     )
     SWAPPED_COLUMNS = "swapped_columns", "the row occurs before with two columns exchanged"
     ANCHOR_IS_POSITIVE = "anchor_is_positive", "anchor and positive are the same"
-    POSITIVE_IS_HARD_NEGATIVE = "positive_is_hard_negative", "positive and hard negative are the same"
+    POSITIVE_IS_HARD_NEGATIVE = (
+        "positive_is_hard_negative",
+        "positive and hard negative are the same",
+    )
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,8 @@ class Finding:
 class Linter:
     """Count the rows that each check finds; without ``count_tokens`` there is no check for truncated texts.
 
-    Checks of repetitions remember digests of the rows: about 340 bytes per pair, 60 per text of `prepare lint`.
+    Checks of repetitions remember digests of the rows: about 340 bytes per pair, 60 per text of
+    `prepare lint`.
     """
 
     def __init__(self, count_tokens: CountTokens | None, max_length: int) -> None:
@@ -117,7 +124,9 @@ class Linter:
         """Begin a file, whose reading is shown beside the findings."""
         self._files.append((self.n_rows, table.name))
         self.tables.append(table)
-        lines = [row[0] for row in table.reading.grid.first_rows(SAMPLE_ROWS)] if table.is_text else []
+        lines = (
+            [row[0] for row in table.reading.grid.first_rows(SAMPLE_ROWS)] if table.is_text else []
+        )
         self._separator = cells_in_text(lines)
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
@@ -134,10 +143,14 @@ class Linter:
         self._note(Check.EMPTY, row, any(not text.strip() for text in row))
         self._note(Check.MISSING_VALUE, row, any(text.strip() and is_missing(text) for text in row))
         self._note(Check.LIST_AS_TEXT, row, any(list_items(text) is not None for text in row))
-        self._note(Check.CELLS_AS_TEXT, row, self._separator is not None and self._separator in row[0])
+        self._note(
+            Check.CELLS_AS_TEXT, row, self._separator is not None and self._separator in row[0]
+        )
         self._note(Check.NUMBER_AS_TEXT, row, any(to_number(text) is not None for text in row))
         self._note(Check.CONTROL_CHARACTERS, row, any(map(has_control_characters, row)))
-        self._note(Check.WRONG_ENCODING, row, any(not t.isascii() and _MOJIBAKE.search(t) for t in row))
+        self._note(
+            Check.WRONG_ENCODING, row, any(not t.isascii() and _MOJIBAKE.search(t) for t in row)
+        )
         if len(row) > 1:
             self._check_pair(row)
         elif self.tables:  # of `prepare lint`; a corpus that is written is not remembered
@@ -156,8 +169,12 @@ class Linter:
         for check in Check:
             if n_rows := self._found[check]:
                 number, example = self._first[check]
-                start, file = next((each for each in reversed(self._files) if each[0] < number), (0, None))
-                findings.append(Finding(check, n_rows, n_rows / self.n_rows, number - start, example, file))
+                start, file = next(
+                    (each for each in reversed(self._files) if each[0] < number), (0, None)
+                )
+                findings.append(
+                    Finding(check, n_rows, n_rows / self.n_rows, number - start, example, file)
+                )
         return findings
 
     def _find_mix(self) -> None:
@@ -187,7 +204,9 @@ class Linter:
         texts = {digest_keys([text]) for text in row}
         self._note(Check.SHARED_TEXT, row, not texts.isdisjoint(self._texts))
         self._texts |= texts
-        self._note(Check.SWAPPED_COLUMNS, row, digest in self._exchanged and digest not in self._seen)
+        self._note(
+            Check.SWAPPED_COLUMNS, row, digest in self._exchanged and digest not in self._seen
+        )
         self._seen.add(digest)
         self._exchanged.add(digest_keys([keys[1], keys[0], *keys[2:]]))
         if len(keys) > 2:
@@ -205,14 +224,17 @@ class Linter:
 
 def _example(row: Row) -> str:
     text = " | ".join(row)
-    text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    text = "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in text
+    )
     return text if len(text) <= _EXAMPLE_LENGTH else text[: _EXAMPLE_LENGTH - 1] + "…"
 
 
 def guess_language(text: str) -> str | None:
     """Return a language such as ``English``, a script such as ``Cyrillic``, or None if unsure.
 
-    A text is in a language if it has three of its function words, and twice as many as of any other language.
+    A text is in a language if it has three of its function words, and twice as many as of any other
+    language.
     """
     if not text.isascii():
         scripts = Counter(_script(character) for character in text if character.isalpha())
@@ -242,7 +264,10 @@ def _script(letter: str) -> str:
 
 
 def lint_files(
-    files: Sequence[InputPath], options: LintFileOptions, count_tokens: CountTokens | None, progress: Progress
+    files: Sequence[InputPath],
+    options: LintFileOptions,
+    count_tokens: CountTokens | None,
+    progress: Progress,
 ) -> Linter:
     linter = Linter(count_tokens, options.max_length)
     roles = (*POSITIONAL, "text", "label")
@@ -297,7 +322,10 @@ def reading_facts(table: Table, given: Given) -> TableFacts:
     header = "row 1" if grid.is_named else "none"
     if table.is_text:
         header = "none: plain text, a line is a text"
-    columns = tuple({"column": name, "kind": kind.value} for name, kind in zip(grid.names, grid.kinds, strict=True))
+    columns = tuple(
+        {"column": name, "kind": kind.value}
+        for name, kind in zip(grid.names, grid.kinds, strict=True)
+    )
     jobs: list[dict[str, str]] = []
     for job, commands in _JOBS.items():
         taken = _taken(table, job, given)
@@ -342,7 +370,12 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     ]
     counted = [Column("check"), Column("n_rows", "rows", "count"), Column("share", "%", "score")]
     files = columns("file") if len(sources) > 1 else []
-    shown = [*counted, *files, Column("first_row", "first", "count"), *columns("example", "meaning")]
+    shown = [
+        *counted,
+        *files,
+        Column("first_row", "first", "count"),
+        *columns("example", "meaning"),
+    ]
     payload = {"inputs": list(sources), "n_rows": linter.n_rows, "findings": list(found.values())}
     payload["readings"] = [asdict(each) for each in readings]
     reports = [report for each in readings for report in _reading_reports(each)]
@@ -355,8 +388,12 @@ def _reading_reports(facts: TableFacts) -> list[Report]:
     for at, column in enumerate(facts.columns):
         cells = {f"row {n}": shorten(row[at], 40) for n, row in enumerate(facts.rows, start=1)}
         rows.append({"number": str(at + 1), **column, **cells})
-    shown = columns("number", "column", "kind", *(f"row {n}" for n in range(1, len(facts.rows) + 1)), number="#")
+    shown = columns(
+        "number", "column", "kind", *(f"row {n}" for n in range(1, len(facts.rows) + 1)), number="#"
+    )
     reports = [Report(f"{facts.file} (header: {facts.header})", shown, rows)]
     if facts.jobs:
-        reports.append(Report("What the commands take", columns("commands", "takes"), list(facts.jobs)))
+        reports.append(
+            Report("What the commands take", columns("commands", "takes"), list(facts.jobs))
+        )
     return reports

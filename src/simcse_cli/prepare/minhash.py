@@ -1,10 +1,11 @@
 """Find near duplicates by MinHash: candidates by locality-sensitive hashing, then exact Jaccard similarity.
 
-Source: Broder 1997, "On the resemblance and containment of documents"; banding as in Leskovec, Rajaraman and
-Ullman, "Mining of Massive Datasets", chapter 3.
+Source: Broder 1997, "On the resemblance and containment of documents"; banding as in Leskovec,
+Rajaraman and Ullman, "Mining of Massive Datasets", chapter 3.
 
-A text is the set of its words and word pairs (with a mark at either end), so a sentence with one word replaced stays
-near, and the same words in another order do not. Memory is about 2 kB per stored text.
+A text is the set of its words and word pairs (with a mark at either end), so a sentence with one
+word replaced stays near, and the same words in another order do not. Memory is about 2 kB per
+stored text.
 """
 
 import zlib
@@ -31,10 +32,13 @@ def shingles(text: str) -> NDArray[np.uint32]:
     return np.fromiter(sorted(zlib.crc32(piece.encode()) for piece in pieces), dtype=np.uint32)
 
 
-def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) -> NDArray[np.float64]:
+def jaccard(
+    values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]
+) -> NDArray[np.float64]:
     """Return the Jaccard similarity (intersection over union) with each of ``others``, ``(len(others),)``.
 
-    All arrays are sorted, distinct and not empty. Vectorised, because chains of candidates can be long.
+    All arrays are sorted, distinct and not empty. Vectorised, because chains of candidates can be
+    long.
     """
     sizes = np.array([len(other) for other in others])
     joined = np.concatenate(others)
@@ -48,8 +52,9 @@ def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) ->
 class NearIndex:
     """Store texts and find near duplicates among them.
 
-    Two texts of Jaccard similarity s share a band with probability ``1 - (1 - s**4)**16``: 0.99 at 0.7, 0.64
-    at 0.5, 0.12 at 0.3. Candidates are then compared exactly, so nothing below the threshold is returned.
+    Two texts of Jaccard similarity s share a band with probability ``1 - (1 - s**4)**16``: 0.99 at
+    0.7, 0.64 at 0.5, 0.12 at 0.3. Candidates are then compared exactly, so nothing below the
+    threshold is returned.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -64,7 +69,9 @@ class NearIndex:
         n_hashes = N_BANDS * ROWS_PER_BAND
         self._factors = draw.integers(1, 2**63, size=n_hashes, dtype=np.uint64) * 2 + 1
         self._offsets = draw.integers(2**63, size=n_hashes, dtype=np.uint64)
-        self._mixers = draw.integers(1, 2**63, size=(N_BANDS, ROWS_PER_BAND), dtype=np.uint64) * 2 + 1
+        self._mixers = (
+            draw.integers(1, 2**63, size=(N_BANDS, ROWS_PER_BAND), dtype=np.uint64) * 2 + 1
+        )
 
     def sketch(self, texts: Sequence[str]) -> list[Sketch]:
         """Return the sketch of each text; hashing is fast in batches."""
@@ -75,7 +82,9 @@ class NearIndex:
         hashed = (self._factors[:, None] * joined + self._offsets[:, None]) >> np.uint64(32)
         smallest = np.minimum.reduceat(hashed, starts, axis=1)
         bands = smallest.reshape(N_BANDS, ROWS_PER_BAND, len(texts)) * self._mixers[:, :, None]
-        keys = bands.sum(axis=1, dtype=np.uint64) ^ (np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58))
+        keys = bands.sum(axis=1, dtype=np.uint64) ^ (
+            np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58)
+        )
         return [(values, row) for values, row in zip(sets, keys.T.tolist(), strict=True)]
 
     def add(self, sketch: Sketch) -> None:

@@ -1,7 +1,8 @@
 """``prepare hard-negatives`` and ``prepare pairs --paraphrases``: find rows by search with a model.
 
-Texts, vectors and the result of every block of queries are kept in a folder beside the output, so that an interrupted
-search continues where it stopped. Memory holds a few numbers per text, and one block.
+Texts, vectors and the result of every block of queries are kept in a folder beside the output, so
+that an interrupted search continues where it stopped. Memory holds a few numbers per text, and one
+block.
 """
 
 import json
@@ -50,7 +51,9 @@ Digests = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 
 
-def prepare_hard_negatives(inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter) -> None:
+def prepare_hard_negatives(
+    inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter
+) -> None:
     """Write a row for each pair of the inputs and each hard negative of its anchor."""
     given = given_pairs(options, writer.progress)
     own = ("ratio", "min_score", "max_score", "per_anchor", "pick", "corpus")
@@ -93,7 +96,9 @@ class NegativeCounts:
     negative_cosine: float | None = None
 
     def summary(self) -> str:
-        text = f"{self.n_pairs:,} pairs of {self.n_anchors:,} anchors, {self.n_texts:,} texts searched"
+        text = (
+            f"{self.n_pairs:,} pairs of {self.n_anchors:,} anchors, {self.n_texts:,} texts searched"
+        )
         if self.negative_cosine is not None:
             text += f"; mean cosine {self.positive_cosine:.3f} of positives, {self.negative_cosine:.3f} of negatives"
         if self.n_without_negative:
@@ -121,23 +126,28 @@ class ParaphraseCounts:
 class _Limits:
     """Decide which texts near an anchor may be its negatives.
 
-    Source: the options of ``mine_hard_negatives`` in sentence-transformers, with the same results: of the ``last``
-    nearest texts that are not known positives, those too near (or too far) are dropped, and the ``first`` nearest of
-    the rest are skipped. With several positives the farthest one counts.
+    Source: the options of ``mine_hard_negatives`` in sentence-transformers, with the same results:
+    of the ``last`` nearest texts that are not known positives, those too near (or too far) are
+    dropped, and the ``first`` nearest of the rest are skipped. With several positives the farthest
+    one counts.
     """
 
     def __init__(self, options: HardNegativeOptions) -> None:
         try:
             first, last = (int(part) for part in options.ranks.split(":"))
         except ValueError:
-            raise UsageError(f"{options.ranks!r}: need two ranks, as in 10:100", option="--range") from None
+            raise UsageError(
+                f"{options.ranks!r}: need two ranks, as in 10:100", option="--range"
+            ) from None
         if not 0 <= first <= last - options.per_anchor:
             raise UsageError(
                 f"{options.ranks}: need 0 <= MIN < MAX, and room for --per-anchor {options.per_anchor} between",
                 option="--range",
             )
         self.first, self.last, self.options = first, last, options
-        self.margin = DEFAULT_MARGIN if options.margin is None and options.ratio is None else options.margin
+        self.margin = (
+            DEFAULT_MARGIN if options.margin is None and options.ratio is None else options.margin
+        )
 
     def allow(self, scores: NDArray[np.float32], positive: float) -> NDArray[np.bool_]:
         """Return which cosines a negative may have if the farthest positive has cosine ``positive``."""
@@ -200,7 +210,9 @@ def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, A
     wanted = json.loads(json.dumps(facts | settings, default=str))
     kept = {**found, **found.get("settings", {})} if isinstance(found, dict) else {}
     if any(kept.get(key) != value for key, value in wanted.items()):
-        raise OutputError(f"{output} exists already, and this search did not write it", hint=EXISTS_HINT)
+        raise OutputError(
+            f"{output} exists already, and this search did not write it", hint=EXISTS_HINT
+        )
 
 
 def _units(
@@ -283,7 +295,9 @@ def _negative_rows(
     anchor_digests, anchor_keys = _digests(anchor for anchor, _ in pairs())
     text_digests, text_keys = _digests(candidates())
     if not len(anchor_digests):
-        raise DataError(f"{', '.join(inputs)}: no pair of texts", hint="need the columns anchor and positive")
+        raise DataError(
+            f"{', '.join(inputs)}: no pair of texts", hint="need the columns anchor and positive"
+        )
     is_new_anchor, anchor_rows = _number(anchor_digests)
     is_new_text, text_rows = _number(text_digests)
     positive_rows, positive_keys = text_rows[: len(anchor_rows)], text_keys[: len(anchor_rows)]
@@ -306,13 +320,20 @@ def _negative_rows(
     by_anchor = np.argsort(anchor_rows, kind="stable")
     starts = np.searchsorted(anchor_rows[by_anchor], np.arange(len(anchors) + 1))
     keys, sorted_pool = anchor_keys[is_new_anchor], np.sort(pool_keys)
-    form = np.dtype([("rows", "<i8", options.per_anchor), ("scores", "<f4", options.per_anchor), ("positive", "<f4")])
+    form = np.dtype(
+        [
+            ("rows", "<i8", options.per_anchor),
+            ("scores", "<f4", options.per_anchor),
+            ("positive", "<f4"),
+        ]
+    )
 
     def search(block: slice) -> NDArray[Any]:
         numbers = range(*block.indices(len(anchors)))
         excluded = [known(keys[number]) for number in numbers]
         n_excluded = (
-            np.searchsorted(sorted_pool, each, "right") - np.searchsorted(sorted_pool, each) for each in excluded
+            np.searchsorted(sorted_pool, each, "right") - np.searchsorted(sorted_pool, each)
+            for each in excluded
         )
         depth = limits.last + max(int(n.sum()) for n in n_excluded)
         scores, rows = searcher.search(queries[block], depth)
@@ -326,7 +347,9 @@ def _negative_rows(
             allowed = np.flatnonzero(limits.allow(cosines, positive))[limits.first :]
             chosen = allowed[: options.per_anchor]
             if options.pick is not NegativePick.TOP:
-                draw = random.Random(f"{options.seed}/{int(keys[number])}")  # the seed and the anchor decide
+                draw = random.Random(
+                    f"{options.seed}/{int(keys[number])}"
+                )  # the seed and the anchor decide
                 chosen = allowed[sorted(draw.sample(range(len(allowed)), len(chosen)))]
             found["rows"][i, : len(chosen)] = others[chosen]
             found["scores"][i, : len(chosen)] = cosines[chosen]
@@ -356,7 +379,10 @@ def _negative_rows(
 
 def _known(anchor_keys: Digests, positive_keys: Digests) -> Callable[[np.uint64], Digests]:
     """Return a function from a key to those of no negatives: itself, and its partners on either side of a pair."""
-    left, right = np.concatenate([anchor_keys, positive_keys]), np.concatenate([positive_keys, anchor_keys])
+    left, right = (
+        np.concatenate([anchor_keys, positive_keys]),
+        np.concatenate([positive_keys, anchor_keys]),
+    )
     order = np.argsort(left, kind="stable")
     left, right = left[order], right[order]
 
@@ -371,7 +397,11 @@ _FOUND_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
 
 
 def _paraphrase_rows(
-    inputs: Sequence[str], options: PairOptions, progress: Progress, encoder: ReadyEncoder, work: Path
+    inputs: Sequence[str],
+    options: PairOptions,
+    progress: Progress,
+    encoder: ReadyEncoder,
+    work: Path,
 ) -> Mined:
     """Mine the pairs, nearest first; texts that are equal up to case, spacing and punctuation count once."""
     given = Given.of(options, progress=progress).of_texts(options.columns)
@@ -400,7 +430,10 @@ def _paraphrase_rows(
         if len(best) == options.max_pairs:
             is_pair &= scores > best["score"][-1]
         found = np.empty(int(is_pair.sum()), _FOUND_PAIR)
-        found["left"], found["right"] = np.minimum(rows, own)[is_pair], np.maximum(rows, own)[is_pair]
+        found["left"], found["right"] = (
+            np.minimum(rows, own)[is_pair],
+            np.maximum(rows, own)[is_pair],
+        )
         found["score"] = scores[is_pair]
         return found
 

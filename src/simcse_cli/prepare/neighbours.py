@@ -24,8 +24,15 @@ def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer:
     counts = DocumentCounts()
     documents = iter_documents(inputs, given, split=split, counts=counts)
     rows = neighbour_pairs(documents, reach=options.reach, every=options.every, seed=options.seed)
-    own = {"next": options.reach, "every": options.every, "column": column, "split_sentences": split}
-    result = writer.write("neighbours", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts)
+    own = {
+        "next": options.reach,
+        "every": options.every,
+        "column": column,
+        "split_sentences": split,
+    }
+    result = writer.write(
+        "neighbours", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts
+    )
     if counts.n_documents == len(inputs) and result.counts.read > 1:
         writer.progress.warn(
             "no blank line separates documents: pairs are neighbours only if the lines are in document order"
@@ -50,8 +57,9 @@ def iter_documents(
 ) -> Iterator[Iterator[str]]:
     """Yield documents as iterators over their sentences; exhaust each before the next.
 
-    In text, blank lines separate documents; in a table each row is a document and its lines are the sentences.
-    With ``split`` every line is split into sentences by rule. The end of a source ends a document.
+    In text, blank lines separate documents; in a table each row is a document and its lines are the
+    sentences. With ``split`` every line is split into sentences by rule. The end of a source ends a
+    document.
     """
     counts = counts or DocumentCounts()
     for source in sources:
@@ -77,10 +85,10 @@ def neighbour_pairs(
 ) -> Iterator[Row]:
     """Yield ``(sentence, neighbour)`` pairs that never cross a document border.
 
-    Source: Gao et al. 2021, Table 2: the positive is the next sentence (``reach`` 1), or one drawn uniformly
-    from the next three (``reach`` 3). Near the end of a document it is drawn from the remaining ones (toolkit
-    default), and the last sentence is never an anchor: n sentences in m documents give n - m pairs. ``every``
-    yields a pair for each candidate instead of drawing one.
+    Source: Gao et al. 2021, Table 2: the positive is the next sentence (``reach`` 1), or one drawn
+    uniformly from the next three (``reach`` 3). Near the end of a document it is drawn from the
+    remaining ones (toolkit default), and the last sentence is never an anchor: n sentences in m
+    documents give n - m pairs. ``every`` yields a pair for each candidate instead of drawing one.
     """
     rng = random.Random(seed)
 

@@ -59,14 +59,18 @@ def nli_rows(
 ) -> Iterator[Row]:
     """Yield training rows in the order in which their premises first occur.
 
-    With hard negatives, every premise with both kinds of hypothesis gives one row: one of its positives and one of
-    its hard negatives, drawn uniformly by seed and premise. A premise in two corpora counts in each. ``both`` gives
-    one row with a contradiction and one with a neutral hypothesis (toolkit default: the paper does not say how
-    they were combined). Without hard negatives every positive pair is a row. Grouping by premise holds one corpus
-    at a time in memory. ``counts`` is filled while reading.
+    With hard negatives, every premise with both kinds of hypothesis gives one row: one of its
+    positives and one of its hard negatives, drawn uniformly by seed and premise. A premise in two
+    corpora counts in each. ``both`` gives one row with a contradiction and one with a neutral
+    hypothesis (toolkit default: the paper does not say how they were combined). Without hard
+    negatives every positive pair is a row. Grouping by premise holds one corpus at a time in
+    memory. ``counts`` is filled while reading.
     """
     wanted = set(Label) if positive is PositiveLabel.ALL else {Label(positive)}
-    is_both, is_none = hard_negative is HardNegativeLabel.BOTH, hard_negative is HardNegativeLabel.NONE
+    is_both, is_none = (
+        hard_negative is HardNegativeLabel.BOTH,
+        hard_negative is HardNegativeLabel.NONE,
+    )
     for pairs in map(counts.watch, corpora):
         if is_none:
             yield from ((pair.premise, pair.hypothesis) for pair in pairs if pair.label in wanted)
@@ -76,7 +80,11 @@ def nli_rows(
 
 
 def _triplets(
-    pairs: Iterable[NliPair], wanted: set[Label], negatives: Sequence[Label], seed: int, counts: NliCounts
+    pairs: Iterable[NliPair],
+    wanted: set[Label],
+    negatives: Sequence[Label],
+    seed: int,
+    counts: NliCounts,
 ) -> Iterator[Row]:
     grouped: dict[str, dict[Label, list[str]]] = {}
     for pair in pairs:
@@ -84,10 +92,14 @@ def _triplets(
             grouped.setdefault(pair.premise, {}).setdefault(pair.label, []).append(pair.hypothesis)
     counts.n_premises += len(grouped)
     for premise, hypotheses in grouped.items():
-        positives = [text for label in Label if label in wanted for text in hypotheses.get(label, ())]
+        positives = [
+            text for label in Label if label in wanted for text in hypotheses.get(label, ())
+        ]
         chosen = choose(positives, seed=seed, key=f"positive\x1f{premise}") if positives else None
         every = {label: hypotheses.get(label, []) for label in negatives}
-        candidates = {label: [text for text in texts if text != chosen] for label, texts in every.items()}
+        candidates = {
+            label: [text for text in texts if text != chosen] for label, texts in every.items()
+        }
         if chosen is None or not any(candidates.values()):
             counts.n_without_partner += 1
             continue

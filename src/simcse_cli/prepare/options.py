@@ -15,8 +15,12 @@ _PAIR = "anchor=A,positive=B"
 
 @dataclass(frozen=True, kw_only=True)
 class LintOptions(TableOptions):
-    tokenizer: str | None = setting(None, "Model whose sub-words are counted, to report texts that training cuts.")
-    max_length: int = setting(32, "Sub-words of a text that training will keep.", min=3, needs="tokenizer")
+    tokenizer: str | None = setting(
+        None, "Model whose sub-words are counted, to report texts that training cuts."
+    )
+    max_length: int = setting(
+        32, "Sub-words of a text that training will keep.", min=3, needs="tokenizer"
+    )
     strict: bool = setting(False, "Fail when lint finds anything.")
 
 
@@ -29,7 +33,9 @@ class LintFileOptions(LintOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions(LintOptions):
-    output: Path = setting(..., "File to write (.txt, .csv, .tsv, .jsonl, also .gz); - is stdout.", "--output", "-o")
+    output: Path = setting(
+        ..., "File to write (.txt, .csv, .tsv, .jsonl, also .gz); - is stdout.", "--output", "-o"
+    )
     sample: int | None = setting(None, "Draw this many rows at random after filtering.", min=1)
     keep_order: bool = setting(False, "Keep a sample in the order of the input.", needs="sample")
     min_words: int | None = setting(None, "Drop rows with a text of fewer words.", min=1)
@@ -56,23 +62,31 @@ class RowOptions(LintOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceOptions(RowOptions):
-    column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
+    column: str | None = setting(
+        None, "Column of a table that holds the text.", "--column", "--columns"
+    )
     text_per: choices.TextPer | None = setting(
-        None, "In a folder of text files, a text is a line or a whole file; asked for where lines are blank."
+        None,
+        "In a folder of text files, a text is a line or a whole file; asked for where lines are blank.",
     )
     split_sentences: bool = setting(False, "Split each text into sentences by rule.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NliOptions(RowOptions):
-    positive: choices.PositiveLabel = setting(choices.PositiveLabel.ENTAILMENT, "Hypotheses that become positives.")
+    positive: choices.PositiveLabel = setting(
+        choices.PositiveLabel.ENTAILMENT, "Hypotheses that become positives."
+    )
     hard_negative: choices.HardNegativeLabel = setting(
-        choices.HardNegativeLabel.CONTRADICTION, "Hypotheses that become hard negatives; none makes pairs."
+        choices.HardNegativeLabel.CONTRADICTION,
+        "Hypotheses that become hard negatives; none makes pairs.",
     )
     anli: list[str] | None = setting(
         None, "ANLI file to add (uid, context, hypothesis, label); repeat for more.", metavar="FILE"
     )
-    overlap: bool = setting(True, "Report the lexical overlap of anchors and positives.", "--overlap/--no-overlap")
+    overlap: bool = setting(
+        True, "Report the lexical overlap of anchors and positives.", "--overlap/--no-overlap"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,19 +94,27 @@ class MiningOptions(RowOptions, ModelOptions):
     resume: bool = _mining(False, "Continue an interrupted search.", "--resume")
 
 
-_OF_MINING = tuple(name for name in settings_of(MiningOptions) if name not in settings_of(RowOptions))
+_OF_MINING = tuple(
+    name for name in settings_of(MiningOptions) if name not in settings_of(RowOptions)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HardNegativeOptions(MiningOptions):
     columns: str | None = columns_setting("Columns to pair, if they are not recognised.", _PAIR)
     ranks: str = _mining(
-        "10:100", "Of the MAX nearest texts, skip the first MIN allowed ones.", "--range", metavar="MIN:MAX"
+        "10:100",
+        "Of the MAX nearest texts, skip the first MIN allowed ones.",
+        "--range",
+        metavar="MIN:MAX",
     )
     margin: float | None = _mining(
-        None, "Least difference of cosines, positive minus negative; default: 0.05, none with --ratio."
+        None,
+        "Least difference of cosines, positive minus negative; default: 0.05, none with --ratio.",
     )
-    ratio: float | None = _mining(None, "Largest negative cosine, as a share of the positive's.", min=0, max=1)
+    ratio: float | None = _mining(
+        None, "Largest negative cosine, as a share of the positive's.", min=0, max=1
+    )
     min_score: float | None = _mining(None, "Least cosine of a negative.")
     max_score: float | None = _mining(None, "Largest cosine of a negative.")
     per_anchor: int = _mining(1, "Negatives per anchor; each makes a row.", min=1)
@@ -105,7 +127,9 @@ class HardNegativeOptions(MiningOptions):
         metavar="TEXT|NAME",
     )
     corpus: list[str] | None = _mining(
-        None, "File of further texts to search besides the positives; repeat for more.", metavar="FILE"
+        None,
+        "File of further texts to search besides the positives; repeat for more.",
+        metavar="FILE",
     )
     index: Path | None = _mining(
         None,
@@ -142,16 +166,23 @@ class PairOptions(MiningOptions):
         because="which reads two text files",
     )
     columns: str | None = columns_setting(
-        "Columns to pair, if they are not recognised; with --paraphrases the column of texts.", _PAIR
+        "Columns to pair, if they are not recognised; with --paraphrases the column of texts.",
+        _PAIR,
     )
     overlap: bool = setting(False, "Report the lexical overlap of the pairs (F1 of words).")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NeighbourOptions(RowOptions):
-    reach: int = setting(1, "Draw the positive from this many following sentences.", "--next", min=1)
-    every: bool = setting(False, "Write a pair for each of them instead of drawing one.", needs="reach!=1")
-    column: str | None = setting(None, "Column of a table that holds the text.", "--column", "--columns")
+    reach: int = setting(
+        1, "Draw the positive from this many following sentences.", "--next", min=1
+    )
+    every: bool = setting(
+        False, "Write a pair for each of them instead of drawing one.", needs="reach!=1"
+    )
+    column: str | None = setting(
+        None, "Column of a table that holds the text.", "--column", "--columns"
+    )
     split_sentences: bool = setting(False, "Split each line into sentences by rule.")
     overlap: bool = setting(False, "Report the lexical overlap of the pairs.")
 
@@ -160,13 +191,17 @@ class NeighbourOptions(RowOptions):
 class SentevalOptions:
     data_dir: Path = setting(..., "SentEval folder (it holds `downstream/`).", env=DATA_VARIABLE)
     tasks: str | None = setting(None, "Check only the files of these tasks, for example STS12,MR.")
-    content: bool = setting(True, "Compare contents too, not only line counts.", "--content/--no-content")
+    content: bool = setting(
+        True, "Compare contents too, not only line counts.", "--content/--no-content"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFolderOptions:
     output: Path = setting(..., "Folder to write.", "--output", "-o", metavar="FOLDER")
-    backend: list[choices.Backend] | None = setting(None, "Also write a graph for this backend; repeat for both.")
+    backend: list[choices.Backend] | None = setting(
+        None, "Also write a graph for this backend; repeat for both."
+    )
     quantize: choices.Quantization | None = setting(
         None,
         "Also write a graph of 8-bit integers for each backend; its vectors are near, not equal.",
@@ -175,13 +210,17 @@ class ModelFolderOptions:
     pooler: choices.Pooler | None = setting(
         None, "How token states become a vector; default: the model's recorded pooler."
     )
-    force_pooler: bool = setting(False, "Use --pooler even if the model records another or lacks its weights.")
+    force_pooler: bool = setting(
+        False, "Use --pooler even if the model records another or lacks its weights."
+    )
     revision: str | None = setting(None, REVISION_HELP)
     force: bool = setting(False, "Overwrite an existing folder, even that of the model itself.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    output: Path = setting(..., "Output folder; created when missing.", "--output", "-o", metavar="FOLDER")
+    output: Path = setting(
+        ..., "Output folder; created when missing.", "--output", "-o", metavar="FOLDER"
+    )
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED", **SEED_RANGE)
     force: bool = setting(False, "Overwrite existing outputs.")

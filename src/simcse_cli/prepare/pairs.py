@@ -32,7 +32,9 @@ class PairCounts:
     def summary(self) -> str:
         found = list_left_out(self.other_labels)
         if n_others := self.n_hard_negatives:
-            found.append(f"left out {n_others:,} hard negatives; `simcse train` reads such files as they are")
+            found.append(
+                f"left out {n_others:,} hard negatives; `simcse train` reads such files as they are"
+            )
         return "; ".join(found)
 
 
@@ -118,8 +120,9 @@ _CAPTION_COLUMNS = ("caption", "comment", "sentence", "text", "raw")
 def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> Iterator[Row]:
     """Yield every two captions of an image as a pair, in file order; five captions give ten pairs.
 
-    The sources are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``), its version with
-    ``|`` between the columns (whose header is like an image with one caption), or tables.
+    The sources are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``),
+    its version with ``|`` between the columns (whose header is like an image with one caption), or
+    tables.
     """
     for source in sources:
         seen: set[str] = set()

@@ -42,13 +42,17 @@ class RowResult:
 class RowWriter:
     """Write the rows that pass the filters to a file with a manifest, and report the counts.
 
-    Memory does not grow with the corpus, except for a sample, the digests to find duplicates (here and in the lint
-    of pairs), and about 2 kB per row to find near duplicates.
+    Memory does not grow with the corpus, except for a sample, the digests to find duplicates (here
+    and in the lint of pairs), and about 2 kB per row to find near duplicates.
     """
 
-    def __init__(self, options: RowOptions, progress: Progress, count_tokens: CountTokens | None = None) -> None:
+    def __init__(
+        self, options: RowOptions, progress: Progress, count_tokens: CountTokens | None = None
+    ) -> None:
         self.options, self.progress, self._count_tokens = options, progress, count_tokens
-        self._leak = leak_filter(options, progress)  # reads the evaluation sets before hours of mining
+        self._leak = leak_filter(
+            options, progress
+        )  # reads the evaluation sets before hours of mining
 
     def write(
         self,
@@ -62,7 +66,8 @@ class RowWriter:
     ) -> RowResult:
         """Write the rows; nothing is written if none is left, or if lint found something and ``strict`` is on.
 
-        ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus`` counts what was read.
+        ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus``
+        counts what was read.
         """
         options, progress = self.options, self.progress
         linter, result = Linter(self._count_tokens, options.max_length), RowResult()
@@ -102,8 +107,12 @@ class RowWriter:
             result.findings = linter.findings()
             result.leaks = self._leak.result() if self._leak is not None else None
             if not counts.kept:
-                reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.dropped.most_common())
-                what = f"no row is left of {counts.read:,}" + (f" (dropped: {reasons})" if reasons else "")
+                reasons = ", ".join(
+                    f"{reason} {count:,}" for reason, count in counts.dropped.most_common()
+                )
+                what = f"no row is left of {counts.read:,}" + (
+                    f" (dropped: {reasons})" if reasons else ""
+                )
                 raise DataError(what, hint="check the input and the filter options")
             if options.strict and (found := faults(result.findings)):
                 raise DataError(
@@ -131,7 +140,9 @@ def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFi
     return chosen
 
 
-def _sampled(rows: Iterator[Row], size: int, options: RowOptions, counts: filters.RowCounts) -> Iterator[Row]:
+def _sampled(
+    rows: Iterator[Row], size: int, options: RowOptions, counts: filters.RowCounts
+) -> Iterator[Row]:
     sample = filters.sample_rows(rows, size, seed=options.seed, keep_order=options.keep_order)
     if counts.kept > len(sample):
         counts.dropped["not_sampled"] = counts.kept - len(sample)
@@ -148,7 +159,9 @@ def _report(kind: str, result: RowResult, options: RowOptions, progress: Progres
         progress.warn(f"only {counts.kept:,} rows, fewer than --sample {options.sample:,}")
     for finding in result.findings:
         check = finding.check.replace("_", " ")
-        what = f"{check} ({finding.share:.2%}), first in row {finding.first_row:,}: {finding.example}"
+        what = (
+            f"{check} ({finding.share:.2%}), first in row {finding.first_row:,}: {finding.example}"
+        )
         progress.info(f"  lint    {finding.n_rows:>11,}  {what}")
     found = [leak for leak in result.leaks or () if leak.n_rows]
     for leak in found:
@@ -156,7 +169,9 @@ def _report(kind: str, result: RowResult, options: RowOptions, progress: Progres
         what = f"rows hold {leak.n_exact:,} of {leak.n_sentences:,} sentences of {leak.task} exactly{near}"
         progress.info(f"  leak    {leak.n_rows:>11,}  {what}")
     if result.leaks is not None and not found:
-        progress.info(f"  no sentence of the {len(result.leaks)} evaluation tasks occurs in the rows")
+        progress.info(
+            f"  no sentence of the {len(result.leaks)} evaluation tasks occurs in the rows"
+        )
     if result.overlap.value is not None:
         share, n_pairs = 100 * result.overlap.value, result.overlap.n_pairs
         progress.info(f"  overlap {share:>11.1f}  % lexical overlap F1, mean of {n_pairs:,} pairs")

@@ -9,19 +9,54 @@ from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import SentenceOptions
 from simcse_cli.prepare.rows import RowWriter
 
-_TITLES = ("mr", "mrs", "ms", "dr", "prof", "rev", "gen", "col", "lt", "sgt", "capt", "st", "jr", "sr")
+_TITLES = (
+    "mr",
+    "mrs",
+    "ms",
+    "dr",
+    "prof",
+    "rev",
+    "gen",
+    "col",
+    "lt",
+    "sgt",
+    "capt",
+    "st",
+    "jr",
+    "sr",
+)
 _MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
-_OTHERS = ("vs", "inc", "ltd", "co", "corp", "fig", "no", "vol", "pp", "ed", "eds", "al", "e.g", "i.e", "cf")
+_OTHERS = (
+    "vs",
+    "inc",
+    "ltd",
+    "co",
+    "corp",
+    "fig",
+    "no",
+    "vol",
+    "pp",
+    "ed",
+    "eds",
+    "al",
+    "e.g",
+    "i.e",
+    "cf",
+)
 _ABBREVIATIONS = frozenset((*_TITLES, *_MONTHS, *_OTHERS, "a.m", "p.m", "u.s", "u.k"))
 # An end mark with closing quotes or brackets, white space and a possible sentence start; or a CJK end mark.
-_BOUNDARY = re.compile(r"""(?<=[.!?…])(["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_a-z])|(?<=[。！？])(["”」』）]*)\s*(?=\S)""")
+_BOUNDARY = re.compile(
+    r"""(?<=[.!?…])(["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_a-z])|(?<=[。！？])(["”」』）]*)\s*(?=\S)"""
+)
 _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
 
 
 def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
     given = Given.of(options, progress=writer.progress).of_texts(options.column)
     output = str(options.output)
-    sources = [FileSet.find(source, given, output=output, text_per=options.text_per) for source in inputs]
+    sources = [
+        FileSet.find(source, given, output=output, text_per=options.text_per) for source in inputs
+    ]
     files = [file for each in sources for file in each.files]
     rows = sentence_rows(sources, split=options.split_sentences)
     settings = {name: getattr(options, name) for name in ("column", "text_per", "split_sentences")}
@@ -38,7 +73,8 @@ def sentence_rows(sources: Iterable[FileSet], *, split: bool = False) -> Iterato
 def split_sentences(text: str) -> list[str]:
     """Split a text into stripped sentences; only the white space between them is lost.
 
-    A full stop does not end a sentence after an abbreviation or an initial (``J. Smith``), or before a small letter.
+    A full stop does not end a sentence after an abbreviation or an initial (``J. Smith``), or
+    before a small letter.
     """
     sentences: list[str] = []
     start = 0

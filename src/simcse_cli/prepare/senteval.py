@@ -44,7 +44,11 @@ class FileCheck:
 
 
 def check_senteval(
-    data_dir: Path | str, *, tasks: Sequence[str] | None = None, content: bool = True, progress: Progress
+    data_dir: Path | str,
+    *,
+    tasks: Sequence[str] | None = None,
+    content: bool = True,
+    progress: Progress,
 ) -> list[FileCheck]:
     """Return the state of every expected file, or of those of some tasks; digests are compared with ``content``."""
     root = resolve_senteval_dir(data_dir)
@@ -67,7 +71,9 @@ def _check_file(path: Path, expected: ExpectedFile, content: bool) -> FileCheck:
                 digest.update(line + b"\n")
                 n_columns = line.count(b"\t") + 1
                 if n_columns < expected.columns and not malformed:
-                    malformed = f"line {n_lines}: {n_columns} columns, expected at least {expected.columns}"
+                    malformed = (
+                        f"line {n_lines}: {n_columns} columns, expected at least {expected.columns}"
+                    )
     except OSError as error:
         return FileCheck(expected, FileState.UNREADABLE, None, error.strerror or str(error))
     if n_lines != expected.lines:
@@ -86,7 +92,9 @@ def check_task_names(tasks: str) -> list[str]:
     known = {file.task for file in expected_files()} - {_UNUSED}
     for name in names:
         if name not in known:
-            raise ConfigError(f"--tasks: no task {name!r}", hint=f"tasks are {', '.join(sorted(known))}")
+            raise ConfigError(
+                f"--tasks: no task {name!r}", hint=f"tasks are {', '.join(sorted(known))}"
+            )
     return names
 
 
@@ -94,7 +102,9 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
     """Raise DataError if any file differs from the published one; it names them."""
     bad = [check for check in checks if check.state is not FileState.OK]
     if bad:
-        named = "; ".join(f"{each.expected.path}: {each.state}, {each.detail}" for each in bad[:_MAX_NAMED])
+        named = "; ".join(
+            f"{each.expected.path}: {each.state}, {each.detail}" for each in bad[:_MAX_NAMED]
+        )
         more = f" and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
         what = f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: {named}{more}"
         raise DataError(what, hint=_WHERE_TO_FIND)

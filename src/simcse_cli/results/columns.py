@@ -1,8 +1,8 @@
 """Names of the numbers that runs, result files and published tables share, and the columns that show them.
 
-A measure is a task name of ``choices`` (test split), the same with ``-dev`` for another split, an average
-(``average``, ``transfer-average``), an MTEB data set or category behind ``mteb-``, or one of the plain
-numbers below. Scores are fractions; plain numbers are in their own unit.
+A measure is a task name of ``choices`` (test split), the same with ``-dev`` for another split, an
+average (``average``, ``transfer-average``), an MTEB data set or category behind ``mteb-``, or one
+of the plain numbers below. Scores are fractions; plain numbers are in their own unit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,8 @@ _LABELS = {
     "sentences_per_second": "sentences/s",
 }
 _COLUMNS: dict[str, tuple[ColumnKind, str]] = {
-    row["key"]: (cast(ColumnKind, row["kind"]), row["heading"]) for row in resource_rows("columns.tsv")
+    row["key"]: (cast(ColumnKind, row["kind"]), row["heading"])
+    for row in resource_rows("columns.tsv")
 }
 """The kind and the heading of known keys."""
 _ORDER = (*STS_TASKS, AVERAGE, *TRANSFER_TASKS, TRANSFER_AVERAGE)
@@ -64,8 +65,8 @@ def label(measure: str) -> str:
 def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list[Column]:
     """Return a column for each key, with its known kind and heading; an unknown key is a text under its own name.
 
-    ``kind`` is for all columns, and the keys are then measures with the headings of ``label``. ``headings`` override
-    single ones: ``columns("task", "score", score="MRR")``.
+    ``kind`` is for all columns, and the keys are then measures with the headings of ``label``.
+    ``headings`` override single ones: ``columns("task", "score", score="MRR")``.
     """
     found = []
     for key in keys:
@@ -77,7 +78,12 @@ def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list
 
 def in_order(measures: set[str]) -> list[str]:
     """Return the measures as tables print them: STS and transfer tasks with their averages, then the rest."""
-    known = [name for base in _ORDER for name in (base, *(base + s for s in SPLIT_SUFFIXES)) if name in measures]
+    known = [
+        name
+        for base in _ORDER
+        for name in (base, *(base + s for s in SPLIT_SUFFIXES))
+        if name in measures
+    ]
     others = sorted(measures.difference(known, PLAIN_NUMBERS))
     return known + others + [name for name in PLAIN_NUMBERS if name in measures]
 
@@ -91,7 +97,9 @@ def find_measure(name: str, available: Iterable[str]) -> str:
     by_name = _by_name(available)
     if _squeeze(name) not in by_name:
         what = f"no measure {name!r} in this comparison"
-        raise ConfigError(what, hint=_nearest(name, by_name) or f"there are {', '.join(by_name.values())}")
+        raise ConfigError(
+            what, hint=_nearest(name, by_name) or f"there are {', '.join(by_name.values())}"
+        )
     return by_name[_squeeze(name)]
 
 

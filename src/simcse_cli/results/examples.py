@@ -1,13 +1,15 @@
 """Saved scores of single examples: written by ``eval --save-scores``, read by ``compare``.
 
-The files are JSON Lines, one object per example in the order of the evaluation: for STS the scored pairs, for
-transfer tasks the test examples in the order of the protocol (by number of words, then by label)::
+The files are JSON Lines, one object per example in the order of the evaluation: for STS the scored
+pairs, for transfer tasks the test examples in the order of the protocol (by number of words, then
+by label)::
 
-    {"task": "STS12", "subset": "MSRpar", "index": 0, "gold": 4.4, "cosine": 0.83, "left": "...", "right": "..."}
-    {"task": "MRPC", "index": 0, "gold": 1, "predicted": 0, "left": "...", "right": "..."}
+    {"task": "STS12", "subset": "MSRpar", "index": 0, "gold": 4.4, "cosine": 0.83, "left": "...",
+    "right": "..."} {"task": "MRPC", "index": 0, "gold": 1, "predicted": 0, "left": "...", "right":
+    "..."}
 
-``index`` counts the examples of a subset, or of a transfer task, from 0, so that two files of the same data line
-up. Sentences may be absent; only pairs have ``right``.
+``index`` counts the examples of a subset, or of a transfer task, from 0, so that two files of the
+same data line up. Sentences may be absent; only pairs have ``right``.
 """
 
 import json
@@ -52,7 +54,9 @@ class TaskPredictions:
 
 
 def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = False) -> None:
-    groups = [((task, subset), pairs) for task, parts in scores.items() for subset, pairs in parts.items()]
+    groups = [
+        ((task, subset), pairs) for task, parts in scores.items() for subset, pairs in parts.items()
+    ]
     _PAIRS.write(target, groups, force=force)
 
 
@@ -73,16 +77,23 @@ def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
     return all(np.array_equal(left[subset].gold, right[subset].gold) for subset in left)
 
 
-def write_predictions(target: Path | str, tasks: Mapping[str, TaskPredictions], *, force: bool = False) -> None:
+def write_predictions(
+    target: Path | str, tasks: Mapping[str, TaskPredictions], *, force: bool = False
+) -> None:
     _CLASSES.write(target, [((task,), found) for task, found in tasks.items()], force=force)
 
 
 def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
     """Return the predictions of a file by task, in order of index; DataError names file and line."""
-    return {task: TaskPredictions(gold, predicted, *texts) for (task,), gold, predicted, texts in _CLASSES.read(source)}
+    return {
+        task: TaskPredictions(gold, predicted, *texts)
+        for (task,), gold, predicted, texts in _CLASSES.read(source)
+    }
 
 
-def same_examples(a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredictions], task: str) -> bool:
+def same_examples(
+    a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredictions], task: str
+) -> bool:
     """Tell whether both hold this task with the same classes, and the same sentences if both saved them."""
     if task not in a or task not in b or not np.array_equal(a[task].gold, b[task].gold):
         return False
@@ -118,20 +129,30 @@ class _FileFormat:
                     "gold": found.gold.tolist(),
                     self.value: getattr(found, self.value).tolist(),
                 }
-                columns |= {side: texts for side in ("left", "right") if (texts := getattr(found, side))}
+                columns |= {
+                    side: texts for side in ("left", "right") if (texts := getattr(found, side))
+                }
                 for row in zip(*columns.values(), strict=True):
-                    record = dict(zip(self.groups, names, strict=True)) | dict(zip(columns, row, strict=True))
+                    record = dict(zip(self.groups, names, strict=True)) | dict(
+                        zip(columns, row, strict=True)
+                    )
                     stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
 
     def read(self, source: Path | str) -> Iterable[_Group]:
         """Yield the names, gold, values and sentences of each group, in order of first appearance."""
         value: Any = int if issubclass(self.dtype, np.integer) else float
-        required = dict.fromkeys(self.groups, str) | {"index": int, "gold": value, self.value: value}
+        required = dict.fromkeys(self.groups, str) | {
+            "index": int,
+            "gold": value,
+            self.value: value,
+        }
         kinds = required | {"left": str, "right": str}
         rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for number, content in iter_json_lines(source, hint=self.hint):
             place = f"{source}, line {number}"
-            missing = [key for key in required if not isinstance(content, dict) or key not in content]
+            missing = [
+                key for key in required if not isinstance(content, dict) or key not in content
+            ]
             if missing:
                 needed = f"a line has all of {', '.join(required)}"
                 raise DataError(f"{place}: no {', '.join(missing)}; {needed}", hint=self.hint)
@@ -150,8 +171,13 @@ class _FileFormat:
                 key: tuple(record[key] for record in records if key in record)
                 for key in ("gold", self.value, "left", "right")
             }
-            gold, values = (np.array(columns[key], dtype=self.dtype) for key in ("gold", self.value))
-            left, right = (columns[side] if len(columns[side]) == len(records) else () for side in ("left", "right"))
+            gold, values = (
+                np.array(columns[key], dtype=self.dtype) for key in ("gold", self.value)
+            )
+            left, right = (
+                columns[side] if len(columns[side]) == len(records) else ()
+                for side in ("left", "right")
+            )
             yield names, gold, values, (left, right)
 
 

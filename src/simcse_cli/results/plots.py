@@ -1,8 +1,8 @@
 """Drawing: the look of every figure, figures as files, labels that do not overlap, and plots made of characters.
 
-The only module that imports Matplotlib, and only once something is drawn: it takes half a second. Its global state
-is unchanged, so no window opens. Colours are those of Okabe and Ito, safe for common colour-vision deficiencies;
-curves differ in dash or marker as well.
+The only module that imports Matplotlib, and only once something is drawn: it takes half a second.
+Its global state is unchanged, so no window opens. Colours are those of Okabe and Ito, safe for
+common colour-vision deficiencies; curves differ in dash or marker as well.
 """
 
 import io
@@ -71,11 +71,15 @@ def house_style() -> Iterator[None]:
     require_extra("matplotlib", "a figure")
     import matplotlib
 
-    with matplotlib.rc_context(matplotlib.rc_params_from_file(str(_STYLE), use_default_template=False)):
+    with matplotlib.rc_context(
+        matplotlib.rc_params_from_file(str(_STYLE), use_default_template=False)
+    ):
         yield
 
 
-def new_figure(width: float, height: float, n_columns: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
+def new_figure(
+    width: float, height: float, n_columns: int = 1, **options: Any
+) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
@@ -114,7 +118,13 @@ def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
         _render(figure, temporary, path.suffix.lower().lstrip("."))
 
 
-_PAGE_COLOURS = {INK: "--ink", SOFT: "--soft", LINE: "--line", "#ffffff": "--paper", COLOURS[0]: "--accent"}
+_PAGE_COLOURS = {
+    INK: "--ink",
+    SOFT: "--soft",
+    LINE: "--line",
+    "#ffffff": "--paper",
+    COLOURS[0]: "--accent",
+}
 
 
 def inline_svg(figure: Figure, prefix: str) -> str:
@@ -133,7 +143,10 @@ def inline_svg(figure: Figure, prefix: str) -> str:
 @house_style()
 def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False) -> None:
     dates: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    look: dict[str, Any] = {"facecolor": "none" if transparent else "white", "transparent": transparent}
+    look: dict[str, Any] = {
+        "facecolor": "none" if transparent else "white",
+        "transparent": transparent,
+    }
     figure.savefig(target, format=fmt, dpi=PNG_DPI, metadata=dates.get(fmt), **look)
 
 
@@ -141,11 +154,27 @@ def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False)
 
 _GAP = 8
 # Offsets in gaps, in order of preference; the text's side towards the point follows from their signs.
-_PLACES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1), (1, 2.5), (1, -2.5))
-_HORIZONTAL, _VERTICAL = {1: "left", 0: "center", -1: "right"}, {1: "bottom", 0: "center", -1: "top"}
+_PLACES = (
+    (1, 0),
+    (-1, 0),
+    (0, 1),
+    (0, -1),
+    (1, 1),
+    (1, -1),
+    (-1, 1),
+    (-1, -1),
+    (1, 2.5),
+    (1, -2.5),
+)
+_HORIZONTAL, _VERTICAL = (
+    {1: "left", 0: "center", -1: "right"},
+    {1: "bottom", 0: "center", -1: "top"},
+)
 
 
-def place_labels(figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
+def place_labels(
+    figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]
+) -> None:
     """Write each name beside its point, at the first of ten places that is free; the last one if none is."""
     from matplotlib.transforms import Bbox
 
@@ -156,17 +185,24 @@ def place_labels(figure: Figure, axes: Axes, points: Sequence[tuple[float, float
     frame = axes.get_window_extent()
     for number, (point, name) in enumerate(zip(points, names, strict=True)):
         others = taken + [spot for i, spot in enumerate(spots) if i != number]
-        label = axes.annotate(name, point, (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4)
+        label = axes.annotate(
+            name, point, (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4
+        )
         taken.append(_settle(label, others, frame))
 
 
 def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
     """Move a label to its first free place inside the frame and return the box it covers."""
     for x, y in _PLACES:
-        sides = {"horizontalalignment": _HORIZONTAL[np.sign(x)], "verticalalignment": _VERTICAL[np.sign(y)]}
+        sides = {
+            "horizontalalignment": _HORIZONTAL[np.sign(x)],
+            "verticalalignment": _VERTICAL[np.sign(y)],
+        }
         label.set(position=(x * _GAP, y * _GAP), **sides)
         box = label.get_window_extent()
-        inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+        inside = (
+            frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+        )
         if inside and not any(box.overlaps(other) for other in taken):
             break
     return box
@@ -182,7 +218,9 @@ def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> s
 
     Longer series are shown by the mean of each of ``width`` stretches; NaN is a blank.
     """
-    means = np.array([_mean(stretch) for stretch in np.array_split(values, min(width, len(values)))])
+    means = np.array(
+        [_mean(stretch) for stretch in np.array_split(values, min(width, len(values)))]
+    )
     top = float(np.nanmax(means)) if high is None and np.isfinite(means).any() else (high or 1.0)
     levels = np.clip(means / (top or 1.0), 0, 1) * (len(BARS) - 1)
     return "".join(BARS[0] if np.isnan(level) else BARS[round(float(level))] for level in levels)
@@ -195,9 +233,13 @@ def _mean(values: Values) -> float:
 
 def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str:
     if high is None:
-        high = max((float(np.nanmax(values)) for values in series.values() if len(values)), default=1.0)
+        high = max(
+            (float(np.nanmax(values)) for values in series.values() if len(values)), default=1.0
+        )
     left = max(len(name) for name in series)
-    return "".join(f"{name.ljust(left)}  {bar_line(values, high=high)}\n" for name, values in series.items())
+    return "".join(
+        f"{name.ljust(left)}  {bar_line(values, high=high)}\n" for name, values in series.items()
+    )
 
 
 def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: int = 14) -> str:
@@ -218,7 +260,9 @@ def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: i
     labels = [f"{high[1]:.3f}", *[""] * (height - 2), f"{low[1]:.3f}"]
     margin = max(len(label) for label in labels)
     lines = ["alignment (up), uniformity (right)"]
-    lines += [f"{label.rjust(margin)} |{''.join(row)}" for label, row in zip(labels, grid, strict=True)]
+    lines += [
+        f"{label.rjust(margin)} |{''.join(row)}" for label, row in zip(labels, grid, strict=True)
+    ]
     lines.append(" " * margin + " +" + "-" * width)
     ends = f"{low[0]:.3f}", f"{high[0]:.3f}"
     lines.append(" " * (margin + 2) + ends[0] + ends[1].rjust(width - len(ends[0])))

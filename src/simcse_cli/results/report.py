@@ -39,9 +39,9 @@ def printable(text: str, *, is_json: bool = False) -> str:
 class Column:
     """One column of a report.
 
-    ``score`` is a fraction, shown x100 with two decimals, ``difference`` the same with its sign, ``number`` is
-    shown with four significant digits, ``signed`` the same with its sign, ``count`` with thousands separators,
-    ``seconds`` with one decimal. None is a dash in every kind.
+    ``score`` is a fraction, shown x100 with two decimals, ``difference`` the same with its sign,
+    ``number`` is shown with four significant digits, ``signed`` the same with its sign, ``count``
+    with thousands separators, ``seconds`` with one decimal. None is a dash in every kind.
     """
 
     key: str
@@ -57,7 +57,9 @@ class Column:
             return MISSING
         if self.kind == "text":
             return str(value)
-        return format(100 * value if self.kind in ("score", "difference") else value, _FORMATS[self.kind])
+        return format(
+            100 * value if self.kind in ("score", "difference") else value, _FORMATS[self.kind]
+        )
 
 
 @dataclass
@@ -70,8 +72,8 @@ class Report:
     def blocks(self, width: int) -> list[list[tuple[int, int]]]:
         """Return the columns with their widths as tables of at most ``width`` characters, one below the other.
 
-        Numbers are never cut: their headings wrap first, then texts do, the widest first. Columns that still do not
-        fit continue in another block, which repeats the first column.
+        Numbers are never cut: their headings wrap first, then texts do, the widest first. Columns
+        that still do not fit continue in another block, which repeats the first column.
         """
         rows = self.cells()
         full, least = [], []
@@ -86,7 +88,13 @@ class Report:
                 blocks.append([0])
             blocks[-1].append(i)
         return [
-            list(zip(block, _shrunk([full[i] for i in block], [least[i] for i in block], width), strict=True))
+            list(
+                zip(
+                    block,
+                    _shrunk([full[i] for i in block], [least[i] for i in block], width),
+                    strict=True,
+                )
+            )
             for block in blocks
         ]
 
@@ -107,7 +115,9 @@ def _span(widths: list[int]) -> int:
 def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
     """Return the widths after narrowing the widest until all fit or none can shrink."""
     while _span(widths) > limit and widths != least:
-        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
+        widest = max(
+            (i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i]
+        )
         widths = [width - (i == widest) for i, width in enumerate(widths)]
     return widths
 
@@ -123,7 +133,9 @@ def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, fl
     return sum(known) / len(known), stdev(known) if len(known) > 1 else None
 
 
-def mean_rows(rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: str) -> list[dict[str, Any]]:
+def mean_rows(
+    rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: str
+) -> list[dict[str, Any]]:
     """Return two rows, the mean of repeated rows and their sample deviation (n - 1).
 
     Texts and counts that all rows share are kept; a number that one row lacks is missing in both.
@@ -151,7 +163,9 @@ def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
             repeated.setdefault((group, *(row.get(key) for key in texts)), []).append(row)
     if not repeated:
         return report
-    means = [line for key, rows in repeated.items() for line in mean_rows(rows, report.columns, key[0])]
+    means = [
+        line for key, rows in repeated.items() for line in mean_rows(rows, report.columns, key[0])
+    ]
     notes = [*report.notes, "deviation: over the seeds (n - 1)"]
     return Report(report.title, report.columns, [*report.rows, *means], notes)
 
@@ -167,7 +181,9 @@ class DiffRow:
 
     def marked(self, opening: str, closing: str, *, after: bool = True) -> str:
         side = self.after if after else self.before
-        return self.separator.join(f"{opening}{text}{closing}" if changed else text for text, changed in side)
+        return self.separator.join(
+            f"{opening}{text}{closing}" if changed else text for text, changed in side
+        )
 
 
 def to_csv(report: Report) -> str:

@@ -20,7 +20,8 @@ HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 class TaskResult:
     """The score of one task as a fraction, over ``n`` examples; None if it is undefined.
 
-    ``parts`` are the numbers of each subset, ``extra`` all other facts under the keys of result files.
+    ``parts`` are the numbers of each subset, ``extra`` all other facts under the keys of result
+    files.
     """
 
     score: float | None
@@ -34,9 +35,9 @@ class TaskResult:
 class SuiteResult:
     """The scores of the tasks of a suite; a missing task is None, and ``missing`` has the reason.
 
-    ``settings`` are the encoder and how it was scored, under the keys of result files, ``figures`` all other facts,
-    such as times and the interval of the average. ``examples`` are the scored examples of each task, as
-    ``results.examples`` saves them; they are not in the JSON.
+    ``settings`` are the encoder and how it was scored, under the keys of result files, ``figures``
+    all other facts, such as times and the interval of the average. ``examples`` are the scored
+    examples of each task, as ``results.examples`` saves them; they are not in the JSON.
     """
 
     suite: str
@@ -77,14 +78,22 @@ class SuiteResult:
             if what != PUBLISHED:
                 unlike.setdefault(what, []).append(label(name))
         sets = "; ".join(f"{', '.join(names)}: {what}" for what, names in unlike.items())
-        return self.missing_notes() + ([f"compares with no published number: {sets}"] if sets else [])
+        return self.missing_notes() + (
+            [f"compares with no published number: {sets}"] if sets else []
+        )
 
     def missing_notes(self) -> list[str]:
         return [f"{task} missing: {reason}" for task, reason in self.missing.items()]
 
     def intervals(self) -> dict[str, Mapping[str, float]]:
-        found = {name: task.extra["ci"] for name, task in self.tasks.items() if task and "ci" in task.extra}
-        return found | ({AVERAGE: self.figures["average_ci"]} if "average_ci" in self.figures else {})
+        found = {
+            name: task.extra["ci"]
+            for name, task in self.tasks.items()
+            if task and "ci" in task.extra
+        }
+        return found | (
+            {AVERAGE: self.figures["average_ci"]} if "average_ci" in self.figures else {}
+        )
 
     def interval_rows(self) -> list[dict[str, Any]]:
         found = self.intervals()
@@ -108,7 +117,9 @@ class SuiteResult:
         for name, task in self.tasks.items():
             scores = task.extra.get(str(asked["metric"]), {}) if task else {}
             if task and asked["aggregation"] not in scores:
-                raise DataError(f"{name} has no {asked['metric']} for aggregation {asked['aggregation']}")
+                raise DataError(
+                    f"{name} has no {asked['metric']} for aggregation {asked['aggregation']}"
+                )
             extra = {key: value for key, value in task.extra.items() if key != "ci"} if task else {}
             tasks[name] = task and replace(task, score=scores[asked["aggregation"]], extra=extra)
         figures = {key: value for key, value in self.figures.items() if key != "average_ci"}
@@ -139,7 +150,9 @@ class SuiteResult:
         values = dict(checked(content, dict[str, Any], place, hint=HOW_TO_WRITE))
         suite = values.pop("suite", None)
         if suite not in list(_KEYS):
-            raise DataError(f"{place}: holds {suite}, need one of {', '.join(_KEYS)}", hint=HOW_TO_WRITE)
+            raise DataError(
+                f"{place}: holds {suite}, need one of {', '.join(_KEYS)}", hint=HOW_TO_WRITE
+            )
         at = f"{place}: not a whole {suite} result"
 
         def take(key: str, kind: Any, default: Any = None) -> Any:
@@ -147,7 +160,9 @@ class SuiteResult:
 
         digests = take("data_sha256", dict[str, str | None], {})
         tasks = {
-            name: None if task is None else _task_from_json(task, suite, digests.get(name), f"{at}: {name}")
+            name: None
+            if task is None
+            else _task_from_json(task, suite, digests.get(name), f"{at}: {name}")
             for name, task in take("tasks", dict[str, dict[str, Any] | None]).items()
         }
         missing = take("missing", dict[str, str], {})
@@ -190,7 +205,9 @@ _EXTRA: dict[str, Any] = {
 }
 
 
-def _task_from_json(task: Mapping[str, Any], suite: str, digest: str | None, place: str) -> TaskResult:
+def _task_from_json(
+    task: Mapping[str, Any], suite: str, digest: str | None, place: str
+) -> TaskResult:
     keys, extra = _KEYS[suite], dict(task)
     if keys.score not in extra:
         raise DataError(f"{place} has no {keys.score}", hint=HOW_TO_WRITE)
@@ -210,8 +227,8 @@ def _task_from_json(task: Mapping[str, Any], suite: str, digest: str | None, pla
 def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
     """Return the size and SHA-256 of each known set, by task and split, then by kind.
 
-    Sizes are scored pairs for STS and test examples for transfer tasks; digests are ``StsTask.digest`` and
-    ``TransferTask.digest``.
+    Sizes are scored pairs for STS and test examples for transfer tasks; digests are
+    ``StsTask.digest`` and ``TransferTask.digest``.
     """
     found: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
     for row in resource_rows("evaluation_sets.tsv"):

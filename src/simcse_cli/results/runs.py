@@ -1,8 +1,9 @@
 """The run folder and its record: settings, data, versions and scores of a training run.
 
-A run folder holds ``config.yaml`` (resolved settings), ``run.json`` (this record), ``metrics.jsonl`` (one
-object per logged step), ``model/`` (the best model), ``checkpoint/`` (what ``--resume`` needs) and
-``README.md`` (model card); ``results/`` is what ``eval`` found for its model, ``tracking/`` what a tracker wrote.
+A run folder holds ``config.yaml`` (resolved settings), ``run.json`` (this record),
+``metrics.jsonl`` (one object per logged step), ``model/`` (the best model), ``checkpoint/`` (what
+``--resume`` needs) and ``README.md`` (model card); ``results/`` is what ``eval`` found for its
+model, ``tracking/`` what a tracker wrote.
 """
 
 import json
@@ -36,7 +37,16 @@ RESULTS = "results"
 STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
 TRACKING = "tracking"
 """The folder that a tracker writes to."""
-OWN_NAMES = ("config.yaml", RUN_FILE, "metrics.jsonl", "model", "checkpoint", "README.md", RESULTS, TRACKING)
+OWN_NAMES = (
+    "config.yaml",
+    RUN_FILE,
+    "metrics.jsonl",
+    "model",
+    "checkpoint",
+    "README.md",
+    RESULTS,
+    TRACKING,
+)
 """The contents of a run folder; without the first it holds no run yet."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
@@ -58,9 +68,10 @@ def versions() -> dict[str, str]:
 class RunRecord:
     """The record of a training run; scores are fractions, durations are in seconds, and what was not measured is null.
 
-    ``trained_score`` is the best dev score after step 0. ``device``, ``precision``, ``hardware`` and
-    ``peak_memory_bytes`` are those of the first process, as used. ``base`` is what is known of the model that training
-    started from: ``name`` on the Hub, ``commit``, ``license``, ``language``.
+    ``trained_score`` is the best dev score after step 0. ``device``, ``precision``, ``hardware``
+    and ``peak_memory_bytes`` are those of the first process, as used. ``base`` is what is known of
+    the model that training started from: ``name`` on the Hub, ``commit``, ``license``,
+    ``language``.
     """
 
     status: str  # running, interrupted, stopped-early, finished
@@ -105,7 +116,9 @@ class RunRecord:
     @property
     def chosen_on_test(self) -> list[str]:
         """Tasks of the dev score that have no dev data, so that their test data is used."""
-        return [label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)]
+        return [
+            label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)
+        ]
 
     def write(self, run_dir: Path) -> None:
         write_json(run_dir / RUN_FILE, {"format": 1} | asdict(self))
@@ -222,7 +235,9 @@ def open_run_dir(path: Path, *, force: bool) -> None:
     inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
     own = [name for name in OWN_NAMES if name in inside]
     if own and not force:
-        resume = f"resume it with `simcse train -o {path} --resume`, " if OWN_NAMES[0] in own else ""
+        resume = (
+            f"resume it with `simcse train -o {path} --resume`, " if OWN_NAMES[0] in own else ""
+        )
         what = f"{path} holds a run already"
         raise OutputError(what, hint=f"{resume}choose another folder, or replace it with --force")
     if inside.difference(own) and not force:
@@ -238,8 +253,8 @@ def open_run_dir(path: Path, *, force: bool) -> None:
 def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
     """Return a file name for a result from its suite and settings, for example ``sts-test-spearman-all``.
 
-    Pooler, precision and tasks are named only if they are not the usual ones. Results with the same name have the same
-    settings, but perhaps other data.
+    Pooler, precision and tasks are named only if they are not the usual ones. Results with the same
+    name have the same settings, but perhaps other data.
     """
     tasks = list(result["tasks"])
     keys = ("suite", "benchmark", "split", "metric", "aggregation")
@@ -253,7 +268,10 @@ def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
     parts += [f"long-{result['long']}"] if "long" in result else []
     parts += [f"prompt-{_short_digest(result['prompt'])}"] if "prompt" in result else []
     if result["postprocess"] is not None:
-        parts += [str(result["postprocess"].get("name", "postprocess")), _short_digest(result["postprocess"])]
+        parts += [
+            str(result["postprocess"].get("name", "postprocess")),
+            _short_digest(result["postprocess"]),
+        ]
     if not any(set(suite) == set(tasks) for suite in (STS_TASKS, TRANSFER_TASKS)):
         parts.append("+".join(tasks) if len(tasks) < 4 else _short_digest(tasks))
     return re.sub(r"[^\w.+-]+", "-", "-".join(parts))
@@ -266,4 +284,7 @@ def _short_digest(value: Any) -> str:
 def short_names(sources: Sequence[str]) -> list[str]:
     """Return a name for each source: its last part, or all of it where that repeats."""
     short = [Path(source).name or source for source in sources]
-    return [name if short.count(name) == 1 else source for name, source in zip(short, sources, strict=True)]
+    return [
+        name if short.count(name) == 1 else source
+        for name, source in zip(short, sources, strict=True)
+    ]

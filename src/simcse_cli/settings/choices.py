@@ -12,7 +12,12 @@ Gather = StrEnum("Gather", "TRUE ORIGINAL")
 """Gradient of negatives gathered from W processes: the true one, or 1/W of it as in the original code."""
 OptimizerName = StrEnum(
     "OptimizerName",
-    {"ADAMW": "adamw", "ADAMW_UNCORRECTED": "adamw-uncorrected", "ADAM": "adam", "RMSPROP": "rmsprop"},
+    {
+        "ADAMW": "adamw",
+        "ADAMW_UNCORRECTED": "adamw-uncorrected",
+        "ADAM": "adam",
+        "RMSPROP": "rmsprop",
+    },
 )
 """Update rule: adamw-uncorrected omits the bias correction, rmsprop follows TensorFlow."""
 Schedule = StrEnum(
@@ -28,7 +33,11 @@ Schedule = StrEnum(
 triangle rises from 1/32 of the rate and falls back to it."""
 Batches = StrEnum(
     "Batches",
-    {"SHUFFLED": "shuffled", "MASK_DUPLICATES": "mask-duplicates", "NO_DUPLICATES": "no-duplicates"},
+    {
+        "SHUFFLED": "shuffled",
+        "MASK_DUPLICATES": "mask-duplicates",
+        "NO_DUPLICATES": "no-duplicates",
+    },
 )
 """Rows as they come; the same with equal texts masked in the loss; no text twice in a batch."""
 DropoutMode = StrEnum("DropoutMode", "INDEPENDENT FIXED NONE")

@@ -18,7 +18,10 @@ REVISION_HELP = "Branch, tag or commit of a Hub model; for one of several, use N
 COLUMNS_HELP = "Names of the columns of --pair-file, if they are not recognised."
 COLUMNS_METAVAR = "left=A,right=B,score=C"
 _model, _data = partial(setting, group="Model"), partial(setting, group="Data and model")
-DEVICE_FORM = (r"auto|cpu|cuda(:\d+)?|mps", "auto, cpu, cuda, cuda:N (the GPU of this number) or mps")
+DEVICE_FORM = (
+    r"auto|cpu|cuda(:\d+)?|mps",
+    "auto, cpu, cuda, cuda:N (the GPU of this number) or mps",
+)
 DEVICE_HELP = "Where to compute: auto, cpu, cuda, cuda:N or mps."
 _method, _run = partial(setting, group="Method"), partial(setting, group="Run")
 _optimisation = partial(setting, group="Optimisation")
@@ -33,12 +36,18 @@ class LoadOptions:
     pooler: choices.Pooler | None = _model(
         None, "How token states become a vector; default: the model's recorded pooler."
     )
-    force_pooler: bool = _model(False, "Use --pooler even if the model records another or lacks its weights.")
-    device: str = _model("auto", DEVICE_HELP, env="SIMCSE_DEVICE", metavar="DEVICE", form=DEVICE_FORM)
+    force_pooler: bool = _model(
+        False, "Use --pooler even if the model records another or lacks its weights."
+    )
+    device: str = _model(
+        "auto", DEVICE_HELP, env="SIMCSE_DEVICE", metavar="DEVICE", form=DEVICE_FORM
+    )
     precision: Precision = _model(
         Precision.FP32, "Arithmetic of the encoder; auto picks the fastest.", env="SIMCSE_PRECISION"
     )
-    batch_tokens: int | None = _model(None, "Tokens per forward pass; default: tuned to the machine.", min=16)
+    batch_tokens: int | None = _model(
+        None, "Tokens per forward pass; default: tuned to the machine.", min=16
+    )
     prompt: str | None = setting(
         None,
         "Text to put before every sentence, or the name of one of the model's prompts.",
@@ -46,14 +55,17 @@ class LoadOptions:
     )
     truncate_dim: int | None = setting(None, "Keep only the first components of vectors.", min=1)
     long: choices.LongTexts = setting(
-        choices.LongTexts.CUT, "Texts longer than the model reads: cut them, or average their windows."
+        choices.LongTexts.CUT,
+        "Texts longer than the model reads: cut them, or average their windows.",
     )
     revision: str | None = _model(None, REVISION_HELP)
 
 
 @dataclass(frozen=True)
 class _OneModel:
-    model: str = _model("minilm", MODEL_HELP, "--model", "-m", env="SIMCSE_MODEL", completes="model")
+    model: str = _model(
+        "minilm", MODEL_HELP, "--model", "-m", env="SIMCSE_MODEL", completes="model"
+    )
 
 
 @dataclass(frozen=True)
@@ -109,8 +121,12 @@ class TrainConfig(TableOptions):
     data_dir: str | None = _data(None, "SentEval folder of --dev-suite; default: SIMCSE_DATA.")
     model: str = _data("minilm", MODEL_HELP, "--model", "-m", main=True, completes="model")
     revision: str | None = _data(None, REVISION_HELP)
-    max_length: int = _data(32, "Sub-words per sentence in training, including special ones.", min=1)
-    hard_negative_alpha: float = _method(1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", above=0)
+    max_length: int = _data(
+        32, "Sub-words per sentence in training, including special ones.", min=1
+    )
+    hard_negative_alpha: float = _method(
+        1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", above=0
+    )
     temperature: float | None = _method(
         None, "Divisor of similarities; default: 0.05 (cosine), 1 (dot).", above=0, main=True
     )
@@ -121,16 +137,23 @@ class TrainConfig(TableOptions):
         main=True,
     )
     head: choices.HeadUse | None = _method(
-        None, "Head after training: dropped (train-only, the default of unsup), kept, or never added."
+        None,
+        "Head after training: dropped (train-only, the default of unsup), kept, or never added.",
     )
-    dropout: float | None = _method(None, "Every dropout probability of the encoder; default: the model's own.")
-    dropout_mode: choices.DropoutMode = _method(choices.DropoutMode.INDEPENDENT, "Dropout masks of the two views.")
+    dropout: float | None = _method(
+        None, "Every dropout probability of the encoder; default: the model's own."
+    )
+    dropout_mode: choices.DropoutMode = _method(
+        choices.DropoutMode.INDEPENDENT, "Dropout masks of the two views."
+    )
     whole_words: bool = _method(False, "Mask whole words, not sub-words (--objective mlm).")
     augment: str | None = _method(
         None,
         "Augment positives on the fly: METHOD[:RATE[:MODEL or WORDNET_DIR]], such as crop:0.1+mlm:0.15:bert-base.",
     )
-    gather: choices.Gather = _method(choices.Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W).")
+    gather: choices.Gather = _method(
+        choices.Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W)."
+    )
     lora: int | None = _method(
         None,
         "Train LoRA adapters of this rank in all linear layers and freeze the rest; wants about ten times the --lr.",
@@ -139,7 +162,8 @@ class TrainConfig(TableOptions):
     )
     lora_alpha: float = _method(16.0, "Scale of the adapters: alpha / rank.", above=0)
     lora_save: choices.LoraSave = _method(
-        choices.LoraSave.MERGED, "Save the whole model, or the adapter and the name of its base model."
+        choices.LoraSave.MERGED,
+        "Save the whole model, or the adapter and the name of its base model.",
     )
     options: dict[str, Any] = setting(dict, "Options of the objective.", "--set", hidden=True)
     batch_size: int = _optimisation(64, "Examples per process and step.", min=1, main=True)
@@ -153,37 +177,55 @@ class TrainConfig(TableOptions):
     )
     lr: float = _optimisation(3e-5, "Peak learning rate.", above=0, main=True)
     epochs: float = _optimisation(1.0, "Passes over the data.", above=0, main=True)
-    max_steps: int | None = _optimisation(None, "Optimizer steps, instead of epochs.", min=1, main=True)
+    max_steps: int | None = _optimisation(
+        None, "Optimizer steps, instead of epochs.", min=1, main=True
+    )
     warmup: float = _optimisation(0.0, "Share of the steps in which the rate rises.")
     weight_decay: float = _optimisation(0.0, "Decoupled weight decay.")
     max_grad_norm: float = _optimisation(1.0, "Maximum gradient norm; 0: no clipping.", min=0)
     optimizer: choices.OptimizerName = _optimisation(choices.OptimizerName.ADAMW, "Update rule.")
-    schedule: choices.Schedule = _optimisation(choices.Schedule.LINEAR, "Learning rate after the warm-up.")
+    schedule: choices.Schedule = _optimisation(
+        choices.Schedule.LINEAR, "Learning rate after the warm-up."
+    )
     adam_eps: float = setting(1e-8, "Adam's epsilon.", hidden=True)
     bucket_batches: int = _optimisation(1, "Sort by length within this many batches.", min=1)
     eval_every: int = _run(125, "Steps between dev evaluations.", min=1, main=True)
-    save_every: int | None = _run(None, "Steps between resume states; default: as --eval-every.", min=1)
-    keep_checkpoints: int = _run(1, "Resume states to keep for `simcse eval --checkpoints`; 0: all.")
+    save_every: int | None = _run(
+        None, "Steps between resume states; default: as --eval-every.", min=1
+    )
+    keep_checkpoints: int = _run(
+        1, "Resume states to keep for `simcse eval --checkpoints`; 0: all."
+    )
     log_every: int = _run(10, "Steps between lines of metrics.jsonl.", min=1)
     dev_metric: choices.Metric = _run(
         choices.Metric.SPEARMAN, "Correlation that chooses the best model; transfer uses accuracy."
     )
-    patience: int | None = _run(None, "Stop after this many evaluations without improvement.", min=1)
+    patience: int | None = _run(
+        None, "Stop after this many evaluations without improvement.", min=1
+    )
     track: choices.Tracker | None = _run(
         None,
         "Also log to a tracker; nothing leaves this machine unless the tracker's own variable allows it.",
     )
     track_project: str | None = _run(None, "Project of the tracker [simcse].")
-    track_name: str | None = _run(None, "Name of the run in the tracker, or of a group of runs; default: the folder's.")
+    track_name: str | None = _run(
+        None, "Name of the run in the tracker, or of a group of runs; default: the folder's."
+    )
     seed: int = _run(42, "Seed of everything random.", main=True, **SEED_RANGE)
     device: str = _run("auto", DEVICE_HELP, metavar="DEVICE", form=DEVICE_FORM)
     precision: Precision = _run(
         Precision.FP32,
         "Arithmetic of the encoder.",
-        metavar="|".join(each for each in Precision if each is not Precision.INT8),  # which is for inference
+        metavar="|".join(
+            each for each in Precision if each is not Precision.INT8
+        ),  # which is for inference
     )
-    gradient_checkpointing: bool = _run(False, "Keep only layer inputs and recompute the rest: less memory, slower.")
-    compile: bool = _run(False, "Compile the transformer with torch.compile (takes minutes, once per run).")
+    gradient_checkpointing: bool = _run(
+        False, "Keep only layer inputs and recompute the rest: less memory, slower."
+    )
+    compile: bool = _run(
+        False, "Compile the transformer with torch.compile (takes minutes, once per run)."
+    )
     attention: choices.Attention | None = _run(
         None,
         "How attention is computed (packed: without padding, on a GPU too); default: as transformers does.",
@@ -195,18 +237,25 @@ class TrainConfig(TableOptions):
             object.__setattr__(self, "train_file", [self.train_file])
         check_values(settings_of(TrainConfig), vars(self))
         if self.max_length < 3:
-            raise ConfigError(f"--max-length {self.max_length}: need at least 3 (two special tokens and a word)")
+            raise ConfigError(
+                f"--max-length {self.max_length}: need at least 3 (two special tokens and a word)"
+            )
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ConfigError(f"--dropout {self.dropout}: need a probability in [0, 1)")
         if not 0 <= self.warmup < 1:
             raise ConfigError(f"--warmup {self.warmup}: need a share of the steps in [0, 1)")
         if self.keep_checkpoints < 0:
-            raise ConfigError(f"--keep-checkpoints {self.keep_checkpoints}: need a number, or 0 for all")
+            raise ConfigError(
+                f"--keep-checkpoints {self.keep_checkpoints}: need a number, or 0 for all"
+            )
         self._check_dev_settings()
         self._check_companions()
 
     def _check_dev_settings(self) -> None:
-        is_retrieval, of_retrieval = self.dev_suite is DevSuite.RETRIEVAL, ("corpus", "queries", "qrels")
+        is_retrieval, of_retrieval = (
+            self.dev_suite is DevSuite.RETRIEVAL,
+            ("corpus", "queries", "qrels"),
+        )
         senteval = ("sts", "transfer")
         for name in ("dev_tasks", "data_dir", *of_retrieval):
             suites = ("retrieval",) if name in of_retrieval else senteval
@@ -222,7 +271,9 @@ class TrainConfig(TableOptions):
                 f"--dev-suite retrieval: no {', '.join(missing)}",
                 hint="give --corpus FILE --queries FILE --qrels FILE, or hold out own pairs: --dev-split 0.05",
             )
-        scored_by = {DevSuite.TRANSFER: "accuracy", DevSuite.RETRIEVAL: "nDCG@10"}.get(self.dev_suite)
+        scored_by = {DevSuite.TRANSFER: "accuracy", DevSuite.RETRIEVAL: "nDCG@10"}.get(
+            self.dev_suite
+        )
         if scored_by is not None and self.dev_metric is not choices.Metric.SPEARMAN:
             what = f"--dev-metric {self.dev_metric}: --dev-suite {self.dev_suite} is scored by {scored_by}"
             raise ConfigError(what, hint="leave --dev-metric out, or use --dev-suite sts")
@@ -242,7 +293,9 @@ class TrainConfig(TableOptions):
                     raise ConfigError(what, hint=f"add {needed}, or leave it out")
         if self.track is choices.Tracker.TENSORBOARD and (self.track_project or self.track_name):
             what = "--track tensorboard has no projects or names: it shows folders"
-            raise ConfigError(what, hint="name a run by -o, and several runs by the folder that holds them")
+            raise ConfigError(
+                what, hint="name a run by -o, and several runs by the folder that holds them"
+            )
 
     @property
     def pinned_model(self) -> str:

@@ -22,9 +22,10 @@ SEED_RANGE = {"min": 0, "max": LARGEST}
 class Setting:
     """Describe a field beyond its type and default: its flags, help, range and rules.
 
-    Rules between settings are declared here and checked by ``check_rules``. A condition is ``name`` (it has a value),
-    ``name=value``, ``name~part`` (its text contains the part), their opposites with ``!`` before the sign, or
-    several of these with ``|`` between them; ``needs`` may give a reason for each.
+    Rules between settings are declared here and checked by ``check_rules``. A condition is ``name``
+    (it has a value), ``name=value``, ``name~part`` (its text contains the part), their opposites
+    with ``!`` before the sign, or several of these with ``|`` between them; ``needs`` may give a
+    reason for each.
     """
 
     help: str
@@ -32,14 +33,18 @@ class Setting:
     group: str | None = None  # heading in --help
     env: str | None = None  # environment variable, read by every command that has the setting
     metavar: str | None = None  # placeholder for the value in --help
-    form: tuple[str, str] | None = None  # regular expression that a text matches, and what that is in words
+    form: tuple[str, str] | None = (
+        None  # regular expression that a text matches, and what that is in words
+    )
     min: float | None = None
     above: float | None = None  # exclusive lower bound
     max: float | None = None
     hidden: bool = False  # a key in YAML only, not a flag
     main: bool = False  # --help shows only these if a command has any; --help-all shows the rest
     completes: str | None = None  # function of `commands.completion` that completes the value
-    needs: str | Mapping[str, str] = field(default_factory=dict)  # conditions without which it has no effect
+    needs: str | Mapping[str, str] = field(
+        default_factory=dict
+    )  # conditions without which it has no effect
     enables: tuple[str, ...] = ()  # settings that have no effect without it
     excludes: tuple[str, ...] = ()  # settings that have no effect beside it; ALL but `force`
     because: str = ""  # why, after "has no use with --this, "
@@ -109,8 +114,14 @@ def check_values(declared: Declared, values: Mapping[str, Any]) -> None:
     for name, (_, own) in declared.items():
         value = values.get(name)
         if own.metavar == "FOLDER" and str(value) == "-":
-            raise ConfigError(f"{flag_of(name, own)} -: need a folder, which standard output is not")
-        if own.form is not None and value is not None and re.fullmatch(own.form[0], str(value)) is None:
+            raise ConfigError(
+                f"{flag_of(name, own)} -: need a folder, which standard output is not"
+            )
+        if (
+            own.form is not None
+            and value is not None
+            and re.fullmatch(own.form[0], str(value)) is None
+        ):
             raise UsageError(f"{value!r}; need {own.form[1]}", option=flag_of(name, own))
         if not isinstance(value, int | float):
             continue
@@ -133,12 +144,20 @@ def check_rules(declared: Declared, values: Mapping[str, Any]) -> None:
             if is_chosen(name, declared, values) and not _holds(condition, values):
                 phrase = _phrase(condition, declared) + (f", {reason}" if reason else "")
                 raise UsageError(f"has no use {phrase}", option=flag_of(name, own))
-        preposition, others = ("with", own.excludes) if values.get(name) else ("without", own.enables)
+        preposition, others = (
+            ("with", own.excludes) if values.get(name) else ("without", own.enables)
+        )
         for other in declared if others == ALL else others:
-            if other in declared and other not in (name, "force") and is_chosen(other, declared, values):
+            if (
+                other in declared
+                and other not in (name, "force")
+                and is_chosen(other, declared, values)
+            ):
                 reason = f", {own.because}" if own.because else ""
                 place = flag_of(other, declared[other][1])
-                raise UsageError(f"has no use {preposition} {flag_of(name, own)}{reason}", option=place)
+                raise UsageError(
+                    f"has no use {preposition} {flag_of(name, own)}{reason}", option=place
+                )
 
 
 def rules_of(name: str, declared: Declared) -> list[str]:
@@ -152,7 +171,9 @@ def rules_of(name: str, declared: Declared) -> list[str]:
     if own.excludes == ALL:
         found.append("Excludes all other options but --force.")
     elif own.excludes:
-        flags = ", ".join(flag_of(other, declared[other][1]) for other in own.excludes if other in declared)
+        flags = ", ".join(
+            flag_of(other, declared[other][1]) for other in own.excludes if other in declared
+        )
         found.append(f"Excludes {flags}.")
     return found
 
@@ -175,7 +196,9 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
         value = values.get(name)
         if not sign:
             return bool(value)
-        return (text in str(value).lower() if "~" in sign else text == str(value)) is not sign.startswith("!")
+        return (
+            text in str(value).lower() if "~" in sign else text == str(value)
+        ) is not sign.startswith("!")
 
     return any(holds(*part) for part in _parts(condition))
 
@@ -188,7 +211,9 @@ def _phrase(condition: str, declared: Declared) -> str:
     return f"{preposition} {' or '.join(flags)}"
 
 
-def check_keys(values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str) -> dict[str, Any]:
+def check_keys(
+    values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
+) -> dict[str, Any]:
     """Return the values by name; keys may also be spelled as flags if ``valid`` maps them."""
     names = list(valid)
     by_flag = valid if isinstance(valid, Mapping) else {}
@@ -214,7 +239,9 @@ def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
     kind = next(option for option in options if option is not type(None))
     item, kind = next(iter(get_args(kind)), str), get_origin(kind) or kind
     is_choice = issubclass(kind, StrEnum) and value in list(kind)  # --head none is a value
-    is_null = isinstance(value, str) and value.lower() in ("none", "null", "") and type(None) in options
+    is_null = (
+        isinstance(value, str) and value.lower() in ("none", "null", "") and type(None) in options
+    )
     if value is None or (is_null and not is_choice):
         if type(None) in options:
             return None
@@ -256,7 +283,9 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
     """Return an object of each dataclass from settings by name, checked as those of a command are."""
     declared = {name: own for group in groups for name, own in settings_of(group).items()}
-    given = check_keys(values, {name: flag_of(name, own) for name, (_, own) in declared.items()}, place=place)
+    given = check_keys(
+        values, {name: flag_of(name, own) for name, (_, own) in declared.items()}, place=place
+    )
     built: list[Any] = []
     chosen: dict[str, Any] = {}
     for group in groups:

@@ -24,7 +24,9 @@ ENVIRONMENT_PREFIX = "SIMCSE_"
 
 def shipped_recipes(kind: str = "recipes") -> list[str]:
     folder = resources.files("simcse_cli") / "resources" / kind
-    return sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+    return sorted(
+        file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml")
+    )
 
 
 def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
@@ -34,10 +36,14 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
         shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
         if not shipped.is_file():
             known = shipped_recipes(kind)
-            cutoff = 0.7 if path.suffix else 0.3  # be strict with file names, lenient with names of recipes
+            cutoff = (
+                0.7 if path.suffix else 0.3
+            )  # be strict with file names, lenient with names of recipes
             raise ConfigError(
                 f"{name}: neither a YAML file nor one of the shipped {kind}",
-                hint=did_you_mean(name, known, f"shipped {kind}: {', '.join(known)}", cutoff=cutoff),
+                hint=did_you_mean(
+                    name, known, f"shipped {kind}: {', '.join(known)}", cutoff=cutoff
+                ),
             )
         text = shipped.read_text(encoding="utf-8")
     else:
@@ -46,7 +52,9 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise ConfigError(f"{name}: holds {type(values).__name__}, need keys and values such as `lr: 3.0e-5`")
+        raise ConfigError(
+            f"{name}: holds {type(values).__name__}, need keys and values such as `lr: 3.0e-5`"
+        )
     return values
 
 
@@ -64,7 +72,8 @@ def parse_pairs(items: Iterable[str]) -> dict[str, Any]:
 def environment_settings() -> dict[str, Any]:
     """Return the settings given as ``SIMCSE_<NAME>``; other variables are ignored.
 
-    The data folder is ``SIMCSE_DATA``, as for all commands; it is used only if a dev suite reads it.
+    The data folder is ``SIMCSE_DATA``, as for all commands; it is used only if a dev suite reads
+    it.
     """
     names = {f.name for f in fields(TrainConfig)} - {"options", "data_dir"}
     found = {name: os.environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in names}
@@ -85,7 +94,8 @@ def resolve_config(
 ) -> TrainConfig:
     """Return the settings of a run; later sources override earlier ones.
 
-    None among ``flags`` means not given; ``objective_defaults`` holds the defaults that each objective changes.
+    None among ``flags`` means not given; ``objective_defaults`` holds the defaults that each
+    objective changes.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     layers = [

@@ -15,21 +15,29 @@ class TableOptions:
     """The options of every command that reads tables."""
 
     header: bool | None = _table(
-        None, "Take row 1 of a table as its header, or as data; default: as it looks.", "--header/--no-header"
+        None,
+        "Take row 1 of a table as its header, or as data; default: as it looks.",
+        "--header/--no-header",
     )
     separator: str | None = _table(
-        None, "What separates the cells, such as ';', '||' or tab; default: what fits the rows.", metavar="SEP"
+        None,
+        "What separates the cells, such as ';', '||' or tab; default: what fits the rows.",
+        metavar="SEP",
     )
     encoding: str = _table("utf-8", "Encoding of text inputs.", metavar="NAME")
     keep_label: list[str] | None = _table(
-        None, "Of labelled pairs, keep the rows with this label as pairs; repeat for more.", metavar="VALUE"
+        None,
+        "Of labelled pairs, keep the rows with this label as pairs; repeat for more.",
+        metavar="VALUE",
     )
 
     def __post_init__(self) -> None:
         try:
             codecs.lookup(self.encoding)
         except LookupError:
-            what = f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030"
+            what = (
+                f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030"
+            )
             raise UsageError(what, option="'--encoding'") from None
         if self.separator == "":
             raise UsageError("need at least one character", option="--separator")
@@ -39,4 +47,8 @@ def table_facts(options: TableOptions) -> dict[str, object]:
     """Return what was said about tables, for records: only settings that differ from their defaults."""
     plain = TableOptions()
     names = ("header", "separator", "encoding", "keep_label")
-    return {name: getattr(options, name) for name in names if getattr(options, name) != getattr(plain, name)}
+    return {
+        name: getattr(options, name)
+        for name in names
+        if getattr(options, name) != getattr(plain, name)
+    }

@@ -87,7 +87,9 @@ class BatchMaker:
                 order = shuffled_files(files_of(self._data, examples), generator)
                 if self._config.bucket_batches > 1:
                     window = self._config.bucket_batches
-                    order = bucket_by_length(order, examples, window, self.global_batch_size, generator)
+                    order = bucket_by_length(
+                        order, examples, window, self.global_batch_size, generator
+                    )
             if self.kind is Batches.NO_DUPLICATES and self._shared is not None:
                 order = self._without_duplicates(order, self._shared, epoch)
             self._epoch = (epoch, examples, order)
@@ -99,7 +101,10 @@ class BatchMaker:
         packed = pack_apart(order, shared, size, least=2 * n_processes)
         if epoch == 0:
             self._first = packed
-        elif n_steps_per_epoch(len(packed), size, n_processes) < self.steps_per_epoch or len(packed) < size:
+        elif (
+            n_steps_per_epoch(len(packed), size, n_processes) < self.steps_per_epoch
+            or len(packed) < size
+        ):
             whole = packed[: len(packed) // size * size]
             packed = np.resize(whole, self.steps_per_epoch * size) if len(whole) else self._first
         return packed
@@ -108,8 +113,8 @@ class BatchMaker:
 class SharedTexts:
     """The texts that several rows of a training file have in common, as numbers.
 
-    ``share`` of the rows have a text of an earlier row; ``numbers`` ``(N, columns)`` are equal where texts are, and
-    ``of`` has the numbers of each row's shared texts.
+    ``share`` of the rows have a text of an earlier row; ``numbers`` ``(N, columns)`` are equal
+    where texts are, and ``of`` has the numbers of each row's shared texts.
     """
 
     def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
@@ -124,7 +129,9 @@ class SharedTexts:
         self.of = {
             row: set(texts[keeps].tolist())
             for row, (texts, keeps) in enumerate(
-                zip(numbers.reshape(-1, width), is_repeated[numbers].reshape(-1, width), strict=True)
+                zip(
+                    numbers.reshape(-1, width), is_repeated[numbers].reshape(-1, width), strict=True
+                )
             )
             if keeps.any()
         }
@@ -133,9 +140,10 @@ class SharedTexts:
 def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) -> Indices:
     """Return an order whose consecutive batches of ``size`` have no text twice; texts may recur within a row.
 
-    Each row goes into the first batch that has room and none of its texts, as in the ``NoDuplicatesBatchSampler`` of
-    sentence-transformers. One smaller batch, the largest, comes last if it has ``least`` rows; the rows of the others,
-    whose texts are too frequent, are left out.
+    Each row goes into the first batch that has room and none of its texts, as in the
+    ``NoDuplicatesBatchSampler`` of sentence-transformers. One smaller batch, the largest, comes
+    last if it has ``least`` rows; the rows of the others, whose texts are too frequent, are left
+    out.
     """
     batches: list[list[int]] = []
     holders: defaultdict[int, set[int]] = defaultdict(set)  # the batches that hold a text
@@ -144,7 +152,9 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
     for row in order.tolist():
         texts = shared.of.get(row, ())
         place = max([first_open, *(closed[text] for text in texts)])
-        while place < len(batches) and (len(batches[place]) == size or any(place in holders[text] for text in texts)):
+        while place < len(batches) and (
+            len(batches[place]) == size or any(place in holders[text] for text in texts)
+        ):
             place += 1
         if place == len(batches):
             batches.append([])
@@ -157,7 +167,9 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
             first_open += 1
     full = [batch for batch in batches if len(batch) == size]
     largest = max((batch for batch in batches if len(batch) < size), key=len, default=[])
-    return np.array([row for batch in (*full, largest * (len(largest) >= least)) for row in batch], np.int64)
+    return np.array(
+        [row for batch in (*full, largest * (len(largest) >= least)) for row in batch], np.int64
+    )
 
 
 def random_generator(*key: int) -> np.random.Generator:
@@ -179,10 +191,11 @@ def n_taken(n_examples: int, weight: float) -> int:
 def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Generator) -> Indices:
     """Return the order of an epoch: each file shuffled, and the files mixed evenly.
 
-    The weight of a file is its number of passes, each in a new order and the last one possibly partial; so two copies
-    of an example are about a pass apart and rarely meet in a batch. Files take turns in proportion to their share:
-    files with 4 and 2 examples are mixed as a, b, a, a, b, a. ``files`` holds the number of examples and the weight
-    of each file; examples are numbered across files.
+    The weight of a file is its number of passes, each in a new order and the last one possibly
+    partial; so two copies of an example are about a pass apart and rarely meet in a batch. Files
+    take turns in proportion to their share: files with 4 and 2 examples are mixed as a, b, a, a, b,
+    a. ``files`` holds the number of examples and the weight of each file; examples are numbered
+    across files.
     """
     orders, places, first = [], [], 0
     for n_examples, weight in files:
@@ -197,19 +210,24 @@ def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Gene
 def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int) -> int:
     """Return the optimizer steps of an epoch, at least 1.
 
-    The last, smaller batch counts if it has two examples for every process (a single one has no negatives).
+    The last, smaller batch counts if it has two examples for every process (a single one has no
+    negatives).
     """
     full, rest = divmod(n_examples, global_batch_size)
     return max(1, full + (rest >= 2 * n_processes))
 
 
 def bucket_by_length(
-    order: Indices, examples: Sequence[Any], window: int, batch_size: int, generator: np.random.Generator
+    order: Indices,
+    examples: Sequence[Any],
+    window: int,
+    batch_size: int,
+    generator: np.random.Generator,
 ) -> Indices:
     """Return an order with sentences of similar length in each batch, and the batches shuffled.
 
-    ``window`` batches are sorted together: a larger window pads less, but sentences of similar length are harder
-    negatives of each other. Incomplete batches come last.
+    ``window`` batches are sorted together: a larger window pads less, but sentences of similar
+    length are harder negatives of each other. Incomplete batches come last.
     """
     lengths = np.asarray([sum(map(len, e)) if isinstance(e, tuple) else len(e) for e in examples])
     batches: list[Indices] = []

@@ -22,19 +22,22 @@ def cached_backward(
 ) -> Tensor:
     """Add the gradient of ``loss`` over all chunks to the parameters; return the loss, detached.
 
-    Three passes: encode every chunk without a graph, remembering the random state before each; compute the loss on all
-    representations and its gradient with respect to them (and to the loss's own parameters); encode every chunk again
-    from its random state, hence with the same dropout masks, and backpropagate its rows of that gradient. The result
-    is the gradient of encoding the chunks one by one with all graphs kept; memory is that of the largest chunk plus
-    the representations. The rows that ``encode`` returns are in the order of the chunk. ``device`` is where the
-    encoder draws its masks; with a gradient scaler, its ``backward`` starts the pass.
+    Three passes: encode every chunk without a graph, remembering the random state before each;
+    compute the loss on all representations and its gradient with respect to them (and to the loss's
+    own parameters); encode every chunk again from its random state, hence with the same dropout
+    masks, and backpropagate its rows of that gradient. The result is the gradient of encoding the
+    chunks one by one with all graphs kept; memory is that of the largest chunk plus the
+    representations. The rows that ``encode`` returns are in the order of the chunk. ``device`` is
+    where the encoder draws its masks; with a gradient scaler, its ``backward`` starts the pass.
     """
     states, parts = [], []
     with torch.no_grad():
         for chunk in chunks:
             states.append(RngState.of(device))
             parts.append(encode(chunk))
-    leaves = tuple(torch.cat(column).detach().requires_grad_() for column in zip(*parts, strict=True))
+    leaves = tuple(
+        torch.cat(column).detach().requires_grad_() for column in zip(*parts, strict=True)
+    )
     value = loss(leaves)
     backward(value)
     after = RngState.of(device)
@@ -43,7 +46,12 @@ def cached_backward(
         state.restore(device)
         outputs = encode(chunk)
         pairs = [
-            (rows, torch.zeros_like(rows) if leaf.grad is None else leaf.grad[start : start + len(rows)])
+            (
+                rows,
+                torch.zeros_like(rows)
+                if leaf.grad is None
+                else leaf.grad[start : start + len(rows)],
+            )
             for rows, leaf, start in zip(outputs, leaves, starts, strict=True)
             if rows.requires_grad
         ]

@@ -65,8 +65,8 @@ class DevPairs:
     def score(self, encode: Encode) -> DevScore:
         """Return the correlation of cosine and gold scores, and the geometry of the pairs.
 
-        Alignment is over the positive pairs, uniformity over the sentences of both sides (Wang and Isola 2020; Gao et
-        al. 2021, section 3).
+        Alignment is over the positive pairs, uniformity over the sentences of both sides (Wang and
+        Isola 2020; Gao et al. 2021, section 3).
         """
         vectors = encode(self.pairs.sentences)
         if not np.isfinite(vectors).all():
@@ -99,7 +99,9 @@ class DevSts:
             pairs = cosine_and_gold(score_sts_task(task, vectors))
             tasks[measure_of(task)] = aggregate(self.metric, choices.Aggregation.ALL, pairs)
         mean, _ = mean_and_deviation(list(tasks.values()))
-        return measured(lambda texts: np.stack([vectors[text] for text in texts]), self.pairs, mean, tasks)
+        return measured(
+            lambda texts: np.stack([vectors[text] for text in texts]), self.pairs, mean, tasks
+        )
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,9 @@ class DevTransfer:
         with self.progress.task("dev accuracy of transfer tasks", len(self.tasks)) as shown:
             for start in range(0, len(self.tasks), n_processes):
                 together = self.tasks[start : start + n_processes]  # one for each process
-                for task, found in zip(together, exchange(self._score_own(together, encode)), strict=False):
+                for task, found in zip(
+                    together, exchange(self._score_own(together, encode)), strict=False
+                ):
                     if isinstance(found, str):
                         self.progress.warn(found)
                         return NO_SCORE
@@ -125,7 +129,9 @@ class DevTransfer:
                     shown.advance()
         return measured(encode, self.pairs, mean_and_deviation(list(tasks.values()))[0], tasks)
 
-    def _score_own(self, tasks: Sequence[transfer_files.TransferTask], encode: Encode) -> float | str | None:
+    def _score_own(
+        self, tasks: Sequence[transfer_files.TransferTask], encode: Encode
+    ) -> float | str | None:
         """Encode all tasks together; return the dev accuracy of the task of this process, or an error message."""
         own = None
         for rank, task in enumerate(tasks):
@@ -138,7 +144,10 @@ class DevTransfer:
         suite = TransferSuite(None, protocol=TRANSFER_PROTOCOL)
         try:
             result, _ = suite.score_task(*own, EvaluationCache(None, ""), SilentProgress())
-        except (DataError, TrainingError) as error:  # the vectors are not finite, or a probe has diverged
+        except (
+            DataError,
+            TrainingError,
+        ) as error:  # the vectors are not finite, or a probe has diverged
             return error.message
         return float(result.extra["dev_accuracy"])
 
@@ -189,7 +198,9 @@ class DevMasked:
         self.objective.eval()
         own = self.batches[process_rank() :: process_count()]
         with torch.inference_mode():
-            total = sum(exchange(sum(self.objective.encode(batch)[0].sum().item() for batch in own)))
+            total = sum(
+                exchange(sum(self.objective.encode(batch)[0].sum().item() for batch in own))
+            )
         score = math.exp(-total / self.n_masked)
         return DevScore(score, None, None, {MLM_MEASURE + DEV_SUFFIX: score})
 
@@ -233,7 +244,9 @@ def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]
     )
 
 
-def build_dev_set(config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()) -> tuple[DevSet | None, Facts]:
+def build_dev_set(
+    config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()
+) -> tuple[DevSet | None, Facts]:
     pairs, facts = None, Facts()
     if config.dev_split is not None:
         return _build_held_out(config, held_out, progress)
@@ -263,14 +276,20 @@ _RETRIEVAL_FACTS = {
 }
 
 
-def _build_held_out(config: TrainConfig, rows: Sequence[Row], progress: Progress) -> tuple[DevSet | None, Facts]:
+def _build_held_out(
+    config: TrainConfig, rows: Sequence[Row], progress: Progress
+) -> tuple[DevSet | None, Facts]:
     """Return the dev set of held-out rows; for the loss of an objective, which comes later, the facts alone."""
     facts = Facts(dev_split=config.dev_split, n_dev_rows=len(rows))
-    progress.info(f"--dev-split {config.dev_split:g}: {len(rows):,} rows are held out to choose the model")
+    progress.info(
+        f"--dev-split {config.dev_split:g}: {len(rows):,} rows are held out to choose the model"
+    )
     if config.objective is ObjectiveName.COSENT:
         left, right, scores = zip(*rows, strict=True)
         pairs = StsSubset(list(left), list(right), np.array(scores, dtype=np.float64))
-        return DevPairs(pairs, config.dev_metric), facts | {"dev_file": f"{len(rows)} held-out pairs"}
+        return DevPairs(pairs, config.dev_metric), facts | {
+            "dev_file": f"{len(rows)} held-out pairs"
+        }
     if config.objective is ObjectiveName.MLM:
         return None, facts | {"dev_suite": MLM_MEASURE, "dev_tasks": [MLM_MEASURE + DEV_SUFFIX]}
     return DevRetrieval.of_pairs(rows), facts | _RETRIEVAL_FACTS
@@ -283,17 +302,24 @@ def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevS
     queries, corpus = read_texts(files["queries"]), read_texts(files["corpus"])
     # trec_eval ranks equal cosines by their ids, backwards
     order = sorted(range(len(corpus.ids)), key=lambda row: corpus.ids[row].encode(), reverse=True)
-    corpus = NumberedTexts([corpus.ids[row] for row in order], [corpus.sentences[row] for row in order])
+    corpus = NumberedTexts(
+        [corpus.ids[row] for row in order], [corpus.sentences[row] for row in order]
+    )
     relevant = read_relevance(files["qrels"], queries, corpus)
     judged = [row for row, wanted in enumerate(relevant) if wanted]
     dev_set = DevRetrieval(
-        [queries.sentences[row] for row in judged], corpus.sentences, [relevant[row] for row in judged], pairs
+        [queries.sentences[row] for row in judged],
+        corpus.sentences,
+        [relevant[row] for row in judged],
+        pairs,
     )
     digests = {path: sha256_file(path) for path in files.values()}
     return dev_set, files | _RETRIEVAL_FACTS | {"dev_files": digests}
 
 
-def _build_sts(config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress) -> tuple[DevSet, Facts]:
+def _build_sts(
+    config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
+) -> tuple[DevSet, Facts]:
     default = tuple(name for name in STS_TASKS if has_split(name, "dev"))
     names = default if config.dev_tasks is None else _tasks(config.dev_tasks, STS_TASKS)
     splits: dict[str, Split] = {name: "dev" if has_split(name, "dev") else "test" for name in names}
@@ -308,12 +334,20 @@ def _build_sts(config: TrainConfig, data_dir: str, pairs: StsSubset | None, prog
     except DataError as error:
         files = {name: sts_files(data_dir, name, split=split) for name, split in splits.items()}
         there = [name for name, paths in files.items() if all(path.is_file() for path in paths)]
-        raise DataError(f"--dev-suite sts: {error.message}", hint=_other_tasks(there, splits)) from error
-    paths = [path for name, split in splits.items() for path in sts_files(data_dir, name, split=split)]
-    if pairs is None:  # alignment and uniformity are those of STS-B if it is among the tasks, else of all
+        raise DataError(
+            f"--dev-suite sts: {error.message}", hint=_other_tasks(there, splits)
+        ) from error
+    paths = [
+        path for name, split in splits.items() for path in sts_files(data_dir, name, split=split)
+    ]
+    if (
+        pairs is None
+    ):  # alignment and uniformity are those of STS-B if it is among the tasks, else of all
         chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
         pairs = StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
-    facts = Facts(dev_tasks=[measure_of(task) for task in tasks], dev_files=_digests(data_dir, paths))
+    facts = Facts(
+        dev_tasks=[measure_of(task) for task in tasks], dev_files=_digests(data_dir, paths)
+    )
     facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
     return DevSts(tasks, config.dev_metric, pairs), facts
 
@@ -330,11 +364,18 @@ def _build_transfer(
         )
     tasks = [transfer_files.read_transfer_task(data_dir, name) for name in names]
     for task in tasks:
-        outer_splits(task, PROBE_SETTINGS[TRANSFER_PROTOCOL])  # raises an error for too few examples
+        outer_splits(
+            task, PROBE_SETTINGS[TRANSFER_PROTOCOL]
+        )  # raises an error for too few examples
         for remark in task.size_remarks():
             progress.warn(remark)
-    paths = [path for name in names for path in transfer_files.transfer_files(data_dir, name).values()]
-    facts = {"dev_tasks": [name + DEV_SUFFIX for name in names], "dev_files": _digests(data_dir, paths)}
+    paths = [
+        path for name in names for path in transfer_files.transfer_files(data_dir, name).values()
+    ]
+    facts = {
+        "dev_tasks": [name + DEV_SUFFIX for name in names],
+        "dev_files": _digests(data_dir, paths),
+    }
     return DevTransfer(tasks, pairs, progress), facts
 
 
@@ -347,7 +388,9 @@ def _tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 def _other_tasks(there: Collection[str], tasks: Collection[str]) -> str:
     check = "check the folder with `simcse prepare senteval --data-dir DIR`"
-    return f"{check}, or use --dev-tasks {','.join(there)}" if 0 < len(there) < len(tasks) else check
+    return (
+        f"{check}, or use --dev-tasks {','.join(there)}" if 0 < len(there) < len(tasks) else check
+    )
 
 
 def _digests(data_dir: str, paths: Iterable[Path]) -> dict[str, str]:

@@ -47,7 +47,9 @@ def forecast(trainer: Trainer) -> str:
     n_evaluations = 0 if trainer.dev_set is None else 2 + trainer.total_steps // config.eval_every
     run_s = step_s * trainer.total_steps + eval_s * n_evaluations
     weights = sum(p.numel() * p.element_size() for p in trainer.objective.parameters())
-    trained = sum(p.numel() * p.element_size() for p in trainer.objective.parameters() if p.requires_grad)
+    trained = sum(
+        p.numel() * p.element_size() for p in trainer.objective.parameters() if p.requires_grad
+    )
     n_states = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
     if config.keep_checkpoints:
         n_states = min(n_states, config.keep_checkpoints)

@@ -62,11 +62,18 @@ def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None
         progress.warn(f"--mixed_precision {mixed} of accelerate has no effect: use --precision")
 
 
-def launch(n_processes: int, arguments: Sequence[str], progress: Progress, *, environment: Mapping[str, str]) -> None:
+def launch(
+    n_processes: int,
+    arguments: Sequence[str],
+    progress: Progress,
+    *,
+    environment: Mapping[str, str],
+) -> None:
     """Run the same command in several processes; if one of them or this one ends, all of them end.
 
-    The output of the first process is shown, that of the others only if the first does not fail itself. They share
-    the locks of this process until the last of them has ended. ``arguments`` is their command line.
+    The output of the first process is shown, that of the others only if the first does not fail
+    itself. They share the locks of this process until the last of them has ended. ``arguments`` is
+    their command line.
     """
     shared = {
         "OMP_NUM_THREADS": str(max(1, usable_cores() // n_processes)),
@@ -126,7 +133,13 @@ def launch(n_processes: int, arguments: Sequence[str], progress: Progress, *, en
 
 
 def launch_run(
-    config: TrainConfig, run_dir: Path, n_processes: int, progress: Progress, *, resume: bool, force: bool
+    config: TrainConfig,
+    run_dir: Path,
+    n_processes: int,
+    progress: Progress,
+    *,
+    resume: bool,
+    force: bool,
 ) -> RunRecord:
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "settings.yaml"
@@ -146,7 +159,8 @@ def free_port() -> int:
 def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.Popen[bytes] | None":
     """Wait until all processes are done or one has failed; return the first failed one of the list.
 
-    One that has only lost contact with another is not returned while the other may still report its own failure.
+    One that has only lost contact with another is not returned while the other may still report its
+    own failure.
     """
     deadline = math.inf
     while True:

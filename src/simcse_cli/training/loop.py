@@ -73,7 +73,8 @@ def build_accelerator(config: TrainConfig) -> Accelerator:
 class RunningStep:
     """A step that the device may still be computing.
 
-    ``numbers`` holds the terms of the loss, the metrics and the norm of the gradient, in this order.
+    ``numbers`` holds the terms of the loss, the metrics and the norm of the gradient, in this
+    order.
     """
 
     step: int
@@ -88,8 +89,8 @@ class RunningStep:
 class Trainer:
     """One training run.
 
-    Only the first process writes to ``run_dir``. ``should_stop`` is called after every step; if it returns true, the
-    state is saved and the run ends.
+    Only the first process writes to ``run_dir``. ``should_stop`` is called after every step; if it
+    returns true, the state is saved and the run ends.
     """
 
     def __init__(
@@ -131,7 +132,9 @@ class Trainer:
                 f"texts are too frequent for batches of {self.batches.global_batch_size:,}"
             )
         self.digests = parts.digests | {"n_examples": self.batches.n_examples}
-        self.total_steps = config.max_steps or max(1, math.ceil(config.epochs * self.batches.steps_per_epoch))
+        self.total_steps = config.max_steps or max(
+            1, math.ceil(config.epochs * self.batches.steps_per_epoch)
+        )
         trained = self.objective, self.optimizer, self.scaler
         self.states = States(run_dir / "checkpoint", *trained, config.keep_checkpoints)
         self.position = Position()
@@ -152,7 +155,11 @@ class Trainer:
                 complete_record(record, self.run_dir, self.objective.eval_encoder().folder)
                 self.save_state()
             record.write(self.run_dir)
-            if status != "interrupted" and record.best_step == 0 and record.trained_score is not None:
+            if (
+                status != "interrupted"
+                and record.best_step == 0
+                and record.trained_score is not None
+            ):
                 self.progress.warn(
                     f"training did not improve the model: dev score {percent(record.start_score)} before, "
                     f"at most {percent(record.trained_score)} after; {self.run_dir / 'model'} is the untrained model"
@@ -207,7 +214,9 @@ class Trainer:
             self.position = position
             self.session = earlier_session(self.run_dir)
             position.total_seconds = max(position.total_seconds, self.session.earlier_seconds)
-            self.progress.info(f"resuming {self.run_dir} after step {position.step} of {self.total_steps}")
+            self.progress.info(
+                f"resuming {self.run_dir} after step {position.step} of {self.total_steps}"
+            )
         log = None
         if self.rank == 0:
             record, resumed = self.record("running"), position is not None
@@ -253,7 +262,9 @@ class Trainer:
         key = np.random.SeedSequence((self.config.seed, step, self.rank))
         torch.manual_seed(int(key.generate_state(1, np.uint64)[0] >> 1))
         self.module.train()
-        lr = self.config.lr * lr_factor(self.config.schedule, step, self.total_steps, self.config.warmup)
+        lr = self.config.lr * lr_factor(
+            self.config.schedule, step, self.total_steps, self.config.warmup
+        )
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         terms, metrics = self.backward(batch.to(self.accelerator.device))
@@ -277,11 +288,18 @@ class Trainer:
         norms = numbers[:, -1].tolist()
         for step, values, norm in zip(steps, averaged, norms, strict=True):
             parts = dict(zip(step.terms, values, strict=False))
-            loss, about = sum(parts.values()), f"lr {step.lr:.2g}, precision {self.config.precision}"
+            loss, about = (
+                sum(parts.values()),
+                f"lr {step.lr:.2g}, precision {self.config.precision}",
+            )
             if not math.isfinite(loss):
                 found = f"the loss of step {step.step + 1} is {loss} (parts: {parts}, {about})"
-            elif self.scaler is None and not math.isfinite(norm):  # the scaler of fp16 skips such steps
-                found = f"the gradient of step {step.step + 1} is not finite (loss {loss:.4g}, {about})"
+            elif self.scaler is None and not math.isfinite(
+                norm
+            ):  # the scaler of fp16 skips such steps
+                found = (
+                    f"the gradient of step {step.step + 1} is not finite (loss {loss:.4g}, {about})"
+                )
             else:
                 continue
             how = "lower --lr, raise --temperature, or use --precision fp32"
@@ -341,13 +359,17 @@ class Trainer:
             return None
         started = time.perf_counter()
         self.require_finite()
-        encode = partial(ReadyEncoder(self.objective.eval_encoder()).encode, check_finite=False, shared=True)
+        encode = partial(
+            ReadyEncoder(self.objective.eval_encoder()).encode, check_finite=False, shared=True
+        )
         score = self.dev_set.score(encode)
         self.position.eval_seconds += time.perf_counter() - started
         if self.rank != 0:
             return None
         if score.score is None:
-            self.progress.warn("the dev score is undefined: the vectors or the gold scores are constant")
+            self.progress.warn(
+                "the dev score is undefined: the vectors or the gold scores are constant"
+            )
         if score.uniformity is not None and score.uniformity > COLLAPSE_UNIFORMITY:
             self.progress.warn(
                 f"collapse: by its uniformity of {score.uniformity:.3f}, all sentences get nearly the same vector; "
@@ -362,7 +384,9 @@ class Trainer:
         """Tell whether patience has run out or a stop was requested on any process; all get the same answer."""
         patience = self.config.patience
         is_out = patience is not None and self.position.evaluations_without_gain >= patience
-        own = torch.tensor([float(is_out), float(self.should_stop())], device=self.accelerator.device)
+        own = torch.tensor(
+            [float(is_out), float(self.should_stop())], device=self.accelerator.device
+        )
         is_out_anywhere, is_told_to_stop = (average_tensor(own, self.n_processes) > 0).tolist()
         return is_out_anywhere, is_told_to_stop
 
@@ -374,7 +398,9 @@ class Trainer:
 
     def require_finite(self, encoder: SentenceEncoder | None = None) -> None:
         """Raise TrainingError if a weight, or a vector that the encoder gives, is NaN or infinite."""
-        bad = next((n for n, each in self.objective.named_parameters() if not each.isfinite().all()), None)
+        bad = next(
+            (n for n, each in self.objective.named_parameters() if not each.isfinite().all()), None
+        )
         if bad is not None:
             found = f"the weights are not finite after step {self.position.step} (first: {bad})"
         elif encoder is not None and not np.isfinite(probe_vectors(encoder)).all():
@@ -382,7 +408,9 @@ class Trainer:
         else:
             return
         later = "lower --lr; the last state is kept for --resume"
-        raise TrainingError(found, hint=later if self.position.step else "copy or download the model again")
+        raise TrainingError(
+            found, hint=later if self.position.step else "copy or download the model again"
+        )
 
     def save_model(self) -> None:
         encoder = self.objective.eval_encoder()

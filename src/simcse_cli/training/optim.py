@@ -21,7 +21,10 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     decayed = [parameter for parameter in trained if parameter.ndim >= 2]
     others = [parameter for parameter in trained if parameter.ndim < 2]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
 
 
 def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -44,12 +47,14 @@ def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optim
 def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) -> float:
     """Return the share of the peak learning rate at a 0-based step.
 
-    Linear: rises from 0 over ``warmup`` of the steps, rounded up, then falls to reach 0 after the last one;
-    without warm-up the first step has the full rate and the last has ``1 / total_steps`` of it. This is
-    ``get_linear_schedule_with_warmup`` of transformers, with the warm-up length of its ``Trainer``.
+    Linear: rises from 0 over ``warmup`` of the steps, rounded up, then falls to reach 0 after the
+    last one; without warm-up the first step has the full rate and the last has ``1 / total_steps``
+    of it. This is ``get_linear_schedule_with_warmup`` of transformers, with the warm-up length of
+    its ``Trainer``.
 
-    Slanted triangle (Howard and Ruder 2018, as in AllenNLP): with p rising to 1 over ``warmup`` of the steps,
-    rounded down, and falling to 0 at the last one, ``(1 + 31 p) / 32``. AllenNLP counts steps from 1.
+    Slanted triangle (Howard and Ruder 2018, as in AllenNLP): with p rising to 1 over ``warmup`` of
+    the steps, rounded down, and falling to 0 at the last one, ``(1 + 31 p) / 32``. AllenNLP counts
+    steps from 1.
     """
     if schedule is Schedule.SLANTED_TRIANGULAR:
         cut, step = int(total_steps * warmup), step + 1
@@ -68,8 +73,8 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
     """Scale all gradients so that their joint L2 norm is at most ``max_norm``; return their norm before.
 
-    Like ``torch.nn.utils.clip_grad_norm_``, with factor min(1, max_norm / (norm + 1e-6)), but on a CPU a factor of 1
-    is not applied. A ``max_norm`` of 0 clips nothing.
+    Like ``torch.nn.utils.clip_grad_norm_``, with factor min(1, max_norm / (norm + 1e-6)), but on a
+    CPU a factor of 1 is not applied. A ``max_norm`` of 0 clips nothing.
     """
     parameters = list(parameters)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])

@@ -25,7 +25,8 @@ from simcse_cli.training.trackers import RunLog, start_tracker
 class StepResult:
     """One optimizer step: loss and its terms, metrics, gradient norm and learning rate.
 
-    Sentences and tokens (of all processes) and seconds are summed over the steps since the last result.
+    Sentences and tokens (of all processes) and seconds are summed over the steps since the last
+    result.
     """
 
     loss: float
@@ -82,7 +83,9 @@ def score_line(score: DevScore | None) -> dict[str, Any]:
     return {"dev_score": score.score, **geometry, **tasks}
 
 
-def step_line(step: int, epoch: float, result: StepResult, score: DevScore | None) -> dict[str, Any]:
+def step_line(
+    step: int, epoch: float, result: StepResult, score: DevScore | None
+) -> dict[str, Any]:
     """Return the line of ``metrics.jsonl`` for a step, with the dev evaluation after it if there was one."""
     return {
         "step": step,
@@ -98,7 +101,9 @@ def step_line(step: int, epoch: float, result: StepResult, score: DevScore | Non
     }
 
 
-def show_step(task: ProgressTask, result: StepResult, score: DevScore | None, best: float | None) -> None:
+def show_step(
+    task: ProgressTask, result: StepResult, score: DevScore | None, best: float | None
+) -> None:
     if score is not None:
         geometry = score.alignment, score.uniformity
         align, uniform = ("–" if each is None else f"{each:.3f}" for each in geometry)

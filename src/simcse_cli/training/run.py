@@ -56,9 +56,13 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     """
     if processes.is_launched():
         processes.end_with_launcher()
-    launch.check_accelerate(os.environ, progress if processes.process_rank() == 0 else SilentProgress())
+    launch.check_accelerate(
+        os.environ, progress if processes.process_rank() == 0 else SilentProgress()
+    )
     is_many = (options.seeds is not None or options.sweep is not None) and not options.dry_run
-    n_started = options.num_processes if "LOCAL_RANK" not in os.environ and not options.dry_run else 1
+    n_started = (
+        options.num_processes if "LOCAL_RANK" not in os.environ and not options.dry_run else 1
+    )
     if n_started > 1 and STDIO in flags.get("train_file", ()):
         raise UsageError("processes cannot share standard input", option="--train-file")
     if n_started == 1:
@@ -76,13 +80,17 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     flags = flags | settings_of_options(options, flags)
 
     def make_config(swept: Settings) -> TrainConfig:
-        return ready_settings(merge_settings(flags, swept), options.config, progress, resumed=resumed)
+        return ready_settings(
+            merge_settings(flags, swept), options.config, progress, resumed=resumed
+        )
 
     def run_one(config: TrainConfig, run_dir: Path) -> runs.RunRecord | None:
         resume = options.resume or is_many
         if n_started > 1:
             with runs.lock_run(run_dir):
-                return launch.launch_run(config, run_dir, n_started, progress, resume=resume, force=options.force)
+                return launch.launch_run(
+                    config, run_dir, n_started, progress, resume=resume, force=options.force
+                )
         return train_run(config, run_dir, progress, resume=resume, force=options.force)
 
     if is_many:
@@ -118,7 +126,9 @@ def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
         return launch.Stopped()
     states = runs.kept_states(run_dir / "checkpoint")
     if not states:
-        return launch.Stopped(f"stopped before the first state of {run_dir} was saved; nothing is kept")
+        return launch.Stopped(
+            f"stopped before the first state of {run_dir} was saved; nothing is kept"
+        )
     flag_of_processes = f" --num-processes {n_processes}" if n_processes > 1 else ""
     command = f"simcse train -o {shlex.quote(str(run_dir))} --resume{flag_of_processes}"
     kept = f"step {runs.step_of(states[-1])} of {run_dir} is kept"
@@ -131,7 +141,10 @@ def runs_folder(options: RunOptions) -> Path:
 
 
 def train_many(
-    make_config: Callable[[Settings], TrainConfig], run_one: RunOne, options: RunOptions, progress: Progress
+    make_config: Callable[[Settings], TrainConfig],
+    run_one: RunOne,
+    options: RunOptions,
+    progress: Progress,
 ) -> Outcome | None:
     folder, seeds = runs_folder(options), parse_seeds(options.seeds)
     many = ManyRuns(folder, run_one, seeds, options.resume, options.force)
@@ -159,8 +172,8 @@ def train_run(
 ) -> runs.RunRecord | None:
     """Train into a run folder and return the record; None on every process but the first.
 
-    With ``resume`` a complete run of this length is left unchanged. ``on_step`` and ``on_eval`` are called on the first
-    process.
+    With ``resume`` a complete run of this length is left unchanged. ``on_step`` and ``on_eval`` are
+    called on the first process.
     """
     is_first = processes.process_rank() == 0
     shown = progress if is_first else SilentProgress()
@@ -177,7 +190,9 @@ def train_run(
                     f"the run in {run_dir} has {earlier.n_processes} processes, this is {n_processes}",
                     hint=f"resume with --num-processes {earlier.n_processes}, or start another run with a new -o",
                 )
-            is_as_long = all(earlier.config.get(n) == getattr(config, n) for n in ("max_steps", "epochs"))
+            is_as_long = all(
+                earlier.config.get(n) == getattr(config, n) for n in ("max_steps", "epochs")
+            )
             if earlier.status in runs.DONE and is_as_long:
                 return earlier if is_first else None
             if earlier.status in runs.DONE and not runs.kept_states(run_dir / "checkpoint"):
@@ -219,14 +234,20 @@ def train_run(
 
 def sole_training(folder: Path) -> AbstractContextManager[None]:
     """Return the lock of a run folder; a process after the first, or one whose launcher holds it, gets none."""
-    return nullcontext() if processes.is_launched() or processes.process_rank() > 0 else runs.lock_run(folder)
+    return (
+        nullcontext()
+        if processes.is_launched() or processes.process_rank() > 0
+        else runs.lock_run(folder)
+    )
 
 
 def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
     found: Settings = {}
     if options.mode is not None:
         if options.mode not in MODES:
-            raise UsageError(f"{options.mode!r}; need unsup or sup (others: --objective)", option="--mode")
+            raise UsageError(
+                f"{options.mode!r}; need unsup or sup (others: --objective)", option="--mode"
+            )
         found["objective"] = MODES[options.mode]
         if flags.get("objective", found["objective"]) is not found["objective"]:
             raise UsageError(f"--mode {options.mode} contradicts --objective {flags['objective']}")
@@ -237,13 +258,21 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
     return found | ({"options": own} if own else {})
 
 
-def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None = None) -> TrainConfig:
+def resolve_settings(
+    flags: Settings, recipe: str | None, resumed: Path | None = None
+) -> TrainConfig:
     """Return the settings; a resumed run keeps its own, but for its length."""
     if resumed is None or processes.is_launched() or not (resumed / "config.yaml").exists():
-        return recipes.resolve_config(recipe=recipe, flags=flags, objective_defaults=objective_defaults())
+        return recipes.resolve_config(
+            recipe=recipe, flags=flags, objective_defaults=objective_defaults()
+        )
     recorded = str(resumed / "config.yaml")
-    config = TrainConfig(**coerce_settings(TrainConfig, recipes.read_recipe(recorded), place=recorded))
-    given = recipes.environment_settings() | coerce_settings(TrainConfig, flags, place="command line")
+    config = TrainConfig(
+        **coerce_settings(TrainConfig, recipes.read_recipe(recorded), place=recorded)
+    )
+    given = recipes.environment_settings() | coerce_settings(
+        TrainConfig, flags, place="command line"
+    )
     lengths = {}
     for name, value in given.items():
         if getattr(config, name) == value:
@@ -269,7 +298,11 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None =
 def require_same_place(config: TrainConfig, resumed: Path) -> None:
     """Raise ConfigError where files that a run names by relative paths are not in this folder."""
     sources = [source for source, _ in map(split_weight, config.train_file or ())]
-    files = [text for text in (*sources, config.dev_file) if text not in (None, STDIO) and "://" not in str(text)]
+    files = [
+        text
+        for text in (*sources, config.dev_file)
+        if text not in (None, STDIO) and "://" not in str(text)
+    ]
     folders = [config.model] if config.model.count("/") > 1 or config.model.startswith(".") else []
     for text in (*files, *folders):
         if not (Path(str(text)).is_absolute() or Path(str(text)).exists()):
@@ -297,7 +330,9 @@ def ready_settings(
         DataKind.SCORED: "downstream/STS/STSBenchmark/sts-train.csv",
     }
     is_sup = config.objective is ObjectiveName.SIMCSE_SUP
-    train_file = folder / ("triplets.csv" if is_sup else by_kind[OBJECTIVES[config.objective].reads])
+    train_file = folder / (
+        "triplets.csv" if is_sup else by_kind[OBJECTIVES[config.objective].reads]
+    )
     progress.warn(f"no --train-file: training on the generated demo corpus ({train_file})")
     dev: Settings = {}
     if config.dev_suite is DevSuite.FILE and config.dev_split is None:

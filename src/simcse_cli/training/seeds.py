@@ -48,7 +48,11 @@ class ManyRuns:
         folder, hint = self.folder, "choose another folder with -o"
         if is_run(folder):
             raise OutputError(f"{folder} is a run, need a folder for several", hint=hint)
-        inside = [entry for entry in folder.iterdir() if entry.name != ".lock"] if folder.is_dir() else []
+        inside = (
+            [entry for entry in folder.iterdir() if entry.name != ".lock"]
+            if folder.is_dir()
+            else []
+        )
         if inside and not self.resume:
             if not self.force:
                 raise OutputError(
@@ -66,13 +70,17 @@ class ManyRuns:
         """Return the records of one run per seed, in folders ``seed-S``; a single one has the folder to itself."""
         seeds, folder = self.seeds or (config.seed,), self.folder / below
         names = {seed: f"{SEED_PREFIX}{seed}" if len(seeds) > 1 else "" for seed in seeds}
-        return [run_or_reuse(replace(config, seed=seed), folder / name, self.run_one) for seed, name in names.items()]
+        return [
+            run_or_reuse(replace(config, seed=seed), folder / name, self.run_one)
+            for seed, name in names.items()
+        ]
 
 
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
     """Train and return the record of a run; a finished run is read from its folder.
 
-    The resume state of a finished run is removed, unless several are to be kept. An interrupted run raises ``Stopped``.
+    The resume state of a finished run is removed, unless several are to be kept. An interrupted run
+    raises ``Stopped``.
     """
     if is_run(run_dir):
         record = read_run_record(run_dir)
@@ -103,12 +111,17 @@ def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
     if len(records) < len(runs.seeds):
         return None
     rows: list[dict[str, Any]] = [
-        {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step} for r in records
+        {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step}
+        for r in records
     ]
     start, best = (mean_and_deviation([row[key] for row in rows]) for key in ("start", "best"))
-    summary = {name: {"start": start[i], "best": best[i]} for i, name in enumerate(("mean", "deviation"))}
+    summary = {
+        name: {"start": start[i], "best": best[i]} for i, name in enumerate(("mean", "deviation"))
+    }
     payload = {"runs": str(runs.folder), "seeds": rows, **summary}
     write_json(runs.folder / "seeds.json", {"format": 1} | payload)
     below = [{"seed": name, **values} for name, values in summary.items()]
     shown = columns("seed", "start", "best", "best_step")
-    return Outcome([Report(f"{config.objective}, {len(runs.seeds)} seeds", shown, rows + below)], payload)
+    return Outcome(
+        [Report(f"{config.objective}, {len(runs.seeds)} seeds", shown, rows + below)], payload
+    )

@@ -35,10 +35,23 @@ from simcse_cli.objectives.registry import OBJECTIVES, build_objective
 from simcse_cli.objectives.views import TextViews
 from simcse_cli.progress import Progress
 from simcse_cli.settings import choices
-from simcse_cli.settings.choices import Batches, DropoutMode, HeadUse, LoraSave, ObjectiveName, Pooler
+from simcse_cli.settings.choices import (
+    Batches,
+    DropoutMode,
+    HeadUse,
+    LoraSave,
+    ObjectiveName,
+    Pooler,
+)
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag
-from simcse_cli.training.batches import SHARED_SHARE, SharedTexts, files_of, n_taken, random_generator
+from simcse_cli.training.batches import (
+    SHARED_SHARE,
+    SharedTexts,
+    files_of,
+    n_taken,
+    random_generator,
+)
 from simcse_cli.training.dev import DevMasked, DevSet, build_dev_set, given_tables
 
 LOW_LORA_RATE = 1e-4
@@ -69,10 +82,11 @@ def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
 def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     """Return the encoder to train, in float32, and report it in one line.
 
-    A model with this pooler in its record keeps its head and normalisation, and a checkpoint of the original code its
-    ``mlp``; any other model gets a new seeded head if the pooler is ``cls``.
+    A model with this pooler in its record keeps its head and normalisation, and a checkpoint of the
+    original code its ``mlp``; any other model gets a new seeded head if the pooler is ``cls``.
 
-    Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at random.
+    Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at
+    random.
     """
     model = find_model(config.pinned_model)
     record = model.record
@@ -96,7 +110,9 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     if has_own_head:
         encoder.change(head=encoder.head, head_use=head_use, **as_recorded)
     elif POOLERS[pooler].has_head and head_use is not HeadUse.NONE:
-        head = MlpHead(encoder.hidden_size, float(getattr(encoder.config, "initializer_range", 0.02)))
+        head = MlpHead(
+            encoder.hidden_size, float(getattr(encoder.config, "initializer_range", 0.02))
+        )
         encoder.change(head=head, head_use=head_use, pooler=pooler, **as_recorded)
     else:
         encoder.change(head=None, **as_recorded)
@@ -106,13 +122,17 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         about += f" through {'its own' if has_own_head else 'a fresh'} head, {after}"
     recorded = record.pooler or "no pooler"
     is_as_recorded = record.pooler is encoder.pooler
-    progress.info(about + (", as the model records" if is_as_recorded else f"; the model records {recorded}"))
+    progress.info(
+        about + (", as the model records" if is_as_recorded else f"; the model records {recorded}")
+    )
     if config.lora is not None:
         put_lora(encoder, model, config, config.lora, progress)
     return encoder
 
 
-def put_lora(encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, rank: int, progress: Progress) -> None:
+def put_lora(
+    encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, rank: int, progress: Progress
+) -> None:
     if rank >= encoder.hidden_size:
         raise ConfigError(
             f"--lora {rank}: need a rank below {encoder.hidden_size}, the width of {config.model}",
@@ -126,8 +146,12 @@ def put_lora(encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, r
     base = hub_name_of(config.model) or str(model.named.resolve())
     n_weights = sum(weight.numel() for weight in encoder.backbone.parameters())
     add_lora(encoder.backbone, rank, config.lora_alpha, base=base, revision=config.revision)
-    n_trained = sum(weight.numel() for weight in encoder.backbone.parameters() if weight.requires_grad)
-    progress.info(f"LoRA of rank {rank}: {n_trained:,} weights beside {n_weights:,} that stay as they are")
+    n_trained = sum(
+        weight.numel() for weight in encoder.backbone.parameters() if weight.requires_grad
+    )
+    progress.info(
+        f"LoRA of rank {rank}: {n_trained:,} weights beside {n_weights:,} that stay as they are"
+    )
     if config.lr < LOW_LORA_RATE:
         wants = "which wants about ten times that of full training"
         progress.info(f"--lr {config.lr:g} is low for LoRA, {wants}")
@@ -187,7 +211,9 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
-MOST_REPEATED = 100_000_000  # examples of an epoch that repeats a file; their order takes 40 bytes each
+MOST_REPEATED = (
+    100_000_000  # examples of an epoch that repeats a file; their order takes 40 bytes each
+)
 _ROW_IS_EXAMPLE = (TextViews, LabelledPairs)
 
 
@@ -263,7 +289,9 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
     return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else training_file.join_rows(parts)
 
 
-def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[training_file.TrainingRows, list[Row]]:
+def _hold_out(
+    config: TrainConfig, data: Any, share: float
+) -> tuple[training_file.TrainingRows, list[Row]]:
     """Return the rows to train on and those held out: all rows of a random share of the anchors, whatever the seed."""
     least = 1 if config.objective is ObjectiveName.MLM else 2
     is_rows = isinstance(data, training_file.TrainingRows)
@@ -275,9 +303,13 @@ def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[training_fi
     anchors = list(dict.fromkeys(row[0] for row in data.rows))
     taken = set(random.Random("dev-split").sample(anchors, max(1, round(share * len(anchors)))))
     held_out = [row for row in data.rows if row[0] in taken]
-    kept, rows = training_file.StoredRows(row for row in data.rows if row[0] not in taken), iter(data.rows)
+    kept, rows = (
+        training_file.StoredRows(row for row in data.rows if row[0] not in taken),
+        iter(data.rows),
+    )
     files = [
-        (sum(row[0] not in taken for row in itertools.islice(rows, n_rows)), weight) for n_rows, weight in data.files
+        (sum(row[0] not in taken for row in itertools.islice(rows, n_rows)), weight)
+        for n_rows, weight in data.files
     ]
     if not all(n_rows for n_rows, _ in files) or not len(kept):
         raise DataError(f"{data.name}: --dev-split {share:g} would hold out every row of a file")
@@ -287,7 +319,8 @@ def _hold_out(config: TrainConfig, data: Any, share: float) -> tuple[training_fi
 def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
     """Choose between packed and padded batches, and prepare the transformers for the padded pass.
 
-    Settings that compute a layer twice are refused if the second pass would draw other dropout masks.
+    Settings that compute a layer twice are refused if the second pass would draw other dropout
+    masks.
     """
     for name in ("micro_batch_size", "gradient_checkpointing"):
         if getattr(config, name) and not has_rng_state(device):
@@ -306,7 +339,9 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
                     "not padded",
                     hint="leave it out; it is for GPUs and for architectures that are padded",
                 )
-        if config.attention is choices.Attention.PACKED and (config.compile or config.gradient_checkpointing):
+        if config.attention is choices.Attention.PACKED and (
+            config.compile or config.gradient_checkpointing
+        ):
             raise ConfigError(
                 "--attention packed works neither with --compile nor with --gradient-checkpointing",
                 hint="choose one of them",

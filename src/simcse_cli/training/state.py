@@ -13,7 +13,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simcse_cli.errors import CheckpointError, DataError, reason_of
-from simcse_cli.files.atomic import fsync_tree, staging_folder, temporary_beside, write_json, writing
+from simcse_cli.files.atomic import (
+    fsync_tree,
+    staging_folder,
+    temporary_beside,
+    write_json,
+    writing,
+)
 from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import read_json
 from simcse_cli.files.system import sync
@@ -37,8 +43,8 @@ _UNREADABLE = (
 class Position:
     """The position of a run after a completed optimizer step.
 
-    ``trained_score`` is the best dev score after step 0; ``total_seconds`` covers all sessions, ``n_sentences`` all
-    processes.
+    ``trained_score`` is the best dev score after step 0; ``total_seconds`` covers all sessions,
+    ``n_sentences`` all processes.
     """
 
     step: int = 0
@@ -71,7 +77,8 @@ class Position:
 class States:
     """Save and restore the states of a run, one folder per step.
 
-    ``keep`` is the number of newest states to keep; 0 keeps all. Only the newest keeps the optimizer's moments.
+    ``keep`` is the number of newest states to keep; 0 keeps all. Only the newest keeps the
+    optimizer's moments.
     """
 
     folder: Path
@@ -84,7 +91,9 @@ class States:
         """Write the state of a step, unless it exists, and then remove earlier ones."""
         target = self.folder / f"{STATE_PREFIX}{position.step:08d}"
         with writing(target):
-            if not target.exists():  # a step has one state: everything in it follows from seed and step
+            if (
+                not target.exists()
+            ):  # a step has one state: everything in it follows from seed and step
                 self.folder.mkdir(parents=True, exist_ok=True)
                 with staging_folder(target) as temporary:
                     self._write(position, temporary)
@@ -101,20 +110,26 @@ class States:
                 (state / OPTIMIZER_FILE).unlink(missing_ok=True)
 
     def _write(self, position: Position, folder: Path) -> None:
-        weights = {f"module.{k}": v.detach().cpu().clone() for k, v in self.objective.state_dict().items()}
+        weights = {
+            f"module.{k}": v.detach().cpu().clone() for k, v in self.objective.state_dict().items()
+        }
         moments = {
             f"optimizer.{index}.{name}": value
             for index, values in self.optimizer.state_dict()["state"].items()
             for name, value in values.items()
         }
-        tensors = {k: v.detach().cpu().contiguous() for k, v in moments.items() if isinstance(v, Tensor)}
+        tensors = {
+            k: v.detach().cpu().contiguous() for k, v in moments.items() if isinstance(v, Tensor)
+        }
         _save_tensors(weights, folder / WEIGHTS_FILE)
         _save_tensors(tensors, folder / OPTIMIZER_FILE)
         encoder = self.objective.eval_encoder()
         facts = {
             "format": 2,
             "position": asdict(position),
-            "served": next(name for name, part in self.objective.named_children() if part is encoder),
+            "served": next(
+                name for name, part in self.objective.named_children() if part is encoder
+            ),
             "optimizer": {name: value for name, value in moments.items() if name not in tensors},
             "n_moments": len(tensors),
             "scaler": self.scaler.state_dict() if self.scaler else None,
@@ -133,7 +148,9 @@ class States:
             for name, tensor in (weights | moments).items():
                 if tensor.is_floating_point() and not tensor.isfinite().all():
                     raise ValueError(f"{name} is not finite")
-            self.objective.load_state_dict({k.removeprefix("module."): v for k, v in weights.items()})
+            self.objective.load_state_dict(
+                {k.removeprefix("module."): v for k, v in weights.items()}
+            )
             _restore_optimizer(self.optimizer, moments, facts["optimizer"], facts.get("n_moments"))
             if self.scaler and facts.get("scaler"):
                 self.scaler.load_state_dict(facts["scaler"])
@@ -164,9 +181,14 @@ def _restore_optimizer(
         shapes = {tuple(value.shape) for value in values.values() if isinstance(value, Tensor)}
         if index >= len(parameters) or shapes - {(), tuple(parameters[index].shape)}:
             raise ValueError(f"the moments of parameter {index} are not of its shape")
-    if len({frozenset(values) for values in restored.values()}) > 1 or n_tensors not in (None, len(tensors)):
+    if len({frozenset(values) for values in restored.values()}) > 1 or n_tensors not in (
+        None,
+        len(tensors),
+    ):
         raise ValueError("moments are missing")
-    optimizer.load_state_dict({"state": restored, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load_state_dict(
+        {"state": restored, "param_groups": optimizer.state_dict()["param_groups"]}
+    )
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

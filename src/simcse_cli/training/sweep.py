@@ -42,8 +42,8 @@ _OPTION = "options."
 class SweepPlan:
     """The plan in a sweep file: settings of every trial, and those that are swept.
 
-    ``grid`` has the values of a setting; every combination is a trial. ``search`` has ``low`` and ``high`` (and
-    ``log``), or ``choices``.
+    ``grid`` has the values of a setting; every combination is a trial. ``search`` has ``low`` and
+    ``high`` (and ``log``), or ``choices``.
     """
 
     settings: Settings = field(default_factory=dict)
@@ -60,7 +60,8 @@ class SweepPlan:
 class Trial:
     """One combination of settings: its folder, the dev score of each seed, their mean and deviation.
 
-    ``best_steps`` are those of the scores; 0 is the model before training. ``failure`` says why a trial has none.
+    ``best_steps`` are those of the scores; 0 is the model before training. ``failure`` says why a
+    trial has none.
     """
 
     name: str
@@ -84,13 +85,19 @@ class Trial:
 
 
 def read_plan(name: str) -> SweepPlan:
-    values = check_keys(read_recipe(name, "sweeps"), ("settings", "grid", "search", "n_trials"), place=name)
+    values = check_keys(
+        read_recipe(name, "sweeps"), ("settings", "grid", "search", "n_trials"), place=name
+    )
     plan = SweepPlan(**{key: value for key, value in values.items() if value is not None})
     if bool(plan.grid) == bool(plan.search):
-        raise ConfigError(f"{name}: need either `grid` (values of each setting) or `search` (ranges)")
+        raise ConfigError(
+            f"{name}: need either `grid` (values of each setting) or `search` (ranges)"
+        )
     for setting, choices in plan.grid.items():
         if not isinstance(choices, list) or not choices:
-            raise ConfigError(f"{name}: grid.{setting} is {choices!r}, need a list such as [1.0e-5, 3.0e-5]")
+            raise ConfigError(
+                f"{name}: grid.{setting} is {choices!r}, need a list such as [1.0e-5, 3.0e-5]"
+            )
     for setting, span in plan.search.items():
         given = set(span) if isinstance(span, dict) else set()
         if given != {"choices"} and not {"low", "high"} <= given <= {"low", "high", "log"}:
@@ -108,7 +115,9 @@ def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
     """Gather ``options.NAME`` under ``options`` and check the settings like those of a recipe."""
     plain = {name: value for name, value in settings.items() if not name.startswith(_OPTION)}
     checked = coerce_settings(TrainConfig, plain, place=place)
-    options = {name.removeprefix(_OPTION): value for name, value in settings.items() if name not in plain}
+    options = {
+        name.removeprefix(_OPTION): value for name, value in settings.items() if name not in plain
+    }
     return checked | {"options": checked.get("options", {}) | options} if options else checked
 
 
@@ -118,10 +127,13 @@ def grid_trials(values: Mapping[str, Sequence[Any]]) -> Iterator[Trial]:
         yield Trial(trial_name(settings), settings)
 
 
-def search_trials(ranges: Mapping[str, Mapping[str, Any]], n_trials: int, seed: int) -> Iterator[Trial]:
+def search_trials(
+    ranges: Mapping[str, Mapping[str, Any]], n_trials: int, seed: int
+) -> Iterator[Trial]:
     """Yield the trials that Optuna's tree-structured Parzen search proposes, from seed and earlier scores alone.
 
-    Each trial must have its scores before the next is requested; a trial without a score counts as failed.
+    Each trial must have its scores before the next is requested; a trial without a score counts as
+    failed.
     """
     import optuna
 
@@ -162,8 +174,9 @@ def run_sweep(
 ) -> list[Trial]:
     """Run each trial as it is proposed and return all with their scores; save them to ``sweep.json``.
 
-    Each trial gets a subfolder named after its settings. One that diverges or needs more memory than there is has
-    failed: the sweep goes on, and ``--resume`` leaves it alone while its folder is there.
+    Each trial gets a subfolder named after its settings. One that diverges or needs more memory
+    than there is has failed: the sweep goes on, and ``--resume`` leaves it alone while its folder
+    is there.
     """
     trials: list[Trial] = []
     failures = earlier_failures(runs.folder)
@@ -172,15 +185,23 @@ def run_sweep(
         progress.info(f"trial {len(trials) + 1}: {trial.name}")
         trial.failure = failures.get(trial.name)
         if trial.failure is not None:
-            progress.warn(f"{trial.name} has failed before ({trial.failure}); to try it again, remove its folder")
+            progress.warn(
+                f"{trial.name} has failed before ({trial.failure}); to try it again, remove its folder"
+            )
         else:
             run_trial(trial, config, runs, progress)
         trials.append(trial)
         if process_rank() == 0:
             best = ranked(trials)[0]
-            facts = {"format": 1, "suite": "sweep", "best": None if best.score is None else best.name}
+            facts = {
+                "format": 1,
+                "suite": "sweep",
+                "best": None if best.score is None else best.name,
+            }
             facts |= {"dev_suite": config.dev_suite, "quantiles": score_quantiles(trials)}
-            write_json(runs.folder / "sweep.json", facts | {"trials": [done.to_json() for done in trials]})
+            write_json(
+                runs.folder / "sweep.json", facts | {"trials": [done.to_json() for done in trials]}
+            )
     return trials
 
 
@@ -220,7 +241,9 @@ def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
     scores = [trial.score for trial in trials if trial.score is not None]
     if not scores:
         return {}
-    _, q50, q75 = statistics.quantiles(scores, n=4, method="inclusive") if len(scores) > 1 else scores * 3
+    _, q50, q75 = (
+        statistics.quantiles(scores, n=4, method="inclusive") if len(scores) > 1 else scores * 3
+    )
     return {"max": max(scores), "q75": q75, "q50": q50}
 
 
@@ -248,7 +271,11 @@ def train_sweep(
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
     runs.open()
-    proposed = grid_trials(plan.grid) if plan.grid else search_trials(plan.search, plan.n_trials, base.seed)
+    proposed = (
+        grid_trials(plan.grid)
+        if plan.grid
+        else search_trials(plan.search, plan.n_trials, base.seed)
+    )
     trials = run_sweep(proposed, trial_config, runs, progress)
 
     # Draw and report the trials that have a score.
@@ -257,7 +284,10 @@ def train_sweep(
         return None
     if not points:
         what = f"{len(trials)} of {len(trials)} trials have failed (first: {trials[0].failure})"
-        raise TrainingError(f"--sweep {name}: {what}", hint="lower the learning rates or the batch sizes of the sweep")
+        raise TrainingError(
+            f"--sweep {name}: {what}",
+            hint="lower the learning rates or the batch sizes of the sweep",
+        )
     figure = runs.folder / "sweep.png"
     try:
         with house_style():
@@ -281,15 +311,21 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
         | {"best_steps": "failed" if trial.failure else ", ".join(map(str, trial.best_steps))}
         for trial in by_score
     ]
-    rows += [{swept[0]: quantile, "score": score} for quantile, score in score_quantiles(trials).items()]
+    rows += [
+        {swept[0]: quantile, "score": score} for quantile, score in score_quantiles(trials).items()
+    ]
     best = by_score[0]
     note = f"best: {folder / best.name}"
     if set(best.best_steps) == {0}:
         note = f"no run beat the untrained model, whose dev score is {percent(best.score)}"
-    failed = [f"failed: {trial.name} ({trial.failure})" for trial in trials if trial.failure is not None]
+    failed = [
+        f"failed: {trial.name} ({trial.failure})" for trial in trials if trial.failure is not None
+    ]
     notes = [note, *failed, "max, q75, q50: best, upper quartile and median of the trials"]
     own = columns("score", "deviation", "best_steps", score="dev best", best_steps="at step")
-    return Report(f"{Path(name).stem}, {len(trials)} trials", [*map(Column, swept), *own], rows, notes)
+    return Report(
+        f"{Path(name).stem}, {len(trials)} trials", [*map(Column, swept), *own], rows, notes
+    )
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:

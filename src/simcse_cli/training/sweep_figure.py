@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simcse_cli.results.plots import COLOUR_MAP, Axes, Figure, colour, house_style, marker, new_figure
+from simcse_cli.results.plots import (
+    COLOUR_MAP,
+    Axes,
+    Figure,
+    colour,
+    house_style,
+    marker,
+    new_figure,
+)
 
 SCORE_LABEL = "dev score x100"
 LOG_FROM = 20  # ratio of the largest to the smallest value from which the axis is logarithmic
@@ -23,8 +31,9 @@ class SweepPoint:
 def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
     """Return the figure of a sweep; scores are shown x100 and the best trial is marked.
 
-    One setting gives a line over numbers or points over names, with the deviation over seeds as bars; a full grid of
-    two gives a table of coloured cells; anything else shows the trials in the order they ran.
+    One setting gives a line over numbers or points over names, with the deviation over seeds as
+    bars; a full grid of two gives a table of coloured cells; anything else shows the trials in the
+    order they ran.
     """
     values = [sorted({point.settings[name] for point in points}, key=_order) for name in swept]
     if len(swept) == 2 and len(points) == len(values[0]) * len(values[1]):
@@ -44,7 +53,9 @@ def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
             axes.minorticks_off()
     else:
         names = list(dict.fromkeys(str(point.settings[swept[0]]) for point in points))
-        _draw_line(axes, [names.index(str(point.settings[swept[0]])) for point in points], points, "")
+        _draw_line(
+            axes, [names.index(str(point.settings[swept[0]])) for point in points], points, ""
+        )
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_ylabel(SCORE_LABEL)
@@ -63,13 +74,17 @@ def _order(value: Any) -> tuple[bool, Any]:
 def _draw_line(axes: Axes, places: list[Any], points: Sequence[SweepPoint], dash: str) -> None:
     scores = [100 * point.score for point in points]
     deviations = [100 * (point.deviation or 0.0) for point in points]
-    axes.errorbar(places, scores, deviations, color=colour(0), marker=marker(0), linestyle=dash, capsize=3)
+    axes.errorbar(
+        places, scores, deviations, color=colour(0), marker=marker(0), linestyle=dash, capsize=3
+    )
     best = scores.index(max(scores))
     star: Any = {"marker": "*", "markersize": 15, "color": colour(1), "linestyle": ""}
     axes.plot([places[best]], [scores[best]], **star, zorder=5)
 
 
-def _draw_grid(points: Sequence[SweepPoint], swept: Sequence[str], values: list[list[Any]]) -> Figure:
+def _draw_grid(
+    points: Sequence[SweepPoint], swept: Sequence[str], values: list[list[Any]]
+) -> Figure:
     rows, columns = values
     scores = {tuple(point.settings[name] for name in swept): 100 * point.score for point in points}
     table = [[scores[row, column] for column in columns] for row in rows]

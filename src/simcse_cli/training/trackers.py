@@ -1,7 +1,8 @@
 """Log the settings and metrics of a run to experiment trackers, through Accelerate.
 
-Everything stays on this machine unless a variable of the tracker itself says otherwise (``WANDB_MODE``,
-``TRACKIO_SPACE_ID``, ``MLFLOW_TRACKING_URI``). An error of the tracker ends the logging, not the run.
+Everything stays on this machine unless a variable of the tracker itself says otherwise
+(``WANDB_MODE``, ``TRACKIO_SPACE_ID``, ``MLFLOW_TRACKING_URI``). An error of the tracker ends the
+logging, not the run.
 """
 
 import hashlib
@@ -35,8 +36,8 @@ _REMOTE_TRACKIO = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 class TrackedRun:
     """Facts about a run for its tracker.
 
-    ``group`` is None for a single run; ``key`` identifies the run over all its sessions; ``last_step`` is the step
-    from which a resumed run continues, None for a new one.
+    ``group`` is None for a single run; ``key`` identifies the run over all its sessions;
+    ``last_step`` is the step from which a resumed run continues, None for a new one.
     """
 
     folder: Path
@@ -53,7 +54,9 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
     settings, folder = record.config, run_dir.resolve()
     given, above = settings["track_name"], group_folder(folder)
     group = None if above is None else given or above.name
-    name = given or folder.name if above is None else f"{group}/{folder.relative_to(above).as_posix()}"
+    name = (
+        given or folder.name if above is None else f"{group}/{folder.relative_to(above).as_posix()}"
+    )
     key = hashlib.sha256(f"{folder} {record.started}".encode()).hexdigest()[:16]
     project = settings["track_project"] or "simcse"
     return TrackedRun(run_dir, project, name, group, key, loggable(settings), last_step)
@@ -86,14 +89,20 @@ def _start_wandb(run: TrackedRun) -> Started:
     folder.mkdir(exist_ok=True)
     mode, settings = os.environ.get("WANDB_MODE", "offline"), {"console": "off", "silent": True}
     own = {"name": run.name, "group": run.group, "id": run.key, "resume": "allow"}
-    tracker = tracking.WandBTracker(run.project, **own, dir=str(folder), mode=mode, settings=settings)
+    tracker = tracking.WandBTracker(
+        run.project, **own, dir=str(folder), mode=mode, settings=settings
+    )
     tracker.start()
     tracker.store_init_configuration(run.settings)
     return tracker, f"{folder}; upload with: wandb sync {folder}/wandb/offline-run-*"
 
 
 def _start_trackio(run: TrackedRun) -> Started:
-    own = {"name": run.name, "group": run.group, "resume": "never" if run.last_step is None else "allow"}
+    own = {
+        "name": run.name,
+        "group": run.group,
+        "resume": "never" if run.last_step is None else "allow",
+    }
     tracker = tracking.TrackioTracker(run.project, **own, config=dict(run.settings), embed=False)
     tracker.start()
     return tracker, f"trackio show --project {run.project}"
@@ -101,13 +110,18 @@ def _start_trackio(run: TrackedRun) -> Started:
 
 def _start_mlflow(run: TrackedRun) -> Started:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # else it reports each table of a new store
+    os.environ.setdefault(
+        "MLFLOW_LOGGING_LEVEL", "WARNING"
+    )  # else it reports each table of a new store
     tags = {"simcse.run": run.key} | ({"group": run.group} if run.group else {})
     known = None
     if run.last_step is not None:
         import mlflow
 
-        wanted = {"experiment_names": [run.project], "filter_string": f"tags.`simcse.run` = '{run.key}'"}
+        wanted = {
+            "experiment_names": [run.project],
+            "filter_string": f"tags.`simcse.run` = '{run.key}'",
+        }
         found = mlflow.search_runs(**wanted, output_format="list")
         known = found[0].info.run_id if found else None
     tracker = tracking.MLflowTracker(run.project, run_name=run.name, run_id=known, tags=tags)
@@ -143,7 +157,12 @@ class RunLog:
     """``metrics.jsonl`` of a run, cut back to the resumed step first, and its tracker if it has one."""
 
     def __init__(
-        self, path: Path, tracker: GeneralTracker | None, progress: Progress, *, last_step: int | None
+        self,
+        path: Path,
+        tracker: GeneralTracker | None,
+        progress: Progress,
+        *,
+        last_step: int | None,
     ) -> None:
         self._path, self._tracker, self._progress = path, tracker, progress
         lines: list[str] = []
@@ -180,10 +199,14 @@ class RunLog:
                 call(self._tracker)
         except Exception as error:
             self._tracker = None
-            self._progress.warn(f"logging to the tracker has stopped ({reason_of(error)}); the run continues")
+            self._progress.warn(
+                f"logging to the tracker has stopped ({reason_of(error)}); the run continues"
+            )
 
 
-def start_tracker(record: RunRecord, run_dir: Path, progress: Progress, *, last_step: int | None) -> Any:
+def start_tracker(
+    record: RunRecord, run_dir: Path, progress: Progress, *, last_step: int | None
+) -> Any:
     if record.config["track"] is None:
         return None
     tracker = Tracker(record.config["track"])

@@ -70,7 +70,8 @@ class LoraLinear:
 class LayerParts(NamedTuple):
     """The parts of one post-norm transformer layer: its modules, or their dotted names in an architecture.
 
-    A linear layer is a ``Linear`` or a ``LoraLinear``; a dropout is None where the architecture has none.
+    A linear layer is a ``Linear`` or a ``LoraLinear``; a dropout is None where the architecture has
+    none.
     """
 
     query: Any
@@ -167,9 +168,9 @@ def layer_names(model_type: str, index: int) -> LayerParts:
 def read_parts(backbone: nn.Module) -> BackboneParts | None:
     """Return the parts of a model, or None if its packed form would compute something else.
 
-    Supported are BERT (including MiniLM), ELECTRA, RoBERTa, XLM-R, CamemBERT, MPNet and DistilBERT as encoders, with
-    plain ``Linear`` and ``LayerNorm`` modules or PEFT's plain LoRA around a ``Linear``. A model with another adapter
-    has no packed form.
+    Supported are BERT (including MiniLM), ELECTRA, RoBERTa, XLM-R, CamemBERT, MPNet and DistilBERT
+    as encoders, with plain ``Linear`` and ``LayerNorm`` modules or PEFT's plain LoRA around a
+    ``Linear``. A model with another adapter has no packed form.
     """
     config: Any = getattr(backbone, "config", None)
     model_type = getattr(config, "model_type", "")
@@ -183,7 +184,11 @@ def read_parts(backbone: nn.Module) -> BackboneParts | None:
         children = backbone.get_submodule(_LISTS_OF_LAYERS[model_type]).children()
         layers = tuple(_layer_parts(layer, _NAMES[model_type]) for layer in children)
         return _backbone_parts(backbone, config, activation, layers)
-    except (AttributeError, TypeError, ValueError):  # a part is missing or not that of the plain architecture
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+    ):  # a part is missing or not that of the plain architecture
         return None
 
 
@@ -227,7 +232,9 @@ def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
     return parts
 
 
-def _backbone_parts(backbone: nn.Module, config: Any, activation: str, layers: tuple[LayerParts, ...]) -> BackboneParts:
+def _backbone_parts(
+    backbone: nn.Module, config: Any, activation: str, layers: tuple[LayerParts, ...]
+) -> BackboneParts:
     embeddings: Any = backbone.embeddings
     pad_id = int(embeddings.padding_idx) if config.model_type in _COUNTS_REAL_TOKENS else None
     segments = getattr(embeddings, "token_type_embeddings", None)
@@ -251,7 +258,9 @@ def _backbone_parts(backbone: nn.Module, config: Any, activation: str, layers: t
 def _relative_bias(backbone: Any) -> RelativeBias:
     def bias(length: int) -> Tensor:
         device = backbone.encoder.relative_attention_bias.weight.device
-        values: Tensor = backbone.encoder.compute_position_bias(torch.empty(1, length, device=device))
+        values: Tensor = backbone.encoder.compute_position_bias(
+            torch.empty(1, length, device=device)
+        )
         return values[0]
 
     return bias

@@ -33,8 +33,8 @@ def attend(
 ) -> Tensor:
     """Return the context of attention within sentences, ``(T, 3D)`` to ``(T, D)``; tokens of no sentence get zeros.
 
-    ``qkv`` holds queries, keys and values side by side, each with its heads side by side. ``relative_bias`` maps a
-    length to ``(n_heads, L, L)``, added to the scaled scores.
+    ``qkv`` holds queries, keys and values side by side, each with its heads side by side.
+    ``relative_bias`` maps a length to ``(n_heads, L, L)``, added to the scaled scores.
     """
     context, end = qkv.new_empty(len(qkv), qkv.shape[1] // 3), 0
     for block in tokens.rows(qkv):
@@ -52,11 +52,11 @@ def attend_from_first(
 ) -> tuple[Tensor, Tensor]:
     """Return the states of first tokens ``(R, H)`` and their context ``(R, D)``.
 
-    Only the first token is multiplied by weight matrices. With x_j the states of a sentence and q the
-    query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the context is
-    sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected states up
-    to rounding, at about D / n_heads times fewer operations. The states ``(T, H)``, before the linear layers, have the
-    type of the products.
+    Only the first token is multiplied by weight matrices. With x_j the states of a sentence and q
+    the query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the context
+    is sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected
+    states up to rounding, at about D / n_heads times fewer operations. The states ``(T, H)``,
+    before the linear layers, have the type of the products.
     """
     n_heads, first = layer.n_heads, states.index_select(0, tokens.first_tokens())
     query = functional.linear(first, linears.query.weight, linears.query.bias)
@@ -65,7 +65,9 @@ def attend_from_first(
     by_head = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
     folded = torch.bmm(by_head, key).transpose(0, 1)
     offset = by_head.new_zeros(len(first), n_heads)
-    if linears.key.bias is not None:  # the softmax ignores it, but distributed training needs every gradient
+    if (
+        linears.key.bias is not None
+    ):  # the softmax ignores it, but distributed training needs every gradient
         offset = torch.bmm(by_head, linears.key.bias.view(n_heads, head_width, 1)).squeeze(-1).t()
     mixed, sums = _mix_states(states, tokens, folded, offset, layer, masks)
     context = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
@@ -76,17 +78,24 @@ def attend_from_first(
 
 
 def _mix_states(
-    states: Tensor, tokens: PackedTokens, queries: Tensor, offsets: Tensor, layer: Layer, masks: Masks | None
+    states: Tensor,
+    tokens: PackedTokens,
+    queries: Tensor,
+    offsets: Tensor,
+    layer: Layer,
+    masks: Masks | None,
 ) -> tuple[Tensor, Tensor]:
     """Return the weighted sums of a sentence's states, ``(R, n_heads, H)``, and the sums of weights, ``(R, n_heads)``.
 
-    Weights are the softmax of the products of states ``(T, H)`` and scaled queries ``(R, n_heads, H)``, with offsets
-    ``(R, n_heads)`` and the bias of a length, ``(n_heads, L, L)``, added.
+    Weights are the softmax of the products of states ``(T, H)`` and scaled queries ``(R, n_heads,
+    H)``, with offsets ``(R, n_heads)`` and the bias of a length, ``(n_heads, L, L)``, added.
     """
     blocks = list(tokens.rows(states))
     sizes = [len(block) for block in blocks]
     mixed, sums = [], []
-    parts = zip(blocks, torch.split(queries, sizes), torch.split(offsets.unsqueeze(-1), sizes), strict=True)
+    parts = zip(
+        blocks, torch.split(queries, sizes), torch.split(offsets.unsqueeze(-1), sizes), strict=True
+    )
     for block, block_query, block_offset in parts:
         scores = torch.baddbmm(block_offset, block_query, block.transpose(1, 2))
         if layer.relative_bias is not None:
@@ -103,9 +112,10 @@ def _mix_states(
 def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
     """Yield a block ``(n_rows, L, 3D)`` in parts along its rows, each with the arithmetic of its products.
 
-    On a CPU, oneDNN multiplies bfloat16 and keeps memory for every new number of rows. For inference, parts therefore
-    have one of two sizes, which depend on L alone, and remaining rows are computed in float32, so that memory does not
-    grow with the input. With a gradient, where parts would cost copies, everything is float32.
+    On a CPU, oneDNN multiplies bfloat16 and keeps memory for every new number of rows. For
+    inference, parts therefore have one of two sizes, which depend on L alone, and remaining rows
+    are computed in float32, so that memory does not grow with the input. With a gradient, where
+    parts would cost copies, everything is float32.
     """
     if block.dtype is not torch.bfloat16 or block.device.type != "cpu":
         yield block, block.dtype
@@ -123,7 +133,12 @@ def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
 
 
 def _attend_block(
-    block: Tensor, dtype: torch.dtype, n_heads: int, bias: Tensor | None, dropout: float, masks: Masks | None
+    block: Tensor,
+    dtype: torch.dtype,
+    n_heads: int,
+    bias: Tensor | None,
+    dropout: float,
+    masks: Masks | None,
 ) -> Tensor:
     """Attend within ``(n_rows, L, 3D)``, products in ``dtype``; return ``(n_rows, L, n_heads, D / n_heads)``."""
     n_rows, length, width = block.shape
@@ -140,7 +155,9 @@ def _attend_block(
         mask = base if weight else None
         context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     else:
-        scores = torch.baddbmm(base, query, key.transpose(1, 2), beta=weight, alpha=1 / math.sqrt(head_width))
+        scores = torch.baddbmm(
+            base, query, key.transpose(1, 2), beta=weight, alpha=1 / math.sqrt(head_width)
+        )
         weights = _softmax(scores)
         if masks is None:
             context = torch.bmm(weights, value)

@@ -18,7 +18,13 @@ from simcse_cli.models.packed.architectures import BackboneParts, read_parts
 from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_compile
 from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
 from simcse_cli.models.packed.kernels import QueueWeightGradient
-from simcse_cli.models.packed.layers import Layer, QueryKeyValue, look_up, query_key_value, read_layers
+from simcse_cli.models.packed.layers import (
+    Layer,
+    QueryKeyValue,
+    look_up,
+    query_key_value,
+    read_layers,
+)
 from simcse_cli.models.packed.operators import NestedOperators, Operators, inference_operators
 from simcse_cli.models.packed.quantized import QuantizedOperators, RecordingOperators, quantized
 from simcse_cli.models.packed.split_batch import run_shares
@@ -62,7 +68,12 @@ class PackedBackbone:
         use_kernels: bool | None,
         nested: bool,
     ) -> None:
-        self._backbone, self._parts, self._use_kernels, self.nested = backbone, parts, use_kernels, nested
+        self._backbone, self._parts, self._use_kernels, self.nested = (
+            backbone,
+            parts,
+            use_kernels,
+            nested,
+        )
 
     @property
     def n_layers(self) -> int:
@@ -76,7 +87,9 @@ class PackedBackbone:
     def pack(self, rows: Sequence[Sequence[int]], *, multiple: int = 1) -> PackedTokens:
         """Return token-id rows laid end to end with the positions of this architecture; see ``pack``."""
         parts = self._parts
-        tokens = pack(rows, first_position=parts.first_position, pad_id=parts.pad_id, multiple=multiple)
+        tokens = pack(
+            rows, first_position=parts.first_position, pad_id=parts.pad_id, multiple=multiple
+        )
         return tokens.to(parts.words.weight.device)
 
     def prepare(self, dtype: torch.dtype | None = None) -> Prepared:
@@ -84,7 +97,9 @@ class PackedBackbone:
         dtype, parts = dtype or self._default_dtype(), self._parts
         made = _PREPARED.setdefault(self._backbone, {})
         if dtype not in made:
-            made[dtype] = self._quantized() if dtype is torch.int8 else inference_operators(parts, dtype)
+            made[dtype] = (
+                self._quantized() if dtype is torch.int8 else inference_operators(parts, dtype)
+            )
         return made[dtype]
 
     @torch.no_grad()
@@ -93,24 +108,30 @@ class PackedBackbone:
         layers = read_layers(self._parts, torch.float32, merged=True)
         length = min(_SAMPLED_LENGTH, self.max_tokens)
         size = (_SAMPLED_TOKENS // length, length)
-        rows = np.random.default_rng(0).integers(self._parts.words.num_embeddings, size=size).tolist()
+        rows = (
+            np.random.default_rng(0).integers(self._parts.words.num_embeddings, size=size).tolist()
+        )
         recording, tokens = RecordingOperators(self._parts.activation), self.pack(rows)
         run_layers(recording, layers, self._embed(tokens, None), tokens, wanted=())
         return QuantizedOperators(self._parts.activation), quantized(layers, recording.seen)
 
     def hidden_states(
-        self, tokens: PackedTokens, *, layers: Sequence[int] = (-1,), dtype: torch.dtype | None = None
+        self,
+        tokens: PackedTokens,
+        *,
+        layers: Sequence[int] = (-1,),
+        dtype: torch.dtype | None = None,
     ) -> list[Tensor]:
         """Return states ``(T, H)`` after the embeddings (0) and after each layer (1 to ``n_layers``).
 
-        In training mode, dropout applies with the probabilities of the model's own modules. The states equal those of
-        the padded forward pass up to rounding.
+        In training mode, dropout applies with the probabilities of the model's own modules. The
+        states equal those of the padded forward pass up to rounding.
 
         Args:
             tokens: from ``pack``.
             layers: which states to return, negative numbers from the end.
-            dtype: arithmetic of the matrix products; the default is autocast's if that is on, else the parameters'.
-                States between the products keep the type of the parameters.
+            dtype: arithmetic of the matrix products; the default is autocast's if that is on, else
+                the parameters'. States between the products keep the type of the parameters.
 
         Returns:
             One tensor for each of ``layers``.
@@ -119,11 +140,13 @@ class PackedBackbone:
         kept = self._run(tokens, dtype, wanted=wanted)
         return [kept[index] for index in wanted]
 
-    def first_token_states(self, tokens: PackedTokens, *, dtype: torch.dtype | None = None) -> Tensor:
+    def first_token_states(
+        self, tokens: PackedTokens, *, dtype: torch.dtype | None = None
+    ) -> Tensor:
         """Return the last layer's state of each sentence's first token, ``(R, H)`` in packed order.
 
-        The last layer multiplies only first tokens by its weights (``attend_from_first``), which saves nearly all of
-        its work.
+        The last layer multiplies only first tokens by its weights (``attend_from_first``), which
+        saves nearly all of its work.
         """
         return self._run(tokens, dtype, wanted=(self.n_layers,), first_only=True)[self.n_layers]
 
@@ -188,7 +211,9 @@ class PackedBackbone:
             operators = path.make_operators(masks[share], queue_weight_gradient)
             layers, own_first = parameters
             rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
-            kept = run_layers(operators, layers, rounded, halves[share], wanted=numbers, first=own_first)
+            kept = run_layers(
+                operators, layers, rounded, halves[share], wanted=numbers, first=own_first
+            )
             return [kept[number][: len(start)] for number in numbers]
 
         sizes = [len(half.ids) for half in halves]
@@ -200,7 +225,9 @@ class PackedBackbone:
         """Tell whether a split training pass uses compiled kernels."""
         if self._use_kernels is False or not can_compile(self._parts, dtype):
             return False
-        pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS  # other processors were not measured
+        pays = (
+            is_x86() and torch.get_num_threads() <= _MOST_THREADS
+        )  # other processors were not measured
         return self._use_kernels or (pays and kernels.is_installed() and kernels.can_load())
 
     def training_note(self, n_tokens: int) -> str | None:
@@ -249,12 +276,17 @@ def packed_backbone(
 ) -> PackedBackbone | None:
     """Return the packed form of a model, or None if its architecture or configuration has none.
 
-    This is cheap enough for every forward pass: nothing is copied, and weights prepared for inference are kept between
-    calls. It trains with compiled kernels as ``use_kernels`` says, by default if they are installed and pay. ``nested``
-    attends over all sentences in one call, on any device; else there is one call a sentence length, on a CPU.
+    This is cheap enough for every forward pass: nothing is copied, and weights prepared for
+    inference are kept between calls. It trains with compiled kernels as ``use_kernels`` says, by
+    default if they are installed and pay. ``nested`` attends over all sentences in one call, on any
+    device; else there is one call a sentence length, on a CPU.
     """
     parts = read_parts(backbone)
-    return None if parts is None else PackedBackbone(backbone, parts, use_kernels=use_kernels, nested=nested)
+    return (
+        None
+        if parts is None
+        else PackedBackbone(backbone, parts, use_kernels=use_kernels, nested=nested)
+    )
 
 
 def forget_prepared(backbone: nn.Module) -> None:
@@ -273,7 +305,8 @@ def run_layers(
 ) -> dict[int, Tensor]:
     """Return the states after the wanted layers, ``(T, H)`` each, by their numbers; 0 is for the embeddings.
 
-    With ``first``, the last layer attends from first tokens only, by these linear layers, and gives ``(R, H)``.
+    With ``first``, the last layer attends from first tokens only, by these linear layers, and gives
+    ``(R, H)``.
     """
     kept = {0: states} if 0 in wanted else {}
     x = states

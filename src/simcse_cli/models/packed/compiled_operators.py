@@ -17,8 +17,9 @@ from simcse_cli.models.packed.tokens import PackedTokens
 def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
     """Tell whether the compiled kernels can compute these layers.
 
-    They need float32 parameters, products in float32 or bfloat16, heads of a multiple of 16 values that together have
-    the width of the states, no bias on the scores, and norms with a weight and a bias.
+    They need float32 parameters, products in float32 or bfloat16, heads of a multiple of 16 values
+    that together have the width of the states, no bias on the scores, and norms with a weight and a
+    bias.
     """
     width, n_inputs = parts.layers[0].query.weight.shape
     every = [module for layer in parts.layers for module in layer if module is not None]
@@ -28,7 +29,11 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
         and parts.relative_bias is None
         and width % (parts.n_heads * kernels.LANES) == 0
         and n_inputs == width
-        and all(m.weight is not None and m.bias is not None for m in modules if isinstance(m, nn.LayerNorm))
+        and all(
+            m.weight is not None and m.bias is not None
+            for m in modules
+            if isinstance(m, nn.LayerNorm)
+        )
         and all(p.dtype is torch.float32 for m in modules for p in m.parameters())
     )
 
@@ -36,8 +41,8 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
 class CompiledOperators(Operators):
     """The operators as compiled kernels, forward and backward, with results in the memory of ``pool``.
 
-    Products are in float32 or bfloat16, everything else is in float32. ``queue_weight_gradient`` is for
-    ``kernels.operators.Linear``.
+    Products are in float32 or bfloat16, everything else is in float32. ``queue_weight_gradient`` is
+    for ``kernels.operators.Linear``.
     """
 
     def __init__(
@@ -57,16 +62,23 @@ class CompiledOperators(Operators):
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         groups, drawing = np.array(tokens.groups, dtype=np.int64), self._drawing(layer.dropout)
         product, bias = self._product(x, layer.qkv), _bias(layer.qkv)
-        context: Tensor = self._kernels.BiasAttend.apply(product, bias, groups, layer.n_heads, *drawing)
+        context: Tensor = self._kernels.BiasAttend.apply(
+            product, bias, groups, layer.n_heads, *drawing
+        )
         return context
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         product = self._product(x, up)
-        activated: Tensor = self._kernels.BiasActivation.apply(product, _bias(up), self._kind, self._pool)
+        activated: Tensor = self._kernels.BiasActivation.apply(
+            product, _bias(up), self._kind, self._pool
+        )
         return activated
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        update, norm = (self._product(x, end.linear), _bias(end.linear)), (end.norm.weight, _bias(end.norm))
+        update, norm = (
+            (self._product(x, end.linear), _bias(end.linear)),
+            (end.norm.weight, _bias(end.norm)),
+        )
         normed: tuple[Tensor, Tensor] = self._kernels.DropoutAddNorm.apply(
             states, *update, *norm, end.epsilon, *self._drawing(end.dropout)
         )
@@ -74,7 +86,9 @@ class CompiledOperators(Operators):
 
     def _product(self, x: Tensor, linear: LinearWeights) -> Tensor:
         x = x.to(self._dtype)
-        product: Tensor = self._kernels.Linear.apply(x, linear.weight, self._pool, self._queue_gradient)
+        product: Tensor = self._kernels.Linear.apply(
+            x, linear.weight, self._pool, self._queue_gradient
+        )
         return add_low_rank(product, x, linear)
 
     def _drawing(self, dropout: float) -> tuple[int, np.ndarray, BufferPool]:

@@ -37,16 +37,18 @@ class DeviceMasks:
 class DropoutMasks:
     """The masks of one forward pass, all from one number drawn from PyTorch's generator.
 
-    One ``torch.randint`` seeds an SFC64 generator whose 16-bit words are compared with a threshold, about
-    eight times faster than ``F.dropout``. Restoring ``torch.get_rng_state()`` (as a resumed run, cached gradients and
-    activation checkpointing do) therefore restores the masks, with nothing else to save.
+    One ``torch.randint`` seeds an SFC64 generator whose 16-bit words are compared with a threshold,
+    about eight times faster than ``F.dropout``. Restoring ``torch.get_rng_state()`` (as a resumed
+    run, cached gradients and activation checkpointing do) therefore restores the masks, with
+    nothing else to save.
 
-    A probability p counts as the nearest multiple q of 2^-16 (0.1 as 0.100006). Kept values are scaled by
-    1 / (1 - q) in the arithmetic of the addition or product that follows, so the expectation is exact: in
-    bfloat16, ``F.dropout`` rounds the factor 1.1111 to 1.1094.
+    A probability p counts as the nearest multiple q of 2^-16 (0.1 as 0.100006). Kept values are
+    scaled by 1 / (1 - q) in the arithmetic of the addition or product that follows, so the
+    expectation is exact: in bfloat16, ``F.dropout`` rounds the factor 1.1111 to 1.1094.
 
     Attributes:
-        stream: the four numbers of SFC64, ``(4,)`` uint64; compiled kernels draw from them and advance them.
+        stream: the four numbers of SFC64, ``(4,)`` uint64; compiled kernels draw from them and
+            advance them.
     """
 
     def __init__(self) -> None:
@@ -56,8 +58,12 @@ class DropoutMasks:
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
         threshold = drop_threshold(p)
-        draws = torch.from_numpy(self._draw(-(-like.numel() // DRAWS_A_WORD)).view(np.int16))[: like.numel()]
-        mask = torch.ge(draws, threshold - _RESOLUTION // 2, out=like.new_empty(like.numel()).detach())
+        draws = torch.from_numpy(self._draw(-(-like.numel() // DRAWS_A_WORD)).view(np.int16))[
+            : like.numel()
+        ]
+        mask = torch.ge(
+            draws, threshold - _RESOLUTION // 2, out=like.new_empty(like.numel()).detach()
+        )
         return mask.view(like.shape), _RESOLUTION / (_RESOLUTION - threshold)
 
     def _draw(self, n_words: int) -> np.ndarray:

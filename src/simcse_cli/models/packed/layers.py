@@ -88,27 +88,42 @@ def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
 def query_key_value(parts: BackboneParts) -> QueryKeyValue:
     """Return query, key and value of the last layer, with LoRA merged into the weights."""
     last = parts.layers[-1]
-    return QueryKeyValue(*(LinearWeights(m.weight, m.bias) for m in (last.query, last.key, last.value)))
+    return QueryKeyValue(
+        *(LinearWeights(m.weight, m.bias) for m in (last.query, last.key, last.value))
+    )
 
 
 def read_layers(
-    parts: BackboneParts, dtype: torch.dtype, pool: BufferPool | None = None, *, merged: bool = False
+    parts: BackboneParts,
+    dtype: torch.dtype,
+    pool: BufferPool | None = None,
+    *,
+    merged: bool = False,
 ) -> list[Layer]:
     """Return the layers of a model, weights of products in ``dtype``; gradients flow to the parameters.
 
-    On a CPU, ``pool`` lends memory for copies of weights and for their gradients. ``merged`` merges LoRA into the
-    weights instead of keeping its factors.
+    On a CPU, ``pool`` lends memory for copies of weights and for their gradients. ``merged`` merges
+    LoRA into the weights instead of keeping its factors.
     """
     products = [
         [_parameters(linear, dtype, merged=merged) for linear in linears]
         for layer in parts.layers
-        for linears in ((layer.query, layer.key, layer.value), (layer.out_proj,), (layer.up,), (layer.down,))
+        for linears in (
+            (layer.query, layer.key, layer.value),
+            (layer.out_proj,),
+            (layer.up,),
+            (layer.down,),
+        )
     ]
     copied = _copied([[part.weight for part in parts] for parts in products], dtype, pool)
-    joined = iter([_side_by_side(parts, weight) for parts, weight in zip(products, copied, strict=True)])
+    joined = iter(
+        [_side_by_side(parts, weight) for parts, weight in zip(products, copied, strict=True)]
+    )
 
     def residual(linear: LinearWeights, norm: nn.LayerNorm, dropout: nn.Dropout | None) -> Residual:
-        return Residual(linear, NormWeights(norm.weight, norm.bias), norm.eps, active_probability(dropout))
+        return Residual(
+            linear, NormWeights(norm.weight, norm.bias), norm.eps, active_probability(dropout)
+        )
 
     return [
         Layer(
@@ -124,7 +139,9 @@ def read_layers(
     ]
 
 
-def _parameters(linear: nn.Linear | LoraLinear, dtype: torch.dtype, *, merged: bool) -> LinearWeights:
+def _parameters(
+    linear: nn.Linear | LoraLinear, dtype: torch.dtype, *, merged: bool
+) -> LinearWeights:
     """Return the parameters of a linear layer, those of LoRA in ``dtype``."""
     if merged or isinstance(linear, nn.Linear):
         return LinearWeights(linear.weight, linear.bias)
@@ -146,7 +163,9 @@ def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWei
     return LinearWeights(weight, bias, LowRank(torch.cat([each.down for each in factors]), up))
 
 
-def _copied(groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None) -> Sequence[Tensor]:
+def _copied(
+    groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None
+) -> Sequence[Tensor]:
     """Return the matrices of each group stacked in ``dtype``; a single matrix of this type is not copied."""
     weights = [group[0] for group in groups]
     needed = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]
@@ -204,7 +223,12 @@ class _Cast(torch.autograd.Function):
 
 def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:
     """Return the rows ``(T, H)``; equal to ``table(ids)`` in value and gradient."""
-    if table.sparse or table.scale_grad_by_freq or table.max_norm is not None or ids.device.type != "cpu":
+    if (
+        table.sparse
+        or table.scale_grad_by_freq
+        or table.max_norm is not None
+        or ids.device.type != "cpu"
+    ):
         rows: Tensor = table(ids)
     else:
         rows = _LookUp.apply(table.weight, ids, table.padding_idx, pool)  # type: ignore[no-untyped-call]
@@ -213,7 +237,9 @@ def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:
 
 class _LookUp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, ids: Tensor, padding_id: int | None, pool: BufferPool) -> Tensor:
+    def forward(
+        ctx: Any, weight: Tensor, ids: Tensor, padding_id: int | None, pool: BufferPool
+    ) -> Tensor:
         ctx.shape, ctx.ids, ctx.padding_id, ctx.pool = tuple(weight.shape), ids, padding_id, pool
         return weight.index_select(0, ids)
 

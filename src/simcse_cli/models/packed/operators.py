@@ -13,7 +13,13 @@ from torch.nn import functional
 from simcse_cli.models.packed.architectures import ACTIVATIONS, BackboneParts
 from simcse_cli.models.packed.attention import attend, attend_from_first
 from simcse_cli.models.packed.dropout import Masks, add_dropped
-from simcse_cli.models.packed.layers import Layer, LinearWeights, QueryKeyValue, Residual, read_layers
+from simcse_cli.models.packed.layers import (
+    Layer,
+    LinearWeights,
+    QueryKeyValue,
+    Residual,
+    read_layers,
+)
 from simcse_cli.models.packed.products import product_in
 from simcse_cli.models.packed.tokens import PackedTokens
 
@@ -47,7 +53,9 @@ class Operators:
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         """Return ``f(up(x))``, ``(T, F)``."""
         product, activation = self._linear(x, up), ACTIVATIONS[self._activation]
-        return activation.function(product) if product.requires_grad else activation.in_place(product)
+        return (
+            activation.function(product) if product.requires_grad else activation.in_place(product)
+        )
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
         """Return ``norm(states + dropout(linear(x)))`` twice: for the next residual sum and for the next product."""
@@ -70,7 +78,11 @@ class NestedOperators(Operators):
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         if layer.relative_bias is not None:  # no kernel for sentences of many lengths takes one
             return super().attend(x, tokens, layer)
-        n_tokens, longest, shortest = tokens.groups[-1].end, tokens.groups[0].length, tokens.groups[-1].length
+        n_tokens, longest, shortest = (
+            tokens.groups[-1].end,
+            tokens.groups[0].length,
+            tokens.groups[-1].length,
+        )
         by_head = self._linear(x, layer.qkv)[:n_tokens].view(n_tokens, 3, layer.n_heads, -1)
         query, key, value = (
             torch.nested.nested_tensor_from_jagged(
@@ -79,7 +91,9 @@ class NestedOperators(Operators):
             for part in by_head.unbind(1)
         )
         p = 0.0 if self._masks is None else layer.dropout
-        context = functional.scaled_dot_product_attention(query, key, value, dropout_p=p).transpose(1, 2)
+        context = functional.scaled_dot_product_attention(query, key, value, dropout_p=p).transpose(
+            1, 2
+        )
         return functional.pad(context.values().flatten(1), (0, 0, 0, len(x) - n_tokens))
 
 
@@ -90,10 +104,14 @@ class PrepackedOperators(Operators):
         return self._linear(x, up, ACTIVATIONS[self._activation].fused)
 
     def arrange(self, weight: Tensor) -> Tensor:
-        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _EXPECTED_ROWS)
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(
+            weight.contiguous(), _EXPECTED_ROWS
+        )
         return packed
 
-    def _linear(self, x: Tensor, linear: LinearWeights, activation: tuple[str, str] = ("none", "")) -> Tensor:
+    def _linear(
+        self, x: Tensor, linear: LinearWeights, activation: tuple[str, str] = ("none", "")
+    ) -> Tensor:
         name, algorithm = activation
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
             x.to(self._dtype), linear.weight, linear.bias, name, [], algorithm

@@ -13,7 +13,11 @@ from simcse_cli.settings.choices import Pooler
 
 def packed_ahead(packed: PackedBackbone, rows: Sequence[Sequence[int]]) -> PackedRows:
     """Return rows packed for ``packed_vectors`` on the device of the model, unless they are already."""
-    return rows if isinstance(rows, PackedRows) else PackedRows(rows, packed.pack(rows, multiple=ROUNDED_TO))
+    return (
+        rows
+        if isinstance(rows, PackedRows)
+        else PackedRows(rows, packed.pack(rows, multiple=ROUNDED_TO))
+    )
 
 
 def packed_vectors(
@@ -26,8 +30,8 @@ def packed_vectors(
 ) -> Tensor:
     """Return sentence vectors before any head, ``(R, H)`` in float32 or wider; row i belongs to ``rows[i]``.
 
-    The first ``n_skipped`` tokens of each row, fewer than any has, do not count, as in ``pool``; ``dtype`` is as in
-    ``PackedBackbone.hidden_states``.
+    The first ``n_skipped`` tokens of each row, fewer than any has, do not count, as in ``pool``;
+    ``dtype`` is as in ``PackedBackbone.hidden_states``.
     """
     tokens, spec = packed_ahead(packed, rows).tokens, POOLERS[pooler]
     if n_skipped or spec.reduction is Reduction.MEAN:
@@ -35,14 +39,18 @@ def packed_vectors(
         if packed.nested and not n_skipped:
             # In one call for all lengths; "unsafe" skips a check of the offsets that would wait for the GPU.
             means = [
-                torch.segment_reduce(_wide(layer), "mean", offsets=tokens.offsets, axis=0, unsafe=True)
+                torch.segment_reduce(
+                    _wide(layer), "mean", offsets=tokens.offsets, axis=0, unsafe=True
+                )
                 for layer in states
             ]
             pooled = mean_of_layers(means)
         else:
             groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
             counted = slice(n_skipped, None if spec.reduction is Reduction.MEAN else n_skipped + 1)
-            by_group = ([_wide(layer)[:, counted].mean(dim=1) for layer in group] for group in groups)
+            by_group = (
+                [_wide(layer)[:, counted].mean(dim=1) for layer in group] for group in groups
+            )
             pooled = torch.cat(list(map(mean_of_layers, by_group)))
     else:
         pooled = _wide(packed.first_token_states(tokens, dtype=dtype))

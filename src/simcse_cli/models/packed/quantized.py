@@ -1,18 +1,21 @@
 """Linear layers as products of 8-bit integers, for inference on x86 processors.
 
-Each token has its own scale and offset, each output its own scale: with x ~ low + step * q, q in 0 ... 255, and
-W_o ~ scale_o * w_o, w_o in -127 ... 127,
+Each token has its own scale and offset, each output its own scale: with x ~ low + step * q, q in 0
+... 255, and W_o ~ scale_o * w_o, w_o in -127 ... 127,
 
     (x W^T)_o ~ step * scale_o * (q . w_o) + low * scale_o * sum(w_o),
 
-where q . w_o is an exact sum of integers. Two things keep the error small, both exact in themselves:
+where q . w_o is an exact sum of integers. Two things keep the error small, both exact in
+themselves:
 
-- The inputs of ``qkv`` and ``up`` are first shifted and scaled by channel, and the weights the other way (SmoothQuant,
-  Xiao et al. 2023, equation 4, with their alpha of 0.5): a channel of large values then takes fewer levels from others.
-- The inputs of ``down`` are split into four groups of channels of like size, each with its own steps and scales.
+- The inputs of ``qkv`` and ``up`` are first shifted and scaled by channel, and the weights the
+  other way (SmoothQuant, Xiao et al. 2023, equation 4, with their alpha of 0.5): a channel of large
+  values then takes fewer levels from others.
+- The inputs of ``down`` are split into four groups of channels of like size, each with its own
+  steps and scales.
 
-How large a channel is, is seen in a pass over random sub-words, and rounded to powers of two, so that the last bits of
-that pass do not matter. Nothing depends on the user's texts.
+How large a channel is, is seen in a pass over random sub-words, and rounded to powers of two, so
+that the last bits of that pass do not matter. Nothing depends on the user's texts.
 """
 
 import functools
@@ -48,12 +51,26 @@ class IntegerProduct(NamedTuple):
         scale = (weight.abs().amax(1) / weight_levels()).clamp(min=_TINY)
         rounded = (weight / scale.unsqueeze(1)).round()
         packed = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), None)
-        return cls(packed, scale, torch.zeros(len(scale), dtype=torch.int32), rounded.sum(1) * scale)
+        return cls(
+            packed, scale, torch.zeros(len(scale), dtype=torch.int32), rounded.sum(1) * scale
+        )
 
     def __call__(self, q: Tensor) -> Tensor:
         """Return ``scale * (q . w)``, ``(T, D_out)`` float32, of bytes ``(T, D_in)``."""
         product: Tensor = torch.ops.onednn.qlinear_pointwise(
-            q, 1.0, 0, self.weight, self.scale, self.zero_point, None, 1.0, 0, torch.float32, "none", [], ""
+            q,
+            1.0,
+            0,
+            self.weight,
+            self.scale,
+            self.zero_point,
+            None,
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
         )
         return product
 
@@ -63,7 +80,8 @@ class QuantizedLinear(NamedTuple):
 
     Attributes:
         products: one a group of input channels.
-        sums: of their rows, and below them the bias of the layer and of the shift, ``(n_groups + 1, D_out)``.
+        sums: of their rows, and below them the bias of the layer and of the shift, ``(n_groups + 1,
+            D_out)``.
         factor, shift: applied to the inputs by channel, ``(D_in,)``; None for none.
     """
 
@@ -75,7 +93,8 @@ class QuantizedLinear(NamedTuple):
     def __call__(self, x: Tensor) -> Tensor:
         """Return the outputs ``(T, D_out)`` of states ``(T, D_in)``, float32.
 
-        Every step but the first of a kind works in place: memory that is in the cache takes half the time.
+        Every step but the first of a kind works in place: memory that is in the cache takes half
+        the time.
         """
         if self.factor is not None and self.shift is not None:
             x = torch.addcmul(self.shift, x, self.factor)
@@ -96,7 +115,9 @@ class QuantizedLinear(NamedTuple):
 
 def _whole(x: Tensor) -> Tensor:
     """Return values of 0 to 255 without their fractions, as bytes; NumPy takes a third of PyTorch's time."""
-    with np.errstate(invalid="ignore"):  # a token that is not finite has no byte, and its step makes it NaN
+    with np.errstate(
+        invalid="ignore"
+    ):  # a token that is not finite has no byte, and its step makes it NaN
         return torch.from_numpy(x.numpy().astype(np.uint8))
 
 
@@ -145,7 +166,8 @@ class QuantizedOperators(Operators):
 def weight_levels() -> int:
     """Return the largest integer weight whose products are exact on this processor: 127, or 64 without VNNI.
 
-    There, sums of two products are cut at 2^15 - 1 = 32,767: 2 x 255 x 127 is more than that, 2 x 255 x 64 is less.
+    There, sums of two products are cut at 2^15 - 1 = 32,767: 2 x 255 x 127 is more than that, 2 x
+    255 x 64 is less.
     """
     product = IntegerProduct(
         torch.ops.onednn.qlinear_prepack(torch.full((64, 64), MOST_LEVELS, dtype=torch.int8), None),
@@ -164,9 +186,13 @@ def quantized(layers: Sequence[Layer], seen: Sequence[Channels]) -> list[Any]:
     return list(map(_quantized, layers, before_qkv, before_up, before_down))
 
 
-def _quantized(layer: Layer, before_qkv: Channels, before_up: Channels, before_down: Channels) -> Any:
+def _quantized(
+    layer: Layer, before_qkv: Channels, before_up: Channels, before_down: Channels
+) -> Any:
     by_size = before_down.largest.log2().round().argsort(descending=True, stable=True)
-    up = LinearWeights(layer.up.weight[by_size], None if layer.up.bias is None else layer.up.bias[by_size])
+    up = LinearWeights(
+        layer.up.weight[by_size], None if layer.up.bias is None else layer.up.bias[by_size]
+    )
     down = layer.after_activation.linear
     out: Any = _grouped(layer.after_attention.linear, 1)
     grouped: Any = _grouped(down._replace(weight=down.weight[:, by_size]), _N_GROUPS)

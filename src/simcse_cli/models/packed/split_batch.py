@@ -1,7 +1,7 @@
 """A training pass in two shares of the sentences, each on half of the cores and with its own graph.
 
-Two half-size thread teams synchronise less often than one full-size team. The sentences are split on any number of
-cores, so masks and sums are the same everywhere.
+Two half-size thread teams synchronise less often than one full-size team. The sentences are split
+on any number of cores, so masks and sums are the same everywhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,14 +29,19 @@ def run_shares(
 ) -> tuple[Tensor, ...]:
     """Return what ``run`` returns for each share, one after the other; gradients flow to inputs and parameters.
 
-    ``run`` is called on several threads at once and must use no other tensor that needs a gradient. ``inputs`` are the
-    rows of all shares, followed by rows of none; ``parameters`` are a tree of tensors as ``map_tensors`` takes it.
+    ``run`` is called on several threads at once and must use no other tensor that needs a gradient.
+    ``inputs`` are the rows of all shares, followed by rows of none; ``parameters`` are a tree of
+    tensors as ``map_tensors`` takes it.
     """
     flat: list[Tensor] = []
     map_tensors(flat.append, parameters)
     # Asked here: inside an autograd function gradients are always off.
-    needs_graph = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (inputs, *flat))
-    outputs: tuple[Tensor, ...] = _Shares.apply(run, sizes, pool, needs_graph, parameters, inputs, *flat)  # type: ignore[no-untyped-call]
+    needs_graph = torch.is_grad_enabled() and any(
+        tensor.requires_grad for tensor in (inputs, *flat)
+    )
+    outputs: tuple[Tensor, ...] = _Shares.apply(
+        run, sizes, pool, needs_graph, parameters, inputs, *flat
+    )  # type: ignore[no-untyped-call]
     return outputs
 
 
@@ -89,8 +94,12 @@ class _Shares(torch.autograd.Function):
         def backward(share: int) -> tuple[Tensor | None, ...]:
             try:
                 own = zip(ctx.outputs[share], d_outputs, strict=True)
-                outputs, given = zip(*((out, d[share]) for out, d in own if d is not None), strict=True)
-                return torch.autograd.grad(outputs, [ctx.starts[share], *learning], given, allow_unused=True)
+                outputs, given = zip(
+                    *((out, d[share]) for out, d in own if d is not None), strict=True
+                )
+                return torch.autograd.grad(
+                    outputs, [ctx.starts[share], *learning], given, allow_unused=True
+                )
             finally:
                 products.end_share()
 
@@ -105,7 +114,9 @@ class _Shares(torch.autograd.Function):
         d_rest = d_starts[0].new_zeros(ctx.n_rest, d_starts[0].shape[1])
         summed = [
             products.gradients.get(id(leaf), _sum(parts, ctx.pool))
-            for leaf, parts in zip(learning, zip(*(own[1:] for own in by_share), strict=True), strict=True)
+            for leaf, parts in zip(
+                learning, zip(*(own[1:] for own in by_share), strict=True), strict=True
+            )
         ]
         sums = iter(summed)
         d_flat = [next(sums) if leaf.requires_grad else None for leaf in ctx.leaves]

@@ -65,7 +65,9 @@ class PackedTokens:
         return self.offsets[:-1]
 
     def to(self, device: torch.device) -> "PackedTokens":
-        ids, positions, order = (to_device(t, device) for t in (self.ids, self.positions, self.order))
+        ids, positions, order = (
+            to_device(t, device) for t in (self.ids, self.positions, self.order)
+        )
         return replace(self, ids=ids, positions=positions, order=order)
 
     def rows(self, states: Tensor) -> Iterator[Tensor]:
@@ -108,17 +110,21 @@ def _groups(lengths: Iterable[int]) -> Iterator[Group]:
 
 
 def pack(
-    rows: Sequence[Sequence[int]], *, first_position: int = 0, pad_id: int | None = None, multiple: int = 1
+    rows: Sequence[Sequence[int]],
+    *,
+    first_position: int = 0,
+    pad_id: int | None = None,
+    multiple: int = 1,
 ) -> PackedTokens:
     """Return sentences laid end to end, sorted by length.
 
     Args:
         rows: token ids of each sentence, at least one each.
         first_position: position of the first token of a sentence.
-        pad_id: for architectures that number real tokens only (RoBERTa, MPNet): a token with this id gets
-            position ``pad_id`` and is not counted. None numbers every token.
-        multiple: T is rounded up to a multiple of this; few distinct T let the matrix-multiply library reuse
-            its kernels. The added tokens belong to no sentence.
+        pad_id: for architectures that number real tokens only (RoBERTa, MPNet): a token with this
+            id gets position ``pad_id`` and is not counted. None numbers every token.
+        multiple: T is rounded up to a multiple of this; few distinct T let the matrix-multiply
+            library reuse its kernels. The added tokens belong to no sentence.
     """
     if not all(rows):
         raise ValueError("pack: every row needs at least one token")
@@ -126,14 +132,19 @@ def pack(
     n_tokens = sum(map(len, rows))
     size = -(-n_tokens // multiple) * multiple
     ids = np.zeros(size, dtype=np.int64)
-    ids[:n_tokens] = np.fromiter(itertools.chain.from_iterable(rows[i] for i in order), np.int64, n_tokens)
+    ids[:n_tokens] = np.fromiter(
+        itertools.chain.from_iterable(rows[i] for i in order), np.int64, n_tokens
+    )
     positions = np.zeros(size, dtype=np.int64)
     groups = tuple(_groups(len(rows[i]) for i in order))
     for group in groups:
         block = ids[group.start : group.end].reshape(group.n_rows, group.length)
         positions[group.start : group.end] = _positions(block, first_position, pad_id).ravel()
     return PackedTokens(
-        torch.from_numpy(ids), torch.from_numpy(positions), groups, torch.tensor(order, dtype=torch.int64)
+        torch.from_numpy(ids),
+        torch.from_numpy(positions),
+        groups,
+        torch.tensor(order, dtype=torch.int64),
     )
 
 

@@ -1,7 +1,7 @@
 """Fused operators of a transformer layer for training on a CPU, compiled by numba (extra ``cpu-kernels``).
 
-This module describes the kernels without importing numba, which takes most of a second. ``operators`` holds the
-operators as autograd functions, ``compiled`` the code that numba compiles.
+This module describes the kernels without importing numba, which takes most of a second.
+``operators`` holds the operators as autograd functions, ``compiled`` the code that numba compiles.
 """
 
 from collections.abc import Callable

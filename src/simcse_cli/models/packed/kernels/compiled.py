@@ -1,8 +1,8 @@
 """Compiled kernels for the parts of a transformer layer between its matrix products, forward and backward.
 
-Arrays are float32, or int16 that holds bfloat16 bits; arithmetic is float32. Dropout masks come from an SFC64 stream,
-16 bits per draw, as in ``models.packed.dropout``. All kernels release Python's lock, use one thread, and are compiled
-for this processor on first use.
+Arrays are float32, or int16 that holds bfloat16 bits; arithmetic is float32. Dropout masks come
+from an SFC64 stream, 16 bits per draw, as in ``models.packed.dropout``. All kernels release
+Python's lock, use one thread, and are compiled for this processor on first use.
 
 They are in one file because numba keeps a compiled kernel on disk until its own file changes.
 """
@@ -210,7 +210,9 @@ def _activation_kernels(kind: int) -> tuple[Any, Any]:
                 result[j] = _pack(value, result)
 
     @_compiled
-    def backward(x: np.ndarray, bias: np.ndarray, d_out: np.ndarray, d_x: np.ndarray, d_bias: np.ndarray) -> None:
+    def backward(
+        x: np.ndarray, bias: np.ndarray, d_out: np.ndarray, d_x: np.ndarray, d_bias: np.ndarray
+    ) -> None:
         for i in range(x.shape[0]):
             row, d_result, d_row = x[i], d_out[i], d_x[i]
             for j in range(x.shape[1]):
@@ -224,8 +226,8 @@ def _activation_kernels(kind: int) -> tuple[Any, Any]:
 
 ACTIVATION_KERNELS = {kind: _activation_kernels(kind) for kind in (GELU, GELU_TANH, RELU)}
 """By activation: a kernel that takes x ``(T, F)``, bias ``(F,)`` and out ``(T, F)``, and writes ``out = f(x + bias)``;
-and one that takes x, bias, d_out, d_x and d_bias, writes ``d_x = d_out f'(x + bias)``, and adds its sum over rows to
-d_bias."""
+and one that takes x, bias, d_out, d_x and d_bias, writes ``d_x = d_out f'(x + bias)``, and adds its
+sum over rows to d_bias."""
 
 
 # Bias, dropout, residual and norm.
@@ -316,8 +318,9 @@ def dropout_add_norm_backward(
 ) -> None:
     """Write the gradients of the inputs of ``dropout_add_norm_forward``, which has arguments of the same names.
 
-    The gradient of the result is ``d_out + d_operand``, ``(T, H)`` each. Outputs are ``d_states`` and ``d_update``,
-    ``(T, H)``; the last three, ``(H,)`` and float32, are added to. All are float32 but ``d_operand`` and ``d_update``.
+    The gradient of the result is ``d_out + d_operand``, ``(T, H)`` each. Outputs are ``d_states``
+    and ``d_update``, ``(T, H)``; the last three, ``(H,)`` and float32, are added to. All are
+    float32 but ``d_operand`` and ``d_update``.
     """
     n_rows, width = normed.shape
     _, scale = _keep_from(threshold)
@@ -358,7 +361,8 @@ def dropout_add_norm_backward(
 def _tile_product(n_vectors: int) -> Any:
     """Return an intrinsic: a tile of ``_TILE_ROWS`` rows and ``n_vectors`` vectors of C = A B, sums in registers.
 
-    Arguments are addresses and strides in floats: a, a_row, a_column, b, b_row, c, c_row, depth; depth >= 1.
+    Arguments are addresses and strides in floats: a, a_row, a_column, b, b_row, c, c_row, depth;
+    depth >= 1.
     """
     lane_type = ir.FloatType()
     vector = ir.VectorType(lane_type, LANES)
@@ -386,7 +390,10 @@ def _tile_product(n_vectors: int) -> Any:
         rows = [builder.add(a, builder.mul(a_row, number(4 * i))) for i in range(_TILE_ROWS)]
         a_step, b_step = builder.mul(a_column, number(4)), builder.mul(b_row, number(4))
         before = builder.block
-        body, after = builder.append_basic_block("tile.body"), builder.append_basic_block("tile.after")
+        body, after = (
+            builder.append_basic_block("tile.body"),
+            builder.append_basic_block("tile.after"),
+        )
         builder.branch(body)
 
         # Its sums and counters, which are values of the step before.
@@ -427,7 +434,15 @@ def _tile_product(n_vectors: int) -> Any:
 
     @intrinsic
     def tile(
-        context: Any, a: Any, a_row: Any, a_column: Any, b: Any, b_row: Any, c: Any, c_row: Any, depth: Any
+        context: Any,
+        a: Any,
+        a_row: Any,
+        a_column: Any,
+        b: Any,
+        b_row: Any,
+        c: Any,
+        c_row: Any,
+        depth: Any,
     ) -> Any:
         return types.void(*[types.int64] * 8), generate
 
@@ -484,11 +499,14 @@ def _rounded_up(number: Any, multiple: Any) -> Any:
 
 
 @_compiled
-def _draw_head(stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int) -> tuple[int, int]:
+def _draw_head(
+    stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int
+) -> tuple[int, int]:
     """Draw for one head; return where in ``words`` its draws start, and the word that holds its last one.
 
-    Heads share words where their number of draws is no multiple of ``DRAWS_A_WORD``: ``last`` is the word returned for
-    the head before this one, of which ``n_before`` have ``n_draws`` draws each.
+    Heads share words where their number of draws is no multiple of ``DRAWS_A_WORD``: ``last`` is
+    the word returned for the head before this one, of which ``n_before`` have ``n_draws`` draws
+    each.
     """
     first = n_before * n_draws
     start, end = first % DRAWS_A_WORD, first % DRAWS_A_WORD + n_draws
@@ -523,10 +541,11 @@ def attention_forward(
         bias: ``(3D,)``, float32.
         length: L.
         n_heads: divides D into heads of a multiple of ``LANES``.
-        threshold: as in ``dropout_add_norm_forward``; draws are in the order of ``(R, n_heads, L, L)``.
+        threshold: as in ``dropout_add_norm_forward``; draws are in the order of ``(R, n_heads, L,
+            L)``.
         stream: as in ``dropout_add_norm_forward``.
-        probs: ``(R * n_heads * L, L rounded up to LANES)``, float32, output: softmax before dropout. The dropout mask
-            is stored in the sign: negative where a weight is dropped.
+        probs: ``(R * n_heads * L, L rounded up to LANES)``, float32, output: softmax before
+            dropout. The dropout mask is stored in the sign: negative where a weight is dropped.
         context: ``(R * L, D)``, of the type of ``qkv``; output.
     """
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
@@ -553,7 +572,11 @@ def attention_forward(
                 start, last = _draw_head(stream, words, s * n_heads + h, length * length, last)
             q = _address(states) + 4 * h * head
             v = q + 8 * width
-            k_t, score_at, mixed_at = _address(keys), _address(scores), _address(mixed) + 4 * h * head
+            k_t, score_at, mixed_at = (
+                _address(keys),
+                _address(scores),
+                _address(mixed) + 4 * h * head,
+            )
             _transpose(states[:length, width + h * head : width + (h + 1) * head], keys)
             _product(q, 3 * width, 1, k_t, padded, score_at, padded, length, padded, head)
             # The scaled scores, below the largest of their row.
@@ -605,10 +628,10 @@ def attention_backward(
 ) -> None:
     """Write the gradient of ``qkv``, and add its sum over tokens to ``d_bias``.
 
-    With w = dropout(probs): d_w = d_context v^T, d_probs = dropout(d_w),
-    d_scores = probs * (d_probs - sum_j(probs_j d_probs_j)) / sqrt(d), d_q = d_scores k, d_k = d_scores^T q,
-    d_v = w^T d_context. The first six arguments are those of ``attention_forward``; ``d_context`` is ``(R * L, D)``,
-    the output ``d_qkv`` ``(R * L, 3D)``, and ``d_bias`` ``(3D,)``, float32.
+    With w = dropout(probs): d_w = d_context v^T, d_probs = dropout(d_w), d_scores = probs *
+    (d_probs - sum_j(probs_j d_probs_j)) / sqrt(d), d_q = d_scores k, d_k = d_scores^T q, d_v = w^T
+    d_context. The first six arguments are those of ``attention_forward``; ``d_context`` is ``(R *
+    L, D)``, the output ``d_qkv`` ``(R * L, 3D)``, and ``d_bias`` ``(3D,)``, float32.
     """
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
     head = width // n_heads

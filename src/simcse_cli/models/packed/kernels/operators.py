@@ -1,8 +1,8 @@
 """The compiled kernels, and the products between them, as autograd functions with results in pooled memory.
 
-Tensors are on the CPU; products and what they read are float32 or bfloat16, states, biases and norms float32. The
-arguments are those of the kernels of the same names. ``threshold`` may be ``NO_DROPOUT``; results are in the memory of
-``pool``.
+Tensors are on the CPU; products and what they read are float32 or bfloat16, states, biases and
+norms float32. The arguments are those of the kernels of the same names. ``threshold`` may be
+``NO_DROPOUT``; results are in the memory of ``pool``.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ Gradients = tuple[Tensor | None, ...]
 class Linear(torch.autograd.Function):
     """``x weight^T`` without a bias, ``(T, D_in)`` to ``(T, D_out)``.
 
-    With ``queue_weight_gradient``, the backward pass hands it the factors of the weight's gradient and returns None
-    in its place.
+    With ``queue_weight_gradient``, the backward pass hands it the factors of the weight's gradient
+    and returns None in its place.
     """
 
     @staticmethod
