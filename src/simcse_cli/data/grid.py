@@ -1,6 +1,6 @@
 """A table as names and rows of cells, whatever its format."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -13,7 +13,7 @@ from simcse_cli.errors import DataError
 SAMPLE_ROWS = 100
 """The rows that decide what the columns are."""
 
-NumberedRow = tuple[int, Sequence[Any] | Mapping[str, Any]]
+NumberedRow = tuple[int, Sequence[Any] | dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Grid:
         return cls(source, names, sample, chain(sample, rows), is_named, notes, is_published)
 
     @classmethod
-    def of_records(cls, source: str, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> "Grid":
+    def of_records(cls, source: str, rows: Iterable[tuple[int, dict[str, Any]]]) -> "Grid":
         """Return rows of named values as a table with the names of the first row."""
         rows = iter(rows)
         sample = list(islice(rows, SAMPLE_ROWS))
@@ -65,7 +65,7 @@ class Grid:
         found: list[list[Any]] = [[] for _ in self.names]
         for _, row in self.sample:
             for at, name in enumerate(self.names):
-                if not isinstance(row, Mapping):
+                if not isinstance(row, dict):
                     found[at].append(row[at])
                 elif name in row:
                     found[at].append(row[name])
@@ -82,7 +82,7 @@ class Grid:
     def first_rows(self, count: int = 3) -> list[list[str]]:
         shown = []
         for _, row in self.sample[:count]:
-            cells = [row.get(name) for name in self.names] if isinstance(row, Mapping) else row
+            cells = [row.get(name) for name in self.names] if isinstance(row, dict) else row
             shown.append([cell_text(cell) for cell in cells])
         return shown
 
@@ -99,7 +99,7 @@ class Grid:
         names = tuple(self.names[at] for at in chosen)
         take = _take(chosen)
         for number, row in islice(self.rows, start, None):
-            if not isinstance(row, Mapping):
+            if not isinstance(row, dict):
                 yield number, take(row)
                 continue
             own = names

@@ -34,9 +34,12 @@ def one_line(text: str) -> str:
 
 
 def are_lines(texts: Iterable[str]) -> bool:
-    """Tell whether ``one_line`` changes none of the texts, without looking at each."""
-    joined = "\0".join(("", *texts, ""))
-    if "  " in joined or " \0" in joined or "\0 " in joined:
+    """Tell whether ``one_line`` changes none of the texts, without looking at each.
+
+    It may be False for texts among which some are empty.
+    """
+    joined = " ".join(("", *texts, ""))  # a space at an end of a text stands beside another
+    if "  " in joined:
         return False
     return not any(space in joined for space in (_ASCII_SPACES if joined.isascii() else _SPACES))
 
