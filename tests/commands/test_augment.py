@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simcse_cli.augment.augmentations import make_augmenter, sentence_key
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.settings.choices import Augmentation
 from tiny_wordnet import write_wordnet

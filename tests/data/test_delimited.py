@@ -4,7 +4,7 @@ import pytest
 
 from simcse_cli.data.delimited import choose_separator, is_stsb_line, open_delimited
 from simcse_cli.data.given import Given
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 

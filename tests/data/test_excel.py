@@ -3,7 +3,7 @@ import zipfile
 import pytest
 
 from simcse_cli.data.given import Given
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError, MissingExtraError
 

@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from simcse_cli.data.file_sets import FileSet
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.training_file import read_training_rows
 from simcse_cli.errors import DataError

@@ -3,7 +3,7 @@
 import pytest
 
 from hub import CLOCK, Fault
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 

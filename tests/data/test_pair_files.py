@@ -72,7 +72,7 @@ def test_parquet_pairs_keep_their_scale_and_drop_blank_scores(tmp_path):
         ("A,B,C,D\nOne text.,Another text here.,3,2\nA third one.,A fourth one here.,1,7\n",
          "2 columns may hold the score", "--columns left=A,right=B,score=C"),
         ("sentence1,sentence2\na,b\n", "no column looks like the score", None),
-        ("One text.,5,1\nA third one.,6,2\n", "no two columns look like texts", "--columns left=1,right=2"),
+        ("One text.,5,1\nA third one.,6,2\n", "no two columns look like texts", "two columns of texts"),
         ("sentence1,sentence2,score\na,b,high\nc,d,2\n", "line 2: score 'high' is not a finite number", "--columns"),
         ("sentence1,sentence2,score\na,,1\n", "line 2: the right text is empty", "remove the row"),
         ("sentence1,sentence2,score\na,b,\n", "holds no pair with a score", None),

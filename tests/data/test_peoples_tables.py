@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.pair_files import read_scored_pairs
-from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.training_file import read_training_rows
 from simcse_cli.errors import DataError, UsageError

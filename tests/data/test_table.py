@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from simcse_cli.data.formats import FileFormat, guess_format, parse_hub_source
 from simcse_cli.data.given import Given
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.pair_files import iter_pairs, iter_scored_pairs
-from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.errors import DataError

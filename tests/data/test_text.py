@@ -1,6 +1,6 @@
 import pytest
 
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import (
     OverlapMean,

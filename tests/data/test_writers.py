@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.writers import build_manifest, describe_file, manifest_path, open_rows
 from simcse_cli.errors import OutputError

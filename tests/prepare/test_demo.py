@@ -18,8 +18,8 @@ from simcse_cli.data.demo_grammar import (
     similarity,
     vary,
 )
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.nli import iter_nli
-from simcse_cli.data.roles import Job
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.data.table import Table
 from simcse_cli.errors import OutputError

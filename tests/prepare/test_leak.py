@@ -5,7 +5,7 @@ import pytest
 from helpers import CountingProgress, write_transfer_folder
 from simcse_cli.data.demo import build_demo_corpus, write_demo_corpus
 from simcse_cli.data.demo_grammar import DemoSizes
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.prepare.leak import LeakFilter, evaluation_sentences, leak_filter

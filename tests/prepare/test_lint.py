@@ -3,7 +3,7 @@ import json
 import pytest
 
 from simcse_cli.data.given import Given
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.lint import (

@@ -17,7 +17,7 @@ from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.words import diff_row, is_unspaced
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, open_rows, row_output

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from simcse_cli.data.formats import FileFormat, guess_format, is_saved_dataset
 from simcse_cli.data.given import Given
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.schema import foreign_format

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from simcse_cli.data.formats import FileFormat, InputPath, guess_format
 from simcse_cli.data.given import Given
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text, is_missing
-from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import STDIO, iter_lines

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from simcse_cli.data.formats import InputPath, source_name
 from simcse_cli.data.given import Given
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text, is_missing, to_number
-from simcse_cli.data.roles import Job
 from simcse_cli.data.senteval import StsSubset, single_spaced, year_pairs
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError

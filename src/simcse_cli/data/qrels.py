@@ -21,8 +21,8 @@ from pathlib import Path
 
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import Given
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.packed_texts import PackedTexts
-from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.streams import iter_lines

@@ -11,13 +11,14 @@ from simcse_cli.data.delimited import open_delimited
 from simcse_cli.data.formats import FileFormat
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import Grid
+from simcse_cli.data.jobs import Job
+from simcse_cli.data.judges import Roles
 from simcse_cli.data.kinds import MISSING, Kind, cell_text, is_missing, list_items
-from simcse_cli.data.roles import Job, Roles, decide, told_line
+from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
 from simcse_cli.data.text import are_lines, one_line
 from simcse_cli.errors import DataError
 
-_SINGLE = (Job.TEXTS, Job.VIEWS)
 _BATCH_ROWS = 64
 
 
@@ -78,7 +79,7 @@ class Table:
     def _read(self) -> TableReading:
         is_text = False
         if self.form is FileFormat.TEXT:
-            single = self._job in (*_SINGLE, Job.LINT)
+            single = self._job.is_single or self._job is Job.LINT
             grid, is_text = formats.open_text(self._source, self._given, single=single)
         else:
             grid = formats.open_grid(self._source, self._given)

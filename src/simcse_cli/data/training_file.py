@@ -10,11 +10,13 @@ from typing import Any, overload
 
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
+from simcse_cli.data.jobs import Job
+from simcse_cli.data.judges import Roles
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.nli import iter_nli
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
-from simcse_cli.data.roles import SET, Job, Roles
+from simcse_cli.data.sides import SET
 from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.data.given import Given
-from simcse_cli.data.roles import Job
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.senteval import has_split, resolve_senteval_dir
 from simcse_cli.data.table import Table
 from simcse_cli.errors import ConfigError, DataError, UsageError

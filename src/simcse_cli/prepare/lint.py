@@ -15,9 +15,10 @@ from functools import lru_cache
 from simcse_cli.data.formats import InputPath, cells_in_text
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.grid import SAMPLE_ROWS
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text, is_missing, list_items, to_number
 from simcse_cli.data.names import POSITIONAL
-from simcse_cli.data.roles import Job, decide, told_line
+from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import digest_keys, has_control_characters, match_key, words

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.data.given import Given
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.packed_texts import PackedTexts
-from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import Row, describe_file, manifest_path, output_format

@@ -8,8 +8,8 @@ from itertools import groupby
 
 from simcse_cli.data.formats import InputPath
 from simcse_cli.data.given import Given
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL
-from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import NeighbourOptions

@@ -9,8 +9,8 @@ from operator import itemgetter
 
 from simcse_cli.data.formats import FileFormat, InputPath, guess_format, source_name
 from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL, fold
-from simcse_cli.data.roles import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import digest_keys
 from simcse_cli.data.training_file import iter_training_rows, list_left_out
