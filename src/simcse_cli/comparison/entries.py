@@ -25,8 +25,9 @@ from simcse_cli.results.columns import (
     TIMES,
     TRANSFER_AVERAGE,
 )
+from simcse_cli.results.columns import label as measure_label
 from simcse_cli.results.report import mean_and_deviation
-from simcse_cli.results.result import HOW_TO_WRITE, PUBLISHED, SuiteResult
+from simcse_cli.results.result import CHOSE_MODEL, HOW_TO_WRITE, PUBLISHED, SuiteResult
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite
 
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
@@ -65,7 +66,8 @@ class Entry:
     ``scores`` are fractions, other numbers are unchanged. ``settings`` say how they were measured,
     and ``data`` on what, where there are published scores; ``config`` are the settings of a run by
     dotted key. ``members`` are the labels behind a mean, ``deviations`` those over them.
-    ``pair_scores`` and ``predictions`` are files of examples.
+    ``pair_scores`` and ``predictions`` are files of examples. ``chosen_on`` are the measures whose
+    examples have chosen the model.
     """
 
     label: str
@@ -83,6 +85,7 @@ class Entry:
     data: Mapping[str, str] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    chosen_on: tuple[str, ...] = ()
 
 
 def from_published(system: PublishedSystem) -> Entry:
@@ -110,6 +113,7 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         predictions=a.predictions or b.predictions,
         data={**a.data, **b.data},
         remarks=(*a.remarks, *b.remarks),
+        chosen_on=(*a.chosen_on, *b.chosen_on),
     )
 
 
@@ -352,6 +356,10 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         for name, ends in result.intervals().items()
         if name + suffix in found and {"low", "high"} <= ends.keys()
     }
+    remarks = []
+    if result.chosen_on:
+        names = ", ".join(map(measure_label, result.chosen_on))
+        remarks.append(f"{names} of {label}: {CHOSE_MODEL}, no test of it")
     return Entry(
         label,
         EntryKind.RESULT,
@@ -359,6 +367,8 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         found,
         settings,
         intervals=intervals,
+        remarks=tuple(remarks),
+        chosen_on=tuple(name + suffix for name in result.chosen_on),
         data={name: what for name, what in _data(result).items() if name in found},
         pair_scores=_find_saved(result, source, "sts", "pair_scores", "pairs"),
         predictions=_find_saved(result, source, "transfer", "predictions", "predictions"),

@@ -101,6 +101,20 @@ class StsTask:
         """SHA-256 over the pairs of all subsets."""
         return digest(*(subset.digest for subset in self.subsets.values()))
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        return [pair for subset in self.subsets.values() for pair in subset.pairs]
+
+
+def digest_of_pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return a SHA-256 that pairs of texts have in any file: in any order, whatever their scores.
+
+    Example:
+        >>> digest_of_pairs([("a", "b"), ("c", "d")]) == digest_of_pairs([("d", "c"), ("a", "b")])
+        True
+    """
+    return digest(*sorted({"\t".join(sorted(pair)) + "\n" for pair in pairs}))
+
 
 def resolve_senteval_dir(data_dir: Path | str) -> Path:
     """Return the ``downstream`` folder for a SentEval folder, its parent, or the folder itself."""

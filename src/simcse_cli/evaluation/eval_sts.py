@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import cast, get_args
 
-from simcse_cli.data.senteval import Split
+from simcse_cli.data.senteval import Split, digest_of_pairs
 from simcse_cli.errors import UsageError, kept_on_interrupt
 from simcse_cli.evaluation import fit_postprocess, sts
 from simcse_cli.evaluation.bootstrap import resample_sts, with_intervals
@@ -18,6 +19,7 @@ from simcse_cli.results.columns import AVERAGE, columns, label
 from simcse_cli.results.examples import write_pair_scores
 from simcse_cli.results.report import Outcome, Report
 from simcse_cli.results.result import SuiteResult
+from simcse_cli.results.runs import pairs_that_chose
 from simcse_cli.settings.choices import Metric
 
 
@@ -94,6 +96,7 @@ def eval_sts(
         )
         result = sts.evaluate_sts(opened.encode, suite, setting, progress=progress)
     result = result.with_settings(**opened.facts(), **recorded)
+    result = _with_what_chose(result, encoder)
 
     # Add intervals, save the result, and make its tables.
     if options.ci:
@@ -119,6 +122,21 @@ def eval_sts(
         ]
         reports.append(Report("Subsets", columns("task", "subset", "n_pairs", *Metric), rows))
     return Outcome(reports, payload)
+
+
+def _with_what_chose(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:
+    """Record the tasks whose pairs have chosen the model, if it is that of a run."""
+    if encoder.vectors is not None or encoder.embeddings is not None:
+        return result
+    chose = pairs_that_chose(encoder.model)
+    if not chose:
+        return result
+    chosen_on = []
+    for name, subsets in result.examples.items():
+        sides = [zip(each.left, each.right, strict=True) for each in subsets.values()]
+        if digest_of_pairs(chain.from_iterable(sides)) in chose:
+            chosen_on.append(name)
+    return result.with_settings(chosen_on=chosen_on) if chosen_on else result
 
 
 def sts_report(result: SuiteResult) -> Report:

@@ -22,7 +22,7 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.resolve import commit_of, hub_name_of
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import label
-from simcse_cli.results.result import SuiteResult, TaskResult
+from simcse_cli.results.result import CHOSE_MODEL, SuiteResult, TaskResult
 from simcse_cli.results.runs import RESULTS, RunRecord, read_run_record
 from simcse_cli.settings.choices import Aggregation, Precision, Probe, Similarity, TransferProtocol
 from simcse_cli.settings.config import TrainConfig
@@ -216,7 +216,7 @@ def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
 def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardScore]:
     """Return the scores of one task of a result of ``eval``."""
     suite, own, facts = result.suite, result.settings, task.extra
-    split: str | None = result.split
+    split: str | None = CHOSE_MODEL if name in result.chosen_on else result.split
     if suite == "mteb":
         revision = facts["dataset_revision"] if facts["data"] == "hub" else None
         source = str(facts.get("dataset", name))

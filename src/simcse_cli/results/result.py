@@ -13,6 +13,8 @@ from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import Metric
 
 PUBLISHED, DEMO = "the published set", "the generated demo corpus"
+CHOSE_MODEL = "dev, chose this model"
+"""What a score is called whose examples have chosen the model that it is of."""
 HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 
 
@@ -71,6 +73,11 @@ class SuiteResult:
         }
         return {name: what for name, what in found.items() if what is not None}
 
+    @property
+    def chosen_on(self) -> tuple[str, ...]:
+        """The tasks whose examples have chosen the model, so that they are no test of it."""
+        return tuple(self.settings.get("chosen_on", ()))
+
     def notes(self) -> list[str]:
         """Return the notes for a table of the scores: missing tasks, and data other than the published sets."""
         unlike: dict[str, list[str]] = {}
@@ -78,9 +85,12 @@ class SuiteResult:
             if what != PUBLISHED:
                 unlike.setdefault(what, []).append(label(name))
         sets = "; ".join(f"{', '.join(names)}: {what}" for what, names in unlike.items())
-        return self.missing_notes() + (
-            [f"compares with no published number: {sets}"] if sets else []
-        )
+        notes = self.missing_notes()
+        if sets:
+            notes.append(f"compares with no published number: {sets}")
+        if self.chosen_on:
+            notes.append(f"{', '.join(map(label, self.chosen_on))}: {CHOSE_MODEL}, no test of it")
+        return notes
 
     def missing_notes(self) -> list[str]:
         return [f"{task} missing: {reason}" for task, reason in self.missing.items()]

@@ -48,6 +48,8 @@ OWN_NAMES = (
     TRACKING,
 )
 """The contents of a run folder; without the first it holds no run yet."""
+DEV_PAIRS = "dev_pairs"
+"""The entry of ``RunRecord.data`` with the digests of the pairs that chose the model, by name."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
 
@@ -145,10 +147,28 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
     values = read_json(path, dict[str, Any], place=f"{path} is no run record", hint=hint)
     values.pop("format", None)
     record: RunRecord = checked(values, RunRecord, f"{path} is no run record", hint=hint)
-    for name, kind in (("dev_tasks", list[str]), ("dev_files", dict[str, str]), ("dev_suite", str)):
+    kinds = {
+        "dev_tasks": list[str],
+        "dev_files": dict[str, str],
+        "dev_suite": str,
+        DEV_PAIRS: dict[str, str],
+    }
+    for name, kind in kinds.items():
         if name in record.data:
             checked(record.data[name], kind, f"{path}: data.{name}", hint=hint)
     return record
+
+
+def pairs_that_chose(model: Path | str) -> frozenset[str]:
+    """Return the digests of the pairs that chose a model: of a run, or of the model folder in it.
+
+    They are those of ``data.senteval.digest_of_pairs``; none for other models.
+    """
+    folder = Path(model).resolve()
+    run = folder if is_run(folder) else folder.parent
+    if not is_run(run):
+        return frozenset()
+    return frozenset(read_run_record(run).data.get(DEV_PAIRS, {}).values())
 
 
 def seed_runs(folder: Path | str) -> dict[int, Path]:

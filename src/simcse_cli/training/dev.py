@@ -14,7 +14,15 @@ from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.qrels import NumberedTexts, Relevance, read_relevance, read_texts
-from simcse_cli.data.senteval import Split, StsSubset, StsTask, has_split, read_sts_task, sts_files
+from simcse_cli.data.senteval import (
+    Split,
+    StsSubset,
+    StsTask,
+    digest_of_pairs,
+    has_split,
+    read_sts_task,
+    sts_files,
+)
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, TrainingError
 from simcse_cli.evaluation.alignment import alignment, is_positive, uniformity
@@ -31,6 +39,7 @@ from simcse_cli.objectives.mlm import NOT_MASKED, MaskedLm
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, RETRIEVAL_MEASURES, find_tasks
 from simcse_cli.results.report import mean_and_deviation
+from simcse_cli.results.runs import DEV_PAIRS
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite, Metric, ObjectiveName
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
@@ -256,7 +265,10 @@ def build_dev_set(
         digest = sha256_file(config.dev_file) if is_file else pairs.digest
         facts = {"dev_file": config.dev_file, "dev_sha256": digest, "n_dev_pairs": pairs.n_pairs}
     if config.dev_suite is DevSuite.FILE:
-        return None if pairs is None else DevPairs(pairs, config.dev_metric), facts
+        if pairs is None:
+            return None, facts
+        facts[DEV_PAIRS] = {str(config.dev_file): digest_of_pairs(pairs.pairs)}
+        return DevPairs(pairs, config.dev_metric), facts
     if config.dev_suite is DevSuite.RETRIEVAL:
         dev_set, suite_facts = _build_retrieval(config, pairs)
         return dev_set, facts | suite_facts
@@ -287,9 +299,9 @@ def _build_held_out(
     if config.objective is ObjectiveName.COSENT:
         left, right, scores = zip(*rows, strict=True)
         pairs = StsSubset(list(left), list(right), np.array(scores, dtype=np.float64))
-        return DevPairs(pairs, config.dev_metric), facts | {
-            "dev_file": f"{len(rows)} held-out pairs"
-        }
+        name = f"{len(rows)} held-out pairs"
+        facts |= {"dev_file": name, DEV_PAIRS: {name: digest_of_pairs(pairs.pairs)}}
+        return DevPairs(pairs, config.dev_metric), facts
     if config.objective is ObjectiveName.MLM:
         return None, facts | {"dev_suite": MLM_MEASURE, "dev_tasks": [MLM_MEASURE + DEV_SUFFIX]}
     return DevRetrieval.of_pairs(rows), facts | _RETRIEVAL_FACTS
@@ -349,6 +361,7 @@ def _build_sts(
         dev_tasks=[measure_of(task) for task in tasks], dev_files=_digests(data_dir, paths)
     )
     facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
+    facts[DEV_PAIRS] = {measure_of(task): digest_of_pairs(task.pairs) for task in tasks}
     return DevSts(tasks, config.dev_metric, pairs), facts
 
 
