@@ -89,15 +89,18 @@ def test_search_ranks_by_cosine_in_texts_and_in_a_saved_index(embedder, tmp_path
     cosines = embedder.similarity(SENTENCES[0], SENTENCES)
     order = np.argsort(-cosines, kind="stable")[:4].tolist()
     assert [len(found) for found in embedder.search(SENTENCES[:2], SENTENCES)] == [10, 10]
-    found = embedder.search(SENTENCES[0], SENTENCES, k=4)
+    found = embedder.search(SENTENCES[0], SENTENCES, k=4, keep_identical=True)
     assert [each.row for each in found] == order
     assert [each.sentence for each in found] == [SENTENCES[row] for row in order]
     assert [each.cosine for each in found] == pytest.approx(cosines[order].tolist(), abs=1e-6)
     embedder.index(SENTENCES, backend=backend).save(tmp_path / "some.index")
     index = SearchIndex.load(tmp_path / "some.index")
-    assert [[each.row for each in one] for one in embedder.search(SENTENCES[:1], index, k=4)] == [
-        order
-    ]
+    (found,) = embedder.search(SENTENCES[:1], index, k=4, keep_identical=True)
+    assert [each.row for each in found] == order
+    (others,) = embedder.search(SENTENCES[:1], index, k=3)  # as the command does
+    equal = [row for row in order if SENTENCES[row] == SENTENCES[0]]
+    assert equal
+    assert [each.row for each in others] == [row for row in order if row not in equal][:3]
 
 
 def test_search_refuses_the_index_of_another_model(embedder, tiny_model_dir):
@@ -244,15 +247,8 @@ def test_texts_may_be_anything_that_yields_texts(embedder):
     for given in columns:
         found = embedder.encode(given, normalize_embeddings=True, batch_size=2)
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert [
-        each[0].row for each in embedder.search(iter(texts), (text for text in texts), k=1)
-    ] == [
-        0,
-        1,
-        2,
-        3,
-        4,
-    ]
+    found = embedder.search(iter(texts), (text for text in texts), k=1, keep_identical=True)
+    assert [each[0].row for each in found] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -201,15 +201,17 @@ class Embedder:
         return SearchIndex.build(vectors, texts, backend=backend, info=encoder.facts(chosen))
 
     @overload  # a str is a sequence of str too: the first signature wins
-    def search(self, queries: str, corpus: Corpus, k: int = 10) -> list[Neighbour]: ...  # type: ignore[overload-overlap]
+    def search(  # type: ignore[overload-overlap]
+        self, queries: str, corpus: Corpus, k: int = 10, *, keep_identical: bool = False
+    ) -> list[Neighbour]: ...
 
     @overload
     def search(
-        self, queries: Iterable[str], corpus: Corpus, k: int = 10
+        self, queries: Iterable[str], corpus: Corpus, k: int = 10, *, keep_identical: bool = False
     ) -> list[list[Neighbour]]: ...
 
     def search(
-        self, queries: Texts, corpus: Corpus, k: int = 10
+        self, queries: Texts, corpus: Corpus, k: int = 10, *, keep_identical: bool = False
     ) -> list[Neighbour] | list[list[Neighbour]]:
         """Return the ``k`` nearest texts of a corpus for each query, best first, by cosine.
 
@@ -220,15 +222,16 @@ class Embedder:
             queries: one text (the result is its list) or several (a list for each).
             corpus: texts, or an index over them, which must be of this model.
             k: number of results; fewer if the corpus is smaller.
+            keep_identical: count texts equal to the query as results, which are left out
+                otherwise, as by ``simcse analyze search``.
         """
         check_number("k", k)
         index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus)
         encoder = self._encoder
         index.require_made_by(encoder)
-        vectors = self._encode(
-            [queries] if isinstance(queries, str) else queries, encoder.query_prompt
-        )
-        found = nearest(index, vectors, k)
+        asked = [queries] if isinstance(queries, str) else _list_of(queries)
+        vectors = self._encode(asked, encoder.query_prompt)
+        found = nearest(index, vectors, k, None if keep_identical else asked)
         return found[0] if isinstance(queries, str) else found
 
 

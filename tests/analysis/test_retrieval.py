@@ -113,6 +113,7 @@ def test_neighbours_of_a_query_leave_it_out_and_stand_side_by_side(loaded, corpu
         "Query: 0 degrees",
         ["#", "m", "cosine", "n", "cosine"],
     )
+    assert table.notes == ["left out: 1 sentence equal to the query (kept with --keep-identical)"]
     assert table.cells() == [
         ["1", "10 degrees", "0.9848", "10 degrees", "0.9848"],
         ["2", "20 degrees", "0.9397", "20 degrees", "0.9397"],
@@ -126,6 +127,7 @@ def test_neighbours_of_a_query_leave_it_out_and_stand_side_by_side(loaded, corpu
         "corpus": corpus,
         "n_sentences": 4,
         "n_queries": 2,
+        "n_left_out": 1,
         "neighbours": found.series[0].rows,
         "scores": [],
     }

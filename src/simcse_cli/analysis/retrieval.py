@@ -1,5 +1,6 @@
 """`analyze retrieval`: find the nearest sentences to queries, and measure how many relevant ones are found."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -58,6 +59,13 @@ class CorpusSearch:
             for encoder, index in self.indexes
             if queries
         }
+
+    def count_left_out(self, queries: Sequence[str]) -> Counter[str]:
+        """Return how many sentences of the corpus are equal to each query and thus left out."""
+        if self.options.keep_identical:
+            return Counter()
+        wanted = frozenset(queries)
+        return Counter(text for text in self.corpus.sentences if text in wanted)
 
     def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
         """Return the metrics of relevant sentences among the first ``depth`` results, by label."""
@@ -304,7 +312,8 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     found = search.neighbours(asked)
     depth = max(EVALUATION_DEPTH, *ks)
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
-    tables, series = neighbour_tables(asked, found), []
+    left_out = search.count_left_out(queries.sentences)
+    tables, series = neighbour_tables(asked, found, left_out), []
     rows = [
         {"query": query, "model": label, "rank": rank}
         | {
@@ -337,7 +346,8 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         columns += [Column("mrr", f"MRR@{depth}", "score"), Column(mrr, f"MRR@{ks[-1]}", "score")]
         columns.append(Column(ndcg, f"nDCG@{ks[-1]}", "score"))
         note = "hit@k: queries with a relevant sentence among the first k; recall@k: share of the relevant found."
-        table = Report("Retrieval", columns, score_rows, [note])
+        notes = [note, *_left_out_note(sum(left_out[text] for text in queries.sentences), "their")]
+        table = Report("Retrieval", columns, score_rows, notes)
         tables.append(
             with_seed_means(table, {encoder.label: encoder.group for encoder, _ in search.indexes})
         )
@@ -347,9 +357,11 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         curves = {name: each.hit_rate for name, each in scores.items()}
         return plots.bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {depth} (right)\n"
 
+    text = "Sentences of the corpus by cosine to each query"
+    text += "." if options.keep_identical else "; sentences equal to the query are left out."
     return Analysis(
         title="Nearest sentences",
-        text="Sentences of the corpus by cosine to each query; sentences equal to the query are left out.",
+        text=text,
         caption="Hit rate and recall against the number of sentences looked at.",
         tables=tables,
         payload={
@@ -357,6 +369,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
             "corpus": options.corpus,
             "n_sentences": len(search.corpus.sentences),
             "n_queries": len(queries.sentences),
+            "n_left_out": sum(left_out[text] for text in queries.sentences),
             "models": [encoder.facts() for encoder, _ in search.indexes],
             "neighbours": rows,
             "scores": score_rows,
@@ -367,8 +380,17 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     )
 
 
+def _left_out_note(n_sentences: int, whose: str) -> list[str]:
+    if not n_sentences:
+        return []
+    count = "1 sentence" if n_sentences == 1 else f"{n_sentences:,} sentences"
+    return [f"left out: {count} equal to {whose} query (kept with --keep-identical)"]
+
+
 def neighbour_tables(
-    queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]
+    queries: Sequence[str],
+    found: Mapping[str, list[list[search_index.Neighbour]]],
+    left_out: Counter[str],
 ) -> list[Report]:
     columns = [Column("rank", "#", "count")]
     for label in found:
@@ -381,5 +403,6 @@ def neighbour_tables(
                 if position == len(rows):
                     rows.append({"rank": position + 1})
                 rows[position] |= {label: each.sentence, f"{label} cosine": each.cosine}
-        tables.append(Report(f"Query: {query}", columns, rows))
+        notes = _left_out_note(left_out[query], "the")
+        tables.append(Report(f"Query: {query}", columns, rows, notes))
     return tables

@@ -129,7 +129,8 @@ def retrieval_command(
         show_analysis(lambda _: retrieval.retrieval_analysis(search, queries), shown)
     if options.interactive:
         while line := (console.ask("query (an empty line ends)> ") or "").strip():
-            console.emit(Outcome(retrieval.neighbour_tables([line], search.neighbours([line])), {}))
+            found, left_out = search.neighbours([line]), search.count_left_out([line])
+            console.emit(Outcome(retrieval.neighbour_tables([line], found, left_out), {}))
 
 
 @app.command("overlap")
