@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
 from helpers import SENTENCES, small_run
 from simcse_cli.models.checkpoint import load_encoder
@@ -13,6 +14,7 @@ from simcse_cli.models.export import save_encoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import HeadUse, ObjectiveName, Pooler
+from simcse_cli.training import setup
 from simcse_cli.training.record import StepResult, show_step
 from simcse_cli.training.run import train_run
 from simcse_cli.training.setup import build_encoder, with_model_defaults
@@ -197,3 +199,35 @@ def test_the_rate_has_a_unit_and_is_never_0(seconds, rate):
 
     show_step(Task(), StepResult(1.0, {}, {}, 1.0, 1e-5, 8, 80, seconds), None, None)
     assert shown["rate"] == f"{rate} sentences/s"
+
+
+@pytest.mark.parametrize("most_looked_at", [1000, 5])
+def test_rows_that_are_cut_are_counted_said_and_recorded(
+    settings, monkeypatch, tmp_path, most_looked_at
+):
+    """Against the plain tokenizer: a pair is cut if one of its texts is."""
+    monkeypatch.setattr(setup, "MOST_LOOKED_AT", most_looked_at)
+    texts = [" ".join(["dog"] * n_words) for n_words in (2, 5, 6, 7, 9, 30)]
+    pairs = [(texts[i % 6], texts[i // 3 % 6]) for i in range(12)]
+    lines = ["anchor\tpositive", *(f"{left}\t{right}" for left, right in pairs)]
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    config = dataclasses.replace(settings, train_file=[str(path)], max_length=8)
+    config = dataclasses.replace(config, objective=ObjectiveName.SIMCSE_SUP)
+    said = Said()
+    parts = setup.build_parts(config, said)
+
+    tokenizer = AutoTokenizer.from_pretrained(settings.model)
+    looked_at = pairs if most_looked_at == 1000 else pairs[::3]
+    lengths = [[len(tokenizer(text)["input_ids"]) for text in pair] for pair in looked_at]
+    n_cut = sum(max(pair) > 8 for pair in lengths)
+    assert 0 < n_cut < len(looked_at)
+    assert parts.digests["n_cut"] == n_cut
+    assert parts.digests["n_looked_at"] == len(looked_at)
+    (line,) = [line for line in said.lines if "sub-words" in line]
+    share = f"{n_cut / len(looked_at):.1%}"
+    if looked_at is pairs:
+        assert line.startswith(f"{n_cut} of 12 rows ({share}) have a text of more than 8 sub-words")
+    else:
+        assert line.startswith(f"about {share} of the rows have a text of more than 8 sub-words")
+        assert line.endswith("; 4 were looked at")

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ from simcse_cli.training.batches import (
 from simcse_cli.training.dev import DevMasked, DevSet, build_dev_set, given_tables
 
 LOW_LORA_RATE = 1e-4
+MOST_LOOKED_AT = 20_000
+"""Rows whose length is looked at before training."""
+LOOKED_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -387,8 +391,39 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
         progress.warn(warning)
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
     digests["n_examples"] = n_examples
+    digests |= count_cut(objective, examples, progress)
     shared, batches = shared_texts(config, objective, data, examples, progress)
     return TrainingParts(objective, data, dev_set, digests | dev_facts, shared, batches)
+
+
+def count_cut(objective: Objective, examples: Sequence[Any], progress: Progress) -> dict[str, int]:
+    """Tell how many rows have a text that training cuts; of many rows, a share is looked at.
+
+    Returns the two numbers for the record, ``n_cut`` of ``n_looked_at``; none where examples are
+    no rows of texts, as for documents.
+    """
+    if objective.reads is DataKind.DOCUMENTS:
+        return {}
+    tokens = objective.encoder.tokens
+    limit = min(objective.max_length, tokens.max_length)
+    step = max(1, math.ceil(len(examples) / MOST_LOOKED_AT))
+    places = range(0, len(examples), step)
+    n_cut = 0
+    for first in range(0, len(places), LOOKED_AT_ONCE):
+        rows = [examples[place] for place in places[first : first + LOOKED_AT_ONCE]]
+        views = [[row] if isinstance(row, str) else row for row in rows]
+        texts = [text for own in views for text in own]
+        longer = tokens.longer_than(limit, texts, tokens.ids(texts, limit))
+        owner = [row for row, own in enumerate(views) for _ in own]
+        n_cut += len({owner[position] for position in longer})
+    if n_cut:
+        share = f"{n_cut / len(places):.1%}"
+        what = f"a text of more than {limit} sub-words, which is cut there (--max-length)"
+        if step == 1:
+            progress.info(f"{n_cut:,} of {len(places):,} rows ({share}) have {what}")
+        else:
+            progress.info(f"about {share} of the rows have {what}; {len(places):,} were looked at")
+    return {"n_cut": n_cut, "n_looked_at": len(places)}
 
 
 def shared_texts(
