@@ -58,6 +58,19 @@ if [ "$(cat "$OUT/settings")" != "$settings" ]; then
   exit 2
 fi
 
+# set_option OPTION VALUE ARRAY: give an option in an array of arguments another value, or add it
+set_option() {
+  local -n arguments=$3
+  local at
+  for at in "${!arguments[@]}"; do
+    if [ "${arguments[at]}" = "$1" ]; then
+      arguments[at + 1]=$2
+      return
+    fi
+  done
+  arguments+=("$1" "$2")
+}
+
 # train NAME OPTION...: one run (or one per seed) in $OUT/NAME; an existing run resumes, or is kept if complete
 train() {
   local resume=()

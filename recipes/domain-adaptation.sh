@@ -10,9 +10,9 @@ if [ -z "${FIELD:-}" ]; then
   cut -f 2 "$SIMCSE_DATA/flickr30k/captions.tsv" | tail -n +2 > "$FIELD"
 fi
 
-SEED_OPTION=--seed SEEDS=42 train mlm "${ADAPT[@]}" --train-file "$FIELD" --dev-file none --dev-split 0.01
+SEED_OPTION=--seed SEEDS=42 DEV_FILE=none train mlm "${ADAPT[@]}" --train-file "$FIELD" --dev-split 0.01
 train simcse "${UNSUP[@]}" --train-file "$FIELD"
-train mlm-simcse "${UNSUP[@]}" --train-file "$FIELD" --model "$OUT/mlm"
+MODEL=$OUT/mlm train mlm-simcse "${UNSUP[@]}" --train-file "$FIELD"
 
 sts before-sick "$MODEL" --tasks SICKRelatedness
 compared=("before=$OUT/before-sick.json")

@@ -7,8 +7,8 @@ source "$(dirname "$0")/common.sh"
 
 cut -f 2 "$SIMCSE_DATA/flickr30k/captions.tsv" | awk 'NR % 5 == 2' > "$OUT/captions.txt"
 grep -ohE '"sentence[12]": "[^"\\]*"' "${NLI[@]}" | cut -d '"' -f 4 | sort -u > "$OUT/nli.txt"
-SEED_OPTION=--seed SEEDS=42 train raw --objective mlm --train-file "$WIKI" --train-file "$SIMCSE_DATA/brown/brown.txt" \
-  --train-file "$OUT/captions.txt" --train-file "$OUT/nli.txt" --dev-file none --dev-split 0.01 --lr 3e-4 \
+SEED_OPTION=--seed SEEDS=42 DEV_FILE=none train raw --objective mlm --train-file "$WIKI" --train-file "$SIMCSE_DATA/brown/brown.txt" \
+  --train-file "$OUT/captions.txt" --train-file "$OUT/nli.txt" --dev-split 0.01 --lr 3e-4 \
   --batch-size 96 --max-length 32 --max-steps "${STEPS:-400}" --eval-every 50 --patience 3 --precision "${PRECISION:-auto}"
 [ -s "$OUT/raw.sha256" ] || (cd "$OUT" && sha256sum raw/model/model.safetensors > raw.sha256)
 

@@ -3,7 +3,10 @@
 # characters, synonyms replace up to 30% of the words, and "MLM 15%" is the auxiliary masked-LM loss on identical pairs.
 # Alignment and uniformity are measured every 10 steps (every 125 at full scale).
 source "$(dirname "$0")/common.sh"
-[ "$SCALE" = full ] || UNSUP+=(--eval-every 10 --save-every "${STEPS:-100}")
+if [ "$SCALE" = small ]; then
+  set_option --eval-every 10 UNSUP
+  set_option --save-every "${STEPS:-100}" UNSUP
+fi
 
 names=()
 method() { # NAME ROW OPTION...: train on the sentences, score SICK-R, and compare

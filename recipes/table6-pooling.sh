@@ -23,7 +23,8 @@ for mode in unsup sup; do
   score "$mode-mlp" "$mode" cls
   score "$mode-mlp-train" "$mode" cls_before_pooler
   score "$mode-no-mlp" "$mode-bare" cls_before_pooler
-  train "$mode-average" "${options[@]}" --train-file "$file" --pooler avg_emb_last
+  set_option --pooler avg_emb_last options
+  train "$mode-average" "${options[@]}" --train-file "$file"
   compare "w/ MLP=$OUT/$mode-mlp.json" --against simcse.6 --row "[CLS] w/ MLP, $column"
   compare "w/ MLP (train)=$OUT/$mode-mlp-train.json" --against simcse.6 --row "[CLS] w/ MLP (train), $column"
   compare "w/o MLP=$OUT/$mode-no-mlp.json" --against simcse.6 --row "[CLS] w/o MLP, $column"

@@ -6,12 +6,13 @@ source "$(dirname "$0")/common.sh"
 
 triplets nli.csv
 for size in 32 64 128 256 512 1024; do
-  steps=()
+  options=("${SUP[@]}")
+  set_option --batch-size "$size" options
   if [ "$SCALE" = small ]; then
     n_steps=$((64 * ${STEPS:-100} / size))
-    steps=(--max-steps $((n_steps > 0 ? n_steps : 1)))
+    set_option --max-steps $((n_steps > 0 ? n_steps : 1)) options
   fi
-  train "batch-$size" "${SUP[@]}" --train-file "$OUT/nli.csv" --batch-size "$size" --micro-batch-size 192 "${steps[@]}"
+  train "batch-$size" "${options[@]}" --train-file "$OUT/nli.csv" --micro-batch-size 192
 done
 
 for size in 32 64 128 256 512 1024; do

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -148,6 +149,32 @@ def _with_ending(callback: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def _refuse_repeated(command: Any) -> None:
+    """Make it an error to give an option twice of which only the last value would count."""
+    parse_args = command.parse_args
+
+    def parse(ctx: Any, arguments: list[str]) -> Any:
+        if not ctx.resilient_parsing:
+            _, _, given = command.make_parser(ctx).parse_args(args=list(arguments))
+            for option, count in Counter(given).items():
+                if count > 1 and not _adds_up(option):
+                    raise UsageError(
+                        f"is given {count} times and takes one value",
+                        option=max(option.opts, key=len),
+                        hint="keep one of them",
+                    )
+        return parse_args(ctx, arguments)
+
+    command.parse_args = parse
+
+
+def _adds_up(option: Any) -> bool:
+    """Tell whether an option may be given again: it takes several values, or is a plain flag."""
+    if option.param_type_name != "option" or option.multiple:
+        return True
+    return bool(option.is_flag and not option.secondary_opts)
+
+
 def _add_common_options(command: Any) -> None:
     """Add the common options and our help pages to every command below this one."""
     command.format_help = lambda ctx, _: get_console().show_help(help_page(ctx))
@@ -158,6 +185,7 @@ def _add_common_options(command: Any) -> None:
     single = typer.Typer(add_completion=False)
     single.command()(_common)
     command.callback = _with_ending(command.callback)
+    _refuse_repeated(command)
     taken = {param.name for param in command.params}
     if not main_options(command):
         taken.add("help_all")
