@@ -179,7 +179,7 @@ def tests_tables(
         [each for each in tests if each.suite == suite] for suite in ("sts", "transfer")
     )
     has_seeds = any(each.test.p_seeds is not None for each in tests)
-    of_seeds = ("n_seeds", "p_seeds") if has_seeds else ()
+    of_seeds = ("n_seeds", "p_seeds", "p_both") if has_seeds else ()
     keys = (
         "candidate",
         "measure",
@@ -198,8 +198,9 @@ def tests_tables(
     )
     if has_seeds:
         resampled += (
-            "; scores are averaged over seeds, and p of seeds is of a two-sided t-test over them, paired where both "
-            "systems have the same seeds (else Welch's); it is the one that is corrected"
+            "; scores are averaged over seeds. p of seeds: two-sided t-test over them, paired where "
+            "both systems have the same seeds (else Welch's). p of both: seeds and examples together "
+            "(quasi-F, not below p of seeds); the interval is of this test, and it is corrected"
         )
     tables = []
     if sts:
