@@ -1,5 +1,6 @@
 """Paired tests: which entry is which, and what is measured."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -189,6 +190,17 @@ def test_systems_with_seeds_are_tested_once_and_never_against_themselves(tmp_pat
     assert found.test.p_both >= found.test.p_seeds
     assert found.p_corrected == found.test.p_both
     assert found.test.low < found.test.difference < found.test.high
+
+    partial = [replace(each, pair_scores=None) if each is own[1] else each for each in own]
+    progress = SilentProgress()
+    (part,) = run_tests(
+        Comparison(tuple(partial), ("STS12",), reference), CompareOptions(), progress
+    )
+    assert part.test.n_seeds == 2
+    assert progress.warnings == [
+        "base (mean of 3): 2 of 3 seeds have saved scores, and the tests are of these alone; "
+        "save the others with `simcse eval --save-scores FILE`"
+    ]
 
     alone = Comparison(tuple(own[:4]), ("STS12",), reference)
     assert run_tests(alone, CompareOptions(resamples=50), SILENT) == []

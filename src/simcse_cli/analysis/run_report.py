@@ -101,7 +101,7 @@ def _scores(
         return []
     wanted = CompareOptions(against=options.against, row=options.row, group=options.group)
     if options.baseline is not None and is_run(options.baseline):
-        wanted = replace(wanted, baseline=options.baseline)
+        wanted = replace(wanted, baseline=options.baseline, details=True)
     comparable = [
         task for task in STS_TASKS if task in entry.scores and entry.data.get(task) != DEMO
     ]
