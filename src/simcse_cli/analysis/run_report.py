@@ -11,7 +11,7 @@ import numpy as np
 
 from simcse_cli.analysis.analyses import SPACE_ANALYSES, space_analysis
 from simcse_cli.analysis.options import ReportOptions, RetrievalOptions, SpaceOptions
-from simcse_cli.analysis.presentation import Analysis, Page, html_page
+from simcse_cli.analysis.presentation import Analysis, NamedSource, Page, html_page
 from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs, read_pair_set
 from simcse_cli.analysis.trace import STAR, trace_models
@@ -50,7 +50,7 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     analyses = [
         *_scores(run, record, options, progress),
         *_training(run, record),
-        *trace_models([(str(run), name)], dev=False),
+        *trace_models([NamedSource(str(run), name)], dev=False),
         *_spaces(run, record, options, progress),
         _record_analysis(record),
     ]
