@@ -175,10 +175,12 @@ def trace_command(
 @app.command("report")
 @takes("options", kinds.ReportOptions)
 def report_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`, or one of seeds.")
+    ],
     options: kinds.ReportOptions,
 ) -> None:
-    """Put a run on one page: scores, training, geometry, neighbours and what changed.
+    """Put a run, or the seeds of a folder, on one page: scores, training, geometry, neighbours and what changed.
 
     The page needs no network and no other file. It compares the vectors with those of `--baseline`,
     by default the model that training started from.

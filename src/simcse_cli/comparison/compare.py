@@ -117,13 +117,14 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
 
 
 def _named_folders(items: Sequence[str]) -> list[str]:
-    """Return the arguments with a label before folders whose names repeat, so that they are told apart."""
+    """Return the arguments with a label before folders whose names repeat: as much of the path as is needed."""
     folders = list(dict.fromkeys(item for item in items if Path(item).is_dir()))
     labels = dict(zip(folders, short_names(folders), strict=True))
-    return [
-        f"{item}={item}" if labels.get(item) == item and Path(item).name != item else item
-        for item in items
-    ]
+    named = []
+    for item in items:
+        label = labels.get(item, Path(item).name)
+        named.append(item if label == Path(item).name else f"{label}={item}")
+    return named
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
