@@ -351,3 +351,15 @@ def test_a_baseline_of_seeds_in_a_result_file_is_their_mean_by_label_and_by_path
         found = gather(["seeds-a.json", "seeds-b.json"], CompareOptions(baseline=baseline))
         assert found.reference is not None
         assert found.reference.label == "seeds-b (mean of 3)"
+
+
+def test_result_files_of_one_name_in_two_folders_are_two_systems(folder) -> None:
+    for name, score in (("base", 0.7), ("new", 0.8)):
+        (folder / name).mkdir()
+        write_sts_result(folder / name / "sts.json", {"STS12": score})
+    found = gather(["base/sts.json", "new/sts.json"], CompareOptions(baseline="base/sts.json"))
+    assert [each.label for each in found.entries] == ["base/sts", "new/sts"]
+    assert found.reference is found.entries[0]
+    # One label asks for one system.
+    found = gather(["x=base/sts.json", "x=new/sts.json"], CompareOptions())
+    assert found.entries[-1].label == "x (mean of 2)"

@@ -64,8 +64,8 @@ def _show_spaces(name: str, options: kinds.SpaceOptions, shown: ShowOptions) -> 
 def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None:
     """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3).
 
-    simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot
-    geometry.png simcse analyze geometry --model minilm --pair-file pairs.csv --html spaces.html
+    simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot space.png
+    simcse analyze geometry --model minilm --pair-file pairs.csv --html spaces.html
     """
     _show_spaces("geometry", options, shown)
 
@@ -76,8 +76,7 @@ def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None
 def spectrum_command(options: kinds.SpectrumOptions, shown: ShowOptions) -> None:
     """Singular values of the matrix of sentence vectors (Figure F.1).
 
-    simcse analyze spectrum --model bert-base --model unsup-simcse --data-dir senteval --plot
-    spectrum.pdf
+    simcse analyze spectrum --model bert-base --model runs/unsup --data-dir senteval --plot s.pdf
     """
     _show_spaces("spectrum", options, shown)
 
@@ -115,10 +114,10 @@ def retrieval_command(
     `simcse analyze search` is the same command. Without `--model` and `--index` the model is
     minilm.
 
-    simcse analyze search captions.txt "A dog runs on the beach." simcse analyze search --model
-    runs/first --corpus corpus.txt --query "a dog in the snow" -k 5 simcse analyze search --index
-    corpus.index --interactive simcse analyze search --model minilm --corpus captions.tsv --queries
-    queries.tsv --qrels qrels.tsv
+    simcse analyze search captions.txt "A dog runs on the beach."
+    simcse analyze search --model runs/first --corpus corpus.txt --query "a dog in the snow" -k 5
+    simcse analyze search --index corpus.index --interactive
+    simcse analyze search --corpus captions.tsv --queries queries.tsv --qrels qrels.tsv
     """
     from simcse_cli.analysis import retrieval
 

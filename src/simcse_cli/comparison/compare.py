@@ -95,7 +95,7 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
         items = [baseline, *items]
-    loaded = [entry for item in _named_folders(items) for entry in load_entries(item, view=options)]
+    loaded = [entry for item in _named_apart(items) for entry in load_entries(item, view=options)]
     own = add_means(merge_parts(loaded))
     if not own:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
@@ -116,14 +116,21 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     )
 
 
-def _named_folders(items: Sequence[str]) -> list[str]:
-    """Return the arguments with a label before folders whose names repeat: as much of the path as is needed."""
-    folders = list(dict.fromkeys(item for item in items if Path(item).is_dir()))
-    labels = dict(zip(folders, short_names(folders), strict=True))
+def _named_apart(items: Sequence[str]) -> list[str]:
+    """Return the arguments with labels before folders, and before files, whose names repeat.
+
+    A label is as much of the path as is needed to tell them apart.
+    """
+    labels: dict[str, str] = {}
+    for is_kind in (Path.is_dir, Path.is_file):
+        sources = list(dict.fromkeys(item for item in items if is_kind(Path(item))))
+        stems = [item.removesuffix(".json") for item in sources]
+        labels |= dict(zip(sources, short_names(stems), strict=True))
     named = []
     for item in items:
-        label = labels.get(item, Path(item).name)
-        named.append(item if label == Path(item).name else f"{label}={item}")
+        label = labels.get(item)
+        is_plain = label is None or label == Path(item.removesuffix(".json")).name
+        named.append(item if is_plain else f"{label}={item}")
     return named
 
 
