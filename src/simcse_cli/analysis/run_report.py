@@ -125,7 +125,7 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Any:
     pairs = [(each.best_score, each.start_score) for each in records]
     gains = [high - low for high, low in pairs if high is not None and low is not None]
     if len(gains) == len(records):
-        yield "gain over the start", _gain_text(gains, record)
+        yield "gain over the start", _gain_text(gains)
     yield "steps", f"{record.step:,}"
     if (n_examples := record.data.get("n_examples")) is not None:
         yield "training examples", f"{n_examples:,}"
@@ -141,16 +141,13 @@ def _mean_text(fractions: Sequence[float | None]) -> str:
     return f"{100 * mean:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
 
 
-def _gain_text(gains: Sequence[float], record: RunRecord) -> str:
-    """Return the mean gain with its 95% interval: over seeds, or that over examples that the run recorded."""
+def _gain_text(gains: Sequence[float]) -> str:
+    """Return the mean gain in points, with its 95% interval where there are several seeds."""
     mean = sum(gains) / len(gains)
-    shown = f"{100 * mean:+.2f}"
-    ends: tuple[float, float] | None = None
-    if len(gains) > 1:
-        ends = mean_interval(np.array(gains))
-    elif gain := record.scores.get("dev_gain"):
-        ends = gain["low"], gain["high"]
-    return shown if ends is None else f"{shown} ({100 * ends[0]:+.2f} to {100 * ends[1]:+.2f})"
+    if len(gains) == 1:
+        return f"{100 * mean:+.2f}"
+    low, high = mean_interval(np.array(gains))
+    return f"{100 * mean:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})"
 
 
 def _dev_name(record: RunRecord) -> str:
