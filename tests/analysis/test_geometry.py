@@ -143,6 +143,18 @@ def test_geometry_figure_names_every_point_and_colours_by_score():
     assert figure.axes[1].get_ylabel() == SCORE
 
 
+def test_geometry_figure_shows_close_models_close_with_labels_apart():
+    models = [model("one", 0.2482, -3.8110, 0.8203), model("two", 0.2485, -3.8125, 0.8204)]
+    figure = geometry_figure(models, SCORE)
+    axes, bar = figure.axes
+    low, high = axes.get_xlim()
+    assert high - low == pytest.approx(0.05)
+    assert bar.get_ylim() == pytest.approx((81.535, 82.535))
+    figure.draw_without_rendering()
+    boxes = [tick.get_window_extent() for tick in axes.get_xticklabels() if tick.get_text()]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
 @pytest.mark.parametrize("average", [None, 0.5])
 def test_geometry_figure_colours_by_averages_only_if_all_models_have_one(average):
     models = [model("one", 0.2, -2.0, 0.7), model("two", 0.3, -3.0, 0.8)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from analysis.cases import space
 from comparison.cases import write_run, write_sts_result
@@ -244,7 +245,7 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
     lines += [{"step": 4, "dev_score": 0.6, "loss": None}]
     change(run, best_score=0.6, best_step=4)
     record = read_run_record(run)
-    left, right = training_figure(lines, record).axes
+    left, right = training_figure([lines], [record]).axes
     assert [line.get_xydata().tolist() for line in left.lines] == [
         [[1, 1], [3, 3]],
         [[1, 1], [3, 1.2]],
@@ -258,13 +259,13 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
 
     record.data["n_dev_pairs"] = 26
     noise = 200 * (1 - 0.55**2) / 5  # two standard errors of 0.55 over 26 pairs
-    right = training_figure(lines, record).axes[1]
+    right = training_figure([lines], [record]).axes[1]
     assert right.get_ylim() == pytest.approx((55 - noise, 55 + noise))
     for missing in ("best_step", "best_score"):
         change(run, best_score=0.6, best_step=4)
         change(run, **{missing: None})
-        assert not training_figure(lines, read_run_record(run)).axes[1].collections
-    assert len(training_figure(lines[:1], record).axes) == 1
+        assert not training_figure([lines], [read_run_record(run)]).axes[1].collections
+    assert len(training_figure([lines[:1]], [record]).axes) == 1
 
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     scored = parts(report(run, monkeypatch)[0])["Training"]
@@ -276,3 +277,74 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
         text
         == "Loss of each logged step with its running mean, and the dev score at each evaluation."
     )
+
+
+def test_the_seeds_of_a_folder_are_one_page_with_mean_and_deviation(tmp_path, monkeypatch) -> None:
+    for seed, best in ((1, 0.80), (2, 0.82), (3, 0.87)):
+        run = write_run(tmp_path / f"new/seed-{seed}", seed=seed, best_score=best)
+        change(run, start_score=0.75, timings={"train_s": 60.0})
+        write_sts_result(run / "sts.json", dict.fromkeys(STS_TASKS, best))
+    pages, heard = [], Heard()
+    monkeypatch.setattr(run_report, "html_page", lambda page: pages.append(page) or "the page")
+    write_run_report(tmp_path / "new", ReportOptions(output=tmp_path / "page.html"), heard)
+    (page,) = pages
+    assert page.title == "new"
+    assert page.subtitle == "simcse-unsup on tiny, seeds 1, 2, 3, finished."
+    facts = dict(page.facts)
+    assert facts["STS average"] == "83.00"
+    assert facts["sts-dev, best"] == "83.00 ± 3.61"
+    # Gains of 5, 7 and 12 points: the t-interval over three seeds.
+    low, high = stats.t.interval(0.95, 2, loc=8, scale=np.std([5, 7, 12], ddof=1) / 3**0.5)
+    assert facts["gain over the start"] == f"+8.00 ({low:+.2f} to {high:+.2f})"
+    scores = parts(page)["Scores"].tables[0]
+    assert scores.cells()[-1][0] == "new (mean of 3)"
+    assert scores.cells()[-1][0] in page.own
+    assert scores.cells()[-1][1] == "83.00 ± 3.61"
+    assert len(parts(page)["Training"].figure().axes[1].lines) == 3
+
+
+def test_the_page_has_no_folders_of_the_machine(run, monkeypatch) -> None:
+    where = "/home/me/secret/wiki.txt"
+    config = {"train_file": [where], "model": "/opt/models/mine", "url": "https://a.b/c/d"}
+    change(run, config=config, model="/opt/models/mine", data={"dev_file": "/data/x/own-dev.csv"})
+    page, _ = report(run, monkeypatch)
+    assert page.subtitle.startswith("simcse-unsup on mine, seed 1")
+    settings, data, _ = parts(page)["Settings and data"].tables
+    assert [row[1] for row in settings.cells()] == ["['wiki.txt']", "mine", "https://a.b/c/d"]
+    assert data.cells() == [["dev_file", "own-dev.csv"]]
+    assert (
+        run_report.without_folders(f"{where} is of an earlier model (/a/b.json); 3/4 and a/b/c")
+        == "wiki.txt is of an earlier model (b.json); 3/4 and a/b/c"
+    )
+
+
+def test_the_page_says_in_words_whether_the_run_is_better(run, monkeypatch, opened, pairs) -> None:
+    page, _ = report(run, monkeypatch, pair_file=pairs)
+    # The cosines of the run rise with the ratings, those of the start fall: 1 and -1.
+    assert page.verdict == (
+        "On some: better than tiny (start) by 200.0 to 200.0 points. "
+        "Spearman x100: +200.00 (+200.00 to +200.00), 95% interval over 12 pairs."
+    )
+
+
+def test_a_baseline_of_the_same_name_is_told_apart(
+    run, monkeypatch, opened, pairs, tmp_path
+) -> None:
+    before = write_run(tmp_path / "older/run")
+    page, _ = report(run, monkeypatch, pair_file=pairs, baseline=str(before))
+    assert [label for _, label in opened] == ["older/run", f"{tmp_path.name}/run"]
+    assert "better than older/run" in page.verdict or "no difference from older/run" in page.verdict
+    names = [row[0] for row in parts(page)["Scores"].tables[0].cells()]
+    assert len(set(names)) == len(names) == 2
+
+
+def test_the_columns_of_the_pair_file_are_passed_on(run, monkeypatch, opened, tmp_path) -> None:
+    path = tmp_path / "odd.csv"
+    path.write_text("note,b,a,r\nx,one,two,1\ny,three,four,3\n")
+    heard: list[Any] = []
+    read = run_report.read_pair_set
+    monkeypatch.setattr(
+        run_report, "read_pair_set", lambda *given: heard.append(read(*given)) or heard[-1]
+    )
+    report(run, monkeypatch, pair_file=path, columns="left=b,right=a,score=r")
+    assert heard[0].pairs.sentences == ["one", "three", "two", "four"]

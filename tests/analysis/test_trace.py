@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ from matplotlib.colors import to_hex
 
 from comparison import cases
 from simcse_cli.analysis.options import TraceOptions
+from simcse_cli.analysis.presentation import NamedSource
 from simcse_cli.analysis.trace import (
     Trace,
     read_trace,
@@ -13,6 +15,7 @@ from simcse_cli.analysis.trace import (
     trace_figure,
     trace_models,
     trace_runs,
+    traced_systems,
 )
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.results.plots import SOFT
@@ -264,10 +267,11 @@ def test_trace_models_passes_over_what_is_no_measured_run(tmp_path):
         {"step": step, "alignment": 0.5, "uniformity": -1, "dev_score": 0.5} for step in (0, 110)
     ]
     runs = [
-        (str(write_run(tmp_path / name, own)), name) for name, own in (("a", rows), ("b", rows[:1]))
+        NamedSource(str(write_run(tmp_path / name, own)), name)
+        for name, own in (("a", rows), ("b", rows[:1]))
     ]
     (tmp_path / "c").mkdir()
-    runs.append((str(tmp_path / "c"), "c"))
+    runs.append(NamedSource(str(tmp_path / "c"), "c"))
     (found,) = trace_models(runs)
     assert [row["run"] for row in found.payload["runs"]] == ["a"]
     assert panel_titles(found.figure()) == ["first 100 steps", "whole run (110 steps)", "dev score"]
@@ -281,3 +285,32 @@ def test_a_record_gives_the_number_of_dev_pairs(tmp_path):
     record = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(record | {"data": {"n_dev_pairs": 1500}}))
     assert read_trace(run, "mine").n_dev_pairs == 1500
+
+
+def test_the_seeds_of_a_system_have_one_colour_their_mean_and_a_band():
+    steps = np.array([0, 10, 20])
+    seeds = [
+        Trace("new/1", steps, np.array([0.2, 0.3, 0.4]), -steps / 10.0, np.array([0.5, 0.6, 0.7])),
+        Trace("new/2", steps, np.array([0.2, 0.5, 0.6]), -steps / 10.0, np.array([0.5, 0.8, 0.9])),
+    ]
+    # One that stopped early has no last step, which the mean then lacks.
+    short = Trace("new/3", steps[:2], np.array([0.2, 0.4]), -steps[:2] / 10.0, np.array([0.5, 0.7]))
+    traces = [replace(each, group="new") for each in (*seeds, short)]
+    system, alone = traced_systems([*traces, trace("old", 3)])
+    assert (system.mean.name, alone.mean.name) == ("new (mean of 3)", "old")
+    assert system.mean.steps.tolist() == [0, 10]
+    assert system.mean.points.tolist() == [[0.0, pytest.approx(0.2)], [-1.0, pytest.approx(0.4)]]
+    assert system.deviation.tolist() == pytest.approx([0.0, 0.1])
+
+    paths, dev = trace_figure([*traces, trace("old", 3)]).axes
+    colours = [to_hex(line.get_color()) for line in paths.lines]
+    assert len(set(colours[:5])) == 1  # three thin seeds, the mean and its start
+    assert [line.get_label() for line in paths.lines if not line.get_label().startswith("_")] == [
+        *("new (mean of 3)", "old", "Pareto front", "start", "best dev score"),
+    ]
+    (band, *_) = dev.collections
+    low, high = band.get_datalim(dev.transData).intervaly
+    assert (low, high) == pytest.approx((50.0, 80.0))
+    found = trace_analysis(traces)
+    assert found.caption.endswith("band: one deviation over them.")
+    assert len(found.payload["runs"]) == 3

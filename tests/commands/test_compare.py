@@ -69,7 +69,7 @@ def test_result_against_a_published_row(invoke, result: Path) -> None:
 
 def test_table_goes_to_stdout_and_warnings_to_stderr(invoke, tmp_path: Path) -> None:
     path = write_sts_result(tmp_path / "b.json", dict.fromkeys(STS_TASKS, 0.7), aggregation="wmean")
-    outcome = invoke("compare", path, *UNSUPERVISED)
+    outcome = invoke("compare", path, *UNSUPERVISED, "--details")
     assert "Difference to simcse.5: SimCSE-BERT-base (unsupervised)" in outcome.stdout
     assert "-12.41" in outcome.stdout  # STS13: 70.00 - 82.41
     assert "aggregation is all in simcse.5" in outcome.stderr
@@ -173,15 +173,36 @@ def test_result_from_standard_input(invoke, result: Path) -> None:
 def test_seeds_of_one_setting_get_mean_and_deviation(invoke, tmp_path: Path) -> None:
     for seed, score in ((1, 0.80), (2, 0.82)):
         write_run(tmp_path / "runs" / f"seed-{seed}", seed=seed, best_score=score)
-    outcome = invoke("compare", tmp_path / "runs", "--against", "simcse.3", "--row", "p=0.1")
-    assert "runs (mean of 2)" in outcome.stdout
-    lines = {
-        line.split("  ")[0].strip(): line.split()[-1]
-        for line in outcome.stdout.splitlines()
-        if line.strip()
-    }
-    assert lines["runs (mean of 2)"] == "-1.50"  # the last table: 81.00 - 82.50
-    assert " 1.41" in next(line for line in outcome.stdout.splitlines() if "deviation" in line)
+    items = ("compare", tmp_path / "runs", "--against", "simcse.3", "--row", "p=0.1")
+    text = invoke(*items).stdout
+    (line,) = (line for line in text.splitlines() if line.startswith("runs (mean of 2)"))
+    assert "81.00 ± 1.41" in line
+    assert "seed-1" not in text  # one table of systems
+    assert "Difference" not in text
+    latex = invoke(*items, "--format", "latex").stdout
+    assert latex.count(r"\begin{table}") == 1
+    assert r"81.00 $\pm$ 1.41" in latex
+    header, *_, row = csv.reader(io.StringIO(invoke(*items, "--format", "csv").stdout))
+    assert header[1:3] == ["STS-B dev", "STS-B dev deviation"]
+    assert [float(each) for each in row[1:3]] == pytest.approx([0.81, 0.0002**0.5])
+
+    details = invoke(*items, "--details").stdout
+    assert "runs/seed-1" in details
+    (difference,) = (line for line in details.splitlines() if line.endswith("-1.50"))
+    assert difference.startswith("runs (mean of 2)")  # 81.00 - 82.50
+
+
+def test_a_verdict_in_words_is_under_the_table(invoke, tmp_path: Path) -> None:
+    for name, noise in (("weak", 0.6), ("strong", 0.1), ("same", 0.6)):
+        write_sts_result(tmp_path / f"{name}.json", {"STS12": 0.7})
+        write_pairs(tmp_path / f"{name}.pairs.jsonl", noise=noise)
+    files = [tmp_path / f"{name}.json" for name in ("weak", "same", "strong")]
+    test = payload(invoke("compare", *files, "--format", "json"))["tests"][1]
+    low, high = (f"{100 * test[end]:.1f}" for end in ("low", "high"))
+    text = " ".join(invoke("compare", *files).stdout.split())
+    words = "no difference from weak that 400 pairs could show (STS12, p = 1, holm over 2 tests)"
+    assert f"same: {words}" in text
+    assert f"strong: better than weak by {low} to {high} points (STS12, p = 0.002" in text
 
 
 def test_cost_shows_what_runs_were_computed_on_and_took(invoke, tmp_path: Path) -> None:
@@ -241,7 +262,8 @@ def test_saved_pairs_are_tested_and_the_changed_ones_shown(invoke, tmp_path: Pat
     assert tests["strong"]["p_corrected"] == pytest.approx(4 / 301)  # Holm over two tests
     assert len(found["changed_pairs"]) == 2
     assert found["changed_pairs"][0]["left"].startswith("MSR")
-    text = invoke("compare", *files, "--resamples", "20", "--examples", "0").stdout
+    none = ("--resamples", "20", "--details", "--examples", "0")
+    text = invoke("compare", *files, *none).stdout
     assert "Paired tests against weak" in text
     assert "Pairs that changed most" not in text
 
@@ -270,7 +292,7 @@ def test_saved_predictions_are_tested_with_bootstrap_and_mcnemar(invoke, transfe
 
 
 def test_changed_predictions_are_shown_with_their_sentences(invoke, transfer_results) -> None:
-    text = invoke("compare", *transfer_results, "--examples", "2").stdout
+    text = invoke("compare", *transfer_results, "--examples", "2", "--details").stdout
     assert "Paired tests of accuracy against base" in text
     assert "McNemar: exact, two-sided; holm correction, tests: 2" in text
     rows = [line for line in text.splitlines() if "MR sentence" in line]

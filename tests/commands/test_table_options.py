@@ -62,6 +62,7 @@ COMMANDS = {
     "simcse analyze geometry": (ANALYSIS, SCORED),
     "simcse analyze spectrum": (ANALYSIS, SCORED),
     "simcse analyze density": (ANALYSIS, SCORED),
+    "simcse analyze report": ([], None),
 }
 
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from comparison.cases import entry, write_pairs, write_run, write_sts_result, write_transfer_result
@@ -128,7 +129,9 @@ def test_everything_found_is_in_the_json_and_the_tables(folder) -> None:
         for name in "ab"
         for path in (f"run-{name}", f"{name}.json", f"{name}-t.json")
     ]
-    options = CompareOptions(resamples=20, examples=1, check=True, tolerance=20.0, cost=True)
+    options = CompareOptions(
+        resamples=20, examples=1, details=True, check=True, tolerance=20.0, cost=True
+    )
     progress = SilentProgress()
     found = compare(items, options, progress)
     assert list(found.payload) == [
@@ -222,14 +225,13 @@ def test_tables_of_scores_and_differences() -> None:
     ]
     assert scores.cells() == [
         ["base", "50.00", "50.00", "0.25", ""],
-        ["ours", "62.50", "–", "0.125", "*"],
-        ["  deviation", "–", "–", "0.01", ""],
+        ["ours", "62.50", "–", "0.125 ± 0.01", "*"],
         ["  95% low", "60.00", "–", "–", ""],
         ["  95% high", "70.00", "–", "–", ""],
     ]
     assert scores.notes == [
         "* no other line is at least as good in all of STS12, alignment and better in one",
-        "deviation: sample standard deviation over the members (n - 1)",
+        "±: sample standard deviation over the members (n - 1)",
     ]
     assert differences.title == "Difference to base"
     assert [column.heading for column in differences.columns] == ["system", "STS12", "alignment"]
@@ -303,3 +305,61 @@ def test_folders_of_one_name_are_told_apart_and_runs_of_one_seed_are_not_merged(
         "base (mean of 2)",
         "repeat (mean of 2)",
     ]
+
+
+def test_seeds_of_folders_and_of_result_files_have_the_same_deviation_of_the_average(
+    folder,
+) -> None:
+    scores = {1: (0.70, 0.80), 2: (0.72, 0.86), 3: (0.77, 0.81)}
+    files = []
+    for seed, values in scores.items():
+        tasks = dict(zip(("STS12", "STS13"), values, strict=True))
+        run = write_run(folder / f"runs/seed-{seed}", seed=seed)
+        write_sts_result(run / "sts.json", tasks)
+        files.append(f"runs={write_sts_result(folder / f'{seed}.json', tasks)}")
+    wanted = CompareOptions(measures="STS12,Avg.")
+    from_folder = gather(["runs"], wanted).entries[-1]
+    from_files = gather(files, wanted).entries[-1]
+    expected = np.std([np.mean(values) for values in scores.values()], ddof=1)
+    for found in (from_folder, from_files):
+        assert found.label == "runs (mean of 3)"
+        assert found.deviations["average"] == pytest.approx(expected, rel=1e-12)
+    # Beside a system that lacks a task, the average has the deviation over what is left.
+    rows = gather(["runs", "a.json"], CompareOptions(measures="STS12")).entries
+    assert rows[3].deviations["STS12"] == pytest.approx(np.std([0.70, 0.72, 0.77], ddof=1))
+
+
+@pytest.mark.parametrize("baseline", ["b", "b.json"])
+def test_a_baseline_is_the_same_system_by_label_and_by_path(folder, baseline) -> None:
+    for name, noise in (("a", 0.1), ("b", 0.5)):
+        write_pairs(folder / f"{name}.pairs.jsonl", noise=noise, n=20)
+    options = CompareOptions(baseline=baseline, resamples=20, details=True)
+    found = compare(["a.json", "b.json"], options, SILENT)
+    named = compare(["a.json", "b.json"], CompareOptions(baseline="b", resamples=20), SILENT)
+    assert found.payload == named.payload
+    assert {test["baseline"] for test in found.payload["tests"]} == {"b"}
+
+
+def test_a_baseline_of_seeds_in_a_result_file_is_their_mean_by_label_and_by_path(folder) -> None:
+    for name in "ab":
+        runs = [
+            json.loads((folder / f"{each}.json").read_text()) | {"seed": seed}
+            for seed, each in enumerate("abc")
+        ]
+        (folder / f"seeds-{name}.json").write_text(json.dumps({"suite": "sts", "runs": runs}))
+    for baseline in ("seeds-b", "seeds-b.json"):
+        found = gather(["seeds-a.json", "seeds-b.json"], CompareOptions(baseline=baseline))
+        assert found.reference is not None
+        assert found.reference.label == "seeds-b (mean of 3)"
+
+
+def test_result_files_of_one_name_in_two_folders_are_two_systems(folder) -> None:
+    for name, score in (("base", 0.7), ("new", 0.8)):
+        (folder / name).mkdir()
+        write_sts_result(folder / name / "sts.json", {"STS12": score})
+    found = gather(["base/sts.json", "new/sts.json"], CompareOptions(baseline="base/sts.json"))
+    assert [each.label for each in found.entries] == ["base/sts", "new/sts"]
+    assert found.reference is found.entries[0]
+    # One label asks for one system.
+    found = gather(["x=base/sts.json", "x=new/sts.json"], CompareOptions())
+    assert found.entries[-1].label == "x (mean of 2)"

@@ -88,6 +88,17 @@ def test_levelled_averages_lose_what_belonged_to_the_stated_ones() -> None:
     assert join([b, headline]).entries[1].scores == {}  # the average of other tasks
 
 
+def test_a_levelled_average_of_a_mean_has_the_deviation_over_its_members() -> None:
+    seeds = [
+        entry("a", seed=seed, scores={"STS12": score, "STS13": 0.8, "STS14": 0.1, "average": 0.5})
+        for seed, score in ((1, 0.6), (2, 0.7))
+    ]
+    other = entry("b", scores={"STS12": 0.6, "STS13": 0.8, "average": 0.7})
+    *_, mean, _ = join([*add_means(seeds), other]).entries
+    assert mean.scores["average"] == pytest.approx(0.725)
+    assert mean.deviations["average"] == pytest.approx(np.std([0.7, 0.75], ddof=1))
+
+
 def test_own_entries_are_joined_over_all_but_minor_measures() -> None:
     minor = {"MR-dev": 0.8, "average-dev": 0.8, "seconds": 2.0, "sentences_per_second": 3.0}
     a = entry("a", scores={"transfer-average-dev": 0.8, "MR": 0.7} | minor)

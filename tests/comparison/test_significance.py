@@ -1,5 +1,6 @@
 """Paired tests: which entry is which, and what is measured."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -186,10 +187,71 @@ def test_systems_with_seeds_are_tested_once_and_never_against_themselves(tmp_pat
     assert found.test.difference == pytest.approx(np.mean(new) - np.mean(base))
     assert found.test.n_seeds == 3
     assert found.test.p_seeds == pytest.approx(stats.ttest_rel(new, base).pvalue)
-    assert found.p_corrected == found.test.p_seeds
+    assert found.test.p_both >= found.test.p_seeds
+    assert found.p_corrected == found.test.p_both
+    assert found.test.low < found.test.difference < found.test.high
+
+    partial = [replace(each, pair_scores=None) if each is own[1] else each for each in own]
+    progress = SilentProgress()
+    (part,) = run_tests(
+        Comparison(tuple(partial), ("STS12",), reference), CompareOptions(), progress
+    )
+    assert part.test.n_seeds == 2
+    assert progress.warnings == [
+        "base (mean of 3): 2 of 3 seeds have saved scores, and the tests are of these alone; "
+        "save the others with `simcse eval --save-scores FILE`"
+    ]
 
     alone = Comparison(tuple(own[:4]), ("STS12",), reference)
     assert run_tests(alone, CompareOptions(resamples=50), SILENT) == []
     asked = Comparison(tuple(own[:4]), ("STS12",), own[0])
     against = run_tests(asked, CompareOptions(resamples=50), SILENT)
     assert [test.candidate for test in against] == ["base [seed 2]", "base [seed 3]"]
+
+
+def p_values_of_draws(monkeypatch, n_seeds: int, gain: float, n_draws: int = 1000):
+    """Yield the tests of three candidates, each better than the baseline by ``gain``, in ``n_draws`` draws.
+
+    A seed gets each of 200 examples right with a probability that has a deviation of 3 points over
+    seeds around 0.7.
+    """
+    rng, n = np.random.default_rng([n_seeds, 47]), 200
+    gold, saved = np.zeros(n, dtype=np.int64), {}
+    monkeypatch.setattr(
+        significance.examples, "read_predictions", lambda path: {"MR": saved[str(path)]}
+    )
+    names = ("base", "one", "two", "three")
+    entries = [
+        entry(name, seed=seed, predictions=Path(f"{name}-{seed}"))
+        for name in names
+        for seed in range(n_seeds)
+    ]
+    own = add_means(entries)
+    reference = next(each for each in own if each.members)
+    comparison = Comparison(tuple(own), ("MR",), reference)
+    for _ in range(n_draws):
+        for each in entries:
+            skill = rng.normal(0.7, 0.03) + (gain if each.label != "base" else 0.0)
+            wrong = rng.random(n) > skill
+            saved[str(each.predictions)] = TaskPredictions(gold, wrong.astype(np.int64))
+        yield run_tests(comparison, CompareOptions(resamples=50), SILENT)
+
+
+@pytest.mark.parametrize("n_seeds", [3, 10])
+def test_equal_systems_get_a_star_in_five_of_a_hundred_draws_at_most(monkeypatch, n_seeds) -> None:
+    """A star is any p-value of the three tests below 5% after Holm's correction."""
+    draws = p_values_of_draws(monkeypatch, n_seeds, gain=0.0)
+    assert sum(min(test.p_corrected for test in tests) < 0.05 for tests in draws) <= 50
+
+
+@pytest.mark.parametrize(("n_seeds", "gain"), [(3, 0.12), (10, 0.05)])
+def test_a_known_gain_is_found_with_the_power_of_the_t_test(monkeypatch, n_seeds, gain) -> None:
+    """The power is a tail of the noncentral t distribution (Lehmann and Romano 2005, section 5.2)."""
+    draws = p_values_of_draws(monkeypatch, n_seeds, gain)
+    n_found = sum(tests[0].test.p_both < 0.05 for tests in draws)
+    # The variance of one accuracy: of the skill, and of 200 throws on average.
+    of_base, of_one = (0.03**2 + (mean * (1 - mean) - 0.03**2) / 200 for mean in (0.7, 0.7 + gain))
+    freedom, centre = n_seeds - 1, gain * (n_seeds / (of_base + of_one)) ** 0.5
+    limit = stats.t.ppf(0.975, freedom)
+    power = stats.nct.sf(limit, freedom, centre) + stats.nct.cdf(-limit, freedom, centre)
+    assert n_found / 1000 == pytest.approx(power, abs=0.05)

@@ -15,6 +15,7 @@ from simcse_cli.evaluation.bootstrap import (
     mcnemar_exact,
     paired_accuracy_bootstrap,
     paired_bootstrap,
+    paired_seeds_accuracy_bootstrap,
     resample_accuracy,
     resample_counts,
     resample_sts,
@@ -410,18 +411,43 @@ def test_the_t_test_over_seeds_is_that_of_scipy(by_seed) -> None:
     assert t_test(candidate, candidate, by_seed=by_seed) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("n_seeds", [3, 10])
-def test_equal_systems_get_a_star_in_five_of_a_hundred_draws_at_most(n_seeds) -> None:
-    """Three candidates against one baseline; a star is any p-value below 5% after correction."""
-    rng, n_stars, n_found, shift = np.random.default_rng(n_seeds), 0, 0, 1.0
-    for _ in range(1000):
-        baseline, *others = rng.normal(size=(4, n_seeds))
-        p_values = [t_test(other, baseline, by_seed=True) for other in others]
-        n_stars += min(adjust(p_values, Correction.HOLM)) < 0.05
-        n_found += t_test(others[0] + shift, baseline, by_seed=True) < 0.05
-    assert n_stars <= stats.binom.ppf(0.99, 1000, 0.05)  # what chance leaves of a rate of 5%
-    # The power of the paired t-test is a tail of the noncentral t distribution; differences have variance 2.
-    freedom, centre = n_seeds - 1, shift * (n_seeds / 2) ** 0.5
-    limit = stats.t.ppf(0.975, freedom)
-    power = stats.nct.sf(limit, freedom, centre) + stats.nct.cdf(-limit, freedom, centre)
-    assert n_found / 1000 == pytest.approx(power, abs=0.05)
+@pytest.mark.parametrize("by_seed", [True, False])
+def test_seeds_and_examples_together_are_clarks_quasi_f(by_seed) -> None:
+    """The oracle takes the parts of the variance from the table of hits, without any resampling."""
+    rng = np.random.default_rng(1)
+    n, hard = 400, 3 * rng.normal(size=(2, 1, 400))
+    gain = np.array([0.15, 0.0])[:, None, None]
+    skill = gain + rng.normal(scale=0.05, size=(2, 4, 1))
+    candidate, baseline = rng.normal(size=(2, 4, n)) + hard + 5 * skill > 0
+    found = paired_seeds_accuracy_bootstrap(
+        {"MR": (candidate, baseline)}, n_resamples=40_000, by_seed=by_seed
+    )[0]["MR"]
+
+    hits = [candidate.astype(float), baseline.astype(float)]
+    sides = [hits[0] - hits[1]] if by_seed else hits
+    parts = [side.mean(axis=1).var(ddof=1) / 4 for side in sides]
+    of_examples = (hits[0] - hits[1]).mean(axis=0).var(ddof=1) / n
+    rest = sum((side - side.mean(axis=0)).var(axis=1).sum() / n / 12 for side in sides)
+    of_examples -= rest
+    variance = sum(parts) + of_examples
+    freedom = variance**2 / (sum(part**2 for part in parts) / 3 + of_examples**2 / (n - 1))
+    difference = hits[0].mean() - hits[1].mean()
+    p_crossed = 2 * stats.t.sf(abs(difference) / variance**0.5, freedom)
+    half = stats.t.ppf(0.975, freedom) * variance**0.5
+    assert found.p_both == pytest.approx(p_crossed, rel=0.05)
+    assert found.p_both > found.p_seeds
+    assert (found.low, found.high) == pytest.approx(
+        (difference - half, difference + half), rel=0.02
+    )
+
+
+def test_examples_never_lower_the_p_value_of_the_seeds_and_one_seed_has_none() -> None:
+    correct = np.array([[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=bool)
+    found = paired_seeds_accuracy_bootstrap(
+        {"MR": (np.repeat(correct, 100, axis=1), np.zeros((3, 400), dtype=bool))}, by_seed=True
+    )[0]["MR"]
+    assert found.p_seeds == pytest.approx(stats.ttest_1samp([0.75, 0.5, 0.25], 0).pvalue)
+    assert found.p_both >= found.p_seeds
+    single = paired_seeds_accuracy_bootstrap({"MR": (correct[:1], correct)})[0]["MR"]
+    assert (single.n_seeds, single.p_seeds, single.p_both) == (None, None, None)
+    assert single.p_decisive == single.p_value

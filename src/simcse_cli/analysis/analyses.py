@@ -10,7 +10,7 @@ from dataclasses import replace
 from simcse_cli.analysis.density import density_analysis
 from simcse_cli.analysis.geometry import geometry_analysis
 from simcse_cli.analysis.options import SpaceOptions
-from simcse_cli.analysis.presentation import Analysis, Page
+from simcse_cli.analysis.presentation import Analysis, NamedSource, Page
 from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs
 from simcse_cli.analysis.spectrum import spectrum_analysis
 from simcse_cli.analysis.trace import trace_models
@@ -41,6 +41,9 @@ def analyze_spaces(
         analyses = [
             analysis if each == name else space_analysis(each, spaces) for each in SPACE_ANALYSES
         ]
-        return analyses + trace_models([(space.encoder.source, space.label) for space in spaces])
+        sources = [
+            NamedSource(space.encoder.source, space.label, space.encoder.group) for space in spaces
+        ]
+        return analyses + trace_models(sources)
 
     return replace(analysis, page=Page(f"Embedding spaces on {spaces[0].data.name}", page_analyses))

@@ -23,6 +23,10 @@ from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
 
+# The least that the axes and the colours of the figure span: what is closer looks the same.
+LEAST_SPAN = 0.05
+LEAST_SCORES = 1.0
+
 
 def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
     """Return alignment over the positive pairs, the other measures over all sentences of both sides.
@@ -65,14 +69,20 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> pl
     figure, (axes,) = plots.new_figure(6.4, 4.6)
     x, y = [model["uniformity"] for model in models], [model["alignment"] for model in models]
     scores = [100 * model[key] for model in models if model[key] is not None]
-    graded: dict[str, Any] = (
-        {"c": scores, "cmap": plots.COLOUR_MAP} if len(scores) == len(models) else {}
-    )
+    graded: dict[str, Any] = {}
+    if len(scores) == len(models):
+        low, high = plots.at_least(min(scores), max(scores), LEAST_SCORES)
+        graded = {"c": scores, "cmap": plots.COLOUR_MAP, "vmin": low, "vmax": high}
     spots = axes.scatter(x, y, s=70, edgecolor=plots.INK, linewidth=0.8, zorder=3, **graded)
     if graded:
         label = "average STS, Spearman x 100" if has_average else score_label
-        figure.colorbar(spots, ax=axes, label=label)
+        bar = figure.colorbar(spots, ax=axes, label=label)
+        plots.few_ticks(bar.ax.yaxis)
     axes.margins(0.22)
+    axes.set_xlim(plots.at_least(*axes.get_xlim(), LEAST_SPAN))
+    axes.set_ylim(plots.at_least(*axes.get_ylim(), LEAST_SPAN))
+    plots.few_ticks(axes.xaxis)
+    plots.few_ticks(axes.yaxis)
     axes.set(xlabel=plots.UNIFORMITY_AXIS, ylabel=plots.ALIGNMENT_AXIS)
     plots.place_labels(
         figure, axes, list(zip(x, y, strict=True)), [model["label"] for model in models]

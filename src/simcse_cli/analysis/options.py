@@ -156,8 +156,9 @@ class ReportOptions(LoadOptions, TableOptions):
         env=DATA_VARIABLE,
     )
     pair_file: Path | None = setting(
-        None, "Your own rated pairs, used instead: a table with sentence1, sentence2 and score."
+        None, "Your own rated pairs, used instead: a table with two texts and a score."
     )
+    columns: str | None = columns_setting(COLUMNS_HELP, COLUMNS_METAVAR, needs="pair_file")
     queries: int = setting(5, "Sentences whose neighbours are shown.", min=0)
     force: bool = setting(False, "Overwrite existing outputs.")
 

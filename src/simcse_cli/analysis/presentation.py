@@ -50,7 +50,8 @@ class Analysis:
 class Page:
     """An HTML page of several analyses, which are computed when it is written.
 
-    ``facts`` are shown large at its head; table rows that start with one of ``own`` are marked.
+    ``facts`` are shown large at its head, with a ``verdict`` in words; table rows that start with
+    one of ``own`` are marked.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Page:
     subtitle: str = ""
     facts: Sequence[tuple[str, str]] = ()
     own: frozenset[str] = frozenset()
+    verdict: str = ""
 
 
 def check_outputs(options: ViewOptions, *, force: bool) -> None:

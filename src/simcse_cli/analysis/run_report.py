@@ -1,7 +1,8 @@
 """`analyze report`: one page about a training run: scores, curves, geometry, neighbours and settings."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from simcse_cli.analysis.analyses import SPACE_ANALYSES, space_analysis
 from simcse_cli.analysis.options import ReportOptions, RetrievalOptions, SpaceOptions
-from simcse_cli.analysis.presentation import Analysis, Page, html_page
+from simcse_cli.analysis.presentation import Analysis, NamedSource, Page, html_page, name_sources
 from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs, read_pair_set
 from simcse_cli.analysis.trace import STAR, trace_models
@@ -23,15 +24,16 @@ from simcse_cli.comparison.published import load_table
 from simcse_cli.data.qrels import NumberedTexts, sample_texts
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, require_extra
+from simcse_cli.evaluation.bootstrap import PairedSample, mean_interval, paired_bootstrap
 from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
 from simcse_cli.results import plots
 from simcse_cli.results.columns import AVERAGE, columns
 from simcse_cli.results.examples import SubsetPairs
-from simcse_cli.results.report import Report
-from simcse_cli.results.result import DEMO
-from simcse_cli.results.runs import RunRecord, is_run, read_run_record
+from simcse_cli.results.report import Report, mean_and_deviation
+from simcse_cli.results.result import DEMO, verdict
+from simcse_cli.results.runs import RunRecord, is_run, read_run_record, seed_runs, short_names
 from simcse_cli.settings.choices import STS_TASKS, ObjectiveName
 from simcse_cli.settings.config import LoadOptions
 from simcse_cli.settings.tables import TableOptions
@@ -43,23 +45,35 @@ LOSS_SMOOTHING = 0.1  # weight of a new loss in the running mean
 
 
 def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> None:
+    """Write the page of a run, or of the seeds of a folder together."""
     require_extra("matplotlib", "`simcse analyze report`")
     require_writable(options.output, force=options.force)
-    record = read_run_record(run)
-    name = run.resolve().name
+    sources, baseline = _name_runs(run, options)
+    records = [read_run_record(source.path) for source in sources]
+    record, name = records[0], sources[0].group or sources[0].label
+
+    # Everything that is known of the runs, then what is measured on rated pairs.
+    spaces = _spaces(run, name, baseline, record, options, progress)
     analyses = [
         *_scores(run, record, options, progress),
-        *_training(run, record),
-        *trace_models([(str(run), name)], dev=False),
-        *_spaces(run, record, options, progress),
+        *_training(sources, records),
+        *trace_models(sources, dev=False),
+        *spaces.analyses,
         _record_analysis(record),
     ]
+    seeds = ", ".join(str(each.seed) for each in records)
+    seeds = f"seeds {seeds}" if len(records) > 1 else f"seed {seeds}"
+    status = ", ".join(dict.fromkeys(each.status for each in records))
+    own = {name, *(source.label for source in sources)}
+    if len(records) > 1:
+        own.add(f"{name} (mean of {len(records)})")
     page = Page(
         name,
         lambda: analyses,
-        subtitle=f"{record.objective} on {record.model}, seed {record.seed}, {record.status}.",
-        facts=list(_facts(record, analyses)),
-        own=frozenset({name}),
+        subtitle=f"{record.objective} on {without_folders(record.model)}, {seeds}, {status}.",
+        facts=list(_facts(records, analyses)),
+        own=frozenset(own),
+        verdict=spaces.verdict,
     )
     with output_text(options.output, force=options.force) as stream:
         stream.write(html_page(page))
@@ -68,20 +82,72 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     )
 
 
-def _facts(record: RunRecord, analyses: Sequence[Analysis]) -> Any:
+def _name_runs(run: Path, options: ReportOptions) -> tuple[list[NamedSource], str]:
+    """Return the runs of the page with their names, and the name of the baseline."""
+    own, baseline = str(run.resolve()), options.baseline
+    if baseline is None or not Path(baseline).exists():
+        return name_sources([own], [run.resolve().name]), str(baseline)
+    name, other = short_names([own, str(Path(baseline).resolve())])
+    return name_sources([own], [name]), other
+
+
+def without_folders(value: Any) -> Any:
+    """Return a value with the last part of every absolute path, which is of no use to a reader elsewhere.
+
+    ``/home/me/data/wiki.txt`` gives ``wiki.txt``; relative paths and URLs stay.
+    """
+    if isinstance(value, Mapping):
+        return {without_folders(key): without_folders(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    if Path(value).is_absolute() and " " not in value:
+        return Path(value).name
+    return re.sub(r"(?<![\w.:/~-])/(?:[^\s/:;,]+/)+(?=[^\s/])", "", value)
+
+
+def _shared_report(table: Report) -> Report:
+    """Return a table without absolute paths in its title, headings, cells and notes."""
+    shown = [replace(column, label=without_folders(column.label)) for column in table.columns]
+    rows = [without_folders(row) for row in table.rows]
+    return Report(without_folders(table.title), shown, rows, without_folders(table.notes))
+
+
+def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Any:
+    record = records[0]
     for analysis in analyses:
         if (average := analysis.payload.get("own_average")) is not None:
-            yield "STS average", f"{100 * average:.2f}"
-    if record.best_score is not None:
-        yield f"{_dev_name(record)}, best", f"{100 * record.best_score:.2f}"
-        if record.start_score is not None:
-            gain = 100 * (record.best_score - record.start_score)
-            yield "gain over the start", f"{gain:+.2f}"
+            yield "STS average", _mean_text([average])
+    best = [each.best_score for each in records]
+    if None not in best:
+        yield f"{_dev_name(record)}, best", _mean_text(best)
+    pairs = [(each.best_score, each.start_score) for each in records]
+    gains = [high - low for high, low in pairs if high is not None and low is not None]
+    if len(gains) == len(records):
+        yield "gain over the start", _gain_text(gains)
     yield "steps", f"{record.step:,}"
     if (n_examples := record.data.get("n_examples")) is not None:
         yield "training examples", f"{n_examples:,}"
-    if (seconds := record.timings.get("train_s")) is not None:
-        yield "training time", f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    seconds = [each.timings.get("train_s") for each in records]
+    if (mean := mean_and_deviation(seconds)[0]) is not None:
+        a_run = " a run" if len(records) > 1 else ""
+        yield f"training time{a_run}", f"{mean / 60:.1f} min" if mean >= 60 else f"{mean:.0f} s"
+
+
+def _mean_text(fractions: Sequence[float | None]) -> str:
+    mean, deviation = mean_and_deviation(fractions)
+    assert mean is not None
+    return f"{100 * mean:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
+
+
+def _gain_text(gains: Sequence[float]) -> str:
+    """Return the mean gain in points, with its 95% interval where there are several seeds."""
+    mean = sum(gains) / len(gains)
+    if len(gains) == 1:
+        return f"{100 * mean:+.2f}"
+    low, high = mean_interval(np.array(gains))
+    return f"{100 * mean:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})"
 
 
 def _dev_name(record: RunRecord) -> str:
@@ -96,12 +162,13 @@ def _scores(
     run: Path, record: RunRecord, options: ReportOptions, progress: Progress
 ) -> list[Analysis]:
     """Compare the scores of the run with those of the baseline and with published rows; none without scores."""
-    entry, *_ = load_entries(str(run))  # the others are results of other settings
+    entries = load_entries(str(run))
+    entry = entries[0]  # the others are other seeds, or results of other settings
     if not entry.scores:
         return []
     wanted = CompareOptions(against=options.against, row=options.row, group=options.group)
-    if options.baseline is not None and is_run(options.baseline):
-        wanted = replace(wanted, baseline=options.baseline)
+    if options.baseline is not None and (is_run(options.baseline) or seed_runs(options.baseline)):
+        wanted = replace(wanted, baseline=options.baseline, details=True)
     comparable = [
         task for task in STS_TASKS if task in entry.scores and entry.data.get(task) != DEMO
     ]
@@ -116,77 +183,129 @@ def _scores(
         )
     found = compare([str(run)], wanted, progress)
     found.reports[0].notes += found.payload["warnings"]
+    own = [each for each in found.payload["entries"] if each["kind"] in ("run", "mean")]
     text = (
         "Measured by simcse eval, or by the dev evaluation of the run; published rows as printed."
     )
-    payload = {"own_average": entry.scores.get(AVERAGE)}
-    return [Analysis("Scores", text, tables=found.reports, payload=payload)]
+    payload = {"own_average": own[-1]["scores"].get(AVERAGE)}
+    tables = [_shared_report(table) for table in found.reports]
+    return [Analysis("Scores", text, tables=tables, payload=payload)]
 
 
-def _training(run: Path, record: RunRecord) -> list[Analysis]:
-    """Return the training curves; none if the run logged no loss."""
-    path = run / "metrics.jsonl"
-    lines = (
-        [line for _, line in iter_json_lines(path)]
-        if path.is_file() and path.stat().st_size
-        else []
-    )
-    if not any(line.get("loss") is not None for line in lines):
+def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> list[Analysis]:
+    """Return the training curves; none if no run logged a loss."""
+    logs: list[Sequence[Mapping[str, Any]]] = []
+    logged: list[RunRecord] = []
+    for source, record in zip(sources, records, strict=True):
+        lines = _logged(Path(source.path) / "metrics.jsonl")
+        if any(line.get("loss") is not None for line in lines):
+            logs.append(lines)
+            logged.append(record)
+    if not logs:
         return []
+    record = logged[0]
     text = "Loss of each logged step with its running mean"
     text += ", and the dev score at each evaluation." if record.best_score is not None else "."
     caption = "Left: loss against the step. Right: dev score; the star is the model that was kept."
+    if len(logs) > 1:
+        text += " One line a seed."
     return [
-        Analysis("Training", text, caption=caption, figure=lambda: training_figure(lines, record))
+        Analysis(
+            "Training",
+            text,
+            caption=caption,
+            figure=lambda: training_figure(logs, logged),
+        )
     ]
+
+
+def _logged(path: Path) -> list[Mapping[str, Any]]:
+    if not path.is_file() or not path.stat().st_size:
+        return []
+    return [line for _, line in iter_json_lines(path)]
 
 
 @plots.house_style()
-def training_figure(lines: Sequence[Mapping[str, Any]], record: RunRecord) -> plots.Figure:
+def training_figure(
+    logs: Sequence[Sequence[Mapping[str, Any]]], records: Sequence[RunRecord]
+) -> plots.Figure:
+    """Return the loss and, where there are any, the dev scores of the runs, one line each."""
     scored = [
-        (line["step"], 100 * line["dev_score"])
-        for line in lines
-        if line.get("dev_score") is not None
+        [
+            (line["step"], 100 * line["dev_score"])
+            for line in lines
+            if line.get("dev_score") is not None
+        ]
+        for lines in logs
     ]
-    figure, panels = plots.new_figure(4.6 * (1 + bool(scored)), 3.4, 1 + bool(scored))
-    logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
-    steps, losses = (np.array(values, dtype=float) for values in zip(*logged, strict=True))
-    panels[0].plot(steps, losses, color=plots.SOFT, alpha=0.4, linewidth=0.8)
-    running = accumulate(losses.tolist(), lambda mean, loss: mean + LOSS_SMOOTHING * (loss - mean))
-    panels[0].plot(steps, list(running), **plots.curve_style(0))
+    has_scores = any(scored)
+    figure, panels = plots.new_figure(4.6 * (1 + has_scores), 3.4, 1 + has_scores)
+    for lines in logs:
+        logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
+        steps, losses = (np.array(values, dtype=float) for values in zip(*logged, strict=True))
+        panels[0].plot(steps, losses, color=plots.SOFT, alpha=0.4 / len(logs), linewidth=0.8)
+        running = accumulate(
+            losses.tolist(), lambda mean, loss: mean + LOSS_SMOOTHING * (loss - mean)
+        )
+        panels[0].plot(steps, list(running), **plots.curve_style(0))
     panels[0].set_ylabel("loss")
-    if scored:
-        panels[1].plot(*zip(*scored, strict=True), marker="o", markersize=4, **plots.curve_style(0))
-        if record.best_score is not None and record.best_step is not None:
-            best = (record.best_step, 100 * record.best_score)
-            panels[1].scatter(*best, color=plots.colour(1), zorder=5, **STAR)
-        panels[1].set_ylabel(f"{_dev_name(record)} x100")
-        if (n_pairs := record.data.get("n_dev_pairs")) is not None:
-            plots.show_noise(panels[1], [score for _, score in scored], n_pairs)
+    if has_scores:
+        _draw_dev_scores(panels[1], scored, records)
     for axes in panels:
         axes.set_xlabel("step")
     return figure
 
 
+def _draw_dev_scores(
+    axes: plots.Axes,
+    scored: Sequence[Sequence[tuple[int, float]]],
+    records: Sequence[RunRecord],
+) -> None:
+    for points, record in zip(scored, records, strict=True):
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, **plots.curve_style(0))
+        if record.best_score is not None and record.best_step is not None:
+            best = (record.best_step, 100 * record.best_score)
+            axes.scatter(*best, color=plots.colour(1), zorder=5, **STAR)
+    axes.set_ylabel(f"{_dev_name(records[0])} x100")
+    if (n_pairs := records[0].data.get("n_dev_pairs")) is not None:
+        plots.show_noise(axes, [score for points in scored for _, score in points], n_pairs)
+
+
+@dataclass(frozen=True)
+class _MeasuredSpaces:
+    """What the vectors of rated pairs show, and in words whether the run is better on them."""
+
+    analyses: Sequence[Analysis] = ()
+    verdict: str = ""
+
+
 def _spaces(
-    run: Path, record: RunRecord, options: ReportOptions, progress: Progress
-) -> list[Analysis]:
+    run: Path,
+    name: str,
+    baseline_name: str,
+    record: RunRecord,
+    options: ReportOptions,
+    progress: Progress,
+) -> _MeasuredSpaces:
     if options.data_dir is None and options.pair_file is None:
         progress.info(
             "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
         )
-        return []
+        return _MeasuredSpaces()
+
+    # The pairs are read once, since they may be a pipe.
     shared = (
         *LoadOptions.__dataclass_fields__,
         *TableOptions.__dataclass_fields__,
-        "data_dir",
-        "pair_file",
+        *("data_dir", "pair_file", "columns"),
     )
-    own = SpaceOptions(**{name: getattr(options, name) for name in shared} | {"model": [str(run)]})
+    values = {each: getattr(options, each) for each in shared}
+    own = SpaceOptions(**values | {"model": [str(run)]})
+    data = read_pair_set(own, progress)
+
+    # The baseline, or the model that training started from, beside the run or its seeds.
     baseline = options.baseline or record.model
-    label = Path(baseline).resolve().name if Path(baseline).exists() else baseline
-    label += "" if options.baseline else " (start)"
-    name, data = run.resolve().name, read_pair_set(own, progress)  # once, since it may be a pipe
+    label = baseline_name if options.baseline else f"{without_folders(record.model)} (start)"
     try:
         before = encode_pairs(replace(own, model=[baseline]), [label], progress, data)
     except CheckpointError:
@@ -194,11 +313,37 @@ def _spaces(
             raise
         progress.warn(f"{baseline} cannot be opened any more: the page shows the run alone")
         before = []
-    spaces = [*before, *encode_pairs(own, [name], progress, data)]
-    analyses = [space_analysis(name, spaces) for name in SPACE_ANALYSES]
-    if len(spaces) > 1:
-        analyses += _changes(spaces)
-    return analyses + ([_neighbours(spaces, options)] if options.queries else [])
+    after = encode_pairs(own, [name], progress, data)
+    spaces = [*before, *after]
+    analyses = [space_analysis(each, spaces) for each in SPACE_ANALYSES]
+    if before:
+        analyses += _changes([before[0], after[0]])
+    if options.queries:
+        analyses.append(_neighbours([*before[:1], after[0]], options))
+    return _MeasuredSpaces(analyses, _verdict(label, before, after) if before else "")
+
+
+def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[EmbeddingSpace]) -> str:
+    """Return in words whether the run is better on the scored pairs, by the test of `simcse compare`.
+
+    A single model before is the same whatever the seed, so each seed is paired with it.
+    """
+    data = before[0].data
+    scored = slice(-data.n_scored, None)
+    candidate = np.stack([space.cosines[scored] for space in after])
+    baseline = np.stack([space.cosines[scored] for space in before])
+    if len(baseline) == 1:
+        baseline = np.repeat(baseline, len(candidate), axis=0)
+    sample = PairedSample(data.pairs.gold[scored], candidate, baseline)
+    by_seed = len(before) == 1
+    tests, _ = paired_bootstrap({data.name: [sample]}, by_seed=by_seed)
+    found = tests[data.name]
+    examples = f"{found.n_pairs:,} pairs"
+    if found.n_seeds is not None:
+        examples += f" and {found.n_seeds} seeds"
+    words = verdict(found.low, found.high, found.p_decisive, label, examples)
+    points = f"{100 * found.difference:+.2f} ({100 * found.low:+.2f} to {100 * found.high:+.2f})"
+    return f"On {data.name}: {words}. Spearman x100: {points}, 95% interval over {examples}."
 
 
 def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
@@ -228,7 +373,8 @@ def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Ana
 def _record_analysis(record: RunRecord) -> Analysis:
     """Return the settings, data and versions of a run, folded away on the page."""
     shown = columns("name", "value", name="", value="")
-    parts = {"Settings": record.config, "Data": record.data, "Versions": record.versions}
+    facts_of = {"Settings": record.config, "Data": record.data, "Versions": record.versions}
+    parts = {title: without_folders(facts) for title, facts in facts_of.items()}
     tables = [
         Report(title, shown, [{"name": name, "value": value} for name, value in facts.items()])
         for title, facts in parts.items()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import TraceOptions
-from simcse_cli.analysis.presentation import Analysis, name_sources
+from simcse_cli.analysis.presentation import Analysis, NamedSource, name_sources
 from simcse_cli.comparison.join import is_pareto_optimal
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation.correlation import Floats
@@ -20,12 +20,18 @@ from simcse_cli.results.report import Report
 from simcse_cli.results.runs import is_run, read_metrics, read_run_record
 
 MOST_ARROWS = 6
+SEEDS_CAPTION = (
+    " Thin lines: single seeds of a system, under their mean; band: one deviation over them."
+)
 STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": plots.INK, "linewidth": 0.7}
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Measurements of one run in step order, each array ``(T,)``; a missing dev score is NaN."""
+    """Measurements of one run in step order, each array ``(T,)``; a missing dev score is NaN.
+
+    ``group`` is the system of a run that is one of several seeds.
+    """
 
     name: str
     steps: NDArray[np.int64]
@@ -33,15 +39,16 @@ class Trace:
     uniformity: Floats
     dev_score: Floats
     n_dev_pairs: int | None = None
+    group: str | None = None
 
     def until(self, step: int) -> "Trace":
         kept = self.steps <= step
-        return Trace(
-            self.name,
-            self.steps[kept],
-            self.alignment[kept],
-            self.uniformity[kept],
-            self.dev_score[kept],
+        return replace(
+            self,
+            steps=self.steps[kept],
+            alignment=self.alignment[kept],
+            uniformity=self.uniformity[kept],
+            dev_score=self.dev_score[kept],
         )
 
     @property
@@ -55,7 +62,7 @@ class Trace:
         return int(np.nanargmax(self.dev_score)) if np.isfinite(self.dev_score).any() else None
 
 
-def read_trace(run: Path | str, name: str) -> Trace:
+def read_trace(run: Path | str, name: str, group: str | None = None) -> Trace:
     """Return the steps of a run (folder or ``metrics.jsonl``) at which alignment and uniformity were measured.
 
     A step logged twice (a resumed run repeats those after its checkpoint) keeps its last
@@ -78,7 +85,51 @@ def read_trace(run: Path | str, name: str) -> Trace:
     steps = np.array(sorted(by_step), dtype=np.int64)
     alignment, uniformity, dev_score = np.array([by_step[step] for step in steps.tolist()]).T
     n_pairs = read_run_record(run).data.get("n_dev_pairs") if is_run(run) else None
-    return Trace(name, steps, alignment, uniformity, dev_score, n_pairs)
+    return Trace(name, steps, alignment, uniformity, dev_score, n_pairs, group)
+
+
+@dataclass(frozen=True)
+class TracedSystem:
+    """What a figure draws in one colour: a run, or the mean over the seeds of a system.
+
+    ``mean`` is over the seeds, at the steps that all of them measured; ``deviation`` is that of the
+    dev score ``(T,)``, the sample deviation (n - 1).
+    """
+
+    mean: Trace
+    seeds: Sequence[Trace] = ()
+    deviation: Floats | None = None
+
+
+def traced_systems(traces: Sequence[Trace]) -> list[TracedSystem]:
+    groups: dict[str, list[Trace]] = {}
+    for trace in traces:
+        groups.setdefault(trace.group or trace.name, []).append(trace)
+    return [_traced_system(name, members) for name, members in groups.items()]
+
+
+def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
+    if len(members) == 1:
+        return TracedSystem(members[0])
+    shared = set.intersection(*(set(member.steps.tolist()) for member in members))
+    steps = np.array(sorted(shared), dtype=np.int64)
+    rows = [np.searchsorted(member.steps, steps) for member in members]
+
+    def values(of: str) -> Floats:
+        return np.stack(
+            [getattr(member, of)[row] for member, row in zip(members, rows, strict=True)]
+        )
+
+    scores = values("dev_score")
+    mean = Trace(
+        f"{name} (mean of {len(members)})",
+        steps,
+        values("alignment").mean(axis=0),
+        values("uniformity").mean(axis=0),
+        scores.mean(axis=0),
+        members[0].n_dev_pairs,
+    )
+    return TracedSystem(mean, members, scores.std(axis=0, ddof=1))
 
 
 @plots.house_style()
@@ -90,8 +141,9 @@ def trace_figure(
     Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the
     right, alignment upwards, lower is better in both; arrows point along training. A large hollow
     marker is the start, the star the best dev score; the grey line joins the Pareto front, where
-    there are several runs. The panel of the first steps is left out where no run goes beyond them,
-    that of dev scores without ``dev``.
+    there are several. The seeds of a system are thin lines in its colour, under their mean; the
+    band of its dev scores is one deviation on both sides. The panel of the first steps is left out
+    where no run goes beyond them, that of dev scores without ``dev``.
     """
     longest = max(int(trace.steps[-1]) for trace in traces)
     has_dev = any(trace.best is not None for trace in traces)
@@ -117,7 +169,13 @@ def trace_figure(
 
 
 def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
-    for position, trace in enumerate(traces):
+    systems = traced_systems(traces)
+    for position, system in enumerate(systems):
+        for seed in system.seeds:
+            axes.plot(*seed.points.T, color=plots.colour(position), linewidth=0.8, alpha=0.35)
+        trace = system.mean
+        if not len(trace.steps):
+            continue
         x, y = trace.uniformity, trace.alignment
         tint = plots.colour(position)
         look: dict[str, Any] = {"marker": plots.marker(position), **plots.curve_style(position)}
@@ -132,8 +190,8 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
         axes.plot(x[:1], y[:1], **look | start)
         if (best := trace.best) is not None:
             axes.scatter(x[best], y[best], color=tint, zorder=6, **STAR)
-    if len(traces) > 1:
-        points = np.concatenate([trace.points for trace in traces])
+    if len(systems) > 1:
+        points = np.concatenate([system.mean.points for system in systems])
         front = points[is_pareto_optimal(points)]
         front = front[np.argsort(front[:, 0])]
         rings: dict[str, Any] = {"marker": "o", "markersize": 7, "markerfacecolor": "none"}
@@ -141,13 +199,21 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
             *front.T, color=plots.SOFT, linewidth=1.0, **rings, zorder=5, label="Pareto front"
         )
     axes.margins(0.08)
+    plots.few_ticks(axes.xaxis)
+    plots.few_ticks(axes.yaxis)
     axes.set(xlabel=plots.UNIFORMITY_AXIS, ylabel=plots.ALIGNMENT_AXIS)
 
 
 def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:
-    for position, trace in enumerate(traces):
+    for position, system in enumerate(traced_systems(traces)):
+        trace = system.mean
         measured = np.isfinite(trace.dev_score)
         scores = 100 * trace.dev_score
+        if system.deviation is not None:
+            ends = scores - 100 * system.deviation, scores + 100 * system.deviation
+            axes.fill_between(
+                trace.steps, *ends, color=plots.colour(position), alpha=0.18, linewidth=0
+            )
         look: dict[str, Any] = {"marker": plots.marker(position), **plots.curve_style(position)}
         axes.plot(trace.steps[measured], scores[measured], markersize=4, **look)
         if (best := trace.best) is not None:
@@ -181,12 +247,14 @@ def trace_analysis(
     keys = ["run", "n_points", "last_step", *ends, "best_dev_score", "best_step"]
     keys += ["n_on_front"] if len(traces) > 1 else []
     rows = _summaries(traces)
+    n_systems = len(traced_systems(traces))
     return Analysis(
         title="Paths of training runs",
         text="Measured on the development pairs at every evaluation of the run. Lower is better in both.",
         caption="Alignment against uniformity along training, arrows in the direction of training. Large hollow "
         "marker: start; star: best dev score"
-        + ("; grey rings: Pareto front of the runs." if len(traces) > 1 else "."),
+        + ("; grey rings: Pareto front of the runs." if n_systems > 1 else ".")
+        + (SEEDS_CAPTION if n_systems < len(traces) else ""),
         tables=[Report("Alignment and uniformity along training", columns(*keys), rows)],
         payload={"analysis": "trace", "runs": rows, "points": points},
         figure=lambda: trace_figure(traces, first_steps, dev=dev),
@@ -229,19 +297,18 @@ def trace_runs(
         raise UsageError("need at least one run folder", option="RUNS")
     named = name_sources(folders, labels)
     analysis = trace_analysis(
-        [read_trace(source.path, source.label) for source in named], options.first
+        [read_trace(source.path, source.label, source.group) for source in named], options.first
     )
     groups = {source.label: source.group for source in named}
     return analysis.with_means(groups)
 
 
-def trace_models(models: Sequence[tuple[str, str]], *, dev: bool = True) -> list[Analysis]:
-    """Return one analysis of those ``(folder, name)`` that are runs with measurements, or none."""
+def trace_models(sources: Sequence[NamedSource], *, dev: bool = True) -> list[Analysis]:
+    """Return one analysis of those sources that are runs with measurements, or none."""
     traces = []
-    for folder, name in models:
-        if (Path(folder) / "metrics.jsonl").is_file():
-            with suppress(
-                DataError
-            ):  # a run that was not evaluated along the way has no path to show
-                traces.append(read_trace(folder, name))
+    for source in sources:
+        if (Path(source.path) / "metrics.jsonl").is_file():
+            # A run that was not evaluated along the way has no path to show.
+            with suppress(DataError):
+                traces.append(read_trace(source.path, source.label, source.group))
     return [trace_analysis(traces, dev=dev)] if traces else []

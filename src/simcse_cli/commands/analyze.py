@@ -20,7 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="""Explain scores: embedding spaces, neighbours, training paths.
 
-    simcse analyze geometry -m minilm -m runs/first --data-dir senteval --plot geometry.png
+    simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot geometry.png
     simcse analyze trace runs/first --plot trace.png
     """,
 )
@@ -64,7 +64,7 @@ def _show_spaces(name: str, options: kinds.SpaceOptions, shown: ShowOptions) -> 
 def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None:
     """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3).
 
-    simcse analyze geometry -m minilm -m runs/first --data-dir senteval --plot geometry.png
+    simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot space.png
     simcse analyze geometry --model minilm --pair-file pairs.csv --html spaces.html
     """
     _show_spaces("geometry", options, shown)
@@ -76,7 +76,7 @@ def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None
 def spectrum_command(options: kinds.SpectrumOptions, shown: ShowOptions) -> None:
     """Singular values of the matrix of sentence vectors (Figure F.1).
 
-    simcse analyze spectrum -m bert-base -m unsup-simcse --data-dir senteval --plot spectrum.pdf
+    simcse analyze spectrum --model bert-base --model runs/unsup --data-dir senteval --plot s.pdf
     """
     _show_spaces("spectrum", options, shown)
 
@@ -115,7 +115,7 @@ def retrieval_command(
     minilm.
 
     simcse analyze search captions.txt "A dog runs on the beach."
-    simcse analyze search -m runs/first --corpus corpus.txt --query "a dog in the snow" -k 5
+    simcse analyze search --model runs/first --corpus corpus.txt --query "a dog in the snow" -k 5
     simcse analyze search --index corpus.index --interactive
     simcse analyze search --corpus captions.tsv --queries queries.tsv --qrels qrels.tsv
     """
@@ -175,10 +175,12 @@ def trace_command(
 @app.command("report")
 @takes("options", kinds.ReportOptions)
 def report_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`, or one of seeds.")
+    ],
     options: kinds.ReportOptions,
 ) -> None:
-    """Put a run on one page: scores, training, geometry, neighbours and what changed.
+    """Put a run, or the seeds of a folder, on one page: scores, training, geometry, neighbours and what changed.
 
     The page needs no network and no other file. It compares the vectors with those of `--baseline`,
     by default the model that training started from.

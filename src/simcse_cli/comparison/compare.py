@@ -17,7 +17,7 @@ from simcse_cli.comparison.join import (
 )
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
-from simcse_cli.comparison.significance import run_tests, tests_tables
+from simcse_cli.comparison.significance import run_tests, tests_tables, verdicts
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns, find_measure, is_score, label, listed
@@ -26,6 +26,7 @@ from simcse_cli.results.report import Column, Outcome, Report
 from simcse_cli.results.runs import short_names
 
 FRONT_MARK = "*"
+EXAMPLES_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,14 @@ class Compared(Outcome):
 
 
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
+    """Return one table of the systems, with verdicts of the tests as notes; the rest with ``--details``.
+
+    The JSON has everything in any case.
+    """
     comparison = gather(items, options)
     for warning in comparison.warnings:
         progress.warn(warning)
     tests = run_tests(comparison, options, progress)
-    reports = comparison_tables(comparison) + tests_tables(
-        tests, options.resamples, options.correction
-    )
     payload: dict[str, Any] = {
         "reference": None if comparison.reference is None else comparison.reference.label,
         "measures": list(comparison.measures),
@@ -49,19 +51,33 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
         "entries": [_entry_json(entry, comparison) for entry in comparison.entries],
         "tests": [test.to_json() for test in tests],
     }
+
+    # The table for a paper, then what explains it.
+    scores, *details = comparison_tables(comparison)
+    scores.notes += verdicts(tests, options.correction)
+    details += tests_tables(tests, options.resamples, options.correction)
+    reports = [scores, *details] if options.details else [scores]
     if options.cost:
         reports.append(cost_table(comparison.entries))
         payload["cost"] = {entry.label: entry.cost for entry in comparison.entries if entry.cost}
+
+    # What changed between two runs, and which examples moved most.
+    n_examples = EXAMPLES_SHOWN if options.examples is None else options.examples
     of_pairs = read_pair_scores, changes.changed_pairs, changes.pairs_table
     of_classes = read_predictions, changes.changed_predictions, changes.predictions_table
     pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
-    for name, (found, table) in {
-        "changed_settings": changes.setting_changes(comparison.entries),
-        "changed_pairs": changes.example_changes(pairs, *of_pairs, options.examples),
-        "changed_predictions": changes.example_changes(predictions, *of_classes, options.examples),
-    }.items():
+    wants_examples = options.details or options.examples is not None
+    for name, is_shown, (found, table) in (
+        ("changed_settings", options.details, changes.setting_changes(comparison.entries)),
+        ("changed_pairs", wants_examples, changes.example_changes(pairs, *of_pairs, n_examples)),
+        (
+            "changed_predictions",
+            wants_examples,
+            changes.example_changes(predictions, *of_classes, n_examples),
+        ),
+    ):
         payload[name] = found
-        if found and table is not None:
+        if is_shown and found and table is not None:
             reports.append(table)
     check = comparison.check(options.tolerance / 100) if options.check else None
     if check is not None:
@@ -79,7 +95,7 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
         items = [baseline, *items]
-    loaded = [entry for item in _named_folders(items) for entry in load_entries(item, view=options)]
+    loaded = [entry for item in _named_apart(items) for entry in load_entries(item, view=options)]
     own = add_means(merge_parts(loaded))
     if not own:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
@@ -100,14 +116,22 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     )
 
 
-def _named_folders(items: Sequence[str]) -> list[str]:
-    """Return the arguments with a label before folders whose names repeat, so that they are told apart."""
-    folders = list(dict.fromkeys(item for item in items if Path(item).is_dir()))
-    labels = dict(zip(folders, short_names(folders), strict=True))
-    return [
-        f"{item}={item}" if labels.get(item) == item and Path(item).name != item else item
-        for item in items
-    ]
+def _named_apart(items: Sequence[str]) -> list[str]:
+    """Return the arguments with labels before folders, and before files, whose names repeat.
+
+    A label is as much of the path as is needed to tell them apart.
+    """
+    labels: dict[str, str] = {}
+    for is_kind in (Path.is_dir, Path.is_file):
+        sources = list(dict.fromkeys(item for item in items if is_kind(Path(item))))
+        stems = [item.removesuffix(".json") for item in sources]
+        labels |= dict(zip(sources, short_names(stems), strict=True))
+    named = []
+    for item in items:
+        label = labels.get(item)
+        is_plain = label is None or label == Path(item.removesuffix(".json")).name
+        named.append(item if is_plain else f"{label}={item}")
+    return named
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
@@ -151,23 +175,34 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
 
 
 def comparison_tables(comparison: Comparison) -> list[Report]:
-    scores, reference = _scores_table(comparison), comparison.reference
+    """Return the table of the systems, then those of their seeds and of the differences, if any."""
+    systems, reference = comparison.shown(), comparison.reference
+    tables = [_scores_table(comparison, systems)]
+    if len(systems) < len(comparison.entries):
+        shown = [*columns("system"), *(_column(name, "score") for name in comparison.measures)]
+        rows = [
+            {"system": entry.label, **entry.scores}
+            for entry in comparison.entries
+            if entry not in systems
+        ]
+        tables.append(Report("Seeds and other repetitions", shown, rows))
     if reference is None:
-        return [scores]
-    others = [entry for entry in comparison.entries if entry is not reference]
+        return tables
+    others = [entry for entry in systems if entry is not reference]
     rows = [{"system": entry.label, **comparison.differences(entry)} for entry in others]
     shared = [name for name in comparison.measures if any(name in row for row in rows)]
-    if not shared:
-        return [scores]
-    shown = [*columns("system"), *(_column(name, "difference") for name in shared)]
-    return [
-        scores,
-        Report(f"Difference to {reference.label}", shown, rows, list(comparison.unlike_data)),
-    ]
+    if shared:
+        shown = [*columns("system"), *(_column(name, "difference") for name in shared)]
+        title = f"Difference to {reference.label}"
+        tables.append(Report(title, shown, rows, list(comparison.unlike_data)))
+    return tables
 
 
-def _scores_table(comparison: Comparison) -> Report:
-    shown = [*columns("system"), *(_column(name, "score") for name in comparison.measures)]
+def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
+    # What single seeds alone have stands in the table of seeds.
+    held = {name for entry in systems for name in entry.scores}
+    measures = [name for name in comparison.measures if name in held] or comparison.measures
+    shown = [*columns("system"), *(_column(name, "score") for name in measures)]
     notes = []
     if comparison.pareto_measures:
         shown += columns("front")
@@ -176,22 +211,20 @@ def _scores_table(comparison: Comparison) -> Report:
             f"{FRONT_MARK} no other line is at least as good in all of {over} and better in one"
         )
     rows: list[dict[str, Any]] = []
-    for entry in comparison.entries:
-        mark = FRONT_MARK if entry.label in comparison.front else ""
-        rows.append({"system": entry.label, **entry.scores, "front": mark})
+    for entry in systems:
+        row: dict[str, Any] = {"system": entry.label, **entry.scores}
+        row["front"] = FRONT_MARK if entry.label in comparison.front else ""
+        for column in shown:
+            if column.key in entry.deviations:
+                row[column.deviation_key] = entry.deviations[column.key]
+        rows.append(row)
         low, high = ({name: ends[i] for name, ends in entry.intervals.items()} for i in (0, 1))
-        rows += [
-            {"system": f"  {name}", **values, "front": ""}
-            for name, values in (
-                ("deviation", entry.deviations),
-                ("95% low", low),
-                ("95% high", high),
-            )
-            if any(measure in values for measure in comparison.measures)
-        ]
+        for name, values in (("95% low", low), ("95% high", high)):
+            if any(measure in values for measure in comparison.measures):
+                rows.append({"system": f"  {name}", **values, "front": ""})
     notes += comparison.unlike_data
-    if any(entry.members for entry in comparison.entries):
-        notes.append("deviation: sample standard deviation over the members (n - 1)")
+    if any(entry.members for entry in systems):
+        notes.append("±: sample standard deviation over the members (n - 1)")
     return Report("Scores", shown, rows, notes)
 
 

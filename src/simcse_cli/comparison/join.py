@@ -80,14 +80,28 @@ class ToleranceCheck:
 
 @dataclass(frozen=True)
 class System:
-    """What is tested: the entries of one system, one for each seed, with their files of single examples."""
+    """What is tested: the entries of one system, one for each seed, with their files of single examples.
+
+    ``n_seeds`` counts the seeds of the system, with those that have no such file.
+    """
 
     label: str
     members: tuple[tuple[Entry, Path], ...]
+    n_seeds: int = 1
 
     @property
     def seeds(self) -> list[int | None]:
         return [entry.seed for entry, _ in self.members]
+
+    @property
+    def remark(self) -> str | None:
+        """What the tests leave out, and how to save it; None if that is nothing."""
+        if len(self.members) >= self.n_seeds:
+            return None
+        return (
+            f"{self.label}: {len(self.members)} of {self.n_seeds} seeds have saved scores, and the "
+            "tests are of these alone; save the others with `simcse eval --save-scores FILE`"
+        )
 
     def in_order_of(self, other: "System") -> tuple["System", bool]:
         """Return the system with its seeds in the order of the other's, and whether the two have the same seeds."""
@@ -159,6 +173,18 @@ class Comparison:
         ]
         return sorted(found, key=lambda item: item[0] is not self.reference)
 
+    @property
+    def asks_for_seeds(self) -> bool:
+        """Whether the reference is one of the entries behind a mean, so that seeds are compared."""
+        reference = self.reference
+        return reference is not None and any(
+            reference.label in entry.members for entry in self.entries
+        )
+
+    def shown(self) -> list[Entry]:
+        """Return the lines of the table: the systems, and their seeds only where those are compared."""
+        return list(self.entries) if self.asks_for_seeds else without_members(self.entries)
+
     def systems(self, kind: Literal["pair_scores", "predictions"]) -> list[System]:
         """Return the systems with files of single examples, the baseline of the tests first.
 
@@ -166,17 +192,16 @@ class Comparison:
         every entry is a system, so that seed is tested against seed.
         """
         saved = self.saved(kind)
-        means = [entry for entry in self.entries if entry.members]
-        asks_for_seeds = any(
-            self.reference is not None and self.reference.label in mean.members for mean in means
-        )
-        if asks_for_seeds:
-            means = []
+        means = [] if self.asks_for_seeds else [each for each in self.entries if each.members]
         system_of = {label: mean.label for mean in means for label in mean.members}
         grouped: dict[str, list[tuple[Entry, Path]]] = {}
         for entry, path in saved:
             grouped.setdefault(system_of.get(entry.label, entry.label), []).append((entry, path))
-        found = [System(label, tuple(members)) for label, members in grouped.items()]
+        n_seeds = {mean.label: len(mean.members) for mean in means}
+        found = [
+            System(label, tuple(members), n_seeds.get(label, 1))
+            for label, members in grouped.items()
+        ]
         return sorted(
             found, key=lambda system: self.reference is None or system.label != self.reference.label
         )
@@ -414,12 +439,26 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
         if alike and (len(common) == len(tasks) or len(with_tasks) == len(held)):
             continue
         over = [task for task in tasks if task in common]
-        levelled = [_with_average(entry, average, over) for entry in levelled]
+        levelled = _with_averages(levelled, average, over)
         result = "is left out, as they share fewer than two"
         if len(over) > 1:
             result = f"is over {', '.join(map(label, over))}"
         warnings.append(f"the entries hold different tasks: {label(average)} {result}")
     return levelled, warnings
+
+
+def _with_averages(entries: Sequence[Entry], average: str, tasks: Sequence[str]) -> list[Entry]:
+    """Return the entries with averages over ``tasks``; those of means have the deviation over their members."""
+    single = {entry.label: _with_average(entry, average, tasks) for entry in entries}
+    found = []
+    for entry in entries:
+        new = single[entry.label]
+        members = [single[name].scores.get(average) for name in entry.members]
+        _, deviation = mean_and_deviation(members)
+        if average in new.scores and deviation is not None:
+            new = replace(new, deviations={**new.deviations, average: deviation})
+        found.append(new)
+    return found
 
 
 def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:

@@ -28,10 +28,18 @@ class CompareOptions:
     pareto: str | None = setting(
         None, "Mark the Pareto front over these; default: averages and geometry."
     )
+    details: bool = setting(
+        False,
+        "Add tables of single seeds, differences, tests, and settings and examples that changed.",
+    )
     cost: bool = setting(
         False, "Add a table of what runs cost: hardware, precision, memory, hours."
     )
-    examples: int = setting(6, "Examples to show that changed most (needs saved scores).", min=0)
+    examples: int | None = setting(
+        None,
+        "Examples to show that changed most (needs saved scores); default: 6 with --details.",
+        min=0,
+    )
     resamples: int = setting(2000, "Resamples of the paired bootstrap.", min=1, max=1_000_000)
     correction: Correction = setting(
         Correction.HOLM, "Correction of the p-values for their number."

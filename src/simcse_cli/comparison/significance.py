@@ -16,6 +16,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.results import examples
 from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
 from simcse_cli.results.report import Report
+from simcse_cli.results.result import verdict
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Saved = TypeVar("Saved")
@@ -24,6 +25,7 @@ Seeds = Sequence[Saved]
 TestedSuite = Literal["sts", "transfer"]
 Tests = tuple[dict[str, PairedTest], PairedTest]
 """Of each task, and of the mean over the tasks."""
+EXAMPLES: dict[TestedSuite, str] = {"sts": "pairs", "transfer": "examples"}
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,9 @@ def run_tests(
         return bootstrap.paired_seeds_accuracy_bootstrap(shared, by_seed=by_seed, **how)
 
     pairs, predictions = comparison.systems("pair_scores"), comparison.systems("predictions")
+    for remark in dict.fromkeys(system.remark for system in (*pairs, *predictions)):
+        if remark is not None:
+            progress.warn(remark)
     sts = _run_suite("sts", pairs, examples.read_pair_scores, _shared_pairs, of_pairs, progress)
     saved = predictions, examples.read_predictions, _discordances
     transfer = _run_suite("transfer", *saved, of_classes, progress)
@@ -172,6 +177,22 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
     return corrected
 
 
+def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
+    """Return a sentence for each system: the mean over its tasks against the baseline, or its only task."""
+    last = {(test.suite, test.candidate): test for test in tests}  # the mean comes last
+    found = []
+    for test in last.values():
+        n_seeds = test.test.n_seeds
+        examples = f"{test.test.n_pairs:,} {EXAMPLES[test.suite]}"
+        if n_seeds is not None:
+            examples += f" and {n_seeds} seeds"
+        p_value = test.test.p_decisive if test.p_corrected is None else test.p_corrected
+        words = verdict(test.test.low, test.test.high, p_value, test.baseline, examples)
+        where = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {len(tests)} tests"
+        found.append(f"{test.candidate}: {words} ({where})")
+    return found
+
+
 def tests_tables(
     tests: Sequence[TaskTest], n_resamples: int, correction: Correction
 ) -> list[Report]:
@@ -179,7 +200,7 @@ def tests_tables(
         [each for each in tests if each.suite == suite] for suite in ("sts", "transfer")
     )
     has_seeds = any(each.test.p_seeds is not None for each in tests)
-    of_seeds = ("n_seeds", "p_seeds") if has_seeds else ()
+    of_seeds = ("n_seeds", "p_seeds", "p_both") if has_seeds else ()
     keys = (
         "candidate",
         "measure",
@@ -198,8 +219,9 @@ def tests_tables(
     )
     if has_seeds:
         resampled += (
-            "; scores are averaged over seeds, and p of seeds is of a two-sided t-test over them, paired where both "
-            "systems have the same seeds (else Welch's); it is the one that is corrected"
+            "; scores are averaged over seeds. p of seeds: two-sided t-test over them, paired where "
+            "both systems have the same seeds (else Welch's). p of both: seeds and examples together "
+            "(quasi-F, not below p of seeds); the interval is of this test, and it is corrected"
         )
     tables = []
     if sts:

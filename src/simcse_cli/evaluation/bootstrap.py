@@ -1,8 +1,8 @@
 """Bootstrap intervals of scores, paired tests of two models, and corrections for many tests.
 
 Source: Efron and Tibshirani 1993, chapters 13 and 16; McNemar 1947; Holm 1979; Benjamini and
-Hochberg 1995. Evaluation examples are resampled: the results account for the choice of examples,
-not for that of training seeds.
+Hochberg 1995; for systems with several seeds Clark 1973. Evaluation examples are resampled: alone,
+this accounts for the choice of examples and not for that of training seeds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, stdtr
+from scipy.special import bdtr, stdtr, stdtrit
 
 from simcse_cli.evaluation.correlation import Floats, strata
 from simcse_cli.results.result import SuiteResult
@@ -185,8 +185,10 @@ class Discordance:
 class PairedTest:
     """Candidate minus baseline in fractions: observed, with a 95% interval, and a two-sided p-value.
 
-    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples. ``n_seeds``
-    and ``p_seeds`` are of the t-test over seeds, where both systems have several.
+    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples. ``p_value`` is
+    that of the bootstrap over them. Where both systems have several seeds, ``n_seeds`` counts them,
+    ``p_seeds`` is that of the t-test over them, and ``p_both`` and the interval account for seeds
+    and examples together.
     """
 
     difference: float
@@ -196,25 +198,26 @@ class PairedTest:
     n_pairs: int
     n_seeds: int | None = None
     p_seeds: float | None = None
+    p_both: float | None = None
 
     @property
     def p_decisive(self) -> float:
-        """The p-value of the t-test over seeds where there is one, else that of the bootstrap."""
-        return self.p_value if self.p_seeds is None else self.p_seeds
+        """The p-value for seeds and examples together where there is one, else the bootstrap's."""
+        return self.p_value if self.p_both is None else self.p_both
 
 
 @dataclass(frozen=True)
 class _Differences:
-    """Differences between two systems on one task: observed, resampled ``(R,)``, and over how many examples.
+    """Differences between two systems on one task: observed, resampled ``(R,)``, over how many examples.
 
-    ``candidate`` and ``baseline`` are the scores of their seeds.
+    ``seeds`` are the scores of the seeds of candidate and baseline, ``(seeds, 1 + R)`` each:
+    observed, then resampled. They are not needed where a system is one seed.
     """
 
     observed: float
     resampled: Floats
     n_pairs: int
-    candidate: Floats
-    baseline: Floats
+    seeds: tuple[Floats, Floats] | None = None
 
     def test(self, *, by_seed: bool) -> PairedTest:
         low, high = np.quantile(self.resampled, [0.025, 0.975])
@@ -223,12 +226,40 @@ class _Differences:
         )
         p_value = min(1.0, 2 * (int(smaller_side) + 1) / (self.resampled.size + 1))
         found = PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
-        n_seeds = min(self.candidate.size, self.baseline.size)
-        if n_seeds < 2:
+        if self.seeds is None or min(map(len, self.seeds)) < 2:
             return found
+
+        # Seeds alone, then seeds and examples: the test with the larger p-value gives the interval.
+        candidate, baseline = self.seeds
+        sides = [candidate - baseline] if by_seed else [candidate, baseline]
+        of_seeds = _seed_variance([side[:, 0] for side in sides])
+        over_seeds = _t_interval(self.observed, *of_seeds)
+        over_both = _t_interval(self.observed, *self._crossed_variance(sides, *of_seeds))
+        low, high, p_both = max(over_seeds, over_both, key=lambda each: each[2])
+        n_seeds = min(map(len, self.seeds))
         return replace(
-            found, n_seeds=n_seeds, p_seeds=t_test(self.candidate, self.baseline, by_seed=by_seed)
+            found, low=low, high=high, n_seeds=n_seeds, p_seeds=over_seeds[2], p_both=p_both
         )
+
+    def _crossed_variance(
+        self, sides: Sequence[Floats], of_seeds: float, freedom: float
+    ) -> tuple[float, float]:
+        """Return the variance of the difference where seeds and examples are drawn, and its degrees of freedom.
+
+        Source: Clark 1973, quasi-F; Satterthwaite 1946. A difference is the sum of a mean, an effect
+        of the seed, one of the example and a rest. The variance over seeds holds the first effect
+        and the rest, the bootstrap's the second and the rest; the rest is counted once.
+        """
+        # Around the mean over seeds, the resamples of a seed move by the rest alone.
+        rest = 0.0
+        for side in sides:
+            around = side[:, 1:] - side[:, 1:].mean(axis=0)
+            rest += float(np.var(around, axis=1).sum()) / (len(side) * (len(side) - 1))
+        n_free = max(self.n_pairs - 1, 1)
+        of_examples = max(float(np.var(self.resampled)) - rest, 0.0) * self.n_pairs / n_free
+        variance = of_seeds + of_examples
+        spread = of_seeds**2 / freedom + of_examples**2 / n_free
+        return variance, variance**2 / spread if spread else freedom
 
 
 def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
@@ -238,18 +269,34 @@ def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
     Equal scores give 1; differences of (1, 2, 3) points give t = 3.46 with 2 degrees of freedom, p
     = 0.074.
     """
-    difference = float(candidate.mean() - baseline.mean())
-    if by_seed:
-        variance = float(np.var(candidate - baseline, ddof=1)) / candidate.size
-        freedom = candidate.size - 1.0
-    else:
-        parts = [float(np.var(scores, ddof=1)) / scores.size for scores in (candidate, baseline)]
-        variance = sum(parts)
-        spread = parts[0] ** 2 / (candidate.size - 1) + parts[1] ** 2 / (baseline.size - 1)
-        freedom = variance**2 / spread if spread else 1.0
+    sides = [candidate - baseline] if by_seed else [candidate, baseline]
+    return _t_interval(float(candidate.mean() - baseline.mean()), *_seed_variance(sides))[2]
+
+
+def mean_interval(values: Floats) -> tuple[float, float]:
+    """Return the 95% interval of the mean of at least two values by Student's t: 1, 2 and 3 give -0.48 to 4.48."""
+    low, high, _ = _t_interval(float(values.mean()), *_seed_variance([values]))
+    return low, high
+
+
+def _seed_variance(sides: Sequence[Floats]) -> tuple[float, float]:
+    """Return the variance of a mean over seeds, or of the difference of two, and its degrees of freedom."""
+    variance = spread = 0.0
+    for scores in sides:
+        part = float(np.var(scores, ddof=1)) / scores.size
+        variance += part
+        spread += part**2 / (scores.size - 1)
+    return variance, variance**2 / spread if spread else float(sides[0].size - 1)
+
+
+def _t_interval(difference: float, variance: float, freedom: float) -> tuple[float, float, float]:
+    """Return the 95% interval of a difference and the two-sided p-value by Student's t distribution."""
     if variance == 0:
-        return float(difference == 0)
-    return float(2 * stdtr(freedom, -abs(difference) / variance**0.5))
+        return difference, difference, float(difference == 0)
+    error = variance**0.5
+    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
+    p_value = float(2 * stdtr(freedom, -abs(difference) / error))
+    return difference - half, difference + half, p_value
 
 
 def paired_bootstrap(
@@ -280,13 +327,13 @@ def paired_bootstrap(
             drawn = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
             n_candidates = len(candidates)
             rows.append(drawn[:n_candidates].mean(axis=0) - drawn[n_candidates:].mean(axis=0))
-            seeds.append(drawn[:, 0])
+            seeds.append(drawn)
         shares = weights / weights.sum()
         table = np.stack(rows)  # (strata, 1 + R)
         n_pairs = sum(each.gold.size for each in subsets)
-        scores = shares @ np.stack(seeds)  # of the seeds of both systems
+        scores = np.tensordot(shares, np.stack(seeds), axes=1)  # of the seeds of both systems
         both = scores[:n_candidates], scores[n_candidates:]
-        return _Differences(float(shares @ table[:, 0]), shares @ table[:, 1:], n_pairs, *both)
+        return _Differences(float(shares @ table[:, 0]), shares @ table[:, 1:], n_pairs, both)
 
     return _tests(
         {task: differences(task, subsets) for task, subsets in tasks.items()}, by_seed=by_seed
@@ -308,10 +355,7 @@ def paired_accuracy_bootstrap(
         kinds = np.append(alone, found.n - alone.sum())
         drawn = task_generator(task, seed).multinomial(found.n, kinds / found.n, size=n_resamples)
         resampled = (drawn[:, 0] - drawn[:, 1]) / found.n
-        one_seed = np.zeros(1)
-        return _Differences(
-            float(alone[0] - alone[1]) / found.n, resampled, found.n, one_seed, one_seed
-        )
+        return _Differences(float(alone[0] - alone[1]) / found.n, resampled, found.n)
 
     return _tests({task: differences(task, found) for task, found in tasks.items()}, by_seed=False)
 
@@ -332,11 +376,14 @@ def paired_seeds_accuracy_bootstrap(
     def differences(
         task: str, candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]
     ) -> _Differences:
-        gains = candidate.mean(axis=0) - baseline.mean(axis=0)
-        blocks = resample_counts(gains.size, n_resamples, task_generator(task, seed))
-        resampled = np.concatenate([gains @ counts for counts in blocks]) / gains.size
-        scores = candidate.mean(axis=1), baseline.mean(axis=1)
-        return _Differences(float(gains.mean()), resampled, gains.size, *scores)
+        blocks = resample_counts(candidate.shape[1], n_resamples, task_generator(task, seed))
+        hits = np.vstack([candidate, baseline]).astype(np.float64)
+        drawn = np.hstack([hits @ counts for counts in blocks])
+        # (seeds of both, 1 + R): observed accuracies, then resampled ones
+        scores = np.hstack([hits.sum(axis=1, keepdims=True), drawn]) / hits.shape[1]
+        both = scores[: len(candidate)], scores[len(candidate) :]
+        gains = both[0].mean(axis=0) - both[1].mean(axis=0)
+        return _Differences(float(gains[0]), gains[1:], hits.shape[1], both)
 
     return _tests(
         {task: differences(task, *sides) for task, sides in tasks.items()}, by_seed=by_seed
@@ -349,16 +396,20 @@ def _tests(
     if not tasks:
         raise ValueError("need at least one task")
     each = list(tasks.values())
+    seeds = [task.seeds for task in each if task.seeds is not None]
     mean = _Differences(
         float(np.mean([task.observed for task in each])),
         np.mean([task.resampled for task in each], axis=0),
         sum(task.n_pairs for task in each),
-        np.mean([task.candidate for task in each], axis=0),
-        np.mean([task.baseline for task in each], axis=0),
+        (
+            np.mean([candidate for candidate, _ in seeds], axis=0),
+            np.mean([baseline for _, baseline in seeds], axis=0),
+        )
+        if seeds
+        else None,
     )
-    return {name: task.test(by_seed=by_seed) for name, task in tasks.items()}, mean.test(
-        by_seed=by_seed
-    )
+    found = {name: task.test(by_seed=by_seed) for name, task in tasks.items()}
+    return found, mean.test(by_seed=by_seed)
 
 
 def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Discordance:

@@ -23,11 +23,12 @@ from simcse_cli.files.output import output_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
+    from matplotlib.axis import Axis as Axis
     from matplotlib.figure import Figure as Figure
     from matplotlib.text import Annotation
     from matplotlib.transforms import Bbox
 else:
-    Annotation = Axes = Bbox = Figure = Any
+    Annotation = Axes = Axis = Bbox = Figure = Any
 
 INK, SOFT, LINE = "#1c2330", "#5b6472", "#d9dee6"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
@@ -92,6 +93,19 @@ def rank_axis(axes: Axes, last: int) -> None:
     axes.set_xticks([tick for tick in RANK_TICKS if tick <= last])
     axes.xaxis.set_major_formatter("{x:.0f}")
     axes.minorticks_off()
+
+
+def few_ticks(axis: Axis) -> None:
+    """Give an axis at most six ticks, so that long labels do not run into each other."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=5))
+
+
+def at_least(low: float, high: float, span: float) -> tuple[float, float]:
+    """Widen an interval around its middle to at least ``span``: 1 to 2 and 3 give 0 to 3."""
+    missing = max(0.0, span - (high - low)) / 2
+    return low - missing, high + missing
 
 
 def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:

@@ -41,12 +41,17 @@ class Column:
 
     ``score`` is a fraction, shown x100 with two decimals, ``difference`` the same with its sign,
     ``number`` is shown with four significant digits, ``signed`` the same with its sign, ``count``
-    with thousands separators, ``seconds`` with one decimal. None is a dash in every kind.
+    with thousands separators, ``seconds`` with one decimal. None is a dash in every kind. Where a
+    row has the deviation of the value, under ``deviation_key``, the cell is ``mean ± deviation``.
     """
 
     key: str
     label: str | None = None
     kind: ColumnKind = "text"
+
+    @property
+    def deviation_key(self) -> str:
+        return f"{self.key} deviation"
 
     @property
     def heading(self) -> str:
@@ -99,13 +104,22 @@ class Report:
         ]
 
     def cells(self) -> list[list[str]]:
-        return [[column.show(row.get(column.key)) for column in self.columns] for row in self.rows]
+        return [[_cell(column, row) for column in self.columns] for row in self.rows]
 
 
 @dataclass(frozen=True)
 class Outcome:
     reports: Sequence[Report]
     payload: dict[str, Any]
+
+
+def _cell(column: Column, row: Mapping[str, Any]) -> str:
+    shown = column.show(row.get(column.key))
+    deviation = row.get(column.deviation_key)
+    if deviation is None:
+        return shown
+    spread = format(deviation, ".2g") if column.kind == "number" else column.show(deviation)
+    return f"{shown} ± {spread}"
 
 
 def _span(widths: list[int]) -> int:
@@ -187,11 +201,17 @@ class DiffRow:
 
 
 def to_csv(report: Report) -> str:
+    """Return the plain values; deviations have columns of their own."""
+    columns: list[Column] = []
+    for column in report.columns:
+        columns.append(column)
+        if any(column.deviation_key in row for row in report.rows):
+            columns.append(Column(column.deviation_key, f"{column.heading} deviation"))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([column.heading for column in report.columns])
+    writer.writerow([column.heading for column in columns])
     for row in report.rows:
-        values = [row.get(column.key) for column in report.columns]
+        values = [row.get(column.key) for column in columns]
         writer.writerow(["" if value is None else value for value in values])
     return stream.getvalue()
 
@@ -224,7 +244,9 @@ def to_latex(report: Report) -> str:
     for row in report.cells():
         cells = [
             # The sign of a number is in math mode, so that a minus is set as one.
-            f"${cell[0]}${cell[1:]}" if column.kind != "text" and cell[0] in "+-" else _latex(cell)
+            f"${cell[0]}${_latex(cell[1:])}"
+            if column.kind != "text" and cell[0] in "+-"
+            else _latex(cell)
             for cell, column in zip(row, report.columns, strict=True)
         ]
         body.append(" & ".join(cells) + r" \\")

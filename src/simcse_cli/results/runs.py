@@ -302,9 +302,18 @@ def _short_digest(value: Any) -> str:
 
 
 def short_names(sources: Sequence[str]) -> list[str]:
-    """Return a name for each source: its last part, or all of it where that repeats."""
-    short = [Path(source).name or source for source in sources]
-    return [
-        name if short.count(name) == 1 else source
-        for name, source in zip(short, sources, strict=True)
-    ]
+    """Return a name for each source: its last part, or as many as tell it from the others.
+
+    ``runs/repeat/seed-1`` and ``runs/base/seed-1`` give ``repeat/seed-1`` and ``base/seed-1``.
+    """
+    parts = [Path(source).parts for source in sources]
+
+    def name(number: int) -> str:
+        own = parts[number]
+        others = [each for each in parts if each != own]
+        for n in range(1, len(own) + 1):
+            if not any(each[-n:] == own[-n:] for each in others):
+                return "/".join(own[-n:])
+        return sources[number]
+
+    return [name(number) or sources[number] for number in range(len(sources))]
