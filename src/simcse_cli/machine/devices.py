@@ -122,7 +122,8 @@ def cpu_kind() -> str:
 
 def has_fast_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        with torch.cuda.device(device):
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and CPU_CONSTANTS[cpu_kind()].bf16
 
 
@@ -217,7 +218,8 @@ class HostCopy:
         else:
             self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._copy.copy_(tensor, non_blocking=True)
-            self._arrival.record()
+            # By default, an event waits for the current GPU, which may be another one.
+            self._arrival.record(torch.cuda.current_stream(tensor.device))
 
     def arrived(self) -> Tensor:
         if self._arrival is not None:
