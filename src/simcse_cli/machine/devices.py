@@ -46,8 +46,10 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
         what = f"--device {asked}: not available on this machine"
         raise ConfigError(what, hint="use --device cpu, or auto")
     if number and int(number) >= torch.cuda.device_count():
-        what = f"--device cuda:{number}: this machine has {torch.cuda.device_count()} GPUs, counted from 0"
-        raise ConfigError(what, hint=f"use --device cuda:{torch.cuda.device_count() - 1}, or cuda")
+        n_gpus = torch.cuda.device_count()
+        counted = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
+        what = f"--device cuda:{number}: this machine has {counted}, counted from 0"
+        raise ConfigError(what, hint=f"use --device cuda:{n_gpus - 1}, or cuda")
     if number and process_count() > 1:
         what = f"--device cuda:{number}: each of several processes takes a GPU of its own"
         raise ConfigError(what, hint="use --device cuda")
