@@ -471,7 +471,9 @@ def test_an_architecture_that_needs_pictures_is_refused(tiny_model_dir):
     model = LxmertModel(LxmertConfig(vocab_size=120, **layers, **sizes))
     (tiny_model_dir / "model.safetensors").unlink()
     model.save_pretrained(tiny_model_dir)
-    with pytest.raises(CheckpointError, match=r"lxmert gives no states for .* text alone") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"lxmert gives no states for .* text alone"
+    ) as caught:
         vectors(tiny_model_dir, pooler="avg")
     assert caught.value.hint.startswith("take a text encoder")
 
