@@ -82,11 +82,15 @@ class CountingProgress:
 
 
 class Told(CountingProgress):
-    """Also keeps the lines and the warnings that the user sees."""
+    """Also keeps the lines, the hints and the warnings that the user sees."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.hints: list[str] = []
         self.warnings: list[str] = []
+
+    def hint(self, message: str) -> None:
+        self.hints.append(message)
 
     def info(self, message: str) -> None:
         self.lines.append(message)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.cases import encoder, space
+from helpers import Told
 from simcse_cli.analysis.options import SpaceOptions
 from simcse_cli.analysis.spaces import (
     EmbeddingSpace,
@@ -111,6 +112,16 @@ def test_the_average_of_an_encoder_is_that_of_the_test_split_with_all_tasks(tmp_
     # a post-processor for each task: the digest is that of the model
     write("8.json", 0.4, model=f"{tmp_path} + whitening (nli)", postprocess={"name": "whitening"})
     assert sts_average(whitened, []) == pytest.approx(0.4)
+    # Version 1.0.0 had another digest, without a mark; nothing is known by it, nor by the name alone.
+    for now in (plain, whitened):
+        progress = Told()
+        assert sts_average(replace(now, digest="2-abc"), [], progress) is None
+        (said,) = progress.warnings
+        assert said.startswith(f"{tmp_path / '8.json'} is of simcse 1.0.0")
+        assert said.endswith("so whether it is of m is not known; evaluate it again")
+    write("9.json", 0.3, model_digest="2-abc")
+    assert sts_average(replace(plain, digest="2-abc"), [], progress) == pytest.approx(0.3)
+    assert len(progress.warnings) == 1
 
 
 @pytest.fixture

@@ -336,6 +336,26 @@ def test_results_kept_in_a_run_are_joined_or_stand_beside_it(tmp_path: Path) -> 
     assert load_entries(str(run))[0].remarks == ()
 
 
+@pytest.mark.parametrize(
+    ("of_run", "of_result", "advice"),
+    [
+        ("abc", "2-abc", "is of its model is not known; train it again"),
+        ("2-abc", "abc", "evaluate it again"),
+    ],
+)
+def test_digests_of_version_1_0_0_are_never_equal_to_those_of_today(
+    tmp_path: Path, of_run: str, of_result: str, advice: str
+) -> None:
+    run = write_run(tmp_path / "run")
+    change(run / "run.json", model_digest=of_run)
+    own = {"pooler": "cls_before_pooler", "model_digest": of_result}
+    (run / "results").mkdir()
+    write_sts_result(run / "results" / "d.json", {"STS12": 0.7}, **own)
+    (remark,) = load_entries(str(run))[0].remarks
+    assert "is of simcse 1.0.0" in remark
+    assert remark.endswith(advice)
+
+
 def test_run_folder_gives_its_facts_settings_and_cost(tmp_path: Path) -> None:
     facts = {
         "device": "cpu",

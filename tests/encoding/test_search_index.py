@@ -244,6 +244,10 @@ def test_an_index_is_searched_with_the_encoder_that_made_it(vectors):
     ):
         index.require_made_by(encoder("b"))
     SearchIndex.build(vectors[:1], ["one"]).require_made_by(encoder("b"))
+    index.info["digest"] = "a"  # as in version 1.0.0
+    with pytest.raises(DataError, match=r"the index is of simcse 1\.0\.0") as caught:
+        index.require_made_by(encoder("2-a"))
+    assert caught.value.hint == "build it again with --force"
 
 
 def test_save_keeps_an_existing_file(vectors, texts, tmp_path):

@@ -1,12 +1,14 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from helpers import Told
 from simcse_cli.errors import ConfigError, DataError, MissingExtraError
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.result import SuiteResult
@@ -195,6 +197,18 @@ def test_finished_tasks_are_not_encoded_again(hub_layout, tmp_path):
     result = run(["STSBenchmark"], hub_layout, tmp_path, second)
     assert second.encode.n_encoded == 0
     assert result.tasks["STSBenchmark"].extra["cached"]
+
+
+def test_results_of_version_1_0_0_are_named_and_not_used(hub_layout, tmp_path):
+    """Their revision begins with the digest of then, which leaves out the tokenizer."""
+    older, now = (replace(model(), digest=digest) for digest in ("0" * 64, f"2-{'0' * 64}"))
+    run(["STSBenchmark"], hub_layout, tmp_path, older)
+    progress = Told()
+    result = run(["STSBenchmark"], hub_layout, tmp_path, now, progress=progress)
+    assert not result.tasks["STSBenchmark"].extra["cached"]
+    (said,) = progress.hints
+    assert f"{'0' * 64}-fp32 is of simcse 1.0.0" in said
+    assert said.endswith(": its tasks are scored again; remove it")
 
 
 def test_rerun_runs_finished_tasks_again(hub_layout, tmp_path):

@@ -69,25 +69,26 @@ def test_a_copy_is_waited_for_when_it_is_wanted(monkeypatch):
     events = []
 
     class Event:
-        def record(self):
-            events.append("record")
+        def record(self, stream):
+            events.append(f"record on {stream}")
 
         def synchronize(self):
             events.append("wait")
 
     class OnGpu:
-        device, dtype, shape = torch.device("cuda"), torch.float32, (2,)
+        device, dtype, shape = torch.device("cuda", 1), torch.float32, (2,)
 
     class Pinned:
         def copy_(self, tensor, *, non_blocking):
             events.append(("copy", non_blocking))
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"the stream of {device}")
     monkeypatch.setattr(
         devices.torch, "empty", lambda *_, pin_memory, **__: Pinned() if pin_memory else None
     )
     copy = HostCopy(OnGpu())
-    assert events == [("copy", True), "record"]
+    assert events == [("copy", True), "record on the stream of cuda:1"]
     assert isinstance(copy.arrived(), Pinned)
     assert events[2:] == ["wait"]
 

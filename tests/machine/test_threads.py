@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_info
 from helpers import LIMIT_S
 from simcse_cli.machine import threads as thread_pool
 from simcse_cli.machine.threads import map_on_cores
+from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
 
 
@@ -261,19 +262,28 @@ def test_openmp_rests_before_a_fork(monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("when", ["after loading", "after encoding", "between"])
-def test_a_fork_encodes(when, tiny_encoder, sentences):
+@pytest.mark.usefixtures("four_threads")
+@pytest.mark.parametrize(
+    "order", ["fork load encode", "load fork encode", "load encode fork", "load fork encode encode"]
+)
+def test_a_fork_encodes(order, tiny_model_dir, sentences):
+    """In every order of loading, encoding and forking; ``FORKS=50 pytest -k fork_encodes`` forks 50 times."""
     texts = list(sentences) * 20
-    if when != "after loading":
-        encode(tiny_encoder, texts)
-    for _ in range(2):
+    expected = encode(load_encoder(tiny_model_dir, pooler="avg", device="cpu"), texts)
+    loaded = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
+    if order == "load encode fork":
+        encode(loaded, texts)
+    for _ in range(int(os.environ.get("FORKS", "2"))):
         child = os.fork()
         if child == 0:
+            code = 1
             try:
                 signal.alarm(int(LIMIT_S))
-                encode(tiny_encoder, texts)
+                if order == "fork load encode":
+                    loaded = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
+                code = 0 if np.array_equal(encode(loaded, texts), expected) else 2
             finally:
-                os._exit(0)
-        assert os.waitpid(child, 0) == (child, 0)
-        if when == "between":
-            encode(tiny_encoder, texts)
+                os._exit(code)
+        if order == "load fork encode encode":  # the parent, while the child does
+            np.testing.assert_array_equal(encode(loaded, texts), expected)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -191,6 +191,19 @@ def test_eval_keeps_the_scores_current_and_the_rest_as_it_is(run, invoke, sts_fo
     )
 
 
+def test_a_run_of_version_1_0_0_says_why_its_card_gets_no_scores(run, invoke, sts_folder, tmp_path):
+    older = shutil.copytree(run, tmp_path / "older")
+    record = json.loads((older / "run.json").read_text())
+    record["model_digest"] = record["model_digest"].removeprefix("2-")
+    (older / "run.json").write_text(json.dumps(record))
+    outcome = invoke("eval", "sts", "-m", older, "--data-dir", sts_folder, "--tasks", "STS12")
+    assert outcome.exit_code == 0, outcome.stderr
+    said = " ".join(outcome.stderr.split())
+    assert f"the model card leaves out a result: {older} is of simcse 1.0.0" in said
+    assert said.count("is of simcse 1.0.0") == 1
+    assert "model-index" not in (older / "model" / "README.md").read_text()
+
+
 def test_a_card_of_ones_own_is_left_alone(run, invoke, sts_folder):
     (run / "model" / "README.md").write_text("# Mine\n")
     (run / "README.md").unlink()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -460,6 +461,34 @@ def test_long_texts_are_read_up_to_the_positions(kind, tmp_path):
 def test_an_architecture_that_calls_its_pooler_is_read(tmp_path):
     folder = backbone(tmp_path / "squeezebert", "squeezebert")
     assert vectors(folder, pooler="avg").shape == (len(TEXTS), 32)
+
+
+def test_an_architecture_that_needs_pictures_is_refused(tiny_model_dir):
+    from transformers import LxmertConfig, LxmertModel
+
+    layers = {"l_layers": 1, "x_layers": 1, "r_layers": 1, "visual_feat_dim": 8}
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+    model = LxmertModel(LxmertConfig(vocab_size=120, **layers, **sizes))
+    (tiny_model_dir / "model.safetensors").unlink()
+    model.save_pretrained(tiny_model_dir)
+    with pytest.raises(
+        CheckpointError, match=r"lxmert gives no states for .* text alone"
+    ) as caught:
+        vectors(tiny_model_dir, pooler="avg")
+    assert caught.value.hint.startswith("take a text encoder")
+
+
+def test_a_tokenizer_names_the_package_that_it_needs(tiny_model_dir, monkeypatch):
+    """Japanese words are cut by fugashi, with a dictionary in a package of its own."""
+    monkeypatch.setitem(sys.modules, "fugashi", None)
+    (tiny_model_dir / "tokenizer.json").unlink()
+    (tiny_model_dir / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    cut = {"word_tokenizer_type": "mecab", "mecab_kwargs": {"mecab_dic": "unidic_lite"}}
+    settings = {"tokenizer_class": "BertJapaneseTokenizer", **cut}
+    (tiny_model_dir / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError, match="needs a package that is not installed") as caught:
+        load_encoder(tiny_model_dir, pooler="avg", device="cpu")
+    assert caught.value.hint in ("pip install fugashi", "pip install unidic_lite")
 
 
 @pytest.mark.parametrize("kind", ["albert", "longformer", "luke"])

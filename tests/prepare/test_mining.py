@@ -696,6 +696,9 @@ def test_a_finished_search_on_a_circle_is_kept_with_resume_and_made_again_with_f
             mine_on_circle(tmp_path, resume=True, **changed)
     assert mine_on_circle(tmp_path, resume=True, force=True)[0] == rows
     assert len(circle.asked) == 2 * n_asked
+    circle.digest = "2-d"
+    with pytest.raises(OutputError, match=r"o\.csv exists already and is of simcse 1\.0\.0"):
+        mine_on_circle(tmp_path, resume=True)
     circle.digest = "other"
     with pytest.raises(OutputError, match="this search did not write it"):
         mine_on_circle(tmp_path, resume=True)

@@ -1,5 +1,6 @@
 """Equal texts in batches: kept apart as by two plain samplers, or numbered for the loss to mask."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,9 +11,13 @@ from helpers import SENTENCES
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.objectives.base import Batch
 from simcse_cli.progress import SilentProgress
+from simcse_cli.results.runs import WEIGHTS_FILE, kept_states
 from simcse_cli.settings.choices import Batches, ObjectiveName
 from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.recipes import dump_config
 from simcse_cli.training.batches import BatchMaker, SharedTexts, pack_apart
+from simcse_cli.training.loop import Trainer
+from simcse_cli.training.run import train_run
 from simcse_cli.training.setup import build_parts
 
 
@@ -182,3 +187,42 @@ def test_batches_without_negatives_have_no_duplicates_to_avoid(tiny_model_dir, t
         ConfigError, match="the rows of a batch are no negatives in --objective vicreg"
     ):
         build_parts(config, SilentProgress())
+
+
+@pytest.mark.parametrize("version", ["1.0.0", "today"])
+def test_a_resumed_run_keeps_the_batches_it_started_with(tiny_model_dir, tmp_path, version):
+    """Version 1.0.0 kept equal texts apart by default, left out any number of rows, and recorded neither."""
+    texts = [*SENTENCES[:20], *SENTENCES[:1] * 8]
+    (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
+    config = TrainConfig(
+        train_file=(str(tmp_path / "a.txt"),),
+        model=str(tiny_model_dir),
+        pooler="avg",
+        batch_size=5,
+        max_steps=6,
+        save_every=1,
+        device="cpu",
+    )
+    kind = Batches.NO_DUPLICATES if version == "1.0.0" else None
+    for name, stops in (("whole", False), ("stopped", True)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(dump_config(config))
+        parts = build_parts(config, SilentProgress(), kind)
+        Trainer(
+            config, parts, tmp_path / name, SilentProgress(), should_stop=lambda stops=stops: stops
+        ).run()
+    record = json.loads((tmp_path / "stopped" / "run.json").read_text())
+    recorded = record["data"]["batches"]
+    if version == "1.0.0":
+        assert recorded == "no-duplicates"
+        del record["data"]["batches"]
+        (tmp_path / "stopped" / "run.json").write_text(json.dumps(record))
+    else:
+        assert recorded == "mask-duplicates"
+    resumed = train_run(config, tmp_path / "stopped", SilentProgress(), resume=True)
+    assert (resumed.step, resumed.data["batches"]) == (6, recorded)
+    weights = [
+        (kept_states(tmp_path / name / "checkpoint")[-1] / WEIGHTS_FILE).read_bytes()
+        for name in ("whole", "stopped")
+    ]
+    assert weights[0] == weights[1]

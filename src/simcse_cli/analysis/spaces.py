@@ -21,7 +21,7 @@ from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
 from simcse_cli.evaluation.fit_postprocess import NLI, plan_postprocess, with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, FitOptions
 from simcse_cli.files.schema import checked
-from simcse_cli.files.streams import read_json
+from simcse_cli.files.streams import OLDER_DIGEST, is_older_digest, read_json
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import SuiteResult
@@ -196,7 +196,7 @@ def encode_pairs(
     for encoder in load_encoders(options, labels, data.pairs, progress):
         vectors = encoder.encode(data.pairs.sentences)
         left, right = vectors[: data.pairs.n_pairs], vectors[data.pairs.n_pairs :]
-        average = sts_average(encoder, options.scores or ())
+        average = sts_average(encoder, options.scores or (), progress)
         spaces.append(
             EmbeddingSpace(encoder, data, left, right, options.raw, options.center, average)
         )
@@ -204,13 +204,17 @@ def encode_pairs(
     return spaces
 
 
-def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
+def sts_average(
+    encoder: NamedEncoder, results: Sequence[Path], progress: Progress = SILENT
+) -> float | None:
     """Return the mean score of an encoder over the seven STS tasks, from results given or in its run folder.
 
     A result belongs to an encoder by digest or, if each task has a post-processor of its own, by
-    name.
+    name. If there is none, but results of version 1.0.0, which may be of another tokenizer, a
+    warning names the last of them.
     """
     folder = Path(encoder.source)
+    older: Path | None = None
     for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):
         content = read_json(path)
         if not isinstance(content, dict) or content.get("suite") != "sts":
@@ -218,11 +222,19 @@ def sts_average(encoder: NamedEncoder, results: Sequence[Path]) -> float | None:
         runs = checked(content.get("runs", [content]), list[dict[str, Any]], f"{path}: runs")
         for result in (SuiteResult.from_json(run, str(path)) for run in runs):
             own, scores = result.settings, [result.scores.get(task) for task in STS_TASKS]
+            if is_older_digest(own.get("model_digest"), encoder.digest):
+                older = path
+                continue
             is_same = own.get("model_digest") == encoder.digest
             is_same &= bool(own.get("postprocess")) == bool(encoder.suffix)
             is_named = bool(encoder.suffix) and own.get("model") == encoder.name
             if result.split == "test" and (is_same or is_named) and None not in scores:
                 return mean_and_deviation(scores)[0]
+    if older is not None:
+        progress.warn(
+            f"{older} {OLDER_DIGEST}, so whether it is of {encoder.label} is not known; "
+            "evaluate it again"
+        )
     return None
 
 

@@ -12,7 +12,7 @@ from simcse_cli.comparison.published import PublishedSystem
 from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import checked, parse_json
-from simcse_cli.files.streams import OLDER_DIGEST, STDIO, is_older_digest, iter_lines, read_json
+from simcse_cli.files.streams import STDIO, iter_lines, read_json
 from simcse_cli.results import runs
 from simcse_cli.results.columns import (
     AVERAGE,
@@ -190,11 +190,9 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
     for path, content, entry in _results_in(folder / runs.RESULTS, label, view):
         is_own = content.get("postprocess") is None and content.get("pooler") == record.pooler
         if is_own and record.model_digest not in (None, content.get("model_digest")):
-            outdated = f"{path} is of an earlier model of the run; evaluate it again"
-            if is_older_digest(record.model_digest, str(content.get("model_digest"))):
-                outdated = f"{folder} {OLDER_DIGEST}, so whether {path} is of its model is not known; train it again"
-            elif is_older_digest(content.get("model_digest"), str(record.model_digest)):
-                outdated = f"{path} {OLDER_DIGEST}; evaluate it again"
+            found = content.get("model_digest")
+            outdated = runs.older_result(folder, record.model_digest, path, found)
+            outdated = outdated or f"{path} is of an earlier model of the run; evaluate it again"
             entry = replace(entry, remarks=(outdated,))
         kept.append((path, entry))
     variants = []

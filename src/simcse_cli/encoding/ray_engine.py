@@ -175,6 +175,9 @@ def _quiet_start() -> Iterator[None]:
 
 def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:
     """Return the number of workers and the resources of each: a GPU if there are any, else a share of the cores."""
+    if ":" in options.device:
+        what = f"--device {options.device}: Ray gives each worker a GPU of its own"
+        raise ConfigError(what, hint="use --device cuda")
     n_gpus = 0 if options.device == Device.CPU else int(ray.cluster_resources().get("GPU", 0))
     if n_gpus:
         workers = options.workers or n_gpus

@@ -27,7 +27,12 @@ from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
 from simcse_cli.evaluation.several import evaluate_checkpoints
 from simcse_cli.files.atomic import output_error
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import default_cache_dir, digest
+from simcse_cli.files.streams import (
+    OLDER_DIGEST,
+    default_cache_dir,
+    digest,
+    is_older_digest,
+)
 from simcse_cli.models.encode import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.progress import SILENT, Progress
@@ -100,6 +105,8 @@ def run_mteb(
     """
     mteb = _import_mteb()
     runner = _Runner(opened, results_folder(options), rerun=options.rerun)
+    for folder in runner.older_folders():
+        progress.hint(f"{folder} {OLDER_DIGEST}: its tasks are scored again; remove it")
     outcomes: dict[str, TaskResult | None] = {}
     failures: dict[str, DataError] = {}
     with _quiet(), mteb_files.hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
@@ -157,6 +164,13 @@ class _Runner:
         except OSError as error:
             raise output_error(results_dir, error) from error
         self._rerun = rerun
+
+    def older_folders(self) -> list[Path]:
+        """Return the folders of results of this model's name whose revision is of version 1.0.0."""
+        meta = self._encoder.mteb_model_meta
+        own = Path(self._cache.get_task_result_path("TASK", meta)).parent
+        siblings = sorted(own.parent.glob("*"))
+        return [each for each in siblings if is_older_digest(each.name, str(meta.revision))]
 
     def run(self, task: Any, dataset: str) -> TaskResult:
         """Return the stored or the new score of a task; ``dataset`` is the name of its data on the Hub."""

@@ -46,8 +46,10 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
         what = f"--device {asked}: not available on this machine"
         raise ConfigError(what, hint="use --device cpu, or auto")
     if number and int(number) >= torch.cuda.device_count():
-        what = f"--device cuda:{number}: this machine has {torch.cuda.device_count()} GPUs, counted from 0"
-        raise ConfigError(what, hint=f"use --device cuda:{torch.cuda.device_count() - 1}, or cuda")
+        n_gpus = torch.cuda.device_count()
+        counted = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
+        what = f"--device cuda:{number}: this machine has {counted}, counted from 0"
+        raise ConfigError(what, hint=f"use --device cuda:{n_gpus - 1}, or cuda")
     if number and process_count() > 1:
         what = f"--device cuda:{number}: each of several processes takes a GPU of its own"
         raise ConfigError(what, hint="use --device cuda")
@@ -122,7 +124,8 @@ def cpu_kind() -> str:
 
 def has_fast_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        with torch.cuda.device(device):
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and CPU_CONSTANTS[cpu_kind()].bf16
 
 
@@ -217,7 +220,8 @@ class HostCopy:
         else:
             self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._copy.copy_(tensor, non_blocking=True)
-            self._arrival.record()
+            # By default, an event waits for the current GPU, which may be another one.
+            self._arrival.record(torch.cuda.current_stream(tensor.device))
 
     def arrived(self) -> Tensor:
         if self._arrival is not None:

@@ -20,10 +20,10 @@ from simcse_cli.files.schema import checked, foreign_format, parse_yaml
 from simcse_cli.files.streams import read_json, read_text
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.resolve import commit_of, hub_name_of
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.columns import label
 from simcse_cli.results.result import CHOSE_MODEL, SuiteResult, TaskResult
-from simcse_cli.results.runs import RESULTS, RunRecord, read_run_record
+from simcse_cli.results.runs import RESULTS, RunRecord, older_result, read_run_record
 from simcse_cli.settings.choices import Aggregation, Precision, Probe, Similarity, TransferProtocol
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_yaml, span_of_key
@@ -104,7 +104,7 @@ def update_cards(run_dir: Path, progress: Progress) -> None:
     record = read_run_record(run_dir)
     if record.model_digest is None:  # still training
         return
-    scores = _scores(run_dir, record)
+    scores = _scores(run_dir, record, progress)
     for path in (run_dir / "model" / CARD_FILE, run_dir / CARD_FILE):
         try:
             _update_card(path, run_dir, scores)
@@ -193,11 +193,11 @@ def _keys_of(result: Mapping[str, Any], place: str) -> list[tuple[str, ...]]:
     return [(*where, str(metric.get("type")), str(metric.get("name"))) for metric in metrics]
 
 
-def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
+def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> list[CardScore]:
     """Return the scores that ``eval`` has kept for these weights in the papers' settings.
 
     The dev score is not among them: it has chosen the model. Of what was measured alone and in a
-    suite, the suite's score counts.
+    suite, the suite's score counts. Results that cannot be held against the run are named.
     """
     found: list[CardScore] = []
     paths = sorted((run_dir / RESULTS).glob("*.json"))
@@ -205,7 +205,10 @@ def _scores(run_dir: Path, record: RunRecord) -> list[CardScore]:
     for result, path in sorted(results, key=lambda each: -len(each[0].tasks)):
         own = result.settings
         is_plain = own.get("precision") == Precision.FP32 and not own.get("regressor")
-        if is_plain and own.get("model_digest") == record.model_digest:
+        of_result = own.get("model_digest")
+        if outdated := older_result(run_dir, record.model_digest, path, of_result):
+            progress.warn(f"the model card leaves out a result: {outdated}")
+        elif is_plain and of_result == record.model_digest:
             with foreign_format(path, "a result of `simcse eval`"):
                 tasks = [(name, task) for name, task in result.tasks.items() if task is not None]
                 found += [score for task in tasks for score in _task_scores(result, *task)]

@@ -5,6 +5,7 @@ is imported here only, on first use.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -205,9 +206,10 @@ def _auto_tokenizer(folder: Path) -> Any:
     try:
         return _transformers().AutoTokenizer.from_pretrained(folder, **_LOCAL)
     except ImportError as error:  # tokenizers of some languages cut words by a library of their own
+        package = error.name or _named_package(str(error))
         raise CheckpointError(
             f"{folder}: its tokenizer needs a package that is not installed ({reason_of(error)})",
-            hint=f"pip install {error.name or 'the package it names'}",
+            hint=f"pip install {package}" if package else "install the package that it names",
         ) from error
     except ValueError as error:
         if "trust_remote_code" not in str(error):
@@ -216,6 +218,14 @@ def _auto_tokenizer(folder: Path) -> Any:
             f"{folder / 'tokenizer_config.json'}: needs code from the folder (auto_map), which is not run",
             hint=f"this toolkit runs no code of models; {_TAKE_AN_ENCODER}",
         ) from error
+
+
+def _named_package(message: str) -> str | None:
+    """Return the package or dictionary that transformers asks for in its own words."""
+    found = re.search(
+        r"need to install (\w+) to use|The (\w+) dictionary is not installed", message
+    )
+    return None if found is None else found[1] or found[2]
 
 
 def auto_model(folder: Path) -> tuple[Any, Any]:

@@ -30,7 +30,7 @@ from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
 from simcse_cli.files.output import work_folder
-from simcse_cli.files.streams import STDIO, Inputs, read_json
+from simcse_cli.files.streams import OLDER_DIGEST, STDIO, Inputs, is_older_digest, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairOptions
@@ -209,6 +209,8 @@ def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, A
     found = read_json(path) if path.is_file() else None
     wanted = json.loads(json.dumps(facts | settings, default=str))
     kept = {**found, **found.get("settings", {})} if isinstance(found, dict) else {}
+    if is_older_digest(kept.get("model_digest"), str(wanted.get("model_digest"))):
+        raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
     if any(kept.get(key) != value for key, value in wanted.items()):
         raise OutputError(
             f"{output} exists already, and this search did not write it", hint=EXISTS_HINT

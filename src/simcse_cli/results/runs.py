@@ -20,9 +20,9 @@ from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import output_error, remove_leftovers, write_json
 from simcse_cli.files.locks import is_locked, sole_writer
 from simcse_cli.files.schema import checked, parse_json
-from simcse_cli.files.streams import digest, read_json
+from simcse_cli.files.streams import OLDER_DIGEST, digest, is_older_digest, read_json
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, label
-from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Batches, DevSuite
 from simcse_cli.version import __version__
 
 RUN_FILE = "run.json"
@@ -122,6 +122,11 @@ class RunRecord:
             label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)
         ]
 
+    @property
+    def batches(self) -> Batches:
+        """What batches do about texts that rows share; version 1.0.0 kept them apart and did not record it."""
+        return Batches(self.data.get("batches", Batches.NO_DUPLICATES))
+
     def write(self, run_dir: Path) -> None:
         write_json(run_dir / RUN_FILE, {"format": 1} | asdict(self))
 
@@ -148,6 +153,7 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
     values.pop("format", None)
     record: RunRecord = checked(values, RunRecord, f"{path} is no run record", hint=hint)
     kinds = {
+        "batches": Batches,
         "dev_tasks": list[str],
         "dev_files": dict[str, str],
         "dev_suite": str,
@@ -268,6 +274,18 @@ def open_run_dir(path: Path, *, force: bool) -> None:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     except OSError as error:
         raise output_error(path, error) from error
+
+
+def older_result(run_dir: Path, of_run: object, path: Path, of_result: object) -> str | None:
+    """Return why a result cannot be held against its run, if one of their digests is of version 1.0.0."""
+    if is_older_digest(of_run, str(of_result)):
+        return (
+            f"{run_dir} {OLDER_DIGEST}, so whether {path} is of its model is not known; "
+            "train it again"
+        )
+    if is_older_digest(of_result, str(of_run)):
+        return f"{path} {OLDER_DIGEST}; evaluate it again"
+    return None
 
 
 def result_name(result: Mapping[str, Any], pooler: str | None) -> str:

@@ -34,6 +34,7 @@ class BatchMaker:
         n_processes: int,
         shared: "SharedTexts | None" = None,
         kind: Batches = Batches.SHUFFLED,
+        most_left_out: float = SHARED_SHARE,
     ) -> None:
         self._objective, self._data, self._config = objective, data, config
         self._rank, self._n_processes = rank, n_processes
@@ -41,18 +42,18 @@ class BatchMaker:
         self._epoch: tuple[int, Sequence[Any], Indices] | None = None
         self._shared, self.kind = shared, kind
         if kind is Batches.NO_DUPLICATES:
-            n_examples = self._n_placed(n_examples)
+            n_examples = self._n_placed(n_examples, most_left_out)
         self.n_examples = n_examples
         self.steps_per_epoch = n_steps_per_epoch(n_examples, self.global_batch_size, n_processes)
 
-    def _n_placed(self, n_examples: int) -> int:
-        """Return how many rows an epoch without duplicates has; a DataError where it leaves out more than 1%."""
+    def _n_placed(self, n_examples: int, most_left_out: float) -> int:
+        """Return how many rows an epoch without duplicates has; raise DataError if it leaves out too many."""
         least, size = 2 * self._n_processes, self.global_batch_size
         n_placed = len(self._shuffled(0)[1])
         n_left_out = n_examples - n_placed
         rest = n_examples % size
         n_left_by_any = rest if rest < least else 0
-        if n_placed < least or n_left_out > max(n_left_by_any, SHARED_SHARE * n_examples):
+        if n_placed < least or n_left_out > max(n_left_by_any, most_left_out * n_examples):
             raise DataError(
                 f"{self._data.name}: --batches no-duplicates has no place for {n_left_out:,} of {n_examples:,} rows, "
                 f"whose texts are too frequent for batches of {size:,}; at most 1% may be left out",

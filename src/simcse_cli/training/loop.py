@@ -125,6 +125,7 @@ class Trainer:
             n_processes=self.n_processes,
             shared=parts.shared,
             kind=parts.batches,
+            most_left_out=parts.most_left_out,
         )
         if n_left_out := parts.digests["n_examples"] - self.batches.n_examples:
             progress.info(

@@ -181,6 +181,7 @@ def train_run(
     def tell(_: int) -> None:
         shown.info("stopping after this step; Ctrl-C again stops at once")
 
+    started_with = None
     with sole_training(run_dir):
         processes.require_shared(run_dir)
         if resume and runs.is_run(run_dir):
@@ -200,7 +201,9 @@ def train_run(
                     f"{run_dir} is complete and keeps no state to go further from",
                     hint="start another run with a new -o",
                 )
-        parts = build_parts(config, shown)
+            if runs.kept_states(run_dir / "checkpoint"):
+                started_with = earlier.batches
+        parts = build_parts(config, shown, started_with)
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
             processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)

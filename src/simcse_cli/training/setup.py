@@ -69,6 +69,7 @@ class TrainingParts:
     digests: dict[str, Any]
     shared: SharedTexts | None = None
     batches: Batches = Batches.SHUFFLED
+    most_left_out: float = SHARED_SHARE
 
 
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
@@ -356,7 +357,10 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
             encoder.backbone.compile(dynamic=True)
 
 
-def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
+def build_parts(
+    config: TrainConfig, progress: Progress, started_with: Batches | None = None
+) -> TrainingParts:
+    """Read the data and make the objective; ``started_with`` are the batches of a run that is resumed."""
     check_settings(config)
     data = read_data(config, progress)
     held_out: list[Row] = []
@@ -392,8 +396,12 @@ def build_parts(config: TrainConfig, progress: Progress) -> TrainingParts:
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
     digests["n_examples"] = n_examples
     digests |= count_cut(objective, examples, progress)
-    shared, batches = shared_texts(config, objective, data, examples, progress)
-    return TrainingParts(objective, data, dev_set, digests | dev_facts, shared, batches)
+    shared, batches = shared_texts(config, objective, data, examples, progress, started_with)
+    digests["batches"] = batches.value
+    # Version 1.0.0 left out any number of rows, and a resumed run keeps its batches.
+    most_left_out = SHARED_SHARE if started_with is None else 1.0
+    facts = digests | dev_facts
+    return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out)
 
 
 def count_cut(objective: Objective, examples: Sequence[Any], progress: Progress) -> dict[str, int]:
@@ -427,9 +435,17 @@ def count_cut(objective: Objective, examples: Sequence[Any], progress: Progress)
 
 
 def shared_texts(
-    config: TrainConfig, objective: Objective, data: Any, examples: Any, progress: Progress
+    config: TrainConfig,
+    objective: Objective,
+    data: Any,
+    examples: Any,
+    progress: Progress,
+    started_with: Batches | None = None,
 ) -> tuple[SharedTexts | None, Batches]:
-    """Return the texts that rows share and what batches do about them; None for batches as shuffled."""
+    """Return the texts that rows share and what batches do about them; None for batches as shuffled.
+
+    A run that is resumed goes on with the batches that it ``started_with``.
+    """
     if not (objective.in_batch_negatives and examples is getattr(data, "rows", None)):
         if config.batches in (Batches.NO_DUPLICATES, Batches.MASK_DUPLICATES):
             raise ConfigError(
@@ -442,7 +458,7 @@ def shared_texts(
     shared = SharedTexts(data.rows)
     if config.batches is None and shared.share <= SHARED_SHARE:
         return None, Batches.SHUFFLED
-    kind = config.batches or Batches.MASK_DUPLICATES
+    kind = config.batches or started_with or Batches.MASK_DUPLICATES
     masked = "the loss takes no equal text as a negative"
     effect = masked if kind is Batches.MASK_DUPLICATES else "no batch holds a text twice"
     progress.info(
