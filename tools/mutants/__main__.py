@@ -3,7 +3,7 @@
 ``make mutants`` changes one place of a module at a time, runs the tests that belong to the module,
 and lists the changes that pass them all. ``mutants.yaml`` names these tests, and gives the reason
 for every survivor that is accepted; any other makes the exit code 1. Modules as arguments restrict
-the run, ``--survivors`` repeats what survived the latest one. docs/mutants.md has the counts of the
+the run, ``--survivors`` repeats what survived the latest one. build/mutants.md has the counts of the
 latest run of each module.
 
 All tests of a mutant run in a process forked from this one, which has imported torch and pytest but
@@ -42,7 +42,7 @@ from helpers import build_tiny_model
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "simcse_cli"
 LIST = Path(__file__).with_name("mutants.yaml")
-REPORT = REPOSITORY / "docs" / "mutants.md"
+REPORT = REPOSITORY / "build" / "mutants.md"
 AGAIN = "--survivors"
 
 COMPARISONS = {
@@ -277,14 +277,17 @@ def main(arguments: list[str]) -> int:
 
 
 def survivors_of(module: str) -> set[str]:
-    """Return the keys of a module's survivors on the page of docs."""
+    """Return the keys of a module's survivors in the report, if there is one."""
+    if not REPORT.exists():
+        return set()
     lines = REPORT.read_text(encoding="utf-8").replace("\\|", "|").splitlines()
     start = f"| `{module}` | `"
     return {line.removeprefix(start).split("` | ")[0] for line in lines if line.startswith(start)}
 
 
 def write_report(module: str, tried: int, survivors: list[tuple[str, str]]) -> None:
-    """Write the lines of a module into the page of docs, in the place of those that are there."""
+    """Write the lines of a module into the report, in the place of those that are there."""
+    REPORT.parent.mkdir(exist_ok=True)
     old = REPORT.read_text(encoding="utf-8").splitlines() if REPORT.exists() else []
     rows = [
         line for line in old if line.startswith("| `") and not line.startswith(f"| `{module}` |")
@@ -303,7 +306,7 @@ def write_report(module: str, tried: int, survivors: list[tuple[str, str]]) -> N
     lines = [
         "# Mutants",
         "",
-        f"Written by `make mutants` ([contributing](../CONTRIBUTING.md#mutants)): {n_tried:,} changes tried, "
+        f"Written by `make mutants`: {n_tried:,} changes tried, "
         f"{n_killed:,} noticed by a test, {n_survived:,} not.",
         "",
         "| module | tried | killed | survived |",
