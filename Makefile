@@ -58,6 +58,7 @@ soak: $(STAMP)   ## kill, fail, damage and attack the commands for SECONDS=600 w
 check: $(STAMP)  ## format, lint, types on each system, tests
 	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/python tools/density
 	for system in linux darwin win32; do $(BIN)/mypy --platform $$system --cache-dir .mypy_cache/$$system || exit 1; done
 	$(PYTEST)
 
