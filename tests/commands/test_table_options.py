@@ -36,6 +36,7 @@ COMMANDS = {
         ["mails.csv", "--column", "Content", "-o", "p.csv", "--split-sentences"],
         None,
     ),
+    "simcse prepare duplicates": (["mails.csv", "--kind", "exact", "-o", "d.csv"], TEXT),
     "simcse prepare lint": (["mails.csv"], PAIR.format("anchor", "positive")),
     "simcse augment": (["mails.csv", "--method", "delete", "-o", "a.csv", "--workers", "1"], TEXT),
     "simcse encode": (["mails.csv", "-o", "v.npy", *MODEL], TEXT),

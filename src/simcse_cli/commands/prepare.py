@@ -97,6 +97,26 @@ def hard_negatives_command(inputs: InputsArgument, options: kinds.HardNegativeOp
     _write(prepare_hard_negatives, inputs, options)
 
 
+@app.command("duplicates")
+@takes("options", kinds.DuplicateOptions)
+def duplicates_command(
+    source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, or a table with texts.")],
+    options: kinds.DuplicateOptions,
+) -> None:
+    """Find the texts that repeat another one: exactly, nearly, or in meaning.
+
+    Each duplicate is written with the row that it repeats, and their similarity. With `--keep` the
+    file is written without its duplicates and with all its columns; `--against` compares with an
+    older file as well.
+
+    simcse prepare duplicates tickets.csv --id-column id -o duplicates.csv
+    simcse prepare duplicates week.csv --against tickets.csv --keep first -o new.csv
+    """
+    from simcse_cli.prepare.duplicates import prepare_duplicates
+
+    prepare_duplicates(source, options, get_console())
+
+
 @app.command("neighbours")
 @takes("options", kinds.NeighbourOptions)
 def neighbours_command(inputs: InputsArgument, options: kinds.NeighbourOptions) -> None:

@@ -12,6 +12,7 @@ import zlib
 from array import array
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +98,14 @@ class NearIndex:
             self._last[key] = number
 
     def find(self, sketch: Sketch) -> list[int]:
+        """Return the numbers of the stored texts that are near."""
+        return [number for number, _ in self._near(sketch)]
+
+    def nearest(self, sketch: Sketch) -> tuple[int, float] | None:
+        """Return the number of the nearest stored text, the first of several, and its similarity."""
+        return max(self._near(sketch), key=itemgetter(1), default=None)
+
+    def _near(self, sketch: Sketch) -> list[tuple[int, float]]:
         values, keys = sketch
         candidates: set[int] = set()
         for band, key in enumerate(keys):
@@ -108,5 +117,5 @@ class NearIndex:
             return []
         numbers = np.array(sorted(candidates))
         similarity = jaccard(values, [self._stored[number] for number in numbers])
-        near: list[int] = numbers[similarity >= self.threshold].tolist()
-        return near
+        is_near = similarity >= self.threshold
+        return list(zip(numbers[is_near].tolist(), similarity[is_near].tolist(), strict=True))

@@ -173,6 +173,35 @@ class PairOptions(MiningOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DuplicateOptions(TableOptions, ModelOptions):
+    output: Path = setting(
+        ..., "File to write (.csv, .tsv, .jsonl, also .gz); - is stdout.", "--output", "-o"
+    )
+    column: str | None = setting(
+        None, "Column of a table that holds the text.", "--column", "--columns"
+    )
+    id_column: str | None = setting(None, "Column with the id of each row.", metavar="COLUMN")
+    kind: str = setting(
+        "exact,near,meaning",
+        "What counts: exact (up to case, spacing, punctuation), near (MinHash), meaning (cosine).",
+        metavar="KIND,...",
+    )
+    threshold: float = setting(
+        0.9, "Least cosine of two texts that mean the same.", min=-1.0, max=1.0
+    )
+    near_threshold: float = setting(
+        0.7, "Share of words and word pairs that near duplicates have in common.", min=0.3, max=1.0
+    )
+    against: str | None = setting(
+        None, "Older file whose texts count as well, and are kept.", metavar="FILE"
+    )
+    keep: choices.KeepDuplicate | None = setting(
+        None, "Write the file without duplicates: of texts that repeat each other keep this one."
+    )
+    force: bool = setting(False, "Overwrite existing outputs.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class NeighbourOptions(RowOptions):
     reach: int = setting(
         1, "Draw the positive from this many following sentences.", "--next", min=1

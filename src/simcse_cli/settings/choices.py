@@ -124,6 +124,8 @@ StsProtocol = StrEnum(
 """Settings of STS evaluations in the literature (SimCSE Table B.1; ``docs/evaluation.md``, protocols)."""
 TextPer = StrEnum("TextPer", "LINE FILE")
 Dedup = StrEnum("Dedup", "EXACT NEAR")
+DuplicateKind = StrEnum("DuplicateKind", "EXACT NEAR MEANING")
+KeepDuplicate = StrEnum("KeepDuplicate", "FIRST LONGEST")
 PositiveLabel = StrEnum("PositiveLabel", "ENTAILMENT NEUTRAL CONTRADICTION ALL")
 HardNegativeLabel = StrEnum("HardNegativeLabel", "CONTRADICTION NEUTRAL BOTH NONE")
 NegativePick = StrEnum("NegativePick", "TOP RANDOM")

@@ -1,0 +1,337 @@
+"""``prepare duplicates``: find texts that repeat an earlier one, exactly, nearly, or in meaning.
+
+Texts are taken in turn, and each is compared with those kept so far: it is kept itself, or it is a
+duplicate of the nearest of them. So nothing is a duplicate by a chain of others, and a text is
+never left out for one that is left out itself.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.data.given import Given
+from simcse_cli.data.jobs import Job
+from simcse_cli.data.table import Table
+from simcse_cli.data.text import clean_text, digest_keys, match_key
+from simcse_cli.data.writers import build_manifest, open_rows, row_output
+from simcse_cli.errors import DataError, UsageError
+from simcse_cli.files.streams import STDIO
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.prepare.minhash import NearIndex, Sketch
+from simcse_cli.prepare.options import DuplicateOptions
+from simcse_cli.progress import Progress
+from simcse_cli.settings.choices import DuplicateKind, KeepDuplicate
+from simcse_cli.settings.config import pinned
+
+_BLOCK = 1024
+_COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", "kind", "score")
+
+
+class Match(NamedTuple):
+    """The kept text that a text repeats, by its number, and how similar both are."""
+
+    of: int
+    score: float
+
+
+_Found = tuple[DuplicateKind, Match]
+
+
+class Finder(Protocol):
+    """Finds the nearest of the texts that were added, in blocks of consecutive numbers."""
+
+    def look(self, numbers: Sequence[int]) -> None:
+        """Prepare for a block, whose texts are then asked for in turn."""
+
+    def find(self, number: int) -> Match | None: ...
+
+    def add(self, number: int) -> None: ...
+
+
+class ExactFinder:
+    """Texts that are equal up to case, spacing and punctuation; the score is 1."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._kept: dict[int, int] = {}
+
+    def look(self, numbers: Sequence[int]) -> None: ...
+
+    def find(self, number: int) -> Match | None:
+        of = self._kept.get(self._key(number))
+        return None if of is None else Match(of, 1.0)
+
+    def add(self, number: int) -> None:
+        self._kept[self._key(number)] = number
+
+    def _key(self, number: int) -> int:
+        return digest_keys([match_key(self._texts[number])])
+
+
+class NearFinder:
+    """Texts that share words and word pairs; the score is their Jaccard similarity (``minhash``)."""
+
+    def __init__(self, texts: Sequence[str], threshold: float) -> None:
+        self._texts, self._index = texts, NearIndex(threshold)
+        self._kept: list[int] = []
+        self._sketches: dict[int, Sketch] = {}
+
+    def look(self, numbers: Sequence[int]) -> None:
+        sketches = self._index.sketch([self._texts[number] for number in numbers])
+        self._sketches = dict(zip(numbers, sketches, strict=True))
+
+    def find(self, number: int) -> Match | None:
+        found = self._index.nearest(self._sketches[number])
+        return None if found is None else Match(self._kept[found[0]], found[1])
+
+    def add(self, number: int) -> None:
+        self._index.add(self._sketches[number])
+        self._kept.append(number)
+
+
+class MeaningFinder:
+    """Texts whose vectors are close; the score is their cosine.
+
+    Args:
+        units: ``(n, D)`` vectors of length 1, a row a text.
+        threshold: least cosine.
+    """
+
+    def __init__(self, units: NDArray[np.float32], threshold: float) -> None:
+        self._units, self._threshold = units, threshold
+        self._kept = np.empty_like(units)
+        self._numbers: list[int] = []
+        self._best: dict[int, Match] = {}
+        self._block: list[int] = []
+
+    def look(self, numbers: Sequence[int]) -> None:
+        """Compare a block with all texts added before it, by one product."""
+        self._best, self._block = {}, []
+        block = self._units[list(numbers)]
+        for first in range(0, len(self._numbers), _BLOCK):
+            kept = self._kept[first : min(first + _BLOCK, len(self._numbers))]
+            cosines = block @ kept.T
+            nearest = cosines.argmax(axis=1)
+            for row, number in enumerate(numbers):
+                score = float(cosines[row, nearest[row]])
+                if number not in self._best or score > self._best[number].score:
+                    of = self._numbers[first + int(nearest[row])]
+                    self._best[number] = Match(of, score)
+
+    def find(self, number: int) -> Match | None:
+        best = self._best.get(number)
+        if self._block:  # texts of this block that were added since
+            cosines = self._units[self._block] @ self._units[number]
+            nearest = int(cosines.argmax())
+            score = float(cosines[nearest])
+            if best is None or score > best.score:
+                best = Match(self._block[nearest], score)
+        if best is None or best.score < self._threshold:
+            return None
+        return Match(best.of, min(1.0, best.score))
+
+    def add(self, number: int) -> None:
+        self._kept[len(self._numbers)] = self._units[number]
+        self._numbers.append(number)
+        self._block.append(number)
+
+
+def find_duplicates(
+    order: Sequence[int], finders: dict[DuplicateKind, Finder], n_known: int = 0
+) -> Iterator[tuple[int, DuplicateKind, Match]]:
+    """Yield the number of each duplicate, with what it repeats; the first kind that finds counts.
+
+    Args:
+        order: the numbers of the texts, those to keep first.
+        finders: one for each kind.
+        n_known: so many texts at the beginning are kept whatever they repeat, and not yielded.
+    """
+    for first in range(0, len(order), _BLOCK):
+        block = order[first : first + _BLOCK]
+        for finder in finders.values():
+            finder.look(block)
+        for place, number in enumerate(block, start=first):
+            found = None if place < n_known else _first_match(number, finders)
+            if found is not None:
+                yield number, *found
+                continue
+            for finder in finders.values():
+                finder.add(number)
+
+
+def _first_match(number: int, finders: dict[DuplicateKind, Finder]) -> _Found | None:
+    for kind, finder in finders.items():
+        match = finder.find(number)
+        if match is not None:
+            return kind, match
+    return None
+
+
+# ------------------------------------------------------------------ the command
+@dataclass(frozen=True)
+class _Texts:
+    """The texts of a file with their ids; rows are numbered from 1, and rows without text are ""."""
+
+    source: str
+    texts: list[str]
+    ids: list[str]
+
+    @classmethod
+    def read(cls, source: str, given: Given, id_column: str | None) -> "_Texts":
+        texts = [clean_text(text) for text in Table(source, Job.TEXTS, given).texts()]
+        ids = [""] * len(texts)
+        if id_column is not None:
+            ids = [str(cell) for cell in Table(source, Job.TEXTS, given).column(id_column)]
+        return cls(source, texts, ids)
+
+
+def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progress) -> None:
+    """Write the duplicates of a file, each with the row it repeats, or the file without them."""
+    kinds = parse_kinds(options.kind)
+    for path in filter(None, (source, options.against)):
+        if path == STDIO:
+            hint = "write it into a file first: cat > texts.txt"
+            raise DataError("standard input cannot be read twice", hint=hint)
+
+    # The texts of the older file come first, and are kept whatever they repeat.
+    given = Given.of(options, progress=progress).of_texts(options.column)
+    own = _Texts.read(source, given, options.id_column)
+    older = None
+    if options.against is not None:
+        older = _Texts.read(options.against, given, options.id_column)
+    parts = [own] if older is None else [older, own]
+    texts = list(chain.from_iterable(part.texts for part in parts))
+    n_older = len(texts) - len(own.texts)
+
+    # Those to keep come before those that may repeat them.
+    known = [number for number in range(n_older) if texts[number]]
+    new = [number for number in range(n_older, len(texts)) if texts[number]]
+    if options.keep is KeepDuplicate.LONGEST:
+        new.sort(key=lambda number: -len(texts[number]))
+    finders = _finders(kinds, texts, options, progress)
+    found: dict[int, _Found] = {}
+    for number, kind, match in find_duplicates([*known, *new], finders, len(known)):
+        found[number] = kind, match
+
+    result = _Result(own, parts, n_older, found)
+    if options.keep is None:
+        _write(source, options, _COLUMNS, result.pairs(), result)
+    else:
+        table = Table(source, Job.TEXTS, given)
+        _write(source, options, table.reading.grid.names, result.kept(table), result)
+    progress.info(f"{source}: {result.summary()}")
+
+
+def parse_kinds(text: str) -> list[DuplicateKind]:
+    """Return the kinds of ``exact,near,meaning``, in this order."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in list(DuplicateKind):
+            need = f"need some of {', '.join(DuplicateKind)}"
+            raise UsageError(f"{name!r}; {need}", option="--kind")
+    return [kind for kind in DuplicateKind if kind in names]
+
+
+def _finders(
+    kinds: Sequence[DuplicateKind],
+    texts: Sequence[str],
+    options: DuplicateOptions,
+    progress: Progress,
+) -> dict[DuplicateKind, Finder]:
+    finders: dict[DuplicateKind, Finder] = {}
+    for kind in kinds:
+        if kind is DuplicateKind.EXACT:
+            finders[kind] = ExactFinder(texts)
+        elif kind is DuplicateKind.NEAR:
+            finders[kind] = NearFinder(texts, options.near_threshold)
+        else:
+            encoder = load_for_encoding(options.model, options, progress)
+            units = encoder.encode(
+                texts, normalize=True, batch_tokens=options.batch_tokens, progress=progress
+            )
+            encoder.warn_truncated(progress)
+            finders[kind] = MeaningFinder(units, options.threshold)
+    return finders
+
+
+@dataclass(frozen=True)
+class _Result:
+    """The duplicates among some texts, by number; those of ``own`` begin at ``first``."""
+
+    own: _Texts
+    parts: Sequence[_Texts]
+    first: int
+    found: dict[int, _Found]
+
+    def pairs(self) -> Iterator[tuple[str, ...]]:
+        """Yield a row for each duplicate, in the order of the file."""
+        for number in sorted(self.found):
+            kind, match = self.found[number]
+            _, *own = self._place(number)
+            yield *own, *self._place(match.of), kind.value, f"{match.score:.4f}"
+
+    def _place(self, number: int) -> tuple[str, str, str, str]:
+        """Return the file of a text, its row, id and words."""
+        part, at = self.own, number - self.first
+        if at < 0:
+            part, at = self.parts[0], number
+        return part.source, str(at + 1), part.ids[at], part.texts[at]
+
+    def kept(self, table: Table) -> Iterator[tuple[str, ...]]:
+        """Yield the rows of the file that are no duplicates, with all of their columns."""
+        for at, (_, cells) in enumerate(table.records()):
+            if at + self.first not in self.found:
+                yield tuple(cells.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        counted = Counter(kind.value for kind, _ in self.found.values())
+        return {kind: counted[kind] for kind in DuplicateKind if counted[kind]}
+
+    def summary(self) -> str:
+        n_rows, n_empty = len(self.own.texts), sum(not text for text in self.own.texts)
+        told = f"{len(self.found):,} of {n_rows:,} rows repeat another"
+        if self.counts:
+            told += f" ({', '.join(f'{kind} {n:,}' for kind, n in self.counts.items())})"
+        if n_empty:
+            told += f"; not compared, since without text: {n_empty:,}"
+        return told
+
+
+def _write(
+    source: str,
+    options: DuplicateOptions,
+    columns: Sequence[str],
+    rows: Iterator[tuple[str, ...]],
+    result: _Result,
+) -> None:
+    inputs = [source] if options.against is None else [source, options.against]
+    own = ("column", "id_column", "kind", "threshold", "near_threshold", "keep")
+    settings: dict[str, Any] = {name: getattr(options, name) for name in own}
+    settings["model"] = pinned(options.model, options.revision)
+    n_written = 0
+
+    def manifest(complete: Path) -> dict[str, Any]:
+        return build_manifest(
+            "duplicates",
+            inputs=inputs,
+            folder=complete.parent,
+            outputs=[(complete, n_written)],
+            settings=settings,
+            seed=None,
+            counts={"read": len(result.own.texts), "written": n_written} | result.counts,
+        )
+
+    with (
+        row_output(options.output, columns, inputs=inputs, force=options.force) as output,
+        open_rows(output, columns, manifest) as write,
+    ):
+        for row in rows:
+            write(row)
+            n_written += 1

@@ -1,0 +1,219 @@
+"""`simcse prepare duplicates`: against a loop over all pairs, and as a user meets it."""
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simcse_cli.data.text import match_key
+from simcse_cli.prepare.duplicates import (
+    ExactFinder,
+    Match,
+    MeaningFinder,
+    NearFinder,
+    find_duplicates,
+    parse_kinds,
+)
+from simcse_cli.prepare.minhash import shingles
+from simcse_cli.settings.choices import DuplicateKind
+
+WORDS = [
+    "the",
+    "red",
+    "dog",
+    "cat",
+    "runs",
+    "sleeps",
+    "in",
+    "a",
+    "small",
+    "big",
+    "house",
+    "garden",
+    "today",
+]
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """2,000 short texts, of which many repeat another in other letters, or with a word replaced."""
+    draw = random.Random(7)
+    found = [" ".join(draw.choices(WORDS, k=draw.randint(5, 9)))]
+    while len(found) < 2000:
+        earlier = draw.choice(found).split()
+        kind = draw.random()
+        if kind < 0.1:
+            earlier[0] = earlier[0].upper()
+        elif kind < 0.3:
+            earlier[draw.randrange(len(earlier))] = draw.choice(WORDS)
+        else:
+            earlier = draw.choices(WORDS, k=draw.randint(5, 9))
+        found.append(" ".join(earlier))
+    return found
+
+
+def plain_loop(texts, similar):
+    """Compare each text with all kept ones: ``similar`` gives kind and score, or None."""
+    kept, found = [], {}
+    for number in range(len(texts)):
+        matches = [(other, *match) for other in kept if (match := similar(number, other))]
+        if not matches:
+            kept.append(number)
+            continue
+        first_kind = min(list(DuplicateKind).index(kind) for _, kind, _ in matches)
+        kind = list(DuplicateKind)[first_kind]
+        of, score = max(
+            ((other, score) for other, own, score in matches if own is kind),
+            key=lambda pair: (pair[1], -pair[0]),
+        )
+        found[number] = (kind, Match(of, score))
+    return found
+
+
+def test_all_kinds_equal_a_loop_over_all_pairs(texts):
+    """Near texts are candidates with a probability of 0.99 at 0.7; here the threshold is 0.8."""
+    rng = np.random.default_rng(3)
+    units = rng.normal(size=(len(texts), 12)).astype(np.float32)
+    units /= np.linalg.norm(units, axis=1, keepdims=True)
+    keys, sets = [match_key(text) for text in texts], [set(shingles(text)) for text in texts]
+
+    def similar(number, other):
+        if keys[number] == keys[other]:
+            return DuplicateKind.EXACT, 1.0
+        shared = len(sets[number] & sets[other])
+        jaccard = shared / (len(sets[number]) + len(sets[other]) - shared)
+        if jaccard >= 0.8:
+            return DuplicateKind.NEAR, jaccard
+        cosine = float(units[number] @ units[other])
+        return (DuplicateKind.MEANING, cosine) if cosine >= 0.85 else None
+
+    expected = plain_loop(texts, similar)
+    finders = {
+        DuplicateKind.EXACT: ExactFinder(texts),
+        DuplicateKind.NEAR: NearFinder(texts, 0.8),
+        DuplicateKind.MEANING: MeaningFinder(units, 0.85),
+    }
+    found = {
+        number: (kind, match) for number, kind, match in find_duplicates(range(len(texts)), finders)
+    }
+    assert {kind for kind, _ in expected.values()} == set(DuplicateKind)
+    assert found.keys() == expected.keys()
+    for number, (kind, match) in expected.items():
+        assert found[number][0] is kind
+        assert found[number][1].score == pytest.approx(match.score, abs=1e-6)
+        if kind is not DuplicateKind.MEANING:
+            assert found[number][1].of == match.of
+
+
+def test_texts_that_are_known_are_kept_and_found():
+    texts = ["a b", "A B", "new", "a-b"]
+    finders = {DuplicateKind.EXACT: ExactFinder(texts)}
+    found = list(find_duplicates([0, 1, 2, 3], finders, n_known=2))
+    assert [(number, match.of) for number, _, match in found] == [(3, 1)]
+
+
+def test_kinds_are_read_in_their_order():
+    assert parse_kinds("meaning, exact") == [DuplicateKind.EXACT, DuplicateKind.MEANING]
+
+
+# ------------------------------------------------------------------ the command
+ROWS = [
+    ("7", "How do I reset my password?", "login", "a, b"),
+    ("8", "how do i reset my password", "login", "x"),
+    ("9", "Where are my invoices?", "billing", ""),
+    ("10", "", "billing", "blank"),
+    ("11", "Where are all of my invoices from the year before?", "billing", "z"),
+    ("12", "Where are all of my invoices from the year after?", "billing", "zz"),
+]
+HEADER = ("id", "text", "topic", "note")
+
+
+@pytest.fixture
+def tickets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "tickets.csv", ROWS)
+    return "tickets.csv"
+
+
+def write(path, rows):
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([HEADER, *rows])
+
+
+def read(path):
+    with Path(path).open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_each_duplicate_names_the_row_that_it_repeats(invoke, tickets):
+    words = ("--id-column", "id", "--kind", "exact,near", "-o", "found.csv")
+    outcome = invoke("prepare", "duplicates", tickets, *words)
+    assert outcome.exit_code == 0, outcome.stderr
+    first, second = read("found.csv")
+    assert (first["row"], first["id"], first["of_id"], first["kind"]) == ("2", "8", "7", "exact")
+    assert (second["id"], second["of_id"], second["kind"]) == ("12", "11", "near")
+    own, other = (set(shingles(row[1])) for row in ROWS[4:])
+    assert second["score"] == f"{len(own & other) / len(own | other):.4f}"
+    assert second["of_text"] == ROWS[4][1]
+    assert "2 of 6 rows repeat another (exact 1, near 1)" in outcome.stderr
+    assert "not compared, since without text: 1" in outcome.stderr
+    counts = json.loads(Path("found.csv.manifest.json").read_text())["counts"]
+    assert counts == {"read": 6, "written": 2, "exact": 1, "near": 1}
+
+
+@pytest.mark.parametrize(("keep", "ids"), [("first", "7 9 10 11"), ("longest", "7 9 10 11")])
+def test_the_table_without_duplicates_keeps_its_columns(invoke, tickets, keep, ids):
+    words = ("--kind", "exact,near", "--keep", keep, "-o", "kept.csv")
+    assert invoke("prepare", "duplicates", tickets, *words).exit_code == 0
+    rows = read("kept.csv")
+    assert [row["id"] for row in rows] == ids.split()
+    assert [tuple(row.values()) for row in rows] == [ROWS[0], *ROWS[2:5]]
+
+
+def test_the_longest_of_texts_that_repeat_each_other_is_kept(invoke, tickets, tmp_path):
+    write(tmp_path / "two.csv", [("1", "a dog runs", "", ""), ("2", "A dog runs !!!", "", "")])
+    for keep, kept in (("first", "1"), ("longest", "2")):
+        words = ("--kind", "exact", "--keep", keep, "-o", "kept.csv", "--force")
+        assert invoke("prepare", "duplicates", "two.csv", *words).exit_code == 0
+        assert [row["id"] for row in read("kept.csv")] == [kept]
+
+
+def test_the_weekly_file_is_compared_with_the_older_one(invoke, tickets, tmp_path):
+    write(tmp_path / "week.csv", [("20", "WHERE are my invoices", "", ""), ("21", "New!", "", "")])
+    words = ("--against", tickets, "--id-column", "id", "--kind", "exact", "-o", "found.csv")
+    assert invoke("prepare", "duplicates", "week.csv", *words).exit_code == 0
+    (row,) = read("found.csv")
+    assert (row["id"], row["of_file"], row["of_row"], row["of_id"]) == ("20", tickets, "3", "9")
+    words = ("--against", tickets, "--kind", "exact", "--keep", "first", "-o", "new.csv")
+    assert invoke("prepare", "duplicates", "week.csv", *words).exit_code == 0
+    assert [row["id"] for row in read("new.csv")] == ["21"]
+
+
+def test_meaning_is_the_cosine_of_the_model(invoke, tickets, tiny_model_dir):
+    """Against the vectors that encode writes."""
+    model = ("-m", tiny_model_dir, "--pooler", "avg", "--device", "cpu")
+    words = ("--kind", "meaning", "--threshold", "-1", "-o", "found.csv")
+    assert invoke("prepare", "duplicates", tickets, *words, *model).exit_code == 0
+    rows = read("found.csv")
+    assert [row["of_row"] for row in rows] == ["1"] * 4  # everything repeats the first text
+    vectors = ("--column", "text", "-o", "v.npy", "--normalize", *model)
+    assert invoke("encode", tickets, *vectors).exit_code == 0
+    units = np.load("v.npy")
+    for row in rows:
+        cosine = float(units[int(row["row"]) - 1] @ units[0])
+        assert float(row["score"]) == pytest.approx(cosine, abs=1e-4)
+
+
+def test_faults_are_named(invoke, tickets):
+    for words, message in (
+        (("-", "-o", "x.csv"), "standard input cannot be read twice"),
+        ((tickets, "-o", "x.csv", "--kind", "same"), "'same'; need some of exact, near, meaning"),
+        ((tickets, "-o", "x.csv", "--id-column", "nr"), "no column nr; there are id, text"),
+        ((tickets, "-o", "x.txt", "--kind", "exact"), "cannot hold the columns"),
+    ):
+        outcome = invoke("prepare", "duplicates", *words)
+        assert outcome.exit_code in (1, 2)
+        assert message in outcome.stderr
