@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simcse_cli.evaluation.options import POSTPROCESS_GROUP, POSTPROCESS_HELP, FitOptions
-from simcse_cli.settings.choices import SearchBackend
+from simcse_cli.settings.choices import GroupMethod, SearchBackend
 from simcse_cli.settings.config import (
     COLUMNS_HELP,
     COLUMNS_METAVAR,
     DATA_VARIABLE,
     MODEL_HELP,
     LoadOptions,
+    ModelOptions,
 )
 from simcse_cli.settings.declare import columns_setting, setting
 from simcse_cli.settings.tables import TableOptions
@@ -114,6 +115,33 @@ class RetrievalOptions(LoadOptions, TableOptions):
     save_index: Path | None = setting(None, "Save the index, for --index.")
     backend: SearchBackend = setting(SearchBackend.EXACT, "How to search.")
     faiss_factory: str = setting("HNSW32", "Kind of FAISS index.", needs="backend=faiss")
+    seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
+
+
+@dataclass(frozen=True)
+class GroupOptions(ModelOptions, TableOptions):
+    k: int | None = setting(
+        None,
+        "Number of groups.",
+        min=2,
+        excludes=("threshold",),
+        because="which is the number of groups",
+    )
+    threshold: float | None = setting(
+        None, "Join groups whose texts have this mean cosine.", min=-1.0, max=1.0
+    )
+    by: GroupMethod | None = setting(
+        None, "How to group; default: kmeans with --k, agglomerative with --threshold."
+    )
+    column: str | None = setting(
+        None, "Column of a table that holds the text.", "--column", "--columns"
+    )
+    id_column: str | None = setting(None, "Column with the id of each row.", metavar="COLUMN")
+    labels: str | None = setting(
+        None, "Column with known classes: adds V-measure and ARI.", metavar="COLUMN"
+    )
+    n_typical: int = setting(3, "Typical texts shown of each group.", "--typical", min=1)
+    n_words: int = setting(5, "Telling words shown of each group.", "--words", min=1)
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
 
 

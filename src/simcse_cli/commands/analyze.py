@@ -133,6 +133,24 @@ def retrieval_command(
             console.emit(Outcome(retrieval.neighbour_tables([line], found, left_out), {}))
 
 
+@app.command("groups")
+@takes("options", kinds.GroupOptions)
+@takes("shown", ShowOptions)
+def groups_command(
+    source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, or a table with texts.")],
+    options: kinds.GroupOptions,
+    shown: ShowOptions,
+) -> None:
+    """Group texts that are alike: size, telling words and typical texts of each group.
+
+    simcse analyze groups tickets.csv --k 8 --id-column id --plot groups.png
+    simcse analyze groups tickets.csv --threshold 0.6 -f csv -o groups.csv
+    """
+    from simcse_cli.analysis.groups import group_analysis
+
+    show_analysis(lambda console: group_analysis(source, options, console), shown)
+
+
 @app.command("overlap")
 @takes("options", kinds.OverlapOptions)
 @takes("shown", ShowOptions)

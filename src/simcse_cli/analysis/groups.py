@@ -1,0 +1,337 @@
+"""`analyze groups`: texts that are alike, as groups: their size, their words, their typical texts."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.analysis.options import GroupOptions
+from simcse_cli.analysis.presentation import Analysis
+from simcse_cli.data.given import Given
+from simcse_cli.data.jobs import Job
+from simcse_cli.data.table import Table
+from simcse_cli.data.text import words
+from simcse_cli.errors import DataError, UsageError, require_extra
+from simcse_cli.files.streams import STDIO
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.progress import Progress
+from simcse_cli.results import plots
+from simcse_cli.results.columns import columns
+from simcse_cli.results.report import Column, Report
+from simcse_cli.settings.choices import GroupMethod
+
+MOST_AGGLOMERATED = 20_000
+"""Texts that agglomerative clustering takes: it keeps the distance of every two."""
+_DRAWS = 20  # random orders of the labels, for the score by chance
+_LEAST_SIZE = 5  # of a group of HDBSCAN
+_MOST_DRAWN = 7  # groups with a colour of their own
+_NO_GROUP = -1
+
+Units = NDArray[np.float32]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GroupedTexts:
+    """Texts in groups, the largest first.
+
+    Attributes:
+        rows: ``(n,)`` row of each text in its file, from 1.
+        units: ``(n, D)`` vectors of length 1.
+        groups: ``(n,)`` group of each text, from 0; -1 for a text in none.
+        cosines: ``(n,)`` cosine of each text with the centre of its group, the mean of its vectors.
+        ids: of each text, if there are some.
+        labels: known class of each text, if there are some.
+    """
+
+    texts: list[str]
+    rows: list[int]
+    units: Units
+    groups: Numbers
+    cosines: NDArray[np.float64]
+    ids: list[str] | None = None
+    labels: list[str] | None = None
+
+    @property
+    def n_groups(self) -> int:
+        return int(self.groups.max(initial=_NO_GROUP)) + 1
+
+    def members(self, group: int) -> Numbers:
+        """Return the texts of a group, those nearest to its centre first."""
+        found = np.flatnonzero(self.groups == group)
+        return found[np.argsort(-self.cosines[found], kind="stable")]
+
+    def typical(self, group: int, count: int) -> list[str]:
+        """Return the different texts nearest to the centre."""
+        texts = dict.fromkeys(self.texts[at] for at in self.members(group))
+        return list(texts)[:count]
+
+
+# ------------------------------------------------------------------ grouping
+def assign(
+    units: Units, method: GroupMethod, *, k: int | None, threshold: float | None, seed: int
+) -> Numbers:
+    """Return the group of each vector of length 1, ``(n,)``; the largest is 0, and -1 is no group.
+
+    ``kmeans`` makes ``k`` groups. ``agglomerative`` joins groups while the mean cosine between
+    their texts is at least ``threshold``, or until there are ``k``. ``hdbscan`` takes dense regions
+    (Campello et al. 2013) and leaves out what lies between them.
+    """
+    from sklearn import cluster  # takes a second, and an extra brings it
+
+    found: Numbers
+    if method is GroupMethod.KMEANS:
+        found = cluster.KMeans(k, n_init=10, random_state=seed).fit_predict(units)
+    elif method is GroupMethod.HDBSCAN:
+        found = cluster.HDBSCAN(min_cluster_size=_LEAST_SIZE, copy=True).fit_predict(units)
+    else:
+        distance = None if threshold is None else 1 - threshold
+        joining = cluster.AgglomerativeClustering(
+            n_clusters=k, distance_threshold=distance, metric="cosine", linkage="average"
+        )
+        found = joining.fit_predict(units)
+
+    # Number the groups by size; of equal ones the first text decides.
+    sizes = Counter(group for group in found.tolist() if group != _NO_GROUP)
+    order = {group: number for number, (group, _) in enumerate(sizes.most_common())}
+    return np.array([order.get(group, _NO_GROUP) for group in found.tolist()], dtype=np.int64)
+
+
+def cosines_to_centres(units: Units, groups: Numbers) -> NDArray[np.float64]:
+    """Return the cosine of each vector with the mean of its group; NaN for one in no group."""
+    cosines = np.full(len(units), np.nan)
+    for group in range(int(groups.max(initial=_NO_GROUP)) + 1):
+        members = groups == group
+        centre = units[members].mean(axis=0, dtype=np.float64)
+        cosines[members] = units[members] @ centre / max(np.linalg.norm(centre), 1e-12)
+    return cosines
+
+
+def telling_words(texts: Sequence[str], groups: Numbers, count: int) -> list[list[str]]:
+    """Return the words of each group that others lack, the most telling first.
+
+    Source: the log-likelihood of Dunning 1993, over texts that hold the word: with n of the s texts
+    of the group and f of all N, a word has the weight ``n ln((n / s) / (f / N))``. Words that the
+    group has no more often than others are left out.
+    """
+    n_groups = int(groups.max(initial=_NO_GROUP)) + 1
+    own: list[Counter[str]] = [Counter() for _ in range(n_groups)]
+    everywhere: Counter[str] = Counter()
+    for text, group in zip(texts, groups.tolist(), strict=True):
+        found = set(words(text))
+        everywhere.update(found)
+        if group != _NO_GROUP:
+            own[group].update(found)
+
+    telling = []
+    for group, counts in enumerate(own):
+        size = int((groups == group).sum())
+        weights = {}
+        for word, n_texts in counts.items():
+            expected = size * everywhere[word] / len(texts)
+            if n_texts > expected:
+                weights[word] = n_texts * math.log(n_texts / expected)
+        telling.append(sorted(weights, key=lambda word: (-weights[word], word))[:count])
+    return telling
+
+
+def agreement(labels: Sequence[str], groups: Numbers, seed: int) -> dict[str, float]:
+    """Return how well groups agree with known labels; texts in no group are one group.
+
+    ``v_measure`` is the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg
+    2007), 0 to 1, and ``v_measure_by_chance`` its mean over 20 random orders of the labels. ``ari``
+    is the adjusted Rand index (Hubert and Arabie 1985): 1 for equal groups, 0 by chance.
+    """
+    from sklearn import metrics
+
+    draw, known = np.random.default_rng(seed), np.array(labels)
+    by_chance = []
+    for _ in range(_DRAWS):
+        by_chance.append(metrics.v_measure_score(draw.permutation(known), groups))
+    return {
+        "homogeneity": float(metrics.homogeneity_score(known, groups)),
+        "completeness": float(metrics.completeness_score(known, groups)),
+        "v_measure": float(metrics.v_measure_score(known, groups)),
+        "v_measure_by_chance": float(np.mean(by_chance)),
+        "ari": float(metrics.adjusted_rand_score(known, groups)),
+    }
+
+
+# ------------------------------------------------------------------ the command
+def group_analysis(source: str, options: GroupOptions, progress: Progress) -> Analysis:
+    require_extra("sklearn", "`simcse analyze groups`")
+    method = _method(options)
+    found = _read(source, options, progress)
+    if options.k is not None and options.k > len(found.texts):
+        what = f"{options.k} groups of {len(found.texts):,} texts"
+        raise UsageError(what, option="--k")
+    if method is GroupMethod.AGGLOMERATIVE and len(found.texts) > MOST_AGGLOMERATED:
+        raise UsageError(
+            f"agglomerative keeps the distance of every two texts, and {source} has "
+            f"{len(found.texts):,}; it takes {MOST_AGGLOMERATED:,}",
+            option="--by",
+            hint="use --by kmeans --k N, or --by hdbscan",
+        )
+    with progress.task(f"grouping by {method}", 1) as task:
+        groups = assign(
+            found.units, method, k=options.k, threshold=options.threshold, seed=options.seed
+        )
+        task.advance()
+    cosines = cosines_to_centres(found.units, groups)
+    grouped = GroupedTexts(
+        found.texts, found.rows, found.units, groups, cosines, found.ids, found.labels
+    )
+    return _shown(source, grouped, options, method)
+
+
+def _method(options: GroupOptions) -> GroupMethod:
+    """Return the method that was named, or the one that the number or the threshold is for."""
+    if options.by is None and options.k is None and options.threshold is None:
+        raise UsageError(
+            "how many groups?",
+            option="--k",
+            hint="name their number: --k 8\n"
+            "        or the least cosine inside of one: --threshold 0.6\n"
+            "        or let the density decide: --by hdbscan",
+        )
+    default = GroupMethod.AGGLOMERATIVE if options.k is None else GroupMethod.KMEANS
+    method = options.by or default
+    if method is GroupMethod.KMEANS and options.k is None:
+        raise UsageError("kmeans needs the number of groups, --k N", option="--by")
+    if method is GroupMethod.KMEANS and options.threshold is not None:
+        raise UsageError("is for --by agglomerative", option="--threshold")
+    if method is GroupMethod.HDBSCAN and (options.k or options.threshold):
+        option = "--k" if options.k else "--threshold"
+        raise UsageError("has no use with --by hdbscan, which finds the number", option=option)
+    return method
+
+
+def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedTexts:
+    """Read and encode the texts; rows without text are counted and left out."""
+    given = Given.of(options, progress=progress).of_texts(options.column)
+    others = [name for name in (options.id_column, options.labels) if name is not None]
+    if source == STDIO and others:
+        raise DataError("standard input cannot be read twice", hint="write it into a file first")
+    every = list(Table(source, Job.TEXTS, given).texts())
+    filled = [at for at, text in enumerate(every) if text.strip()]
+    if len(filled) < 2:
+        raise DataError(f"{source}: {len(filled)} texts, need at least 2")
+    if len(filled) < len(every):
+        progress.info(f"{source}: left out, since without text: {len(every) - len(filled):,} rows")
+
+    def column(name: str | None) -> list[str] | None:
+        if name is None:
+            return None
+        cells = list(Table(source, Job.TEXTS, given).column(name))
+        return [str(cells[at]) for at in filled]
+
+    ids, labels = column(options.id_column), column(options.labels)
+    texts = [every[at] for at in filled]
+    encoder = load_for_encoding(options.model, options, progress)
+    units = encoder.encode(
+        texts, normalize=True, batch_tokens=options.batch_tokens, progress=progress
+    )
+    encoder.warn_truncated(progress)
+    none = np.full(len(texts), _NO_GROUP)
+    rows = [at + 1 for at in filled]
+    return GroupedTexts(texts, rows, units, none, np.full(len(texts), np.nan), ids, labels)
+
+
+def _shown(
+    source: str, found: GroupedTexts, options: GroupOptions, method: GroupMethod
+) -> Analysis:
+    telling = telling_words(found.texts, found.groups, options.n_words)
+    rows: list[dict[str, Any]] = []
+    for group in range(found.n_groups):
+        members = found.members(group)
+        rows.append(
+            {
+                "group": group + 1,
+                "n_texts": len(members),
+                "cosine": float(found.cosines[members].mean()),
+                "words": ", ".join(telling[group]),
+                "typical": found.typical(group, options.n_typical),
+            }
+        )
+    shown = [{**row, "typical": " | ".join(row["typical"])} for row in rows]
+    notes = ["cosine: mean with the centre of the group; words: more frequent here than elsewhere"]
+    n_left = int((found.groups == _NO_GROUP).sum())
+    if n_left:
+        notes.append(f"in no group: {n_left:,} of {len(found.texts):,} texts")
+    listed = [*columns("group", "n_texts"), Column("cosine", kind="number")]
+    listed += [Column("words"), Column("typical", "typical texts")]
+    tables = [Report(f"Groups of {source}, by {method}", listed, shown, notes)]
+
+    payload: dict[str, Any] = {
+        "analysis": "groups",
+        "source": source,
+        "by": method.value,
+        "k": options.k,
+        "threshold": options.threshold,
+        "n_texts": len(found.texts),
+        "n_in_no_group": n_left,
+        "groups": rows,
+    }
+    if found.labels is not None:
+        scores = agreement(found.labels, found.groups, options.seed)
+        payload["agreement"] = scores
+        tables.append(_agreement_report(options.labels, found, scores))
+    text_rows = list(_text_rows(found))
+    payload["texts"] = text_rows
+    return Analysis(
+        title="Groups",
+        text=f"Texts of {source} whose vectors are close, grouped by {method}.",
+        caption="The texts on the first two principal components of their vectors.",
+        tables=tables,
+        payload=payload,
+        figure=lambda: group_figure(found, [", ".join(own[:2]) for own in telling]),
+        series=[Report("Texts", [Column(key) for key in text_rows[0]], text_rows)],
+    )
+
+
+def _agreement_report(column: str | None, found: GroupedTexts, scores: dict[str, float]) -> Report:
+    n_labels = len(set(found.labels or ()))
+    title = f"Agreement with {column}: {n_labels} labels, {found.n_groups} groups"
+    listed = columns(*scores, kind="score", v_measure_by_chance="by chance", ari="ARI")
+    return Report(title, listed, [scores], ["ARI is 0 by chance"])
+
+
+def _text_rows(found: GroupedTexts) -> Iterator[dict[str, Any]]:
+    for at, text in enumerate(found.texts):
+        row: dict[str, Any] = {"row": found.rows[at]}
+        if found.ids is not None:
+            row["id"] = found.ids[at]
+        is_grouped = found.groups[at] != _NO_GROUP
+        row["group"] = int(found.groups[at]) + 1 if is_grouped else None
+        row["cosine"] = float(found.cosines[at]) if is_grouped else None
+        if found.labels is not None:
+            row["label"] = found.labels[at]
+        row["text"] = text
+        yield row
+
+
+@plots.house_style()
+def group_figure(found: GroupedTexts, names: Sequence[str]) -> plots.Figure:
+    """Return the texts on their first two principal components; the largest groups have colours."""
+    centred = found.units - found.units.mean(axis=0)
+    _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
+    x, y = directions[:2] @ centred.T
+    shares = lengths[:2] ** 2 / max(float((lengths**2).sum()), 1e-12)
+
+    figure, (axes,) = plots.new_figure(6.8, 4.8)
+    others = (found.groups == _NO_GROUP) | (found.groups >= _MOST_DRAWN)
+    if others.any():
+        axes.scatter(x[others], y[others], s=8, color=plots.LINE, label="other texts", linewidth=0)
+    for group in range(min(found.n_groups, _MOST_DRAWN)):
+        members = found.groups == group
+        style: dict[str, Any] = {"color": plots.colour(group), "marker": plots.marker(group)}
+        label = f"{group + 1}: {names[group]}"
+        axes.scatter(x[members], y[members], s=12, label=label, linewidth=0, **style)
+    axes.set_xlabel(f"first principal component ({shares[0]:.0%} of the variance)")
+    axes.set_ylabel(f"second ({shares[1]:.0%})")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, markerscale=1.8)
+    return figure
