@@ -25,7 +25,7 @@ from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.system import usable_cores
 from simcse_cli.progress import Progress
 from simcse_cli.results.report import DiffRow

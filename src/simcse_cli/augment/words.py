@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import regex
 
+from simcse_cli.files.resources import resource
 from simcse_cli.files.schema import parse_yaml
-from simcse_cli.files.streams import resource
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import TextUnit
 

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 from simcse_cli.commands.help import BRACKETS, HELP_WIDTH, HelpPage
 from simcse_cli.errors import ConfigError, SimcseError
 from simcse_cli.files.atomic import standard_output
+from simcse_cli.files.digests import digest
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import output_text
-from simcse_cli.files.streams import STDIO, default_cache_dir, digest
+from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.results.report import RENDERERS, DiffRow, Outcome, Report, printable, to_text
 from simcse_cli.settings.choices import OutputFormat

@@ -13,8 +13,8 @@ import typer
 
 from simcse_cli.commands import completion
 from simcse_cli.commands.console import get_console
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import require_writable
-from simcse_cli.files.streams import STDIO
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.declare import Setting, check_rules, check_values, setting, settings_of

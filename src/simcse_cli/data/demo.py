@@ -16,7 +16,7 @@ from simcse_cli.data.senteval import sts_files
 from simcse_cli.data.writers import build_manifest
 from simcse_cli.files.atomic import atomic_text, check_output, write_json
 from simcse_cli.files.locks import sole_writer
-from simcse_cli.files.streams import default_cache_dir
+from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import Progress
 from simcse_cli.version import __version__
 

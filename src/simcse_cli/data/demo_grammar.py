@@ -13,8 +13,8 @@ from functools import cache
 from random import Random
 from typing import Any
 
+from simcse_cli.files.resources import resource
 from simcse_cli.files.schema import parse_yaml
-from simcse_cli.files.streams import resource
 from simcse_cli.settings.declare import setting
 
 

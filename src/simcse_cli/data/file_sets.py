@@ -15,8 +15,10 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError, UsageError
+from simcse_cli.files.digests import digest
+from simcse_cli.files.inputs import STDIO, file_state, file_system, is_remote
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import STDIO, digest, file_state, file_system, is_remote, iter_lines
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.settings.choices import TextPer
 
 _WILD = re.compile(r"[*?\[]")

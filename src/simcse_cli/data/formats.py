@@ -14,14 +14,9 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.grid import SAMPLE_ROWS, Grid
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.files.hub import hub_failure
+from simcse_cli.files.inputs import LARGEST_TEXT, STDIO, open_input
 from simcse_cli.files.schema import foreign_format, parse_json
-from simcse_cli.files.streams import (
-    LARGEST_TEXT,
-    STDIO,
-    is_utf16,
-    iter_lines,
-    open_input,
-)
+from simcse_cli.files.streams import is_utf16, iter_lines
 
 InputPath = Path | str
 _Records = Iterator[tuple[int, dict[str, Any]]]

@@ -12,7 +12,7 @@ import huggingface_hub
 
 from simcse_cli.data import senteval
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import digest, sha256_file
+from simcse_cli.files.digests import digest, sha256_file
 
 LOAD_ERRORS = (OSError, datasets.exceptions.DatasetsError, huggingface_hub.errors.HfHubHTTPError)
 """Exceptions of loading a dataset that is not on this machine and cannot be fetched."""

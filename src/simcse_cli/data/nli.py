@@ -9,7 +9,8 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text, is_missing
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import STDIO, iter_lines
+from simcse_cli.files.inputs import STDIO
+from simcse_cli.files.streams import iter_lines
 
 
 class Label(StrEnum):

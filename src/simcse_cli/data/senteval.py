@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from simcse_cli.data.delimited import stsb_rows
 from simcse_cli.errors import DataError
+from simcse_cli.files.digests import digest
+from simcse_cli.files.resources import resource_rows
 from simcse_cli.files.schema import parse_number
-from simcse_cli.files.streams import digest, iter_lines, resource_rows
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.settings.choices import STS_TASKS
 
 Split = Literal["train", "dev", "test", "all"]

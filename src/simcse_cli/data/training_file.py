@@ -20,7 +20,8 @@ from simcse_cli.data.sides import SET
 from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import STDIO, digest, sha256_file
+from simcse_cli.files.digests import digest, sha256_file
+from simcse_cli.files.inputs import STDIO
 
 
 class StoredRows(Sequence[Row]):

@@ -21,7 +21,9 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.senteval import CHECK_HINT, malformed, resolve_senteval_dir, single_spaced
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import digest, iter_lines, require_file
+from simcse_cli.files.digests import digest
+from simcse_cli.files.inputs import require_file
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.settings.choices import TRANSFER_TASKS
 
 SplitName = Literal["all", "train", "dev", "test"]

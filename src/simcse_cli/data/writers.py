@@ -18,8 +18,9 @@ from typing import Any, TextIO
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.errors import OutputError
 from simcse_cli.files.atomic import atomic_path, atomic_text
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import Output
-from simcse_cli.files.streams import STDIO, sha256_file
 from simcse_cli.version import __version__
 
 Row = tuple[str, ...]

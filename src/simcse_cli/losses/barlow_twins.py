@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from simcse_cli.machine.devices import no_autocast
+from simcse_cli.machine.precision import no_autocast
 
 
 def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from simcse_cli.machine.devices import no_autocast
+from simcse_cli.machine.precision import no_autocast
 from simcse_cli.settings.choices import Similarity
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.losses.barlow_twins import checked_views, off_diagonal_squares
-from simcse_cli.machine.devices import no_autocast
+from simcse_cli.machine.precision import no_autocast
 
 
 class VicregTerms(NamedTuple):

@@ -11,9 +11,10 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
+from simcse_cli.files.inputs import require_file
 from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import checked, foreign_format, parse_json
-from simcse_cli.files.streams import OLDER_DIGEST, is_older_digest, require_file
 from simcse_cli.postprocess.base import FloatArray, PostProcessor
 from simcse_cli.postprocess.directions import AllButTheTop, CommonComponentRemoval
 from simcse_cli.postprocess.flow import BertFlow

@@ -29,8 +29,9 @@ from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
+from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
+from simcse_cli.files.inputs import STDIO, Inputs, read_json
 from simcse_cli.files.output import work_folder
-from simcse_cli.files.streams import OLDER_DIGEST, STDIO, Inputs, is_older_digest, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairOptions

@@ -16,7 +16,8 @@ from simcse_cli.data.text import digest_keys
 from simcse_cli.data.training_file import iter_training_rows, list_left_out
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files.streams import STDIO, iter_lines
+from simcse_cli.files.inputs import STDIO
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.prepare.options import HardNegativeOptions, PairOptions
 from simcse_cli.prepare.rows import RowWriter, chosen
 from simcse_cli.progress import Progress

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from simcse_cli.data.text import OverlapMean
 from simcse_cli.data.writers import Row, build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.prepare import filters
 from simcse_cli.prepare.leak import LeakFilter, TaskLeak, leak_filter
 from simcse_cli.prepare.lint import CountTokens, Finding, Linter, faults, list_findings
