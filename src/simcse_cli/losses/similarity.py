@@ -8,7 +8,7 @@ from simcse_cli.settings.choices import Similarity
 
 
 def l2_normalize(vectors: Tensor) -> Tensor:
-    """Return the rows divided by their L2 norm; a zero row stays zero and its gradient stays finite."""
+    """Return the rows divided by their L2 norm; a zero row stays zero, with a finite gradient."""
     norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / torch.where(
         norms > torch.finfo(norms.dtype).tiny, norms, torch.ones_like(norms)
