@@ -19,7 +19,7 @@ import torch
 
 from measure import Peaks, alternate, arguments, machine, report, types, useful_flops, wikipedia
 from shapes import model_folder
-from simcse_cli.machine import devices
+from simcse_cli.machine import processor
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
 from simcse_cli.models.packed import operators
@@ -84,15 +84,15 @@ def measure(options: argparse.Namespace, folder: str) -> None:
                 "runs, s": " ".join(f"{run:.2f}" for run in getattr(timing, options.clock)),
             }
         )
-    facts = {"kind": devices.cpu_kind(), "clock": options.clock, **peaks.facts(), **machine()}
+    facts = {"kind": processor.cpu_kind(), "clock": options.clock, **peaks.facts(), **machine()}
     report("Constants", rows, facts, options.json)
 
 
 def attend_from(start: int, encoder: Any, texts: list[str]) -> object:
     """Encode with PyTorch's fused attention for texts of ``start`` tokens and more."""
-    kind = devices.cpu_kind()
+    kind = processor.cpu_kind()
     with patch.dict(
-        devices.CPU_CONSTANTS, {kind: devices.CPU_CONSTANTS[kind]._replace(fused_from=start)}
+        processor.CPU_CONSTANTS, {kind: processor.CPU_CONSTANTS[kind]._replace(fused_from=start)}
     ):
         return encode(encoder, texts)
 

@@ -21,7 +21,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from measure import Peaks, alternate, arguments, machine, report, types, useful_flops, wikipedia
 from shapes import model_folder
-from simcse_cli.machine.devices import DTYPES
+from simcse_cli.machine.precision import DTYPES
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
 from simcse_cli.models.graphs import GRAPH_FILES, write_graphs

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from simcse_cli.machine import devices
+from simcse_cli.machine import processor
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -180,8 +180,8 @@ def capability(device: str) -> str:
         major, minor = torch.cuda.get_device_capability()
         return f"{torch.cuda.get_device_name()}, compute {major}.{minor}"
     named = os.environ.get("SIMCSE_BENCH_ISA")
-    has = f"switched down to {named}" if named else devices.capability()
-    return f"{devices.hardware(torch.device('cpu'))['processor']}, {has}"
+    has = f"switched down to {named}" if named else processor.capability()
+    return f"{processor.hardware(torch.device('cpu'))['processor']}, {has}"
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:

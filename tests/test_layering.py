@@ -48,8 +48,8 @@ ROOMS = {
     "nncf": {"models"},
     "numba": {"models"},
     "numpy": {
-        *("analysis", "api", "comparison", "data", "encoding", "evaluation", "machine", "models"),
-        *("objectives", "postprocess", "prepare", "results", "training"),
+        *("analysis", "api", "comparison", "data", "encoding", "evaluation", "files", "machine"),
+        *("models", "objectives", "postprocess", "prepare", "results", "training"),
     },
     "onnxruntime": {"models"},
     "openvino": {"models"},

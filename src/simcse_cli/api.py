@@ -15,7 +15,7 @@ from simcse_cli.commands.console import get_console
 from simcse_cli.data.writers import manifest_path
 from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files.streams import read_json
+from simcse_cli.files.inputs import read_json
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.postprocess.unit_rows import unit_rows

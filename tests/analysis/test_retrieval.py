@@ -22,7 +22,7 @@ from simcse_cli.data.qrels import NumberedTexts
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import DataError, MissingExtraError, UsageError
 from simcse_cli.evaluation.retrieval import RetrievalScores
-from simcse_cli.files.streams import sha256_file
+from simcse_cli.files.digests import sha256_file
 from simcse_cli.progress import SILENT, SilentProgress
 from simcse_cli.settings.choices import LongTexts, Pooler, SearchBackend
 

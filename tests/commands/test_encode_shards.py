@@ -13,7 +13,7 @@ from simcse_cli.encoding.shards import count_parts, merge_shards
 from simcse_cli.encoding.vector_writer import require_same
 from simcse_cli.errors import OutputError
 from simcse_cli.files.locks import sole_writer
-from simcse_cli.machine import devices
+from simcse_cli.machine import precision
 
 ENDINGS = ("npy", "npz", "safetensors", "parquet", "jsonl")
 LINES = [f"{sentence} {number}" for number, sentence in enumerate(SENTENCES * 2)]
@@ -121,7 +121,7 @@ def test_vectors_of_unlike_processors_are_not_mixed(encode, invoke, tmp_path, mo
         outcome.stderr.split()
     )
     for number, is_fast in enumerate((True, False), start=1):
-        monkeypatch.setattr(devices, "has_fast_bf16", lambda _, is_fast=is_fast: is_fast)
+        monkeypatch.setattr(precision, "has_fast_bf16", lambda _, is_fast=is_fast: is_fast)
         encode("v.npy", "--shard", f"{number}/2", "--precision", "auto", "--force")
     assert "has precision 'fp32'" in invoke("encode", "--merge", "v.npy").stderr
 

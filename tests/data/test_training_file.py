@@ -13,7 +13,7 @@ from simcse_cli.data.training_file import (
     split_documents,
 )
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import sha256_file
+from simcse_cli.files.digests import sha256_file
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of, memoize
-from simcse_cli.files.streams import default_cache_dir
+from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import SilentProgress
 
 

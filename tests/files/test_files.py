@@ -11,7 +11,7 @@ import pytest
 
 from simcse_cli.data.formats import count_lines
 from simcse_cli.errors import ConfigError, DataError, OutputError
-from simcse_cli.files import streams
+from simcse_cli.files import inputs, streams
 from simcse_cli.files.atomic import (
     atomic_path,
     check_output,
@@ -21,17 +21,12 @@ from simcse_cli.files.atomic import (
     write_json,
     writing,
 )
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.inputs import Inputs, read_json, require_file
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.output import work_folder
-from simcse_cli.files.streams import (
-    Inputs,
-    default_cache_dir,
-    iter_lines,
-    open_standard_streams,
-    read_json,
-    require_file,
-    sha256_file,
-)
+from simcse_cli.files.streams import iter_lines, open_standard_streams
+from simcse_cli.files.system import default_cache_dir
 from simcse_cli.models.word_vectors import WordVectors
 
 
@@ -405,7 +400,7 @@ def test_lock_that_cannot_be_written_is_not_left(tmp_path, monkeypatch):
 
 def test_endless_files_are_refused(monkeypatch):
     monkeypatch.setattr(streams, "LONGEST_LINE", 1000)
-    monkeypatch.setattr(streams, "LARGEST_TEXT", 1000)
+    monkeypatch.setattr(inputs, "LARGEST_TEXT", 1000)
     with pytest.raises(DataError, match="/dev/zero, line 1: more than"):
         list(iter_lines("/dev/zero"))
     with pytest.raises(DataError, match="/dev/zero, line 1: more than"):

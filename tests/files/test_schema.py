@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import (
     MAX_DEPTH,
     checked,
@@ -15,7 +16,7 @@ from simcse_cli.files.schema import (
     parse_json,
     parse_number,
 )
-from simcse_cli.files.streams import iter_json_lines, read_json
+from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.results.runs import RunRecord
 from simcse_cli.settings.choices import Pooler
 

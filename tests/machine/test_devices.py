@@ -2,15 +2,11 @@ import pytest
 import torch
 
 from simcse_cli.errors import ConfigError, UsageError
-from simcse_cli.machine import devices
-from simcse_cli.machine.devices import (
-    HostCopy,
-    has_rng_state,
-    resolve_device,
-    resolve_precision,
-    set_float32_products,
-    to_device,
-)
+from simcse_cli.machine import transfer
+from simcse_cli.machine.devices import resolve_device
+from simcse_cli.machine.precision import resolve_precision, set_float32_products
+from simcse_cli.machine.rng import has_rng_state
+from simcse_cli.machine.transfer import HostCopy, to_device
 from simcse_cli.settings.choices import Precision
 
 
@@ -85,7 +81,7 @@ def test_a_copy_is_waited_for_when_it_is_wanted(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"the stream of {device}")
     monkeypatch.setattr(
-        devices.torch, "empty", lambda *_, pin_memory, **__: Pinned() if pin_memory else None
+        transfer.torch, "empty", lambda *_, pin_memory, **__: Pinned() if pin_memory else None
     )
     copy = HostCopy(OnGpu())
     assert events == [("copy", True), "record on the stream of cuda:1"]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from simcse_cli.machine import devices
+from simcse_cli.machine import processor
+from simcse_cli.machine.precision import resolve_precision
 from simcse_cli.models.checkpoint import load_encoder, load_for_encoding
 from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
@@ -24,9 +25,9 @@ from simcse_cli.settings.config import ModelOptions
 
 @pytest.fixture(autouse=True)
 def kind_of_this_test():
-    devices.cpu_kind.cache_clear()
+    processor.cpu_kind.cache_clear()
     yield
-    devices.cpu_kind.cache_clear()
+    processor.cpu_kind.cache_clear()
 
 
 def no_bf16(monkeypatch):
@@ -38,17 +39,17 @@ def no_bf16(monkeypatch):
 def avx2(monkeypatch):
     no_bf16(monkeypatch)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    monkeypatch.setattr(devices, "_processor_name", lambda: "AMD EPYC 7763")
+    monkeypatch.setattr(processor, "_processor_name", lambda: "AMD EPYC 7763")
 
 
 def avx2_intel(monkeypatch):
     avx2(monkeypatch)
-    monkeypatch.setattr(devices, "_processor_name", lambda: "Intel(R) Core(TM) i5")
+    monkeypatch.setattr(processor, "_processor_name", lambda: "Intel(R) Core(TM) i5")
 
 
 def arm(monkeypatch):
     no_bf16(monkeypatch)
-    monkeypatch.setattr(devices.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(processor.platform, "machine", lambda: "aarch64")
 
 
 def no_onednn(monkeypatch):
@@ -58,7 +59,7 @@ def no_onednn(monkeypatch):
 
 # What is switched off, and the operators of inference that are left for float32 and bfloat16.
 SWITCHES = {
-    no_bf16: (PrepackedOperators if "avx512" in devices.capability() else Operators, Operators),
+    no_bf16: (PrepackedOperators if "avx512" in processor.capability() else Operators, Operators),
     avx2: (NumpyOperators, Operators),
     avx2_intel: (Operators, Operators),
     arm: (Operators, Operators),
@@ -95,8 +96,8 @@ def test_fused_attention_gives_the_vectors_of_batched_products(
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     found = []
     for start in (1, 1 << 30):
-        constants = devices.CPU_CONSTANTS[devices.cpu_kind()]._replace(fused_from=start)
-        monkeypatch.setitem(devices.CPU_CONSTANTS, devices.cpu_kind(), constants)
+        constants = processor.CPU_CONSTANTS[processor.cpu_kind()]._replace(fused_from=start)
+        monkeypatch.setitem(processor.CPU_CONSTANTS, processor.cpu_kind(), constants)
         found.append(encode(encoder, sentences))
     assert (found[0] != found[1]).any()
     np.testing.assert_allclose(*found, rtol=0, atol=2e-6)
@@ -105,8 +106,8 @@ def test_fused_attention_gives_the_vectors_of_batched_products(
 @pytest.mark.parametrize("product", ["linear", "numpy"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_products_are_those_of_float64_in_the_given_memory(product, dtype, monkeypatch):
-    constants = devices.CPU_CONSTANTS[devices.cpu_kind()]._replace(product=product)
-    monkeypatch.setitem(devices.CPU_CONSTANTS, devices.cpu_kind(), constants)
+    constants = processor.CPU_CONSTANTS[processor.cpu_kind()]._replace(product=product)
+    monkeypatch.setitem(processor.CPU_CONSTANTS, processor.cpu_kind(), constants)
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(size, generator=generator).to(dtype) for size in ((7, 20), (5, 20)))
     out = torch.full((7, 5), torch.nan, dtype=dtype)
@@ -144,7 +145,7 @@ def test_a_split_training_pass_gives_the_gradient_of_the_padded_one(
 def test_compiled_kernels_are_taken_where_they_were_measured(
     machine, pays, tiny_model_dir, monkeypatch
 ):
-    monkeypatch.setattr(devices.platform, "machine", lambda: machine)
+    monkeypatch.setattr(processor.platform, "machine", lambda: machine)
     monkeypatch.setattr(kernels, "is_installed", lambda: True)
     monkeypatch.setattr(kernels, "can_load", lambda: True)
     monkeypatch.setattr(backbone, "can_compile", lambda *_: True)
@@ -161,7 +162,7 @@ def test_auto_takes_float32_where_bfloat16_is_slow_and_bf16_says_so(
     switch_off, tiny_model_dir, monkeypatch
 ):
     switch_off(monkeypatch)
-    assert devices.resolve_precision("auto", torch.device("cpu")) is Precision.FP32
+    assert resolve_precision("auto", torch.device("cpu")) is Precision.FP32
 
     class Told(SilentProgress):
         hints: list[str] = []  # noqa: RUF012 - of this test
@@ -187,9 +188,9 @@ def test_auto_takes_float32_where_bfloat16_is_slow_and_bf16_says_so(
 )
 def test_intel_s_bfloat16_counts_with_amx_only(name, instructions, kind, precision, monkeypatch):
     """On Intel's AVX-512 a bfloat16 instruction takes 0.72 ns and a float32 one of half its work 0.18."""
-    monkeypatch.setattr(devices, "capability", lambda: instructions)
-    monkeypatch.setattr(devices, "_processor_name", lambda: name)
-    monkeypatch.setattr(devices, "is_x86", lambda: True)
+    monkeypatch.setattr(processor, "capability", lambda: instructions)
+    monkeypatch.setattr(processor, "_processor_name", lambda: name)
+    monkeypatch.setattr(processor, "is_x86", lambda: True)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    assert devices.cpu_kind() == kind
-    assert devices.resolve_precision("auto", torch.device("cpu")) is precision
+    assert processor.cpu_kind() == kind
+    assert resolve_precision("auto", torch.device("cpu")) is precision

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from simcse_cli.machine.buffers import BufferPool, pool_of
-from simcse_cli.machine.devices import is_x86
+from simcse_cli.machine.processor import is_x86
 from simcse_cli.models.packed import backbone, kernels
 from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.packed.compiled_operators import CompiledOperators

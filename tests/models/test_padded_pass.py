@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from simcse_cli.machine.devices import DTYPES, HostCopy
+from simcse_cli.machine.precision import DTYPES
+from simcse_cli.machine.transfer import HostCopy
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder

@@ -8,7 +8,7 @@ import torch
 
 from helpers import SENTENCES, build_tiny_model
 from simcse_cli.errors import ConfigError
-from simcse_cli.machine.devices import is_x86
+from simcse_cli.machine.processor import is_x86
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, encode
 from simcse_cli.models.packed import quantized

@@ -600,9 +600,11 @@ def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
             "2 pairs found fewer negatives than asked for"
         ),
     ]
-    assert NegativeCounts(3, 2, 9, 0).summary() == "3 pairs of 2 anchors, 9 texts searched"
+    assert NegativeCounts(3, 2, 9, 0, 0, 0.5, 0.25).summary() == (
+        "3 pairs of 2 anchors, 9 texts searched; mean cosine 0.500 of positives, 0.250 of negatives"
+    )
     assert (
-        NegativeCounts(3, 2, 9, 3, 1)
+        NegativeCounts(3, 2, 9, 3, 1, 0.5, 0.25)
         .summary()
         .endswith(
             "; 1 pairs found no negative and are left out; 2 pairs found fewer negatives than asked for"

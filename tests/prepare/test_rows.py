@@ -7,8 +7,9 @@ import pytest
 from helpers import Told
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import temporary_beside
+from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.locks import sole_writer
-from simcse_cli.files.streams import iter_lines, sha256_file
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.prepare.options import NliOptions, RowOptions
 from simcse_cli.prepare.pairs import PairCounts
 from simcse_cli.prepare.rows import RowWriter

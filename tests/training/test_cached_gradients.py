@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.machine.devices import RngState
+from simcse_cli.machine.rng import RngState
 from simcse_cli.training.cached_gradients import cached_backward
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from helpers import SENTENCES, small_run, train_until
 from simcse_cli.errors import CheckpointError, DataError
-from simcse_cli.files.streams import read_json
+from simcse_cli.files.inputs import read_json
 from simcse_cli.models.checkpoint import kept_checkpoints, load_encoder, load_state_weights
 from simcse_cli.models.encode import ReadyEncoder, encode
 from simcse_cli.progress import SilentProgress

@@ -11,7 +11,7 @@ from simcse_cli.data.senteval import read_sts_task, sts_files
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.evaluation.sts import StsSuite, evaluate_sts
 from simcse_cli.evaluation.transfer import TransferSuite, evaluate_transfer
-from simcse_cli.files.streams import sha256_file
+from simcse_cli.files.digests import sha256_file
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import STS_TASKS, DevSuite, Metric, TransferProtocol
 from simcse_cli.settings.config import TrainConfig

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.errors import ConfigError, OutputError, TrainingError
-from simcse_cli.files.streams import read_json
+from simcse_cli.files.inputs import read_json
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import RunRecord
 from simcse_cli.settings.config import TrainConfig

@@ -26,9 +26,9 @@ from simcse_cli.encoding import search_index
 from simcse_cli.encoding.vector_writer import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.evaluation.retrieval import RetrievalScores, score_retrieval
+from simcse_cli.files.inputs import STDIO, read_json
 from simcse_cli.files.schema import checked, parse_number
-from simcse_cli.files.streams import STDIO, read_json
-from simcse_cli.machine.devices import resolve_precision
+from simcse_cli.machine.precision import resolve_precision
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.precomputed import read_matrix

@@ -20,8 +20,9 @@ from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
 from simcse_cli.evaluation.fit_postprocess import NLI, plan_postprocess, with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, FitOptions
+from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked
-from simcse_cli.files.streams import OLDER_DIGEST, is_older_digest, read_json
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import SuiteResult

@@ -1,4 +1,7 @@
-"""Stream sentences through an augmentation into ``anchor,positive`` rows, in order, on several cores."""
+"""Stream sentences through an augmentation into ``anchor,positive`` rows, in order.
+
+Several cores share the work.
+"""
 
 import os
 import signal
@@ -6,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, count, islice
+from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
@@ -22,7 +25,7 @@ from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.system import usable_cores
 from simcse_cli.progress import Progress
 from simcse_cli.results.report import DiffRow
@@ -52,12 +55,13 @@ def augment_file(
     Without an output there is only the preview, which ``show`` takes. ``make_augmenter`` is called
     when the output is known to be right: loading a model takes seconds.
     """
-    output, steps, name = options.output or Path(STDIO), parse_steps(options), source_name(source)
+    steps = parse_steps(options)
+    name = source_name(source)
     given = Given.of(options, progress=progress).of_texts(options.column)
+    output = options.output or Path(STDIO)
     with row_output(output, COLUMNS, inputs=[source], force=options.force) as writing:
-        job = AugmentJob(
-            make_augmenter(options), options.seed, options.copies, options.sides is Sides.BOTH
-        )
+        has_two_sides = options.sides is Sides.BOTH
+        job = AugmentJob(make_augmenter(options), options.seed, options.copies, has_two_sides)
         sentences = Table(source, Job.TEXTS, given).texts()
         if options.preview:
             head = _take_sentences(sentences, options.preview)
@@ -65,29 +69,25 @@ def augment_file(
             sentences = chain(head, sentences)
         if options.output is None:
             return
+
         # A language model computes on all cores already.
         has_mlm = any(step.method == Augmentation.MLM for step in steps)
         workers = 1 if has_mlm else options.workers or usable_cores()
         counts = Counter[str]()
-        settings = {
-            "method": options.method if len(steps) > 1 else steps[0].method,
-            "rate": None if len(steps) > 1 else steps[0].rate,
-            **{own: getattr(options, own) for own in ("sides", "copies", "unit")},
-            "model": options.pinned_model,
-        }
 
         def manifest(complete: Path) -> dict[str, Any]:
-            told = {"sentences": counts["lines"]} | {
-                key: counts[key] for key in ("blank", "unchanged")
-            }
             return build_manifest(
                 "augment",
                 inputs=[source],
                 folder=complete.parent,
                 outputs=[(complete, counts["rows"])],
-                settings=settings,
+                settings=_settings(options, steps),
                 seed=options.seed,
-                counts=told,
+                counts={
+                    "sentences": counts["lines"],
+                    "blank": counts["blank"],
+                    "unchanged": counts["unchanged"],
+                },
             )
 
         with open_rows(writing, COLUMNS, manifest) as write:
@@ -99,9 +99,25 @@ def augment_file(
             progress.detail(f"wrote {writing.record}")
 
 
+def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[str, Any]:
+    """Return the settings of a manifest; several steps have their rates in the method."""
+    first, *others = steps
+    return {
+        "method": options.method if others else first.method,
+        "rate": None if others else first.rate,
+        "sides": options.sides,
+        "copies": options.copies,
+        "unit": options.unit,
+        "model": options.pinned_model,
+    }
+
+
 @dataclass(frozen=True)
 class AugmentJob:
-    """Make ``copies`` rows from each line, each with its own randomness; the anchor may be augmented too."""
+    """Make ``copies`` rows from each line, each with its own randomness.
+
+    With ``both_sides`` the anchor is augmented too.
+    """
 
     augmenter: TextAugmenter
     seed: int
@@ -109,22 +125,31 @@ class AugmentJob:
     both_sides: bool = False
 
     def rows(self, lines: Sequence[NumberedLine]) -> list[Pair]:
-        """Return the ``(anchor, positive)`` rows of numbered lines, the copies of a line together."""
-        draws = [(number, text, copy) for number, text in lines for copy in range(self.copies)]
-        texts = [text for _, text, _ in draws]
+        """Return the ``(anchor, positive)`` rows of numbered lines, a line's copies together."""
+        anchors: list[str] = []
+        draws: list[tuple[int, int]] = []
+        for number, text in lines:
+            for copy in range(self.copies):
+                anchors.append(text)
+                draws.append((number, copy))
 
         def augment(side: int) -> list[str]:
-            keys = [sentence_key(self.seed, number, copy, side) for number, _, copy in draws]
-            return self.augmenter.many(texts, keys)
+            keys = [sentence_key(self.seed, number, copy, side) for number, copy in draws]
+            return self.augmenter.many(anchors, keys)
 
         positives = augment(side=0)
-        return list(zip(augment(side=1) if self.both_sides else texts, positives, strict=True))
+        if self.both_sides:
+            anchors = augment(side=1)
+        return list(zip(anchors, positives, strict=True))
 
 
 def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]:
-    """Return the sentences that are not blank, on one line each, with their numbers in the input."""
-    cleaned = ((number, clean_text(sentence)) for number, sentence in enumerate(sentences, start))
-    return [(number, text) for number, text in cleaned if text]
+    """Return the sentences that are not blank, on one line each, with their number in the input."""
+    found = []
+    for number, text in enumerate(map(clean_text, sentences), start):
+        if text:
+            found.append((number, text))
+    return found
 
 
 def write_pairs(
@@ -135,11 +160,11 @@ def write_pairs(
     workers: int,
     progress: Progress,
 ) -> Counter[str]:
-    """Write the rows of all sentences, the same for any ``workers``; short inputs are processed in this process.
+    """Write the rows of all sentences, the same for any number of ``workers``; return counts.
 
-    The counts are of ``lines`` that are not blank, ``blank`` ones, ``rows``, rows that are
-    ``unchanged`` (both sides equal), and ``unspaced`` lines with a stretch in a script written
-    without spaces.
+    Short inputs are processed in this process. The counts are of ``lines`` that are not blank,
+    ``blank`` ones, ``rows``, rows that are ``unchanged`` (both sides equal), and ``unspaced`` lines
+    with a stretch in a script written without spaces.
     """
     counts = Counter[str]()
     with progress.task("augment") as task:
@@ -157,8 +182,10 @@ _Result = tuple[list[Pair], Counter[str]]
 
 def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:
     remaining = iter(sentences)
-    chunks = iter(lambda: list(islice(remaining, _CHUNK_LINES)), [])
-    return zip(count(step=_CHUNK_LINES), chunks, strict=False)
+    start = 0
+    while lines := list(islice(remaining, _CHUNK_LINES)):
+        yield start, lines
+        start += _CHUNK_LINES
 
 
 def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterator[_Result]:
@@ -217,18 +244,22 @@ def _augment_chunk(chunk: _Chunk, job: AugmentJob) -> _Result:
 
 
 def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
-    """Return the lines up to the ``count``-th that is not blank, blank ones included: they count as lines."""
+    """Return the lines up to the ``count``-th that is not blank, with the blank ones before it."""
     taken: list[str] = []
-    while count and (sentence := next(sentences, None)) is not None:
+    for sentence in sentences:
         taken.append(sentence)
         count -= bool(sentence.strip())
+        if not count:
+            break
     return taken
 
 
 def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> Iterator[DiffRow]:
     for number, text in number_lines(sentences):
-        for copy, (anchor, positive) in enumerate(job.rows([(number, text)])):
-            name = f"line {number + 1}" + (f", copy {copy + 1}" if job.copies > 1 else "")
+        for copy, (anchor, positive) in enumerate(job.rows([(number, text)]), start=1):
+            name = f"line {number + 1}"
+            if job.copies > 1:
+                name += f", copy {copy}"
             if job.both_sides:
                 yield diff_row(f"{name}, anchor", text, anchor, unit)
                 name += ", positive"
@@ -246,8 +277,8 @@ def _report(
     )
     if counts["unspaced"] > _UNSPACED_SHARE * counts["lines"] and unit is TextUnit.WORD:
         progress.warn(
-            f"{name}: {counts['unspaced']:,} sentences hold text without spaces, where a phrase counts as "
-            "one word; --unit char works on characters"
+            f"{name}: {counts['unspaced']:,} sentences hold text without spaces, "
+            "where a phrase counts as one word; --unit char works on characters"
         )
     if 2 * counts["unchanged"] > counts["rows"]:
         progress.warn(

@@ -1,4 +1,7 @@
-"""Make a callable from ``METHOD:RATE`` that augments sentences (``docs/augmentation.md``), alike for the same key."""
+"""Make a callable from ``METHOD:RATE`` that augments sentences (``docs/augmentation.md``).
+
+The same key gives the same result.
+"""
 
 import random
 import re
@@ -59,10 +62,8 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
 
 def check_unit(method: Augmentation, unit: TextUnit) -> None:
     if unit is TextUnit.CHAR and method not in UNIT_OPERATORS:
-        what = f"{method} works on whole words, found unit char"
-        raise ConfigError(
-            what, hint=f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}"
-        )
+        hint = f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}"
+        raise ConfigError(f"{method} works on whole words, found unit char", hint=hint)
 
 
 def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
@@ -70,10 +71,8 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     try:
         method = Augmentation(name.strip().lower())
     except ValueError:
-        known = ", ".join(Augmentation)
-        raise ConfigError(
-            f"unknown augmentation {name!r}", hint=f"choose one of: {known}"
-        ) from None
+        hint = f"choose one of: {', '.join(Augmentation)}"
+        raise ConfigError(f"unknown augmentation {name!r}", hint=hint) from None
     try:
         rate = float(number) if number else None
     except ValueError:
@@ -83,7 +82,7 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
 
 
 def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
-    """Return ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, as options of one method each, in the order of their use.
+    """Return ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, as options of one method each.
 
     ``RESOURCE`` is the masked language model of ``mlm``, the model whose sub-words ``shuffle``
     moves, or the WordNet folder of ``synonym`` and ``eda``. A single method may have its rate from
@@ -91,40 +90,40 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
     """
     parts = _JOINT.split(options.method)
     if options.rate is not None and (len(parts) > 1 or ":" in options.method):
-        what = (
-            f"--rate {options.rate} beside {options.method}: rates stand behind the methods there"
-        )
-        raise ConfigError(what, hint="write for example crop:0.1+mlm:0.15, and leave --rate out")
-    if options.revision is not None and options.model is None:
+        what = f"--rate {options.rate} beside {options.method}"
         raise ConfigError(
-            f"--revision {options.revision}: of which model?", hint="name it with --model"
+            f"{what}: rates stand behind the methods there",
+            hint="write for example crop:0.1+mlm:0.15, and leave --rate out",
         )
+    if options.revision is not None and options.model is None:
+        what = f"--revision {options.revision}: of which model?"
+        raise ConfigError(what, hint="name it with --model")
     steps = [_parse_step(part, options) for part in parts]
     if options.model is not None and not any(step.model for step in steps):
+        found = f"found --method {options.method} --unit {options.unit}"
         raise ConfigError(
-            f"--model is for mlm and for shuffle by sub-words, found --method {options.method} --unit {options.unit}",
-            hint="leave --model out",
+            f"--model is for mlm and for shuffle by sub-words, {found}", hint="leave --model out"
         )
     return steps
 
 
 def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
-    name, *rest = text.split(":", 2)
-    plain, resource = ":".join([name, *rest[:1]]), rest[1] if len(rest) > 1 else None
+    name, number, resource = (*text.split(":", 2), "", "")[:3]
+    plain = f"{name}:{number}" if ":" in text else name
     method, rate = parse_augmentation(plain)
     check_unit(method, options.unit)
-    rate = rate if options.rate is None else check_rate(method, options.rate)
+    if options.rate is not None:
+        rate = check_rate(method, options.rate)
     step = replace(options, method=method, rate=rate, model=None)
-    if method in (Augmentation.SYNONYM, Augmentation.EDA):
-        return replace(step, wordnet_dir=Path(resource)) if resource else step
-    if method is Augmentation.MLM or (
-        method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD
-    ):
+    is_by_subwords = method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD
+    if method is Augmentation.MLM or is_by_subwords:
         return replace(step, model=resource or options.pinned_model)
-    if resource:
-        what = f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder"
-        raise ConfigError(what, hint=f"write {plain}")
-    return step
+    if not resource:
+        return step
+    if method in (Augmentation.SYNONYM, Augmentation.EDA):
+        return replace(step, wordnet_dir=Path(resource))
+    what = f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder"
+    raise ConfigError(what, hint=f"write {plain}")
 
 
 class TextAugmenter(Protocol):
@@ -135,7 +134,7 @@ class TextAugmenter(Protocol):
 
 @dataclass(frozen=True)
 class Augmenter:
-    """Applies an operator to single sentences, none of which becomes empty; it can be sent to workers."""
+    """Applies an operator to single sentences, none of which becomes empty; workers can get it."""
 
     operator: Callable[[str, random.Random], str]
 
@@ -148,7 +147,10 @@ class Augmenter:
 
 @dataclass(frozen=True)
 class CombinedAugmenter:
-    """Applies augmenters one after the other, each with randomness of its own; the first has that of the text's key."""
+    """Applies augmenters one after the other, each with randomness of its own.
+
+    That of the first is the one of the text's key.
+    """
 
     steps: Sequence[TextAugmenter]
 
@@ -160,15 +162,13 @@ class CombinedAugmenter:
 
 @dataclass(frozen=True)
 class TokenShuffle:
-    """Shuffles a fraction of the sub-word ids of a sentence, for use in training; below 2 nothing changes."""
+    """Shuffles a fraction of a sentence's sub-word ids in training; below 2 nothing changes."""
 
     rate: float
 
     def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
-        """Return the ids reordered, those in ``special_ids`` in their places; one key gives one result."""
-        ordinary = [
-            position for position, token in enumerate(token_ids) if token not in special_ids
-        ]
+        """Return the ids reordered, with those in ``special_ids`` in their places."""
+        ordinary = [place for place, token in enumerate(token_ids) if token not in special_ids]
         return operators.shuffle(token_ids, self.rate, random.Random(key), ordinary)
 
 
@@ -184,16 +184,14 @@ def make_augmenter(
     rate = check_rate(method, rate)
     settings: dict[str, Any] = {} if rate is None else {"rate": rate}
     if method in UNIT_OPERATORS:
-        return Augmenter(
-            partial(_on_units, operator=partial(UNIT_OPERATORS[method], **settings), unit=unit)
-        )
+        operator = partial(UNIT_OPERATORS[method], **settings)
+        return Augmenter(partial(_on_units, operator=operator, unit=unit))
     if method is Augmentation.CROP_PREFIX_CHARS:
         return Augmenter(partial(_prefix_text, **settings))
     if method is Augmentation.MLM:
+        hint = "load one with simcse_cli.augment.language_model.load_mlm_filler"
         what = f"{method} needs a masked language model and is no operator on words alone"
-        raise ConfigError(
-            what, hint="load one with simcse_cli.augment.language_model.load_mlm_filler"
-        )
+        raise ConfigError(what, hint=hint)
     on_words = _synonym_text if method is Augmentation.SYNONYM else _eda_text
     return Augmenter(partial(on_words, wordnet=find_wordnet(wordnet_dir), **settings))
 
@@ -219,9 +217,8 @@ def _synonym_text(
     text: str, rng: random.Random, *, wordnet: WordNet, rate: float | None = None
 ) -> str:
     words = split_words(text)
-    return " ".join(
-        replace_with_synonyms(words, operators.n_synonyms(len(words), rate), rng, wordnet)
-    )
+    count = operators.n_synonyms(len(words), rate)
+    return " ".join(replace_with_synonyms(words, count, rng, wordnet))
 
 
 def _eda_text(text: str, rng: random.Random, *, rate: float, wordnet: WordNet) -> str:

@@ -1,4 +1,6 @@
-"""Augmentations that need a language model: masked words filled in by it, and sub-words as its tokenizer cuts them.
+"""Augmentations that need a language model or its tokenizer.
+
+A masked language model fills in words, and a tokenizer cuts the sub-words to shuffle.
 
 Source of the filling: Gao et al. 2021, Table 1 ("MLM k%"). Whether words are filled together and
 how the filling is chosen is not stated there; toolkit default: one mask token for each chosen word,
@@ -32,15 +34,13 @@ from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Augmentation
 
-# Logits of one forward pass, in float32 256 MiB. A constant, so that the batches, and with them the last bits
-# of the logits, depend on the sentences alone.
+# Logits of one forward pass, in float32 256 MiB. As a constant, it makes the batches, and with them
+# the last bits of the logits, depend on the sentences alone.
 _LOGITS_PER_PASS = 1 << 26
 _MAX_TOKENS = 512
 _N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
-_WORD_START_MARKERS = (
-    "Ġ",
-    "▁",
-)  # of byte-level BPE and of SentencePiece; WordPiece marks continuations
+# Of byte-level BPE and of SentencePiece; WordPiece marks the sub-words that go on.
+_WORD_START_MARKERS = ("Ġ", "▁")
 
 
 def model_augmenter(
@@ -52,7 +52,8 @@ def model_augmenter(
 
 def _model_step(step: AugmentOptions, progress: Progress) -> augmentations.TextAugmenter:
     if step.method == Augmentation.MLM:
-        name, device = step.model or augmentations.DEFAULT_MLM, resolve_device(step.device)
+        name = step.model or augmentations.DEFAULT_MLM
+        device = resolve_device(step.device)
         return load_mlm_filler(name, rate=step.rate or 0.0, device=device, progress=progress)
     if step.model is not None:
         return make_subword_shuffler(resolve_model(step.model, progress), step.rate or 0.0)
@@ -85,7 +86,9 @@ def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> M
     parts = [split_punctuation(word) for word in split_words(text)]
     eligible = [position for position, (_, word, _) in enumerate(parts) if word]
     chosen = sorted(rng.sample(eligible, min(len(eligible), n_chosen(len(parts), rate))))
-    masked, offsets, length = [], [], 0
+    masked = []
+    offsets = []
+    length = 0
     for position, (before, word, after) in enumerate(parts):
         if position in chosen:
             offsets.append(length + len(before))
@@ -96,16 +99,18 @@ def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> M
 
 
 class MlmFiller:
-    """Fills in words by a ``transformers`` masked-LM in evaluation mode, with its fast tokenizer."""
+    """Fills in words by a masked-LM of ``transformers`` in evaluation mode."""
 
     def __init__(self, model: Any, tokenizer: Any, *, rate: float) -> None:
-        self.rate, self._model, self._tokenizer = rate, model, tokenizer
-        limit = (
-            getattr(model.config, "max_position_embeddings", _MAX_TOKENS) - 2
-        )  # RoBERTa reserves two
-        self._max_length = min(_MAX_TOKENS, tokenizer.model_max_length, limit)
-        tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+        self.rate = rate
+        self._model = model
+        self._tokenizer = tokenizer
+        n_positions = getattr(model.config, "max_position_embeddings", _MAX_TOKENS)
+        # RoBERTa reserves two positions.
+        self._max_length = min(_MAX_TOKENS, tokenizer.model_max_length, n_positions - 2)
+
         # Embedding matrices are often padded beyond the vocabulary; those rows are no words.
+        tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         tokens = [*tokens, *[""] * model.config.vocab_size][: model.config.vocab_size]
         self._words = _whole_words(tokenizer, tokens)
         begins = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
@@ -116,44 +121,44 @@ class MlmFiller:
         return self.many([text], [key])[0]
 
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
-        """Return the augmented ``texts``; which words are masked follows from each text's key alone.
+        """Return the augmented ``texts``; the key of a text decides which of its words are masked.
 
         Masked words beyond the model's maximum length are restored.
         """
+        # Mask words in all texts.
         mask_token = self._tokenizer.mask_token
-        items = [
-            mask_words(text, self.rate, random.Random(key), mask_token)
-            for text, key in zip(texts, keys, strict=True)
-        ]
+        items = []
+        for text, key in zip(texts, keys, strict=True):
+            items.append(mask_words(text, self.rate, random.Random(key), mask_token))
         masked = [item.text for item in items]
         encoding = self._tokenizer(masked, truncation=True, max_length=self._max_length)
+        rows = encoding["input_ids"]
+
+        # Fill them in, batch by batch.
         words = [list(item.parts) for item in items]
-        for batch in self._batches([len(row) for row in encoding["input_ids"]]):
-            places = [
-                _Place(row, token, index, position)
-                for row, index in enumerate(batch)
-                for position, offset in zip(
-                    items[index].chosen, items[index].mask_offsets, strict=True
-                )
-                if (token := encoding.char_to_token(index, offset)) is not None
-            ]
-            candidates = self._candidates(
-                [encoding["input_ids"][index] for index in batch], places, words
-            )
+        for batch in self._batches(list(map(len, rows))):
+            places = list(_places(batch, items, encoding))
+            candidates = self._candidates([rows[index] for index in batch], places, words)
             for place, tokens in zip(places, candidates, strict=True):
                 before, word, after = words[place.text][place.word]
-                known = (self._words[token] for token in tokens)
-                new = next(
-                    (other for other in known if other and other.lower() != word.lower()), word
-                )
+                new = self._first_other(word, tokens)
                 words[place.text][place.word] = before, match_case(word, new), after
-        return [
-            " ".join(map("".join, parts)) if item.chosen else text
-            for text, item, parts in zip(texts, items, words, strict=True)
-        ]
+
+        filled = []
+        for text, item, parts in zip(texts, items, words, strict=True):
+            filled.append(" ".join(map("".join, parts)) if item.chosen else text)
+        return filled
+
+    def _first_other(self, word: str, tokens: Sequence[int]) -> str:
+        """Return the first of the tokens that is another word, or the word itself."""
+        for token in tokens:
+            other = self._words[token]
+            if other and other.lower() != word.lower():
+                return other
+        return word
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield the texts' numbers in order of length, as many at a time as the logits' limit allows."""
+        """Yield the numbers of the texts by length, as many at a time as the limit allows."""
         budget = _LOGITS_PER_PASS // self._model.config.vocab_size
         batch: list[int] = []
         for index in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -176,28 +181,40 @@ class MlmFiller:
         device = self._model.device
         token_ids, mask = pad(rows, self._tokenizer.pad_token_id or 0, device)
         with torch.inference_mode():
-            logits: Tensor = self._model(
-                input_ids=token_ids, attention_mask=mask
-            ).logits  # (B, L, V)
-        scores = logits[
-            [place.row for place in places], [place.token for place in places]
-        ].float()  # (M, V)
-        # A place glued to what stands before it, as after a bracket, takes words that begin no new word.
-        glued = [place.word == 0 or words[place.text][place.word][0] != "" for place in places]
-        allowed = torch.stack(
-            [self._glued_words if is_glued else self._spaced_words for is_glued in glued]
-        )
-        scores = scores.masked_fill(~allowed.to(device), -torch.inf)
+            output = self._model(input_ids=token_ids, attention_mask=mask)
+        logits: Tensor = output.logits  # (B, L, V)
+        at_rows, at_tokens, *_ = zip(*places, strict=True)
+        scores = logits[list(at_rows), list(at_tokens)].float()  # (M, V)
+
+        # A place glued to what is before it, as after a bracket, takes tokens that go on a word.
+        allowed = []
+        for place in places:
+            is_glued = place.word == 0 or words[place.text][place.word][0] != ""
+            allowed.append(self._glued_words if is_glued else self._spaced_words)
+        scores = scores.masked_fill(~torch.stack(allowed).to(device), -torch.inf)
         best: list[list[int]] = scores.topk(min(_N_CANDIDATES, scores.shape[1])).indices.tolist()
         return best
 
 
+def _places(batch: Sequence[int], items: Sequence[MaskedText], encoding: Any) -> Iterator[_Place]:
+    """Yield the places of the mask tokens of a batch, without those that the tokenizer cut off."""
+    for row, index in enumerate(batch):
+        item = items[index]
+        for word, offset in zip(item.chosen, item.mask_offsets, strict=True):
+            token = encoding.char_to_token(index, offset)
+            if token is not None:
+                yield _Place(row, token, index, word)
+
+
 def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
-    """Return the text of each token that is a whole word, else the empty string, as for parts and punctuation."""
+    """Return the text of each token that is a whole word, and "" for parts and punctuation."""
     special = set(tokenizer.all_special_tokens)
-    text_of = tokenizer.convert_tokens_to_string
-    texts = ("" if token in special else text_of([token]).strip() for token in tokens)
-    return [text if split_punctuation(text) == ("", text, "") else "" for text in texts]
+    words = []
+    for token in tokens:
+        text = "" if token in special else tokenizer.convert_tokens_to_string([token]).strip()
+        is_word = split_punctuation(text) == ("", text, "")
+        words.append(text if is_word else "")
+    return words
 
 
 def load_mlm_filler(
@@ -207,7 +224,10 @@ def load_mlm_filler(
     device: torch.device | str = "cpu",
     progress: Progress = SILENT,
 ) -> MlmFiller:
-    hint = "give --model a masked language model, such as bert-base, or a folder that `train --objective mlm` wrote"
+    hint = (
+        "give --model a masked language model, such as bert-base, "
+        "or a folder that `train --objective mlm` wrote"
+    )
 
     def refuse(reason: str) -> CheckpointError:
         return CheckpointError(f"{model_dir}: {reason}", hint=hint)
@@ -223,9 +243,9 @@ def load_mlm_filler(
     if not tokenizer.is_fast:
         raise refuse("the tokenizer gives no character offsets (no tokenizer.json)")
     if missing := sorted(info["missing_keys"]):
-        named = ", ".join(missing[:3]) + (
-            f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        )
+        named = ", ".join(missing[:3])
+        if len(missing) > 3:
+            named += f" and {len(missing) - 3} more"
         raise refuse(f"weights of the masked-LM head are missing and would be random ({named})")
     return MlmFiller(model.eval().to(device), tokenizer, rate=rate)
 
@@ -236,7 +256,7 @@ def make_subword_shuffler(model_dir: Path, rate: float) -> augmentations.Augment
 
 def _shuffle_subwords(text: str, rng: random.Random, *, rate: float, model_dir: Path) -> str:
     """Permute a fraction of a text's sub-words between the white space, which stays."""
-    # Tokenised again, the result may be cut elsewhere; training shuffles the ids themselves (TokenShuffle).
+    # The result may be cut elsewhere; training shuffles the ids themselves (TokenShuffle).
     pieces, gaps = split_subwords(text, model_dir)
     return join_pieces(shuffle(pieces, rate, rng), gaps).strip()
 
@@ -245,7 +265,7 @@ _tokenizer = cache(load_tokenizer)  # read once in each worker
 
 
 def split_subwords(text: str, model_dir: Path) -> tuple[list[str], list[str]]:
-    """Return the ``n`` sub-words of ``text`` and the ``n + 1`` stretches of white space around them.
+    """Return the ``n`` sub-words of ``text`` and the ``n + 1`` stretches of white space around.
 
     ``"unhappy cat"`` may give ``["un", "happy", "cat"]`` and ``["", "", " ", ""]``; no grapheme is
     cut.
@@ -255,7 +275,7 @@ def split_subwords(text: str, model_dir: Path) -> tuple[list[str], list[str]]:
 
 
 def cut_pieces(text: str, starts: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Cut ``text`` at those ``starts`` that begin a grapheme; return the pieces and the gaps around them."""
+    """Cut ``text`` at the ``starts`` that begin a grapheme; return pieces and gaps around them."""
     pieces: list[str] = []
     gaps = [""]
     borders = [0, *sorted(set(starts) & grapheme_starts(text) - {0}), len(text)]

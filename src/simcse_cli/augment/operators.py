@@ -8,6 +8,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from simcse_cli.augment.wordnet import WordNet
@@ -38,30 +39,39 @@ def n_chosen(n_units: int, rate: float) -> int:
 
 
 def n_synonyms(n_words: int, rate: float | None) -> int:
-    """Return how many words get a synonym: one or, given a rate, ``ceil(rate n)`` as in nlpaug, from 1 to 10."""
+    """Return how many words get a synonym: one, or with a rate ``ceil(rate n)``, from 1 to 10.
+
+    Source: nlpaug.
+    """
     if rate is None:
         return 1
     return max(1, min(MAX_SYNONYMS, math.ceil(rate * n_words - _ROUNDING_SLACK)))
 
 
 def crop(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
-    """Keep one continuous span of ``n_kept`` units, every start equally likely. Source: Gao et al. 2021."""
+    """Keep one continuous span of ``n_kept`` units, every start equally likely.
+
+    Source: Gao et al. 2021.
+    """
     kept = n_kept(len(units), rate)
     start = rng.randrange(len(units) - kept + 1)
     return list(units[start : start + kept])
 
 
 def crop_prefix_chars(text: str, rate: float) -> str:
-    """Keep the first ``n_kept`` graphemes, even inside a word: the crop of the reproducibility report.
+    """Keep the first ``n_kept`` graphemes, even inside a word.
 
-    Nothing is random. It is not the paper's crop, and is here to repeat the report's row.
+    This is the crop of the reproducibility report, not the paper's; nothing is random.
     """
     graphemes = split_graphemes(text)
     return "".join(graphemes[: n_kept(len(graphemes), rate)])
 
 
 def delete(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
-    """Keep ``n_kept`` units in order, every choice of positions equally likely. Source: Gao et al. 2021."""
+    """Keep ``n_kept`` units in order, every choice of positions equally likely.
+
+    Source: Gao et al. 2021.
+    """
     n_units = len(units)
     dropped = set(rng.sample(range(n_units), n_units - n_kept(n_units, rate)))
     return [unit for position, unit in enumerate(units) if position not in dropped]
@@ -95,7 +105,7 @@ def shuffle(
 
 
 def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
-    """Apply one of EDA's four operations, drawn uniformly, to the words of ``eda_clean`` (one or more).
+    """Apply one of EDA's four operations, drawn uniformly, to one or more words of ``eda_clean``.
 
     Source: Wei and Zou 2019 (Easy Data Augmentation) and the authors' code. Departures: one output
     per sentence, since Farina and Pappadopulo use one text per view and do not say how its
@@ -111,7 +121,7 @@ def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
 
 
 def eda_clean(text: str) -> list[str]:
-    """Return the words EDA sees: lower case, apostrophes gone, all else outside a-z a space; may be empty.
+    """Return the words EDA sees: in lower case, without apostrophes, cut at all else outside a-z.
 
     ``"Don't stop-gap 24 cafés!"`` gives dont, stop, gap, caf, s.
     """
@@ -119,24 +129,27 @@ def eda_clean(text: str) -> list[str]:
 
 
 def n_operations(n_words: int, alpha: float) -> int:
-    """Return how many words EDA changes: ``max(1, int(alpha n))`` in floating point, as its code does."""
+    """Return how many words EDA changes: ``max(1, int(alpha n))`` in floating point."""
     return max(1, int(alpha * n_words))
 
 
 def eda_synonyms(word: str, wordnet: WordNet) -> list[str]:
-    """Return the distinct lemmas of every synset of ``word`` but the word itself, in database order.
+    """Return the distinct lemmas of every synset of ``word`` without the word, in database order.
 
     Lemmas are lower-cased, underscores and hyphens become spaces, other characters outside a-z go.
     """
-    lemmas = (lemma for synset in wordnet.all_synsets(word) for lemma in synset)
-    cleaned = (re.sub("[^a-z ]", "", lemma.lower().replace("-", " ")) for lemma in lemmas)
-    return [lemma for lemma in dict.fromkeys(cleaned) if lemma.strip() and lemma != word]
+    found: dict[str, None] = {}
+    for lemma in chain.from_iterable(wordnet.all_synsets(word)):
+        cleaned = re.sub("[^a-z ]", "", lemma.lower().replace("-", " "))
+        if cleaned.strip() and cleaned != word:
+            found[cleaned] = None
+    return list(found)
 
 
 def replace_synonyms(
     words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
 ) -> list[str]:
-    """SR: replace up to ``n_operations`` distinct words, no stop words, each at all its occurrences."""
+    """SR: replace up to ``n_operations`` distinct words, no stop words, wherever they occur."""
     candidates = [word for word in dict.fromkeys(words) if word not in EDA_STOP_WORDS]
     rng.shuffle(candidates)
     replaced = list(words)
@@ -153,7 +166,7 @@ def replace_synonyms(
 def insert_synonyms(
     words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
 ) -> list[str]:
-    """RI: ``n_operations`` times, insert the first synonym of a random word before a random position."""
+    """RI: ``n_operations`` times, insert the first synonym of a random word at a random place."""
     extended = list(words)
     for _ in range(n_operations(len(words), alpha)):
         draws = (eda_synonyms(rng.choice(extended), wordnet) for _ in range(_INSERTION_TRIES))
@@ -164,7 +177,7 @@ def insert_synonyms(
 
 
 def swap_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[str]:
-    """RS: ``n_operations`` swaps of two positions; given up when three draws in a row hit the first one."""
+    """RS: ``n_operations`` times, swap two positions, unless three draws in a row hit the first."""
     swapped = list(words)
     for _ in range(n_operations(len(words), alpha)):
         first = rng.randrange(len(swapped))
@@ -175,7 +188,10 @@ def swap_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[s
 
 
 def delete_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[str]:
-    """RD: keep each word with probability 1 - alpha, or one random word if none is left; a single word is kept."""
+    """RD: keep each word with probability 1 - alpha, or one random word if none is left.
+
+    A single word is kept.
+    """
     if len(words) == 1:
         return list(words)
     return [word for word in words if rng.random() > alpha] or [rng.choice(words)]

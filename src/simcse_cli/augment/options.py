@@ -11,8 +11,8 @@ from simcse_cli.settings.tables import TableOptions
 class AugmentOptions(TableOptions):
     method: str = setting(
         ...,
-        "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda or crop-prefix-chars; "
-        "several in turn as crop:0.1+mlm:0.15.",
+        "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda or "
+        "crop-prefix-chars; several in turn as crop:0.1+mlm:0.15.",
         metavar="METHOD[:RATE][+...]",
     )
     output: Path | None = setting(

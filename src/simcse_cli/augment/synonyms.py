@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import chain
 
 import regex
 
@@ -38,7 +39,8 @@ _CONSONANT_Y = re.compile("[^aeiou]y$")
 _VOWEL_GROUP = re.compile("[aeiouy]+")
 # Forms equal to the base form are in no exception list.
 _SAME_PAST = word_set(
-    "bet bid burst cast cost cut hit hurt knit let put quit read rid set shed shut slit split spread thrust upset"
+    "bet bid burst cast cost cut hit hurt knit let put quit read rid set shed shut slit split "
+    "spread thrust upset"
 )
 _SAME_PLURAL = word_set(
     "aircraft deer fish means moose offspring salmon series sheep spacecraft species swine trout"
@@ -84,7 +86,7 @@ class Reading:
 def replace_with_synonyms(
     words: Sequence[str], count: int, rng: random.Random, wordnet: WordNet
 ) -> list[str]:
-    """Replace up to ``count`` words, drawn uniformly from those with a synonym, each by one drawn uniformly."""
+    """Replace up to ``count`` words that have a synonym; words and synonyms are drawn uniformly."""
     replaced = list(words)
     positions = list(range(len(words)))
     rng.shuffle(positions)
@@ -98,7 +100,7 @@ def replace_with_synonyms(
 
 
 def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> list[str]:
-    """Return other words that could replace ``words[position]``, with its form, case and punctuation.
+    """Return words that could replace ``words[position]``, with its form, case and punctuation.
 
     Words of the closed classes, abbreviations in capitals and words without a letter have none.
     """
@@ -112,15 +114,15 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
     if reading is None:
         return []
     starts_sentence = position == 0 or words[position - 1].endswith(_SENTENCE_END)
-    forms = (
-        inflect(synonym, reading.pos, reading.inflection, wordnet)
-        for synset in _fitting_synsets(reading, core, starts_sentence, wordnet)
-        for synonym in synset
-        if synonym.lower() != reading.lemma
-    )
-    others = (form for form in forms if form is not None and form.lower() != core.lower())
-    cased = dict.fromkeys(match_case(core, form) for form in others)
-    return [parts["before"] + form + parts["after"] for form in cased]
+    synsets = _fitting_synsets(reading, core, starts_sentence, wordnet)
+    found: dict[str, None] = {}
+    for synonym in chain.from_iterable(synsets):
+        if synonym.lower() == reading.lemma:
+            continue
+        form = inflect(synonym, reading.pos, reading.inflection, wordnet)
+        if form is not None and form.lower() != core.lower():
+            found[parts["before"] + match_case(core, form) + parts["after"]] = None
+    return list(found)
 
 
 def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) -> Reading | None:
@@ -133,10 +135,12 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
     for pos in Pos:
         for lemma in wordnet.base_forms(core, pos):
             form = inflection_of(core, lemma, pos, wordnet, after_auxiliary=after_auxiliary)
-            frequency = (wordnet.frequency(lemma, pos) + 0.5) * _FORM_SHARE.get((pos, form), 1.0)
-            weight = frequency * (_UNLIKELY if _is_unlikely(previous, pos, form) else 1)
+            weight = (wordnet.frequency(lemma, pos) + 0.5) * _FORM_SHARE.get((pos, form), 1.0)
+            if _is_unlikely(previous, pos, form):
+                weight *= _UNLIKELY
             if weight > best_weight:
-                best, best_weight = Reading(lemma, pos, form), weight
+                best = Reading(lemma, pos, form)
+                best_weight = weight
     return best
 
 
@@ -153,7 +157,7 @@ def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
 def _fitting_synsets(
     reading: Reading, core: str, starts_sentence: bool, wordnet: WordNet
 ) -> Sequence[tuple[str, ...]]:
-    """Return the synsets that spell the lemma in the case of the text: ``China`` the state, ``china`` the porcelain.
+    """Return the synsets that spell the lemma in the case of the text: ``China`` is a state.
 
     A capital at the start of a sentence and text all in capitals say nothing.
     """
@@ -211,7 +215,9 @@ def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> s
         return lemma
     words = lemma.split(" ")
     prepositions = (position for position, word in enumerate(words) if word in _NOUN_PREPOSITIONS)
-    head = 0 if pos is Pos.VERB else max(0, next(prepositions, len(words)) - 1)
+    head = 0
+    if pos is not Pos.VERB:
+        head = max(0, next(prepositions, len(words)) - 1)
     if not words[head].isalpha():
         return None
     if pos is Pos.ADJECTIVE:
@@ -237,22 +243,19 @@ def _inflect_word(word: str, pos: Pos, inflection: Inflection, wordnet: WordNet)
 def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
     if lemma in _SAME_PAST:
         return [lemma], [lemma]
-    irregular = [
-        form for form in wordnet.irregular_forms(lemma, Pos.VERB) if not form.endswith(("ing", "s"))
-    ]
-    if not irregular:
+    endings_in_n = () if lemma.endswith(("n", "ne")) else ("n", "ne")
+    participles: list[str] = []  # eaten, gone, born; sung
+    pasts: list[str] = []
+    for form in wordnet.irregular_forms(lemma, Pos.VERB):
+        if form.endswith(("ing", "s")):
+            continue
+        has_u = lemma in _CHANGES_TWICE and "u" in form
+        is_participle = form.endswith(endings_in_n) or has_u
+        (participles if is_participle else pasts).append(form)
+    if not pasts and not participles:
         return [_with_ed(lemma)], [_with_ed(lemma)]
-    ends_in_n, has_u = lemma.endswith(("n", "ne")), lemma in _CHANGES_TWICE
-    participles = [  # eaten, gone, born; sung
-        form
-        for form in irregular
-        if (form.endswith(("n", "ne")) and not ends_in_n) or (has_u and "u" in form)
-    ]
-    pasts = [form for form in irregular if form not in participles]
-    if lemma.endswith(
-        ("come", "run")
-    ):  # came, ran: the participle is the base form and no exception
-        return pasts, [lemma]
+    if lemma.endswith(("come", "run")):
+        return pasts, [lemma]  # came, ran: the participle is the base form and no exception
     if not participles:
         return pasts, pasts
     # A participle alone is beside a regular past: shown, showed.

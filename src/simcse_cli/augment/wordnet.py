@@ -1,4 +1,7 @@
-"""Reader of the WordNet database files, with base forms. Formats: wndb(5WN) and morphy(7WN) of WordNet 3.0."""
+"""Reader of the WordNet database files, with base forms.
+
+The formats are those of wndb(5WN) and morphy(7WN) of WordNet 3.0.
+"""
 
 import functools
 import importlib.metadata
@@ -85,24 +88,25 @@ class WordNet:
                 yield from self.synsets(lemma, pos)
 
     def frequency(self, lemma: str, pos: Pos) -> int:
-        """Return how often ``lemma`` occurs as ``pos`` in WordNet's sense-tagged texts; 0 if unknown."""
+        """Return how often ``lemma`` occurs as ``pos`` in the sense-tagged texts; 0 if unknown."""
         return self._tag_counts.get((lemma.replace(" ", "_"), pos), 0)
 
     def irregular_forms(self, lemma: str, pos: Pos) -> tuple[str, ...]:
         return self._irregular[pos].get(lemma, ())
 
     def _find_base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
-        """Return the base forms ``word`` may have: itself if listed, irregular ones, then those by rule.
+        """Return the base forms of ``word``: itself if listed, irregular ones, else those by rule.
 
         ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular); ``base_forms("dogs", Pos.NOUN)``
         is dog.
         """
-        rules = _DETACHMENT_RULES[pos]
-        by_rule = (word.removesuffix(end) + base for end, base in rules if word.endswith(end))
-        forms = [word, *self._exceptions[pos].get(word, by_rule)]
-        return tuple(
-            form for form in dict.fromkeys(forms) if form.replace(" ", "_") in self._index[pos]
-        )
+        candidates = [word, *self._exceptions[pos].get(word, ())]
+        if len(candidates) == 1:
+            for end, base in _DETACHMENT_RULES[pos]:
+                if word.endswith(end):
+                    candidates.append(word.removesuffix(end) + base)
+        index = self._index[pos]
+        return tuple(form for form in dict.fromkeys(candidates) if form.replace(" ", "_") in index)
 
     def _read_synsets(self, lemma: str, pos: Pos) -> tuple[tuple[str, ...], ...]:
         """Return the synsets of a base form, most frequent sense first, each as its words.
@@ -121,24 +125,28 @@ class WordNet:
         data = self._data[pos]
         fields = data[offset : data.find(b"\n", offset)].decode("utf-8", "replace").split(" ")
         if not fields[0].isdigit() or int(fields[0]) != offset:
+            ending = _FILE_ENDING[pos]
+            what = f"{self.directory / f'data.{ending}'}, byte {offset}: no synset starts here"
             raise DataError(
-                f"{self.directory / f'data.{_FILE_ENDING[pos]}'}, byte {offset}: no synset starts here, "
-                f"but index.{_FILE_ENDING[pos]} says so: different releases, or edited files",
+                f"{what}, but index.{ending} says so: different releases, or edited files",
                 hint=INSTALL_HINT,
             )
-        words = fields[4 : 4 + 2 * int(fields[3], 16) : 2]
-        # Adjectives may have a marker of their position: galore(ip).
-        plain = (word.partition("(")[0] if word.endswith(")") else word for word in words)
-        return tuple(word.replace("_", " ") for word in plain)
+        words = []
+        for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]:
+            if word.endswith(")"):  # adjectives may have a marker of their position: galore(ip)
+                word = word.partition("(")[0]
+            words.append(word.replace("_", " "))
+        return tuple(words)
 
     @functools.cached_property
     def _index(self) -> dict[Pos, dict[str, str]]:
         found: dict[Pos, dict[str, str]] = {}
         for pos, ending in _FILE_ENDING.items():
-            lines = (line.partition(" ") for line in self._lines(f"index.{ending}"))
-            found[pos] = {
-                lemma: entry for lemma, _, entry in lines if lemma
-            }  # the licence is indented
+            found[pos] = {}
+            for line in self._lines(f"index.{ending}"):
+                lemma, _, entry = line.partition(" ")
+                if lemma:  # lines of the licence begin with a space
+                    found[pos][lemma] = entry
         return found
 
     @functools.cached_property
@@ -182,7 +190,7 @@ class WordNet:
 
 
 def find_wordnet(directory: Path | None = None) -> WordNet:
-    """Return the WordNet database in ``directory`` (or ``SIMCSE_WORDNET``), or the first one found where it usually is.
+    """Return the WordNet database in ``directory`` (or ``SIMCSE_WORDNET``), or the first one found.
 
     Looked at in turn: ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and
     the official folders, the data folders of NLTK, and installed Python packages that carry the
@@ -197,9 +205,8 @@ def find_wordnet(directory: Path | None = None) -> WordNet:
     if directory is None:
         raise DataError("no WordNet database was found on this machine", hint=INSTALL_HINT)
     if not directory.is_dir():
-        raise DataError(
-            f"{directory} is not a folder, need one with the WordNet database", hint=INSTALL_HINT
-        )
+        what = f"{directory} is not a folder, need one with the WordNet database"
+        raise DataError(what, hint=INSTALL_HINT)
     missing = ", ".join(_missing_files(directory))
     what = f"{directory} is no complete WordNet database: {missing} missing or empty"
     raise DataError(what, hint=INSTALL_HINT)
@@ -216,12 +223,10 @@ def _usual_places() -> Iterator[Path]:
     if "WNHOME" in os.environ:
         yield Path(os.environ["WNHOME"]) / "dict"
     yield from map(Path, _STANDARD_PLACES)
-    nltk_folders = [
-        Path(entry) for entry in os.environ.get("NLTK_DATA", "").split(os.pathsep) if entry
-    ]
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
-    for folder in (*nltk_folders, home / "nltk_data", Path(sys.prefix) / "nltk_data"):
-        yield folder / "corpora" / "wordnet"
+    nltk_folders = filter(None, os.environ.get("NLTK_DATA", "").split(os.pathsep))
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where there is none
+    for folder in (*nltk_folders, f"{home}/nltk_data", f"{sys.prefix}/nltk_data"):
+        yield Path(folder) / "corpora" / "wordnet"
     for distribution in importlib.metadata.distributions():
         for file in distribution.files or ():
             if file.name == "index.noun":

@@ -1,4 +1,4 @@
-"""Text as words or graphemes and back, how two texts differ word by word, and the English words never replaced.
+"""Text as words or graphemes, the difference of two texts, and the English words never replaced.
 
 Words are separated by white space, as in the SimCSE authors' own augmentation (issue 231 of their
 repository). A grapheme is one character as a reader sees it (Unicode Annex 29): a letter with its
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import regex
 
+from simcse_cli.files.resources import resource
 from simcse_cli.files.schema import parse_yaml
-from simcse_cli.files.streams import resource
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import TextUnit
 
 _GRAPHEME = regex.compile(r"\X")
 _SPACED_GRAPHEME = regex.compile(r"\s*\X")
-# White space that carries a combining mark or a joiner belongs to that grapheme, so it separates nothing.
+# White space that carries a combining mark or a joiner is a part of that grapheme.
 _WORD_BREAK = regex.compile(r"\s+(?!\p{M}|\u200d)")
 _WORD_PARTS = regex.compile(r"([^\p{L}\p{N}]*)(.*?)([^\p{L}\p{M}\p{N}]*)")
 _UNSPACED_RUN = regex.compile(
@@ -34,7 +34,7 @@ def split_words(text: str) -> list[str]:
 
 
 def split_graphemes(text: str) -> list[str]:
-    """Return the graphemes, each with the white space before it; joined they are ``text.strip()`` again."""
+    """Return the graphemes, each with the white space before it; together they are the text."""
     return [match.group() for match in _SPACED_GRAPHEME.finditer(text.strip())]
 
 
@@ -51,21 +51,21 @@ def join_units(units: Iterable[str], unit: TextUnit) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Return whether ``text`` has six or more letters in a row of a script in which a "word" is a whole phrase."""
+    """Tell whether ``text`` has six letters in a row of a script in which a "word" is a phrase."""
     return not text.isascii() and _UNSPACED_RUN.search(text) is not None
 
 
 def split_punctuation(word: str) -> tuple[str, str, str]:
-    """Return the punctuation before a word, the word, and the punctuation after it; punctuation alone comes first.
+    """Return the punctuation before a word, the word, and the punctuation after it.
 
-    ``"(cat's),"`` gives ``("(", "cat's", "),")``.
+    ``"(cat's),"`` gives ``("(", "cat's", "),")``; punctuation alone comes first.
     """
     parts = _WORD_PARTS.fullmatch(word)
     return (parts[1], parts[2], parts[3]) if parts is not None else ("", word, "")
 
 
 def match_case(word: str, replacement: str) -> str:
-    """Return ``replacement`` with the capitals of ``word``: all of them, the first letter, or as it is.
+    """Return ``replacement`` with the capitals of ``word``: all, the first letter, or its own.
 
     ``match_case("Dog", "hound")`` is Hound; ``match_case("dog", "Paris")`` stays Paris.
     """
@@ -91,20 +91,19 @@ def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
     units = split_units(before, unit)
     distance, changes = word_changes(units, split_units(after, unit))
     separator = " " if unit is TextUnit.WORD else ""
-    return DiffRow(
-        f"{name}: distance {distance}, {len(units)} {unit}s",
-        [
-            (separator.join(change.before), not change.is_equal)
-            for change in changes
-            if change.before
-        ],
-        [(separator.join(change.after), not change.is_equal) for change in changes if change.after],
-        separator,
-    )
+    removed = []
+    added = []
+    for change in changes:
+        if change.before:
+            removed.append((separator.join(change.before), not change.is_equal))
+        if change.after:
+            added.append((separator.join(change.after), not change.is_equal))
+    title = f"{name}: distance {distance}, {len(units)} {unit}s"
+    return DiffRow(title, removed, added, separator)
 
 
 def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[TextChange]]:
-    """Return the word-level edit distance and the changes of one cheapest way from ``before`` to ``after``.
+    """Return the edit distance in words, and the changes of one cheapest way to ``after``.
 
     The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most
     the longer length.
@@ -122,12 +121,11 @@ def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list
         else:
             j -= 1
             changes.append(TextChange((), (after[j],)))
-    stretches = [
-        zip(*run, strict=True) for _, run in groupby(reversed(changes), lambda each: each.is_equal)
-    ]
-    return costs[-1][-1], [
-        TextChange(*(tuple(chain(*side)) for side in sides)) for sides in stretches
-    ]
+    stretches = []
+    for _, run in groupby(reversed(changes), lambda change: change.is_equal):
+        removed, added = zip(*run, strict=True)
+        stretches.append(TextChange(tuple(chain(*removed)), tuple(chain(*added))))
+    return costs[-1][-1], stretches
 
 
 def _cost_table(before: Sequence[str], after: Sequence[str]) -> list[list[int]]:

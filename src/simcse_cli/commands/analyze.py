@@ -20,7 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="""Explain scores: embedding spaces, neighbours, training paths.
 
-    simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot geometry.png
+    simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot plot.png
     simcse analyze trace runs/first --plot trace.png
     """,
 )
@@ -109,10 +109,10 @@ def retrieval_command(
     options: kinds.RetrievalOptions,
     shown: ShowOptions,
 ) -> None:
-    """Find the nearest sentences to each query (Table 8; or `search`); with judgements, give recall@k and MRR.
+    """Find the nearest sentences to each query (Table 8), or score rankings with judgements.
 
-    `simcse analyze search` is the same command. Without `--model` and `--index` the model is
-    minilm.
+    `simcse analyze search` is the same command. Judgements give recall@k and MRR. Without `--model`
+    and `--index` the model is minilm.
 
     simcse analyze search captions.txt "A dog runs on the beach."
     simcse analyze search --model runs/first --corpus corpus.txt --query "a dog in the snow" -k 5
@@ -198,7 +198,7 @@ def report_command(
     ],
     options: kinds.ReportOptions,
 ) -> None:
-    """Put a run, or the seeds of a folder, on one page: scores, training, geometry, neighbours and what changed.
+    """Put a run, or the seeds of a folder, on one page: scores, geometry, neighbours, changes.
 
     The page needs no network and no other file. It compares the vectors with those of `--baseline`,
     by default the model that training started from.

@@ -1,4 +1,4 @@
-"""The console command ``simcse``: global options, the seven commands, and errors turned into exit codes."""
+"""The console command ``simcse``: global options, the seven commands, and exit codes of errors."""
 
 import errno
 import os
@@ -99,16 +99,14 @@ def _root(
 
 
 def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
-    """Make the keys of a YAML file the defaults of the command; flags and the environment override them."""
+    """Make the keys of a YAML file the defaults of the command, below flags and environment."""
     if value is not None and not ctx.resilient_parsing:
         from simcse_cli.settings.declare import check_keys
         from simcse_cli.settings.recipes import read_recipe
 
         values = read_recipe(str(value))
         valid = [param.name for param in ctx.command.params if param.name not in COMMON_NAMES]
-        ctx.default_map = check_keys(
-            values, [name for name in valid if name is not None], place=str(value)
-        )
+        ctx.default_map = check_keys(values, list(filter(None, valid)), place=str(value))
     return value
 
 
@@ -196,7 +194,7 @@ def _add_common_options(command: Any) -> None:
 
 
 def build(names: Sequence[str] = COMMANDS) -> Any:
-    """Return the command tree with only the commands ``names``; importing fewer modules starts faster."""
+    """Return the command tree with the commands ``names``; fewer modules start faster."""
     app = typer.Typer(
         name="simcse",
         no_args_is_help=True,
@@ -214,7 +212,7 @@ def build(names: Sequence[str] = COMMANDS) -> Any:
 
 
 def _limit_of_the_system(error: Exception) -> SimcseError | None:
-    """Return what to show for an error that any line of code may meet: too little memory, or too long a name."""
+    """Return what to show for too little memory or too long a name, which any line may meet."""
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         name = str(error.filename)
         what = f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be"
@@ -222,7 +220,8 @@ def _limit_of_the_system(error: Exception) -> SimcseError | None:
     if is_out_of_memory(error):
         return SimcseError(
             f"there is not enough memory ({reason_of(error)})",
-            hint="end other programs, raise the limit (ulimit -v), or take a smaller model or batch",
+            hint="end other programs, raise the limit (ulimit -v), "
+            "or take a smaller model or batch",
         )
     return None
 
@@ -236,32 +235,33 @@ def _paths(tree: Any) -> dict[str, str]:
 
 
 def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
-    """Return what to show for wrong options: those that Typer finds, which share no public class, and our own."""
+    """Return what to show for wrong options: those that Typer finds, and our own."""
     if not isinstance(error, UsageError) and not hasattr(error, "format_message"):
         return None
-    command, called = build(), "simcse"
+    command = build()
     tree = _paths(command)
+    called = "simcse"
     for word in arguments:
         if word in getattr(command, "commands", {}):
-            command, called = command.commands[word], f"{called} {word}"
+            command = command.commands[word]
+            called += f" {word}"
     hint = f"see {called} -h"
     message = error.message if isinstance(error, UsageError) else error.format_message()
-    message = re.split(r" \(Possible options| Did you mean", message)[0].replace(
-        "Value error, ", ""
-    )
+    message = re.split(r" \(Possible options| Did you mean", message)[0]
+    message = message.replace("Value error, ", "")
     if unknown := re.search("No such (option|command):? '?([^' ]+)", message):
         if unknown[1] == "option":
             options = (name for parameter in command.params for name in parameter.opts)
             hint = did_you_mean(unknown[2], options, hint, cutoff=0.75) or hint
         elif near := get_close_matches(unknown[2], tree, n=1, cutoff=0.65):
             hint = f"did you mean simcse {tree[near[0]]}?"
-    return UsageError(
-        message, hint=error.hint if isinstance(error, SimcseError) and error.hint else hint
-    )
+    if isinstance(error, SimcseError) and error.hint:
+        hint = error.hint
+    return UsageError(message, hint=hint)
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 outside tolerance, 130 interrupted."""
+    """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 off tolerance, 130 stopped."""
     configure_console()
     open_standard_streams()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

@@ -17,8 +17,9 @@ def compare_command(
         list[str] | None,
         typer.Argument(
             metavar="[RUN_OR_RESULT]...",
-            help="Run folders, folders of runs, result files of `eval` and `analyze geometry`, - for stdin. "
-            "LABEL=PATH names one; parts under one label are joined, repetitions get a mean.",
+            help="Run folders, folders of runs, result files of `eval` and `analyze geometry`, "
+            "- for stdin. LABEL=PATH names one; parts under one label are joined, "
+            "repetitions get a mean.",
             show_default=False,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""Shell completion of values: shipped names and run folders; for anything else the shell offers files."""
+"""Shell completion of shipped names and run folders; for other values the shell offers files."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 from simcse_cli.commands.help import BRACKETS, HELP_WIDTH, HelpPage
 from simcse_cli.errors import ConfigError, SimcseError
 from simcse_cli.files.atomic import standard_output
+from simcse_cli.files.digests import digest
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import output_text
-from simcse_cli.files.streams import STDIO, default_cache_dir, digest
+from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.results.report import RENDERERS, DiffRow, Outcome, Report, printable, to_text
 from simcse_cli.settings.choices import OutputFormat
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 PLAIN_INTERVAL_S = 15.0
 DAY_S = 24 * 3600
-# Switches off the progress bars of libraries, which read these on import, here and in child processes.
+# Libraries read these on import, here and in child processes, and show no progress bars.
 QUIET_LIBRARIES = {
     "TQDM_DISABLE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -42,7 +44,7 @@ QUIET_LIBRARIES = {
 
 
 def _terminal(**values: Any) -> "RichConsole":
-    """Return a console of Rich; with NO_COLOR it styles nothing, where Rich alone would still print bold."""
+    """Return a console of Rich, which with NO_COLOR prints no bold either."""
     from rich.console import Console as RichConsole
 
     return RichConsole(
@@ -58,35 +60,39 @@ def _literal(text: str) -> str:
 
 
 class _PlainTask:
-    """Without a terminal, a task logs one final line and, while it runs long, increasingly rare updates.
+    """A task without a terminal: it logs a final line and, if it runs long, ever rarer updates.
 
     Their rate leaves out what was done first: the start of libraries, or the steps of an earlier
     run.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
-        self._console, self._description, self._total = console, description, total
+        self._console = console
+        self._description = description
+        self._total = total
         self._done = 0.0
         self._fields: dict[str, str] = {}
-        self._started, self._interval = time.monotonic(), PLAIN_INTERVAL_S
+        self._started = time.monotonic()
+        self._interval = PLAIN_INTERVAL_S
         self._first: tuple[float, float] | None = None  # how much was done first, and when
 
     def advance(self, amount: float = 1) -> None:
         self._done += amount
         now = time.monotonic()
         self._first = self._first or (self._done, now)
-        if now - self._started >= self._interval:
-            self._interval = 2 * (now - self._started)
-            share = (
-                f" of {self._total:,.0f} ({self._done / self._total:.0%})" if self._total else ""
-            )
-            done, elapsed = self._done - self._first[0], now - self._first[1]
-            rate = f", {_rate(done, elapsed)}" if done else ""
-            left = (self._total - self._done) * elapsed / done if self._total and done else 0
-            later = f", {_duration(left)} left" if left > 0 else ""
-            self._console.info(
-                f"{self._description}: {self._done:,.0f}{share}{rate}{later}{self._values()}"
-            )
+        if now - self._started < self._interval:
+            return
+        self._interval = 2 * (now - self._started)
+        text = f"{self._description}: {self._done:,.0f}"
+        if self._total:
+            text += f" of {self._total:,.0f} ({self._done / self._total:.0%})"
+        done = self._done - self._first[0]
+        elapsed = now - self._first[1]
+        if done:
+            text += f", {_rate(done, elapsed)}"
+        if done and self._total and self._total > self._done:
+            text += f", {_duration((self._total - self._done) * elapsed / done)} left"
+        self._console.info(text + self._values())
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         self._total = self._total if total is None else total
@@ -201,7 +207,7 @@ class Console:
         sys.stderr.write(text)
 
     def error(self, error: SimcseError, *, as_json: bool = False) -> None:
-        """Show an error and its fix, as a JSON object in one line for programs that asked for JSON."""
+        """Show an error and its fix, or for JSON one object in one line."""
         if as_json:
             self._stderr().print(json.dumps(error.to_json()), markup=False, soft_wrap=True)
             return
@@ -262,15 +268,13 @@ class Console:
                 return Text(f"{task.completed:,.0f}{total}{rate}" if task.completed else "")
 
         class BarWithValues(Progress):
-            """A bar with the values of the task on a separate line, so that narrow terminals keep the bar."""
+            """A bar with the values of the task on a line below, which suits narrow terminals."""
 
             def get_renderables(self) -> Iterator[Any]:
                 yield self.make_tasks_table(self.tasks)
-                yield from (
-                    Text.from_markup(f"  {task.fields['values']}")
-                    for task in self.tasks
-                    if task.fields["values"]
-                )
+                for task in self.tasks:
+                    if task.fields["values"]:
+                        yield Text.from_markup(f"  {task.fields['values']}")
 
         with BarWithValues(
             TextColumn("{task.description}"),
@@ -287,7 +291,7 @@ class Console:
                 self._bar = None
 
     def ask(self, question: str) -> str | None:
-        """Return the next line of stdin without its line end, None at the end; on a terminal, show the question."""
+        """Return the next line of stdin, None at its end; on a terminal, show the question."""
         if sys.stdin is None:
             return None
         if sys.stdin.isatty():
@@ -348,7 +352,7 @@ class Console:
                 terminal.print(Text(printable(note), style="dim"))
 
     def show_diffs(self, rows: Sequence[DiffRow], *, to_stderr: bool = False) -> None:
-        """Show texts beside their changed versions, in colour or, without a terminal, as ``[-old-]{+new+}``."""
+        """Show texts beside their changed versions, in colour or as ``[-old-]{+new+}``."""
         from rich.table import Column as TableColumn
         from rich.table import Table
         from rich.text import Text
@@ -370,13 +374,11 @@ class Console:
             label, "original", "augmented", show_lines=True, header_style="bold", expand=True
         )
         for row in rows:
-            sides = ((row.before, "red strike"), (row.after, "bold green"))
-            before, after = (
-                [Text(printable(words), style if changed else "") for words, changed in side]
-                for side, style in sides
-            )
-            gap = Text(row.separator)
-            table.add_row(Text(printable(row.label)), gap.join(before), gap.join(after))
+            cells = [Text(printable(row.label))]
+            for side, style in ((row.before, "red strike"), (row.after, "bold green")):
+                words = [Text(printable(text), style if changed else "") for text, changed in side]
+                cells.append(Text(row.separator).join(words))
+            table.add_row(*cells)
         terminal.print(table)
 
     def emit(
@@ -387,7 +389,7 @@ class Console:
         output: Path | None = None,
         force: bool = False,
     ) -> None:
-        """Show results; ``output`` receives the same text, or the JSON object when the format is ``table``."""
+        """Show results; ``output`` gets the same text, or JSON if the format is ``table``."""
         if fmt in RENDERERS:
             text = "\n".join(RENDERERS[fmt](report) for report in found.reports)
         else:

@@ -6,7 +6,7 @@ import typer
 from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import takes
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.settings.config import pinned
 
 app = typer.Typer()

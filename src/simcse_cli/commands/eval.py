@@ -46,7 +46,7 @@ def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions
 @takes("options", TransferOptions)
 @takes("out", OutputOptions)
 def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: OutputOptions) -> None:
-    """Transfer tasks: MR, CR, SUBJ, MPQA, SST-2, TREC, MRPC with a linear classifier, as in Table E.1.
+    """Transfer tasks, MR to MRPC, with a linear classifier, as in Table E.1 of the paper.
 
     simcse eval transfer --model minilm --data-dir senteval
     simcse eval transfer --model runs/first --protocol fast --tasks MR,CR
@@ -61,7 +61,7 @@ def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: Out
 @takes("options", MtebOptions)
 @takes("out", OutputOptions)
 def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptions) -> None:
-    """MTEB: tasks by name, benchmark or category, with the averages of the papers (needs the extra mteb).
+    """MTEB: tasks by name, benchmark or category, with the papers' averages (extra mteb).
 
     simcse eval mteb --model minilm --tasks STS12,SICK-R
     simcse eval mteb --model runs/first --category STS
@@ -74,7 +74,7 @@ def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptio
 def _show(
     out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOptions, options: Any
 ) -> None:
-    """Run an evaluation, show its tables or JSON unless it returns None, and suggest the next command."""
+    """Run an evaluation, show its result, if any, and suggest the next command."""
     from simcse_cli.evaluation.several import evaluate_each_seed
 
     console = get_console()

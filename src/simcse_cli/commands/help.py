@@ -13,16 +13,16 @@ HELP_WIDTH = 100
 NAMES_WIDTH = 26
 COMMON_NAMES = ("config", "quiet", "verbose", "help_all", "help")
 """Parameters of every command."""
+_OF_ALL = (*COMMON_NAMES, "version", "install_completion", "show_completion")
 BRACKETS = re.compile(r"\[(default|env): [^]]*\]")
 EVERYWHERE = "Everywhere"
-FIRST_GROUPS, LAST_GROUPS = (
-    ("Arguments", "Model", "Data and model", "Options"),
-    ("Output", EVERYWHERE),
-)
+FIRST_GROUPS = ("Arguments", "Model", "Data and model", "Options")
+LAST_GROUPS = ("Output", EVERYWHERE)
 ENVIRONMENT = {
     "SIMCSE_MODEL": "the model of commands that take one",
     "SIMCSE_DATA": "the SentEval folder",
-    "SIMCSE_DEVICE, SIMCSE_PRECISION, SIMCSE_SEED": "their flags; for train every setting, as SIMCSE_BATCH_SIZE",
+    "SIMCSE_DEVICE, SIMCSE_PRECISION, SIMCSE_SEED": "their flags; for train every setting, "
+    "as SIMCSE_BATCH_SIZE",
     "SIMCSE_CACHE": "where vectors and finished tasks are kept",
     "NO_COLOR": "no colours",
 }
@@ -30,7 +30,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class HelpSection:
-    """Options or commands under one heading, each with its help; those in ``more`` are only named."""
+    """Options or commands under a heading, each with its help; those in ``more`` are only named."""
 
     title: str
     rows: list[tuple[str, str]]
@@ -62,13 +62,11 @@ class HelpPage:
                 if len(names) > left - 4:
                     yield first.rstrip()
                     first = " " * left
-                whole = BRACKETS.sub(
-                    lambda found: found[0].replace(" ", "\xa0"), text
-                )  # on one line
-                lines = fit(whole, initial_indent=first, subsequent_indent=" " * left) or [
-                    first.rstrip()
-                ]
-                yield from (line.replace("\xa0", " ") for line in lines)
+                # Brackets stay on one line.
+                whole = BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)
+                lines = fit(whole, initial_indent=first, subsequent_indent=" " * left)
+                for line in lines or [first.rstrip()]:
+                    yield line.replace("\xa0", " ")
             if section.more:
                 more = f"and {', '.join(section.more)}: see --help-all"
                 yield from fit(more, initial_indent="  ", subsequent_indent="  ")
@@ -91,7 +89,7 @@ def main_options(command: Any) -> frozenset[str]:
 
 
 def default_of(param: Any) -> str | None:
-    """Return the default of an option as one types it; None without a default and for flags that are off."""
+    """Return the default of an option as one types it; None if it has none, or is off."""
     if isinstance(param.show_default, str):
         return param.show_default
     default = None if callable(param.default) else param.default
@@ -115,33 +113,27 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
     sections = list(_option_sections(ctx, frozenset() if everything else main_options(command)))
     children = getattr(command, "commands", {})
     if children:
-        rows = [
-            (name, examples_of(child.help or child.short_help)[0][0])
-            for name, child in children.items()
-            if not child.hidden
-        ]
+        rows = []
+        for name, child in children.items():
+            if not child.hidden:
+                prose_of_child, _ = examples_of(child.help or child.short_help)
+                rows.append((name, prose_of_child[0]))
         sections.insert(0, HelpSection("Commands", rows))
     if ctx.parent is None:
         sections.insert(1, HelpSection("Environment", list(ENVIRONMENT.items())))
-    needed = [
-        _option_names(param).rpartition(", ")[2] for param in command.params if param.required
-    ]
-    rest = "COMMAND [OPTIONS]" if children else "[OPTIONS]"
-    return HelpPage(
-        " ".join(["Usage:", ctx.command_path, *needed, rest]), prose, examples, sections
-    )
+    usage = ["Usage:", ctx.command_path]
+    for param in command.params:
+        if param.required:
+            usage.append(_option_names(param).rpartition(", ")[2])
+    usage.append("COMMAND [OPTIONS]" if children else "[OPTIONS]")
+    return HelpPage(" ".join(usage), prose, examples, sections)
 
 
 def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
     """Yield the options by group; those not ``shown`` are only named at the end of their group."""
     groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}
     for param in ctx.command.get_params(ctx):
-        is_common = param.name in (
-            *COMMON_NAMES,
-            "version",
-            "install_completion",
-            "show_completion",
-        )
+        is_common = param.name in _OF_ALL
         usual = "Options" if param.opts[0].startswith("-") else "Arguments"
         panel = getattr(param, "rich_help_panel", None)
         group = panel or (EVERYWHERE if is_common else usual)
@@ -165,11 +157,10 @@ def _option_names(param: Any) -> str:
 
 
 def _choices(param: Any) -> list[str]:
-    """Return the choices of an option, which ``commands.options`` wrote into the name of its value."""
+    """Return the choices of an option, which ``commands.options`` wrote into its metavar."""
     name = param.metavar or ""
-    return (
-        name.split("|") if "|" in name and name.islower() and param.opts[0].startswith("-") else []
-    )
+    is_option = param.opts[0].startswith("-")
+    return name.split("|") if is_option and "|" in name and name.islower() else []
 
 
 def _option_help(param: Any) -> str:

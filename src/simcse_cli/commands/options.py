@@ -1,4 +1,4 @@
-"""Turn the fields of a dataclass into command-line options, and the options that several commands share."""
+"""Turn the fields of a dataclass into options of a command, and the options that several share."""
 
 import inspect
 from collections.abc import Callable
@@ -13,8 +13,8 @@ import typer
 
 from simcse_cli.commands import completion
 from simcse_cli.commands.console import get_console
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import require_writable
-from simcse_cli.files.streams import STDIO
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.declare import Setting, check_rules, check_values, setting, settings_of
@@ -42,10 +42,10 @@ class OutputOptions:
 def takes(
     parameter: str, group: type, *, given_only: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace a parameter of a command by one option for each setting of a dataclass, of which it receives an object.
+    """Replace a parameter of a command by one option for each setting of a dataclass.
 
-    With ``given_only`` it receives a mapping of the settings that were given, so that other sources
-    can set defaults.
+    The command receives an object of it. With ``given_only`` it receives a mapping of the settings
+    that were given, so that other sources can set defaults.
     """
     options = _options(group, given_only=given_only)
 
@@ -65,9 +65,11 @@ def takes(
             given = {name: value for name, value in taken.items() if value is not None}
             command(**{parameter: given if given_only else group(**taken)}, **values)
 
-        with_options.declared, with_options.is_inner = declared, False  # type: ignore[attr-defined]
+        with_options.declared = declared  # type: ignore[attr-defined]
+        with_options.is_inner = False  # type: ignore[attr-defined]
         own_main = {name for name, (_, details) in settings_of(group).items() if details.main}
-        with_options.main_options = getattr(command, "main_options", frozenset()) | own_main  # type: ignore[attr-defined]
+        own_main |= getattr(command, "main_options", frozenset())
+        with_options.main_options = frozenset(own_main)  # type: ignore[attr-defined]
         del with_options.__wrapped__  # through it Typer would see the signature without the options
         keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in shown]
         with_options.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
@@ -88,7 +90,7 @@ def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
 
 
 def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> inspect.Parameter:
-    """Return a setting as a Typer parameter; with ``given_only`` its default is None, meaning not given."""
+    """Return a setting as a Typer parameter; ``given_only`` makes its default None: not given."""
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if default is MISSING:
         default = inspect.Parameter.empty

@@ -141,7 +141,7 @@ def _write(prepare: Callable[..., None], inputs: Sequence[str], options: kinds.R
 
 
 def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | None:
-    """Return a function that counts the sub-words of texts, including special tokens; None without a model."""
+    """Return a function that counts the sub-words of texts with special tokens, for a model."""
     if model is None:
         return None
     from simcse_cli.models.pretrained import load_tokenizer
@@ -150,9 +150,8 @@ def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | 
     tokenizer = load_tokenizer(resolve_model(model, get_console()))
 
     def count(texts: Sequence[str]) -> list[int]:
-        return [
-            len(ids) for ids in tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-        ]
+        found = tokenizer(list(texts), truncation=False, verbose=False)
+        return list(map(len, found["input_ids"]))
 
     return count
 
@@ -202,9 +201,8 @@ def lint_command(
     linter = lint_files(inputs, options, count_tokens, get_console())
     outputs.show(lint_outcome(inputs, linter))
     if options.strict and (findings := faults(linter.findings())):
-        raise DataError(
-            f"lint found {list_findings(findings)}", hint="mend the input, or leave out --strict"
-        )
+        hint = "correct the input, or leave out --strict"
+        raise DataError(f"lint found {list_findings(findings)}", hint=hint)
 
 
 @app.command("model")

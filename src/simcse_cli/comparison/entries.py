@@ -11,8 +11,9 @@ from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import PublishedSystem
 from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
+from simcse_cli.files.inputs import STDIO, read_json
 from simcse_cli.files.schema import checked, parse_json
-from simcse_cli.files.streams import STDIO, iter_lines, read_json
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.results import runs
 from simcse_cli.results.columns import (
     AVERAGE,

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.files.inputs import read_text
+from simcse_cli.files.resources import resource
 from simcse_cli.files.schema import checked, parse_yaml
-from simcse_cli.files.streams import read_text, resource
 from simcse_cli.results.columns import MTEB_PREFIX, columns, is_score
 from simcse_cli.results.report import Column, ColumnKind, Outcome, Report
 

@@ -1,6 +1,7 @@
-"""Cut lines into the rows and cells of a table: find the separator and the header, and undo quoting.
+"""Cut lines into the rows and cells of a table.
 
-A Markdown table is told by the dashes under its header; SentEval's STS-B files by their columns.
+The separator and the header are found, and quoting is undone. A Markdown table is recognised by the
+dashes under its header, and SentEval's STS-B files by their columns.
 """
 
 import csv
@@ -20,24 +21,22 @@ from simcse_cli.data.show import show_rows
 from simcse_cli.errors import DataError
 
 STSB_COLUMNS = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")
-"""Columns of SentEval's ``sts-train.csv``, ``sts-dev.csv`` and ``sts-test.csv``: tab-separated, without a header."""
+"""Columns of SentEval's STS-B files, ``sts-SPLIT.csv``: tab-separated, without a header."""
 
 _WIKIAUTO_COLUMNS = (
-    *(
-        "alignment_label",
-        "simple_sentence_id",
-        "normal_sentence_id",
-        "simple_sentence",
-        "normal_sentence",
-    ),
+    "alignment_label",
+    "simple_sentence_id",
+    "normal_sentence_id",
+    "simple_sentence",
+    "normal_sentence",
     "gleu_score",
 )
 _WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
 
 SEPARATORS = ("\t", "|||", "||", ":::", ";", "|", ",")
-"""What may separate cells; the first that fits is taken."""
+"""Possible separators of cells; the first that fits is taken."""
 OF_TEXT = SEPARATORS[:3]
-"""Separators that tell in a text file of single texts that it may be a table."""
+"""Separators that show, in a file of single texts, that it may be a table."""
 NO_SEPARATOR = "none"
 _BARS = SEPARATORS[1:3] + SEPARATORS[5:6]
 _HEAD_LINES = 400
@@ -59,26 +58,34 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
     """Return the table in some lines."""
     head = list(islice(lines, _HEAD_LINES))
     lines = chain(head, lines)
-    if head and is_stsb_line(head[0]):
+    first = head[0] if head else ""
+
+    # Two published layouts have no header.
+    if is_stsb_line(first):
         hint = (
             "the file begins as an STS-B file of SentEval; check it with `simcse prepare senteval`"
         )
         rows = stsb_rows(lines, source, hint=hint)
         return Grid.of(source, STSB_COLUMNS, rows, is_named=True, is_published=True)
-    if head and not given.wants_table and (columns := _wikiauto_columns(head[0])):
+    wikiauto = _wikiauto_columns(first)
+    if wikiauto and not given.wants_table:
         rows = _split_cells(lines, "\t")
-        return Grid.of(source, columns, rows, is_named=True, is_published=True)
-    told = given.separator
+        return Grid.of(source, wikiauto, rows, is_named=True, is_published=True)
+
+    # A first line `sep=;` tells Excel the separator.
+    separator = given.separator
     n_before = 0
-    if head and told is None and (line := re.fullmatch("sep=(.)", head[0])):  # a line for Excel
-        told, head, n_before = line[1], head[1:], 1
+    for_excel = re.fullmatch("sep=(.)", first)
+    if for_excel is not None and separator is None:
+        separator = for_excel[1]
+        n_before = 1
+        head = head[1:]
         next(lines)
-    if told is None and any(map(_MARKDOWN_RULE.fullmatch, head)):
-        rows = _markdown_cells(lines)
-        header = True if given.header is None else given.header
-        return named_rows(rows, source, given, header=header)
-    separator = told or choose_separator(head, source)
-    rows = _cells(lines, separator, source, head)
+
+    if separator is None and any(map(_MARKDOWN_RULE.fullmatch, head)):
+        header = given.header is not False
+        return named_rows(_markdown_cells(lines), source, given, header=header)
+    rows = _cells(lines, separator or choose_separator(head, source), source, head)
     if n_before:
         rows = ((number + n_before, cells) for number, cells in rows)
     return named_rows(rows, source, given, header=given.header)
@@ -86,15 +93,15 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
 
 def holds_cells(head: Sequence[str], source: str) -> bool:
     """Tell whether the first lines of a text are the rows of a table."""
-    if any(map(_MARKDOWN_RULE.fullmatch, head)) or any(
-        line.startswith("sep=") for line in head[:1]
-    ):
+    if head and head[0].startswith("sep="):
+        return True
+    if any(map(_MARKDOWN_RULE.fullmatch, head)):
         return True
     return choose_separator(head, source) != NO_SEPARATOR
 
 
 def is_stsb_line(line: str) -> bool:
-    """Tell whether a line comes from SentEval's STS-B files: tabs, a score in column 5, no header."""
+    """Tell whether a line is from an STS-B file of SentEval: tabs, and a score in column 5."""
     cells = line.split("\t")
     try:
         return len(cells) >= len(STSB_COLUMNS) and int(cells[3]) >= 0 and 0 <= float(cells[4]) <= 5
@@ -103,14 +110,14 @@ def is_stsb_line(line: str) -> bool:
 
 
 def _wikiauto_columns(line: str) -> tuple[str, ...]:
-    """Return the columns of WikiAuto's manual alignments (tabs, no header); nothing for other files."""
+    """Return the columns of WikiAuto's manual alignments, which have no header; else nothing."""
     cells = line.split("\t")
     is_wikiauto = cells[0] in _WIKIAUTO_LABELS and len(cells) >= 5  # the score may be missing
     return _WIKIAUTO_COLUMNS[: len(cells)] if is_wikiauto else ()
 
 
 def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Cells]:
-    """Yield the rows as the protocol reads them: no quoting, and columns after the sentences are ignored."""
+    """Yield the rows as the protocol reads them: without quoting and without further columns."""
     n_columns = len(STSB_COLUMNS)
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
@@ -124,7 +131,10 @@ def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Cells
 # ------------------------------------------------------------------ the separator
 @dataclass(frozen=True)
 class _Fit:
-    """How a separator cuts the first rows; ``bad`` is the first row that speaks against it."""
+    """How a separator cuts the first rows.
+
+    ``share`` is the fraction of rows that it cuts; ``bad`` is the first row that it does not fit.
+    """
 
     separator: str
     rows: list[Cells]
@@ -139,7 +149,7 @@ class _Fit:
 
 
 def choose_separator(head: Sequence[str], source: str) -> str:
-    """Return the separator that fits the first lines of a table; NO_SEPARATOR for a single column."""
+    """Return the separator that fits the first lines of a table, or NO_SEPARATOR."""
     fits = [_fit(head, separator, source) for separator in SEPARATORS]
     fitting = [fit for fit in fits if fit.share > 0 and fit.bad is None]
     if not fitting:
@@ -148,13 +158,11 @@ def choose_separator(head: Sequence[str], source: str) -> str:
                 raise fit.error
         _refuse_uneven(fits, source)
         return NO_SEPARATOR
-    best, *others = fitting
-    if len(others) and not best.has_names:
-        named = [fit for fit in others if fit.has_names]
-        if named:
-            return named[0].separator
-    _refuse_ambiguous(best, others, source)
-    return best.separator
+    for fit in fitting:
+        if fit.has_names:
+            return fit.separator
+    _refuse_ambiguous(fitting, source)
+    return fitting[0].separator
 
 
 def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
@@ -163,12 +171,12 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     rows: list[Cells] = []
     broken: DataError | None = None
     try:
-        for number, cells in _cells(iter(head), separator, source, head):
-            rows.append((number, cells))
-    except DataError as error:  # of a row that is broken, or goes on after the sample
+        for row in _cells(iter(head), separator, source, head):
+            rows.append(row)
+    except DataError as error:  # a row is broken, or goes on after the sample
         broken = error
     if len(head) == _HEAD_LINES and len(rows) > 1:
-        del rows[-1]  # which the sample may have cut
+        del rows[-1]  # the sample may have cut it
     rows = _without_titles(rows)[:SAMPLE_ROWS]
     if not rows:
         return _Fit(separator, [], error=broken)
@@ -203,41 +211,49 @@ def _cuts_nothing(head: Sequence[str]) -> bool:
 
 
 def _refuse_uneven(fits: Sequence[_Fit], source: str) -> None:
-    """Raise DataError if a separator cuts half of the rows, but not all, or one row too often."""
-    half = [fit for fit in fits if fit.share >= 0.5 and fit.bad is not None]
-    if not half:
-        return
-    fit = max(half, key=lambda each: each.share)
-    number, cells = fit.bad or (1, [])
-    raise uneven_row(source, number, cells, len(fit.rows[0][1]))
+    """Raise DataError for the separator that cuts most rows, if it cuts half of them but not all.
+
+    One that cuts a row too often is refused, too.
+    """
+    worst: _Fit | None = None
+    for fit in fits:
+        if fit.bad is not None and fit.share >= 0.5 and (worst is None or fit.share > worst.share):
+            worst = fit
+    if worst is not None and worst.bad is not None:
+        number, cells = worst.bad
+        raise uneven_row(source, number, cells, len(worst.rows[0][1]))
 
 
 def uneven_row(source: str, number: int, cells: Sequence[str], n_columns: int) -> DataError:
-    """Return the error of a row with other cells than row 1 has."""
+    """Return the error for a row that has more or fewer cells than row 1."""
     shown = " | ".join(cells)
-    shown = shown if len(shown) <= 200 else f"{shown[:199]}…"
-    counts = f"{len(cells)} cell{'s' * (len(cells) != 1)} below {n_columns} column{'s' * (n_columns != 1)}"
+    if len(shown) > 200:
+        shown = f"{shown[:199]}…"
+    n_cells = len(cells)
+    found = f"{n_cells} cell" if n_cells == 1 else f"{n_cells} cells"
+    wanted = f"{n_columns} column" if n_columns == 1 else f"{n_columns} columns"
     return DataError(
-        f"{source}, line {number}: {counts}: '{shown}'",
+        f"{source}, line {number}: {found} below {wanted}: '{shown}'",
         hint="quote a cell that holds the separator, name another one with --separator ';', "
         f"or read whole lines as texts with --separator {NO_SEPARATOR}",
     )
 
 
-def _refuse_ambiguous(best: _Fit, others: Sequence[_Fit], source: str) -> None:
-    if best.has_names or not best.is_even:
-        return
+def _refuse_ambiguous(fitting: Sequence[_Fit], source: str) -> None:
+    best, *others = fitting
     is_tsv = best.separator == "\t" and source.lower().endswith((".tsv", ".tab", ".tsv.gz"))
+    if is_tsv or not best.is_even:
+        return
     for other in others:
         are_bars = best.separator in _BARS and other.separator in _BARS
-        if is_tsv or are_bars or not other.is_even:
+        if are_bars or not other.is_even:
             continue
-        lines = [
-            f"   as {fit.separator!r}: {' | '.join(fit.rows[0][1])[:80]}" for fit in (best, other)
-        ]
-        choices = [f"--separator {shlex.quote(fit.separator)}" for fit in (best, other)]
-        what = "two separators fit every row\n" + "\n".join(lines)
-        raise DataError(f"{source}: {what}", hint="\n        ".join(choices))
+        what = f"{source}: two separators fit every row"
+        choices = []
+        for fit in (best, other):
+            what += f"\n   as {fit.separator!r}: {' | '.join(fit.rows[0][1])[:80]}"
+            choices.append(f"--separator {shlex.quote(fit.separator)}")
+        raise DataError(what, hint="\n        ".join(choices))
 
 
 # ------------------------------------------------------------------ the cells
@@ -268,7 +284,10 @@ def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
         fixed = shlex.quote(f"{Path(source).stem}-lines.csv")
         hint = f"end the lines as others do: tr '\\r' '\\n' < {shlex.quote(source)} > {fixed}"
     else:
-        hint = 'put cells that hold commas or quotes in "..." and double the quotes inside, or use JSONL'
+        hint = (
+            'put cells that hold commas or quotes in "..." and double the quotes inside, '
+            "or use JSONL"
+        )
     return DataError(f"{source}, line {number}: not valid CSV ({error})", hint=hint)
 
 
@@ -283,19 +302,16 @@ def _split_cells(lines: Iterable[str], separator: str) -> Iterator[Cells]:
 
 def _unquote(cell: str) -> str:
     # Common TSV files hold bare quotes: only "a ""b"" c" is certain.
-    inner = cell[1:-1]
-    if (
-        len(cell) > 1
-        and cell[0] == cell[-1] == '"'
-        and '""' in inner
-        and '"' not in inner.replace('""', "")
-    ):
-        return inner.replace('""', '"')
-    return cell
+    if len(cell) < 2 or not cell[0] == cell[-1] == '"':
+        return cell
+    parts = cell[1:-1].split('""')
+    if len(parts) == 1 or any('"' in part for part in parts):
+        return cell
+    return '"'.join(parts)
 
 
 def _markdown_cells(lines: Iterable[str]) -> Iterator[Cells]:
-    """Yield the cells of a Markdown table, without the text around it and the dashes under its header."""
+    """Yield the cells of a Markdown table, without the dashes and the text around it."""
     for number, line in enumerate(map(str.strip, lines), start=1):
         if "|" in line and not _MARKDOWN_RULE.fullmatch(line):
             cells = _MARKDOWN_BAR.split(line.removeprefix("|").removesuffix("|"))
@@ -309,20 +325,25 @@ def named_rows(rows: Iterator[Cells], source: str, given: Given, *, header: bool
     if not head:
         return Grid.of(source, (), iter(()), is_named=True)
     notes: tuple[str, ...] = ()
+    shown = [cells for _, cells in head]
+
+    # Row 1 is a header because the user or its content says so.
     if header is None:
-        found = decide_header([cells for _, cells in head], tuple(given.columns.values()))
+        found = decide_header(shown, tuple(given.columns.values()))
         header = found.found
         if found.by_look:
             notes = (f"{source}: row 1 is read as the header; if it is data: --no-header",)
     if header is None:
         if not given.never_asks:
-            raise _undecided_header([cells for _, cells in head], source)
+            raise _undecided_header(shown, source)
         notes = (f"{source}: row 1 may be the header: --header, or as data: --no-header",)
+
+    # Columns without a name are named by their number.
     if header:
-        columns = _header_names(head[0][1])
+        columns = _header_names(shown[0])
         del head[0]
     else:
-        columns = tuple(str(number) for number in range(1, len(head[0][1]) + 1))
+        columns = tuple(str(number) for number in range(1, len(shown[0]) + 1))
     even = _even_rows(chain(head, rows), len(columns), source)
     return Grid.of(source, columns, even, is_named=bool(header), notes=notes)
 
@@ -364,7 +385,10 @@ def _is_title(cells: Sequence[str], below: Sequence[Cells]) -> bool:
 
 
 def _header_names(cells: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in a header; columns without a name, such as a pandas index, or with one name get numbers."""
+    """Return the names in a header.
+
+    A column without a name, such as the index of pandas, and columns of one name get a number.
+    """
     found = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
     count = Counter(found)
     seen = Counter[str]()

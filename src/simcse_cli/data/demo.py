@@ -1,6 +1,7 @@
-"""The generated corpus, with every kind of file the toolkit reads, which commands without input files use.
+"""The generated corpus, which commands use when they are given no input files.
 
-No sentence occurs twice, so the scored pairs contain no training sentence.
+It has every kind of file that the toolkit reads. No sentence occurs twice, so the scored pairs
+contain no training sentence.
 """
 
 import csv
@@ -15,7 +16,7 @@ from simcse_cli.data.senteval import sts_files
 from simcse_cli.data.writers import build_manifest
 from simcse_cli.files.atomic import atomic_text, check_output, write_json
 from simcse_cli.files.locks import sole_writer
-from simcse_cli.files.streams import default_cache_dir
+from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import Progress
 from simcse_cli.version import __version__
 
@@ -36,12 +37,13 @@ def demo_folder(progress: Progress) -> Path:
 
 
 def data_dir_or_demo(data_dir: Path | None, progress: Progress) -> Path:
-    """Return the given evaluation folder, or that of the demo corpus with a warning about its scores."""
+    """Return the given evaluation folder, or the demo corpus with a warning about its scores."""
     if data_dir is not None:
         return data_dir
     progress.warn(
-        "no --data-dir and no SIMCSE_DATA: scoring on the generated demo corpus, whose scores compare with no others; "
-        "for the published sets: export SIMCSE_DATA=FOLDER, the SentEval folder that holds downstream/"
+        "no --data-dir and no SIMCSE_DATA: scoring on the generated demo corpus, "
+        "whose scores compare with no others; for the published sets: "
+        "export SIMCSE_DATA=FOLDER, the SentEval folder that holds downstream/"
     )
     return demo_folder(progress)
 
@@ -98,7 +100,7 @@ class DemoCorpus:
 
 
 def build_demo_corpus(sizes: demo_grammar.DemoSizes, *, seed: int) -> DemoCorpus:
-    """Return the corpus for a seed; the same seed and sizes give the same corpus on every machine."""
+    """Return the corpus for a seed and sizes, which is the same on every machine."""
     generator = _Generator(Random(seed))
     n_graded = {split: round(share * sizes.pairs) for split, share in _STSB_SHARES.items()}
     return DemoCorpus(
@@ -110,48 +112,54 @@ def build_demo_corpus(sizes: demo_grammar.DemoSizes, *, seed: int) -> DemoCorpus
 
 
 def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) -> dict[Path, int]:
-    """Write the corpus below ``folder`` and return the files with their row counts; right ones are kept.
+    """Write the corpus below ``folder`` and return its files with their numbers of rows.
 
-    Without ``force``, nothing is written if another file has one of the names.
+    Files that are right already are kept. Without ``force``, nothing is written if another file has
+    one of the names.
     """
-    files = {folder / name: text_and_count for name, text_and_count in corpus_files(corpus).items()}
-    missing = {
-        path: text
-        for path, (text, _) in files.items()
-        if not path.is_file() or path.read_bytes() != text.encode()
-    }
-    for path in missing:
-        check_output(path, force=force)
+    counts: dict[Path, int] = {}
+    missing: dict[Path, str] = {}
+    for name, (text, count) in corpus_files(corpus).items():
+        path = folder / name
+        counts[path] = count
+        if not path.is_file() or path.read_bytes() != text.encode():
+            check_output(path, force=force)
+            missing[path] = text
     for path, text in reversed(missing.items()):  # sentences.txt last: if it exists, all do
         with atomic_text(path, force=force) as stream:
             stream.write(text)
-    return {path: count for path, (_, count) in files.items()}
+    return counts
 
 
 def corpus_files(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
-    triplets = [(premise, entailed, wrong) for premise, entailed, _, wrong in corpus.inference]
-    nli = [
-        (label, premise, hypothesis)
-        for premise, *hypotheses in corpus.inference
-        for label, hypothesis in zip(_NLI_LABELS, hypotheses, strict=True)
-    ]
-    stories = ["".join(f"{text}\n" for text in story) for story in corpus.documents]
+    """Return the text and the number of rows of each file, by its name."""
+    triplets = []
+    nli = []
+    for premise, entailed, neutral, wrong in corpus.inference:
+        triplets.append((premise, entailed, wrong))
+        hypotheses = (entailed, neutral, wrong)
+        for label, hypothesis in zip(_NLI_LABELS, hypotheses, strict=True):
+            nli.append((label, premise, hypothesis))
+    triplet_table = _table(("anchor", "positive", "hard_negative"), triplets, ",")
+    nli_table = _table(("gold_label", "sentence1", "sentence2"), nli, "\t")
+    stories = "\n".join(map(_lines, corpus.documents))
     files = {
-        "sentences.txt": ("".join(f"{text}\n" for text in corpus.sentences), len(corpus.sentences)),
-        "documents.txt": ("\n".join(stories), sum(map(len, corpus.documents))),
-        "triplets.csv": (
-            _table(("anchor", "positive", "hard_negative"), triplets, ","),
-            len(triplets),
-        ),
-        "nli.tsv": (_table(("gold_label", "sentence1", "sentence2"), nli, "\t"), len(nli)),
+        "sentences.txt": (_lines(corpus.sentences), len(corpus.sentences)),
+        "documents.txt": (stories, sum(map(len, corpus.documents))),
+        "triplets.csv": (triplet_table, len(triplets)),
+        "nli.tsv": (nli_table, len(nli)),
     }
     for split, pairs in corpus.graded.items():
-        lines = [
-            f"{_GENRE}\tscenes\tgenerated\t{number:04d}\t{score:.3f}\t{first}\t{second}\n"
-            for number, (score, first, second) in enumerate(pairs, start=1)
-        ]
-        files[f"{STSB_FOLDER}/sts-{split}.csv"] = ("".join(lines), len(lines))
+        rows = []
+        for number, (score, first, second) in enumerate(pairs, start=1):
+            place = f"{_GENRE}\tscenes\tgenerated\t{number:04d}"
+            rows.append(f"{place}\t{score:.3f}\t{first}\t{second}")
+        files[f"{STSB_FOLDER}/sts-{split}.csv"] = (_lines(rows), len(rows))
     return files
+
+
+def _lines(texts: list[str]) -> str:
+    return "".join(f"{text}\n" for text in texts)
 
 
 def _table(header: tuple[str, ...], rows: list[tuple[str, str, str]], delimiter: str) -> str:
@@ -184,15 +192,16 @@ class _Generator:
         return self._new(lambda: demo_grammar.phrase(demo_grammar.draw_scene(self._rng), self._rng))
 
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
-        """Yield pairs with their score, changing 0 to 5 parts of the scene, each number equally often."""
+        """Yield pairs with their score; 0 to 5 parts of the scene change, equally often."""
+        parts = demo_grammar.PARTS
         for index in range(count):
-            scene, parts = demo_grammar.draw_scene(self._rng), demo_grammar.PARTS
+            scene = demo_grammar.draw_scene(self._rng)
             changed = self._rng.sample(parts, index % (len(parts) + 1))
             other = demo_grammar.vary(scene, changed, self._rng)
             yield demo_grammar.similarity(scene, other), self._say(scene), self._say(other)
 
     def inference(self, count: int) -> Iterator[tuple[str, str, str, str]]:
-        """Yield premises with a hypothesis that follows, one that may be true and one that is false."""
+        """Yield premises with three hypotheses: one follows, one may be true, and one is false."""
         for index in range(count):
             scene = demo_grammar.draw_scene(self._rng)
             shorter = (

@@ -13,8 +13,8 @@ from functools import cache
 from random import Random
 from typing import Any
 
+from simcse_cli.files.resources import resource
 from simcse_cli.files.schema import parse_yaml
-from simcse_cli.files.streams import resource
 from simcse_cli.settings.declare import setting
 
 
@@ -26,7 +26,10 @@ def grammar() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Scene:
-    """Who does what to which thing, where and when: keys of ``grammar()``, or None where a sentence does not tell."""
+    """Who does what to which thing, where and when, as keys of ``grammar()``.
+
+    A place or time is None where the sentence does not tell it.
+    """
 
     agent: str
     action: str
@@ -36,42 +39,49 @@ class Scene:
 
 
 WEIGHTS = {"agent": 1.0, "action": 1.5, "thing": 1.25, "place": 0.75, "time": 0.5}
-"""Share of each part of a scene in the similarity of two scenes; the sum is 5."""
+"""Points of each part in the similarity of two scenes; the sum is 5."""
 PARTS = tuple(field.name for field in fields(Scene))
 
 
 def similarity(first: Scene, second: Scene) -> float:
     """Return the gold score of two scenes, in [0, 5]: the summed weights of their equal parts."""
-    return sum(
-        weight for part, weight in WEIGHTS.items() if getattr(first, part) == getattr(second, part)
-    )
+    score = 0.0
+    for part, weight in WEIGHTS.items():
+        if getattr(first, part) == getattr(second, part):
+            score += weight
+    return score
 
 
 def draw_scene(rng: Random) -> Scene:
-    action = rng.choice(tuple(grammar()["action"]))
-    agent, thing = (
-        rng.choice(tuple(grammar()["agent"])),
-        rng.choice(grammar()["action"][action]["things"]),
-    )
-    place, time = (rng.choice(tuple(grammar()[part])) for part in ("place", "time"))
+    words = grammar()
+    action = rng.choice(tuple(words["action"]))
+    agent = rng.choice(tuple(words["agent"]))
+    thing = rng.choice(words["action"][action]["things"])
+    place = rng.choice(tuple(words["place"]))
+    time = rng.choice(tuple(words["time"]))
     return Scene(agent, action, thing, place, time)
 
 
 def vary(scene: Scene, parts: list[str], rng: Random) -> Scene:
-    """Return the scene with each of ``parts`` changed, and the thing too where a new action does not go with it."""
-    changes = {
-        part: _another(grammar()[part], getattr(scene, part), rng)
-        for part in ("agent", "place", "time")
-        if part in parts
-    }
-    action, actions = scene.action, grammar()["action"]
+    """Return the scene with each of ``parts`` changed.
+
+    The thing changes too where it does not go with the new action.
+    """
+    changes: dict[str, str] = {}
+    for part in ("agent", "place", "time"):
+        if part in parts:
+            changes[part] = _another(grammar()[part], getattr(scene, part), rng)
+    actions = grammar()["action"]
+    action = scene.action
     if "action" in parts:
-        keeping_thing = [name for name in actions if scene.thing in actions[name]["things"]]
-        choices = actions if "thing" in parts or keeping_thing == [action] else keeping_thing
+        choices = [name for name in actions if scene.thing in actions[name]["things"]]
+        if "thing" in parts or choices == [action]:
+            choices = list(actions)
         action = _another(choices, action, rng)
     things = actions[action]["things"]
-    changes_thing = "thing" in parts or scene.thing not in things
-    thing = _another(things, scene.thing, rng) if changes_thing else scene.thing
+    thing = scene.thing
+    if "thing" in parts or thing not in things:
+        thing = _another(things, thing, rng)
     return replace(scene, action=action, thing=thing, **changes)
 
 
@@ -80,14 +90,16 @@ def _another(choices: Iterable[str], current: str | None, rng: Random) -> str:
 
 
 def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
-    """Return a sentence in which a source describes or denies a scene, of which neither it nor ``extra`` is a part."""
-    agent, thing = (
-        rng.choice(grammar()["agent"][scene.agent]),
-        rng.choice(grammar()["thing"][scene.thing]),
-    )
-    present, gerund, participle = rng.choice(grammar()["action"][scene.action]["verbs"])
-    where = rng.choice(grammar()["place"][scene.place]) if scene.place else ""
-    when = rng.choice(grammar()["time"][scene.time]) if scene.time else ""
+    """Return a sentence in which a source describes or denies a scene.
+
+    Neither the source nor ``extra`` is a part of the scene.
+    """
+    words = grammar()
+    agent = rng.choice(words["agent"][scene.agent])
+    thing = rng.choice(words["thing"][scene.thing])
+    present, gerund, participle = rng.choice(words["action"][scene.action]["verbs"])
+    where = rng.choice(words["place"][scene.place]) if scene.place else ""
+    when = rng.choice(words["time"][scene.time]) if scene.time else ""
     if negated:
         patterns = [
             f"{agent} is not {gerund} {thing} {where} {when}",
@@ -102,7 +114,7 @@ def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "")
             f"there is {agent} {gerund} {thing} {where} {when}",
             f"{where} {agent} {present} {thing} {when}",
         ]
-    text = " ".join(f"{rng.choice(grammar()['sources'])} {rng.choice(patterns)} {extra}".split())
+    text = " ".join(f"{rng.choice(words['sources'])} {rng.choice(patterns)} {extra}".split())
     return text[0].upper() + text[1:] + "."
 
 

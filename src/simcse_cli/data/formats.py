@@ -14,14 +14,9 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.grid import SAMPLE_ROWS, Grid
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.files.hub import hub_failure
+from simcse_cli.files.inputs import LARGEST_TEXT, STDIO, open_input
 from simcse_cli.files.schema import foreign_format, parse_json
-from simcse_cli.files.streams import (
-    LARGEST_TEXT,
-    STDIO,
-    is_utf16,
-    iter_lines,
-    open_input,
-)
+from simcse_cli.files.streams import is_utf16, iter_lines
 
 InputPath = Path | str
 _Records = Iterator[tuple[int, dict[str, Any]]]
@@ -47,7 +42,10 @@ _BY_SUFFIX = {
     **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods"), FileFormat.EXCEL),
 }
 _HUB_PREFIX = "hf://"
-_HUB_HINT = "write hf://OWNER/NAME, hf://OWNER/NAME:SPLIT or hf://OWNER/NAME@CONFIG:SPLIT (SPLIT is train by default)"
+_HUB_HINT = (
+    "write hf://OWNER/NAME, hf://OWNER/NAME:SPLIT or hf://OWNER/NAME@CONFIG:SPLIT "
+    "(SPLIT is train by default)"
+)
 _LINES_LOOKED_AT = 100
 _MOST_PATHS = 64  # columns that nested objects may give
 _JSON_HINT = 'for example {"anchor": "...", "positive": "..."}'
@@ -80,8 +78,8 @@ def open_grid(source: InputPath, given: Given) -> Grid:
 def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, bool]:
     """Return a text file as a table, and whether it is plain text: lines of single texts.
 
-    It is plain where ``single`` texts are wanted and the user does not speak of cells. JSON objects
-    in every line are no plain text.
+    It is plain if ``single`` texts are wanted and the user does not speak of cells, unless every
+    line is a JSON object.
     """
     lines = iter_lines(source, encoding=given.encoding, asks_encoding=True)
     head = list(islice(lines, _LINES_LOOKED_AT))
@@ -131,7 +129,7 @@ def _open_cells(source: InputPath, given: Given) -> Grid:
 
 # ------------------------------------------------------------------ JSON
 def _open_json(source: InputPath, given: Given) -> Grid:
-    """Open JSON Lines, or a ``.json`` file that is one value: a list, or an object that holds one."""
+    """Open JSON Lines, or a ``.json`` file that is one list or one object that holds a list."""
     name = source_name(source)
     lines = iter_lines(source, encoding=given.encoding, asks_encoding=True)
     head = list(islice(lines, 2))
@@ -182,17 +180,19 @@ def _items_of(value: Any, name: str) -> list[Any]:
         ((key, items),) = lists.items()
         if items and (isinstance(items[0], dict | list) or not is_row):
             return items
-    is_table = len(lists) == len(value) > 1 and len({len(each) for each in lists.values()}) == 1
-    if is_table and not any(
-        isinstance(item, dict | list) for each in lists.values() for item in each
-    ):
+    if len(lists) == len(value) > 1 and _are_columns(list(lists.values())):
         return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-    if is_row and not any(_is_objects(each) for each in lists.values()):
+    if is_row and not any(map(_is_objects, lists.values())):
         return [value]
-    key = next(iter(lists), next(iter(value)))
-    raise _too_deep(
-        name, f"an object of {len(value):,} values that is no table", f".{json.dumps(key)}[]"
-    )
+    key = next(iter(lists or value))
+    what = f"an object of {len(value):,} values that is no table"
+    raise _too_deep(name, what, f".{json.dumps(key)}[]")
+
+
+def _are_columns(lists: Sequence[list[Any]]) -> bool:
+    """Tell whether lists of plain values are equally long."""
+    is_nested = any(isinstance(item, dict | list) for item in chain.from_iterable(lists))
+    return len(set(map(len, lists))) == 1 and not is_nested
 
 
 def _record(value: Any, place: str) -> dict[str, Any]:
@@ -219,7 +219,8 @@ def _record(value: Any, place: str) -> dict[str, Any]:
 def _too_deep(place: str, what: str, path: str) -> DataError:
     return DataError(
         f"{place}: {what}; need a list of objects with texts",
-        hint=f"take the rows out first, for example: jq -c '{path} | {{text: .text}}' FILE.json > FILE.jsonl",
+        hint="take the rows out first, for example: "
+        f"jq -c '{path} | {{text: .text}}' FILE.json > FILE.jsonl",
     )
 
 
@@ -236,16 +237,14 @@ def _is_objects(value: Any) -> bool:
 def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
     """Tell whether objects in a list hold lists of objects again."""
     if _is_objects(value):
-        return in_list or any(
-            _has_nested_objects(each, in_list=True) for item in value for each in item.values()
-        )
+        return in_list or any(_has_nested_objects(item, in_list=True) for item in value)
     if isinstance(value, dict):
         return any(_has_nested_objects(each, in_list=in_list) for each in value.values())
     return False
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values inside objects, and lists of objects, under their paths: ``data.text``, ``turns.0.content``."""
+    """Yield the values inside objects, and lists of objects, under paths: ``turns.0.content``."""
     for name, each in value.items():
         if _is_objects(each):
             each = {str(number): item for number, item in enumerate(each)}
@@ -264,24 +263,21 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
     )
     from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
 
+    filled: dict[str, list[list[Any]]] = {}
     with open_input(source) as stream, foreign_format(source, "a workbook without a password"):
         book = CalamineWorkbook.from_filelike(stream)
-        visible = [
-            sheet.name
-            for sheet in book.sheets_metadata
-            if sheet.visible is SheetVisibleEnum.Visible
-        ]
-        sheets = {
-            name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in visible
-        }
-    filled = [name for name, rows in sheets.items() if rows]
-    if len(filled) > 1:
-        others = ", ".join(filled[1:])
-        given.told.info(
-            f"{source_name(source)}: the sheet {filled[0]} is read; sheets not read: {others}"
-        )
-    rows = _sheet_rows(sheets[filled[0]]) if filled else iter(())
-    return named_rows(rows, source_name(source), given, header=given.header)
+        for sheet in book.sheets_metadata:
+            if sheet.visible is not SheetVisibleEnum.Visible:
+                continue
+            rows = book.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False)
+            if rows:
+                filled[sheet.name] = rows
+    name = source_name(source)
+    first, *others = filled or [""]
+    if others:
+        not_read = ", ".join(others)
+        given.told.info(f"{name}: the sheet {first} is read; sheets not read: {not_read}")
+    return named_rows(_sheet_rows(filled.get(first, [])), name, given, header=given.header)
 
 
 def _sheet_rows(sheet: Sequence[Sequence[Any]]) -> Iterator[tuple[int, list[str]]]:
@@ -291,14 +287,15 @@ def _sheet_rows(sheet: Sequence[Sequence[Any]]) -> Iterator[tuple[int, list[str]
 
 
 def _sheet_text(cell: Any) -> str:
-    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell)
 
 
 def _open_parquet(source: InputPath, given: Given) -> Grid:
+    """Open the first rows only; ``Table`` reads all rows by column."""
     sample = islice(parquet_rows(source, batch_size=SAMPLE_ROWS), SAMPLE_ROWS)
-    return Grid.of_records(
-        source_name(source), list(enumerate(sample, start=1))
-    )  # all rows are read by column
+    return Grid.of_records(source_name(source), list(enumerate(sample, start=1)))
 
 
 def _open_hub(source: InputPath, given: Given) -> Grid:
@@ -324,13 +321,15 @@ _OPENERS: dict[FileFormat, Callable[[InputPath, Given], Grid]] = {
 
 
 def count_lines(source: InputPath) -> int:
-    n_ends, last = 0, b"\n"
+    n_ends = 0
+    last = b"\n"
     with open_input(source) as stream:
         if is_utf16(stream.read(2)):
             return sum(1 for _ in iter_lines(source))
         stream.seek(0)
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            n_ends, last = n_ends + block.count(b"\n"), block[-1:]
+        while block := stream.read(1 << 20):
+            n_ends += block.count(b"\n")
+            last = block[-1:]
     return n_ends + (last != b"\n")
 
 
@@ -354,8 +353,12 @@ def parquet_length(source: InputPath) -> int:
 def parquet_rows(
     source: InputPath, columns: Sequence[str] | None = None, start: int = 0, batch_size: int = 4096
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows from ``start`` on, with values inside structs by path; of ``columns`` alone if given."""
+    """Yield the rows from ``start`` on, with the values inside structs under their paths.
+
+    ``columns`` are those to read, by default all.
+    """
     with _parquet_file(source) as table:
+        # Groups of rows before the start are not read.
         groups = list(range(table.num_row_groups))
         while groups and start >= (n_rows := table.metadata.row_group(groups[0]).num_rows):
             start -= n_rows
@@ -366,7 +369,10 @@ def parquet_rows(
 
 
 def parse_hub_source(source: str) -> tuple[str, str | None, str]:
-    """Return name, config and split; ``hf://nyu-mll/glue@qqp:test`` is ``("nyu-mll/glue", "qqp", "test")``."""
+    """Return name, config and split of a Hub dataset.
+
+    ``hf://nyu-mll/glue@qqp:test`` is ``("nyu-mll/glue", "qqp", "test")``.
+    """
     if is_saved_dataset(Path(source)):
         return source, None, "train"
     body = source.removeprefix(_HUB_PREFIX).removeprefix("datasets/")
@@ -378,21 +384,21 @@ def parse_hub_source(source: str) -> tuple[str, str | None, str]:
 
 
 def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Hub dataset as a stream, or those of a saved one, ``hf:///FOLDER:SPLIT``."""
+    """Yield the rows of a Hub dataset as a stream, or of a saved one, ``hf:///FOLDER:SPLIT``."""
     import datasets  # takes two seconds, and other formats do not need it
 
     name, config, split = parse_hub_source(source)
     with foreign_format(source, "a dataset", hint=_HUB_HINT):
         if is_saved_dataset(Path(name)):
             saved = datasets.load_from_disk(name)
-            if isinstance(saved, datasets.DatasetDict):
-                if split not in saved:
-                    hint = f"name one, for example {_HUB_PREFIX}{name}:{next(iter(saved))}"
-                    raise DataError(
-                        f"{source}: no split {split}; there are {', '.join(saved)}", hint=hint
-                    )
-                saved = saved[split]
-            yield from saved
+            if not isinstance(saved, datasets.DatasetDict):
+                yield from saved
+                return
+            if split not in saved:
+                what = f"{source}: no split {split}; there are {', '.join(saved)}"
+                example = f"{_HUB_PREFIX}{name}:{next(iter(saved))}"
+                raise DataError(what, hint=f"name one, for example {example}")
+            yield from saved[split]
             return
         try:
             yield from datasets.load_dataset(name, config, split=split, streaming=True)

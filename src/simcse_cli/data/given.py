@@ -16,7 +16,8 @@ class Told:
     """Shows the lines about what was read, each once; a copy in another process shows nothing."""
 
     def __init__(self, progress: Progress = SILENT) -> None:
-        self._progress, self._lines = progress, set[str]()
+        self._progress = progress
+        self._lines = set[str]()
 
     def __reduce__(self) -> tuple[type["Told"], tuple[()]]:
         return Told, ()
@@ -35,13 +36,13 @@ class Told:
 
 @dataclass(frozen=True)
 class Given:
-    """The choices of a user for the tables of a command; by default everything is decided by content.
+    """What the user says about the tables of a command; the content decides the rest.
 
     Attributes:
         columns: names or numbers of columns by role; ``text``, ``anchor``, ``left``, ``label``, ...
         roles: the roles that ``option`` takes in this command.
-        never_asks: whether what is undecided is told and not asked, as in lint.
-        told: where what was read is shown.
+        never_asks: whether an open question is only reported, as in lint.
+        told: shows what was read.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -77,16 +78,16 @@ class Given:
         )
 
     def of_file(self, option: str) -> "Given":
-        """Return the same choices for a file of texts that an option names, of which no column can be named."""
+        """Return the same choices for a file of texts that an option names, without its columns."""
         return replace(self, columns={}, roles=(), option=option)
 
     def of_texts(self, column: str | None) -> "Given":
-        """Return the same choices, with one column of texts, whose role may be written before it."""
-        if column is None:
-            return replace(self, columns={}, roles=("text",), option="--column")
-        role, sign, name = column.partition("=")
-        found = name if sign and role in ("text", "anchor") else column
-        return replace(self, columns={"text": found}, roles=("text",), option="--column")
+        """Return the same choices with one column of texts: ``NAME``, or ``text=NAME``."""
+        columns = {}
+        if column is not None:
+            role, sign, name = column.partition("=")
+            columns["text"] = name if sign and role in ("text", "anchor") else column
+        return replace(self, columns=columns, roles=("text",), option="--column")
 
     @property
     def wants_table(self) -> bool:
@@ -97,7 +98,10 @@ class Given:
 def parse_columns(
     text: str | None, roles: Sequence[str], option: str = "--columns"
 ) -> dict[str, str]:
-    """Parse ``anchor=Question,positive=Answer``, or ``Question,Answer`` in the order of the roles; empty for None."""
+    """Parse ``anchor=Question,positive=Answer``, or ``Question,Answer`` in the order of the roles.
+
+    None gives no columns.
+    """
     if text is None:
         return {}
     try:

@@ -17,7 +17,10 @@ _PHRASE_WORDS = 5
 
 @dataclass(frozen=True)
 class Header:
-    """Whether row 1 is a header, None if that cannot be decided; ``by_look`` if only its look tells."""
+    """Whether row 1 is a header.
+
+    ``found`` is None if that cannot be decided; ``by_look`` means that only its look tells.
+    """
 
     found: bool | None
     by_look: bool = False
@@ -140,7 +143,7 @@ def _look(cell: str, texts: Sequence[str]) -> str:
 
 
 def _end_mark(text: str) -> str:
-    """Return the mark at the end of a text, one for the same mark of several scripts; "" for none."""
+    """Return the mark at the end of a text, the same for all scripts; "" for none."""
     last = text.rstrip("\"'”’»」』)）] ")[-1:]
     if last in ".。।":
         return last and "."

@@ -37,7 +37,8 @@ _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?\s*%?", re.IGNORE
 _WHOLE = re.compile(r"[+-]?\d+(\.0+)?")
 _TOKEN = re.compile(r"(?=.*\d)[!-~]+|\w+://[!-~]+")
 _DATE = re.compile(
-    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp][Mm])?(Z|[+-]\d{2}:?\d{2})?)?"
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}"
+    r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp][Mm])?(Z|[+-]\d{2}:?\d{2})?)?"
     r"|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( \d{1,2}:\d{2}(:\d{2})?( ?[AaPp][Mm])?)?"
     r"|\d{1,2}:\d{2}(:\d{2})?"
 )
@@ -176,5 +177,8 @@ def scripts_of(text: str) -> set[str]:
     """Return the scripts in a text; those that Japanese mixes are one, ``Han``."""
     if text.isascii():
         return {"Latin"} if any(map(str.isalpha, text)) else set()
-    found = {name for name, pattern in _SCRIPTS.items() if pattern.search(text)}
-    return (found - _JAPANESE) | {"Han"} if found & _JAPANESE else found
+    found = set()
+    for name, pattern in _SCRIPTS.items():
+        if pattern.search(text):
+            found.add("Han" if name in _JAPANESE else name)
+    return found

@@ -1,4 +1,4 @@
-"""What the names of columns mean: names of roles, names that go together, and names of other things."""
+"""What the names of columns mean: names of roles, names that go together, and other names."""
 
 import re
 import unicodedata
@@ -19,17 +19,17 @@ def fold(name: str) -> str:
 
 
 _ANCHOR = _listed(
-    "anchor sent sent0 sentence sentence1 sentence_a text1 text_a q1 question1 premise question query "
-    "prompt utterance original origin left #1_string normal_sentence "
-    "frage satz pregunta pergunta domanda vraag fråga kysymys pytanie otázka вопрос питання запитання "
-    "ερώτηση soru câu_hỏi pertanyaan שאלה سؤال السؤال प्रश्न คำถาม "
+    "anchor sent sent0 sentence sentence1 sentence_a text1 text_a q1 question1 premise question "
+    "query prompt utterance original origin left #1_string normal_sentence "
+    "frage satz pregunta pergunta domanda vraag fråga kysymys pytanie otázka вопрос питання "
+    "запитання ερώτηση soru câu_hỏi pertanyaan שאלה سؤال السؤال प्रश्न คำถาม "
     "问题 提问 句子 原句 原始词 問題 質問 文 질문 문장"
 )
 _POSITIVE = _listed(
-    "positive sent1 sentence2 sentence_b text2 text_b q2 question2 hypothesis entailment paraphrase "
-    "answer response reply passage right #2_string simple_sentence "
-    "antwort respuesta resposta risposta réponse antwoord svar vastaus odpowiedź odpověď ответ відповідь "
-    "απάντηση cevap yanıt câu_trả_lời jawaban תשובה جواب الجواب الإجابة उत्तर คำตอบ "
+    "positive sent1 sentence2 sentence_b text2 text_b q2 question2 hypothesis entailment "
+    "paraphrase answer response reply passage right #2_string simple_sentence "
+    "antwort respuesta resposta risposta réponse antwoord svar vastaus odpowiedź odpověď ответ "
+    "відповідь απάντηση cevap yanıt câu_trả_lời jawaban תשובה جواب الجواب الإجابة उत्तर คำตอบ "
     "回答 答案 解答 蕴含 标准词 답변 답"
 )
 _HARD_NEGATIVE = _listed(
@@ -61,23 +61,24 @@ WEAK_TEXTS = _listed(
 
 SCORES = _listed("score similarity similarity_score relatedness_score rating gold sim")
 LABELS = _listed(
-    "label gold_label labels class is_duplicate quality entailment_judgment alignment_label category intent"
+    "label gold_label labels class is_duplicate quality entailment_judgment alignment_label "
+    "category intent"
 )
 TOPICS = _listed("category intent class")
 """Names of labels that say what a text is about, and do not judge a pair."""
 
 DESCRIBING = _listed(
-    "source src origin category topic tag type lang language split set genre domain author user worker "
-    "department product url page year votes views count rank position pos length seconds context note "
-    "quelle kategorie thema bemerkung fuente 来源"
+    "source src origin category topic tag type lang language split set genre domain author user "
+    "worker department product url page year votes views count rank position pos length seconds "
+    "context note quelle kategorie thema bemerkung fuente 来源"
 )
 """Names of columns that describe a pair and neither belong to it nor judge it."""
 
 _OTHERS = _listed("id _id image_id image sku title subject body description comment message")
 _LANGUAGES = frozenset(
     _listed(
-        "ar bg bn ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv ms nl no pl pt ro ru sk "
-        "sl sr sv ta th tr uk ur vi zh"
+        "ar bg bn ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv ms nl no pl pt ro "
+        "ru sk sl sr sv ta th tr uk ur vi zh"
     )
 )
 _KNOWN = frozenset(
@@ -103,7 +104,7 @@ def are_languages(names: Sequence[str]) -> bool:
 
 
 def is_hard_negative(name: str) -> bool:
-    """Tell whether a name is one of a hard negative, perhaps with a number: ``negative_2``, ``neg3``."""
+    """Tell whether a name is that of a hard negative, such as ``negative_2`` or ``neg3``."""
     folded = fold(name)
     return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _HARD_NEGATIVE[:6]
 

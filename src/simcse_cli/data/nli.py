@@ -9,7 +9,8 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text, is_missing
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import STDIO, iter_lines
+from simcse_cli.files.inputs import STDIO
+from simcse_cli.files.streams import iter_lines
 
 
 class Label(StrEnum):
@@ -18,7 +19,7 @@ class Label(StrEnum):
     CONTRADICTION = "contradiction"
 
 
-# Words, the letters of ANLI, and the numbers of the Hub versions of SNLI, MNLI and ANLI; None for no label.
+# Words, the letters of ANLI, and the numbers of the Hub; None means that there is no label.
 _LABELS: dict[str, Label | None] = {
     spelling: label
     for number, label in enumerate(Label)
@@ -45,8 +46,9 @@ def iter_nli(source: InputPath, given: Given | None = None) -> Iterator[Iterator
     ``given`` may name the columns of ``anchor``, ``positive`` and ``label``.
     """
     given = given or Given()
-    is_stream = str(source) == STDIO or guess_format(source) is FileFormat.HUB
-    label_files = [] if is_stream else _label_files(Path(source))
+    label_files: list[Path] = []
+    if str(source) != STDIO and guess_format(source) is not FileFormat.HUB:
+        label_files = _label_files(Path(source))
     for labels in label_files:
         yield _iter_senteval(labels, given.encoding)
     if not label_files:
@@ -61,9 +63,8 @@ def _iter_table(table: Table) -> Iterator[NliPair]:
 def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
     text = "" if is_missing(label) else label.strip().lower()
     if text not in _LABELS:
-        raise DataError(
-            f"{place}: label {label!r}, need entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
-        )
+        needed = "entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
+        raise DataError(f"{place}: label {label!r}, need {needed}")
     return NliPair(premise.strip(), hypothesis.strip(), _LABELS[text])
 
 
@@ -72,9 +73,9 @@ def _label_files(source: Path) -> list[Path]:
     if source.is_dir():
         found = sorted(source.glob("labels.*"))
         if not found:
-            what = f"{source} is a folder without labels.* files (the SentEval layout)"
             raise DataError(
-                what, hint="name the corpus files instead, for example snli_1.0_train.jsonl"
+                f"{source} is a folder without labels.* files (the SentEval layout)",
+                hint="name the corpus files instead, for example snli_1.0_train.jsonl",
             )
         return found
     stem, _, split = source.name.partition(".")
@@ -83,15 +84,15 @@ def _label_files(source: Path) -> list[Path]:
 
 
 def _iter_senteval(labels: Path, encoding: str) -> Iterator[NliPair]:
-    sides = [labels.with_name(side + labels.name.removeprefix("labels")) for side in ("s1", "s2")]
-    files = (*sides, labels)
-    lines = [list(iter_lines(path, encoding=encoding)) for path in files]
-    if len({len(column) for column in lines}) > 1:
+    split = labels.name.removeprefix("labels")
+    files = (labels.with_name(f"s1{split}"), labels.with_name(f"s2{split}"), labels)
+    columns = [list(iter_lines(path, encoding=encoding)) for path in files]
+    if len(set(map(len, columns))) > 1:
         counts = ", ".join(
-            f"{path.name} {len(column):,}" for path, column in zip(files, lines, strict=True)
+            f"{path.name} {len(column):,}" for path, column in zip(files, columns, strict=True)
         )
         raise DataError(
             f"{labels.parent}: line counts differ ({counts}), need the same number in each"
         )
-    for number, (premise, hypothesis, label) in enumerate(zip(*lines, strict=True), start=1):
-        yield _pair(f"{labels}, line {number}", premise, hypothesis, label)
+    for number, cells in enumerate(zip(*columns, strict=True), start=1):
+        yield _pair(f"{labels}, line {number}", *cells)

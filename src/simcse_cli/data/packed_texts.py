@@ -15,7 +15,7 @@ _BLOCK = 1 << 20
 
 
 class PackedTexts(Sequence[str]):
-    """Texts as their UTF-8 bytes, one after the other, with the end of each: 8 bytes a text beside its own.
+    """Texts as their UTF-8 bytes, one after the other, and the end of each, which takes 8 bytes.
 
     Ends that do not increase, or lie outside of the content, are a ValueError.
 
@@ -32,7 +32,9 @@ class PackedTexts(Sequence[str]):
         is_increasing = all((block[1:] >= block[:-1]).all() for block in blocks)
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):
             raise ValueError("the positions of its sentences are not increasing")
-        self.content, self.ends, self._errors = content, ends, errors
+        self.content = content
+        self.ends = ends
+        self._errors = errors
         self._bytes = np.ascontiguousarray(content).data
 
     @classmethod
@@ -47,7 +49,7 @@ class PackedTexts(Sequence[str]):
 
     @classmethod
     def stored(cls, texts: Iterable[str], path: Path | None = None) -> Self:
-        """Write the texts to a file, by default a temporary one that is removed with the process."""
+        """Write the texts to a file, by default one that is removed when the process ends."""
         place = path or Path(tempfile.gettempdir())
         with writing(place), path.open("w+b") if path else tempfile.TemporaryFile() as stream:
             ends = _write(texts, stream)

@@ -1,4 +1,7 @@
-"""Read pair files, which have two texts per row and may have a score: any table, and SentEval's own files."""
+"""Read pair files, which have two texts per row and may have a score.
+
+They may be any table, or one of SentEval's own files.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +22,10 @@ _YEAR_FILE = "STS.input."  # its scores are in STS.gs.*
 def iter_pairs(
     source: InputPath, given: Given | None = None, *, left_out: Callable[[], object] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the two texts of each row; ``left_out`` is called for a row with an empty text, which is left out."""
+    """Yield the two texts of each row.
+
+    A row with an empty text is left out, and ``left_out`` is called for it.
+    """
     for _, left, right, *_ in _iter_rows(source, Job.COSINES, given or Given()):
         if left.strip() and right.strip():
             yield left, right
@@ -30,8 +36,12 @@ def iter_pairs(
 def iter_scored_pairs(
     source: InputPath, given: Given | None = None
 ) -> Iterator[tuple[str, str, float]]:
-    """Yield the pairs of a file with their scores, of any range; rows with a blank score are left out and counted."""
-    n_pairs = n_blank = 0
+    """Yield the pairs of a file with their scores, of any range.
+
+    Rows with a blank score are left out and counted.
+    """
+    n_pairs = 0
+    n_blank = 0
     given = given or Given()
     for place, *texts, score in _iter_rows(source, Job.SCORED, given):
         if is_missing(score):
@@ -39,10 +49,10 @@ def iter_scored_pairs(
             continue
         for side, text in zip(PAIR, texts, strict=True):
             if not text.strip():
-                raise DataError(
-                    f"{place}: the {side} text is empty", hint="fill it in, or remove the row"
-                )
-        if (value := to_number(score)) is None:
+                what = f"{place}: the {side} text is empty"
+                raise DataError(what, hint="fill it in, or remove the row")
+        value = to_number(score)
+        if value is None:
             hint = "give the column of scores, for example: --columns left=A,right=B,score=C"
             raise DataError(f"{place}: score {score!r} is not a finite number", hint=hint)
         n_pairs += 1

@@ -29,6 +29,8 @@ from simcse_cli.files.streams import iter_lines
 
 Relevance = dict[int, float]
 """The rows that are relevant to a query, each with its relevance, above 0."""
+_Judgement = tuple[int, list[str]]
+"""The number of a line, and its cells."""
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
 
 
@@ -51,96 +53,104 @@ class NumberedTexts:
 
 
 def read_texts(source: Path | str, given: Given | None = None) -> NumberedTexts:
-    """Return the sentences of an input with their ids: its ``id`` or ``_id`` column, else line numbers from 1."""
+    """Return the sentences of an input with their ids.
+
+    These are its column ``id`` or ``_id``, or line numbers from 1.
+    """
     given = given or Given()
     files = FileSet.find(str(source), given)
     if len(files.files) > 1:
         return NumberedTexts.numbered(PackedTexts.of(files.sentences()))
     table = Table(files.files[0], Job.TEXTS, given)
     names = table.reading.grid.names
-    id_name = next((name for name in ("id", "_id") if name in names), None)
-    if table.is_text or id_name is None:
+    id_name = "id" if "id" in names else "_id"
+    if table.is_text or id_name not in names:
         return NumberedTexts.numbered(PackedTexts.of(table.texts()))
-    (text,) = (names[at] for at in table.reading.places("text"))
+    (at,) = table.reading.places("text")
     is_beir = not given.columns and {"_id", "title", "text"} <= set(names)
-    ids, sentences = [], []
+    ids = []
+    sentences = []
     for _, record in table.records():
         ids.append(record[id_name])
         if is_beir:
             sentences.append(f"{record['title']} {record['text']}".strip())
         else:
-            sentences.append(record[text])
+            sentences.append(record[names[at]])
     return NumberedTexts(ids, sentences)
 
 
 def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedTexts:
-    """Return ``count`` of the texts (all if there are fewer), drawn without replacement, in file order."""
-    rows = sorted(random.Random(seed).sample(range(len(texts.ids)), min(count, len(texts.ids))))
+    """Return ``count`` texts in file order, drawn without replacement; all if there are fewer."""
+    n_texts = len(texts.ids)
+    rows = sorted(random.Random(seed).sample(range(n_texts), min(count, n_texts)))
     return NumberedTexts([texts.ids[row] for row in rows], [texts.sentences[row] for row in rows])
 
 
 def read_relevance(
     path: Path | str, queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
-    """Return, for each query, the corpus rows that are relevant to it; empty if nothing is judged."""
-    rows = [
-        (line_no, line.split("\t") if "\t" in line else line.split())
-        for line_no, line in enumerate(iter_lines(path), start=1)
-        if line.strip()
-    ]
+    """Return the corpus rows that are relevant to each query, which may be none."""
+    rows: list[_Judgement] = []
+    for line_no, line in enumerate(iter_lines(path), start=1):
+        if line.strip():
+            rows.append((line_no, line.split("\t" if "\t" in line else None)))
     if not rows:
         raise DataError(f"{path} holds no judgements", hint=_HINT)
     n_columns = len(rows[0][1])
+    needed = str(n_columns) if n_columns in (2, 3, 4) else "2, 3 or 4"
     for line_no, cells in rows:
-        if len(cells) != n_columns or n_columns not in (2, 3, 4):
-            needed = "2, 3 or 4" if n_columns not in (2, 3, 4) else str(n_columns)
-            raise DataError(
-                f"{path}, line {line_no}: {len(cells)} columns, need {needed}", hint=_HINT
-            )
+        if str(len(cells)) != needed:
+            what = f"{path}, line {line_no}: {len(cells)} columns, need {needed}"
+            raise DataError(what, hint=_HINT)
     if n_columns == 2:
-        relevant = _by_group([cells for _, cells in rows], queries, corpus)
+        relevant = _by_group(rows, queries, corpus)
     else:
+        _skip_header(rows)
         relevant = _by_id(path, rows, queries, corpus)
     if not any(relevant):
-        raise DataError(
-            f"{path}: none of the {len(queries.ids)} queries has a relevant sentence", hint=_HINT
-        )
+        what = f"{path}: none of the {len(queries.ids)} queries has a relevant sentence"
+        raise DataError(what, hint=_HINT)
     return relevant
 
 
 def _by_group(
-    rows: list[list[str]], queries: NumberedTexts, corpus: NumberedTexts
+    rows: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
     groups_of: defaultdict[str, set[str]] = defaultdict(set)
     members: defaultdict[str, set[int]] = defaultdict(set)
-    for group, sentence in rows:
+    for _, (group, sentence) in rows:
         groups_of[sentence].add(group)
     for row, sentence in enumerate(corpus.sentences):
         for group in groups_of.get(sentence, ()):
             members[group].add(row)
-    return [
-        dict.fromkeys(set().union(*(members[group] for group in groups_of.get(sentence, ()))), 1.0)
-        for sentence in queries.sentences
-    ]
+    relevant = []
+    for sentence in queries.sentences:
+        found = set[int]()
+        for group in groups_of.get(sentence, ()):
+            found |= members[group]
+        relevant.append(dict.fromkeys(found, 1.0))
+    return relevant
 
 
 def _by_id(
-    path: Path | str,
-    rows: list[tuple[int, list[str]]],
-    queries: NumberedTexts,
-    corpus: NumberedTexts,
+    path: Path | str, rows: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
     relevant: defaultdict[str, Relevance] = defaultdict(dict)
-    for position, (line_no, cells) in enumerate(rows):
-        query, document, relevance = cells[0], cells[-2], cells[-1]
+    for line_no, (query, *_, document, relevance) in rows:
         try:
             gain = float(relevance)
         except ValueError:
-            if position == 0:
-                continue  # a header
             what = f"{path}, line {line_no}: relevance {relevance!r} is not a number"
             raise DataError(what, hint=_HINT) from None
         if gain > 0 and document in corpus_rows:
             relevant[query][corpus_rows[document]] = gain
     return [relevant.get(identifier, {}) for identifier in queries.ids]
+
+
+def _skip_header(rows: list[_Judgement]) -> None:
+    """Remove the first line if its last cell is no number."""
+    try:
+        float(rows[0][1][-1])
+    except ValueError:
+        del rows[0]

@@ -1,4 +1,4 @@
-"""STS files in the SentEval layout, read exactly as the protocol reads them (``docs/evaluation.md``, data)."""
+"""STS files in the SentEval layout, read exactly as the protocol of ``docs/evaluation.md`` does."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from simcse_cli.data.delimited import stsb_rows
 from simcse_cli.errors import DataError
+from simcse_cli.files.digests import digest
+from simcse_cli.files.resources import resource_rows
 from simcse_cli.files.schema import parse_number
-from simcse_cli.files.streams import digest, iter_lines, resource_rows
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.settings.choices import STS_TASKS
 
 Split = Literal["train", "dev", "test", "all"]
@@ -38,7 +40,7 @@ CHECK_HINT = "check the folder with `simcse prepare senteval --data-dir DIR`"
 
 @dataclass(frozen=True)
 class StsSubset:
-    """Sentence pairs with gold similarity: row i of ``left``, ``right`` and ``gold`` belong together."""
+    """Sentence pairs with gold similarity: row i of the three columns is one pair."""
 
     left: list[str]
     right: list[str]
@@ -125,7 +127,8 @@ def resolve_senteval_dir(data_dir: Path | str) -> Path:
     what = "does not exist" if not root.exists() else "has no downstream/STS folder"
     raise DataError(
         f"{root} {what}; need a SentEval data folder",
-        hint="give it with --data-dir or SIMCSE_DATA, or make a small one with `simcse prepare demo -o demo`",
+        hint="give it with --data-dir or SIMCSE_DATA, "
+        "or make a small one with `simcse prepare demo -o demo`",
     )
 
 
@@ -143,14 +146,14 @@ def _pair(place: str, left: str, right: str, gold: str) -> tuple[str, str, float
 
 
 def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
-    """Yield the annotated pairs of ``STS.input.SUBSET.txt`` with the scores of ``STS.gs.SUBSET.txt``."""
-    pairs_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
-    pairs, golds = list(iter_lines(pairs_path)), list(iter_lines(gold_path))
+    """Yield the annotated pairs of ``STS.input.SUBSET.txt``, scored in ``STS.gs.SUBSET.txt``."""
+    pairs_path = folder / f"STS.input.{subset}.txt"
+    gold_path = folder / f"STS.gs.{subset}.txt"
+    pairs = list(iter_lines(pairs_path))
+    golds = list(iter_lines(gold_path))
     if len(pairs) != len(golds):
-        raise DataError(
-            f"{pairs_path} has {len(pairs)} lines but {gold_path.name} has {len(golds)}; need one score a pair",
-            hint=CHECK_HINT,
-        )
+        found = f"{pairs_path} has {len(pairs)} lines but {gold_path.name} has {len(golds)}"
+        raise DataError(f"{found}; need one score a pair", hint=CHECK_HINT)
     for line_no, (line, gold) in enumerate(zip(pairs, golds, strict=True), start=1):
         if not gold.strip():
             continue
@@ -161,7 +164,7 @@ def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
 
 
 def read_stsb_file(path: Path | str) -> StsSubset:
-    """Return the pairs of an STS-B file: tab-separated, gold in column 5, sentences in columns 6 and 7."""
+    """Return the pairs of an STS-B file: tabs, gold in column 5, sentences in columns 6 and 7."""
     path = Path(path)
     rows = stsb_rows(iter_lines(path), str(path), hint="give an STS-B file such as sts-dev.csv")
     pairs = (_pair(f"{path}, line {n}", left, right, score) for n, (*_, score, left, right) in rows)
@@ -201,9 +204,10 @@ def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list
 
 
 def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> StsTask:
-    """Return one STS task of a SentEval folder, subsets in the order of the protocol; the full STS12 has 3,108 pairs.
+    """Return one STS task of a SentEval folder, with its subsets in the order of the protocol.
 
-    The split ``all`` is train, dev and test in this order; the STS years have a test set only.
+    The full STS12 has 3,108 pairs. The split ``all`` is train, dev and test in this order; the STS
+    years have a test set only.
     """
     if split == "all" and has_split(task, split):
         splits: tuple[Split, ...] = ("train", "dev", "test")

@@ -21,24 +21,21 @@ def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
     n_shown = min(n_columns, _COLUMNS_SHOWN)
     length = max(12, min(_NAME_LENGTH, _LENGTH // max(1, n_shown)))
     more = "" if n_columns == n_shown else f" | and {n_columns - n_shown} more"
-    lines = []
-    if names:
-        titles = [
-            f"{number} {shorten(name, length)}"
-            for number, name in enumerate(names[:n_shown], start=1)
-        ]
-        lines.append(f"   columns: {' | '.join(titles)}{more}")
+
+    def numbered(cells: Sequence[str], sign: str) -> str:
+        shown = []
+        for number, cell in enumerate(cells[:n_shown], start=1):
+            shown.append(f"{number}{sign} {shorten(cell, length)}")
+        return " | ".join(shown) + more
+
+    lines = [f"   columns: {numbered(names, '')}"] if names else []
     for row in rows[: _ROWS_SHOWN + (not names)]:
-        cells = [
-            f"{number}: {shorten(cell, length)}"
-            for number, cell in enumerate(row[:n_shown], start=1)
-        ]
-        lines.append(f"   {' | '.join(cells)}{more}")
+        lines.append(f"   {numbered(row, ':')}")
     return "\n".join(lines)
 
 
 def column_name(names: Sequence[str], at: int, *, is_named: bool) -> str:
-    """Return what to type for a column: its name, or its number where the name is long or has commas."""
+    """Return what to type for a column: its name, or its number if the name is hard to type."""
     name = names[at]
     is_plain = is_named and len(name) <= _NAME_LENGTH and not set(name) & set(",=\"'\\\n")
     is_number = name.isdigit() and name != str(at + 1)
@@ -49,7 +46,8 @@ def columns_option(option: str, roles: dict[str, str]) -> str:
     """Return an option that gives columns their roles: ``--columns anchor=1,positive=2``."""
     if tuple(roles) == ("text",):
         return f"{option} {shlex.quote(roles['text'])}"
-    return f"{option} {shlex.quote(','.join(f'{role}={name}' for role, name in roles.items()))}"
+    named = ",".join(f"{role}={name}" for role, name in roles.items())
+    return f"{option} {shlex.quote(named)}"
 
 
 def take_out_hint(source: str, option: str, column: str) -> str:

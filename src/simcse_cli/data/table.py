@@ -1,6 +1,7 @@
 """The one door to every table: what its columns are for a job, and its rows."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -39,7 +40,9 @@ class TableReading:
 
 
 class Table:
-    """An input as rows with known columns, which are decided by its first rows when they are needed.
+    """An input as rows with known columns.
+
+    The first rows decide what the columns are, when they are needed.
 
     Args:
         source: a path, an address, ``hf://OWNER/NAME``, or ``-`` for standard input.
@@ -58,7 +61,9 @@ class Table:
     ) -> None:
         self.name = formats.source_name(source)
         self.form = formats.guess_format(source)
-        self._source, self._job, self._given = source, job, given or Given()
+        self._source = source
+        self._job = job
+        self._given = given or Given()
         self._is_whole = is_whole
         self._reading: TableReading | None = None
         self._is_read = False
@@ -66,7 +71,7 @@ class Table:
     # -------------------------------------------------------------- the decision
     @property
     def reading(self) -> TableReading:
-        """What the table is read as; a DataError shows the choices where that is not certain."""
+        """What the table is read as; a DataError shows the choices if that is not certain."""
         if self._reading is None:
             self._reading = self._read()
             self._tell(self._reading)
@@ -108,34 +113,29 @@ class Table:
         separator = formats.cells_in_text(lines)
         if separator is None:
             return
-        n_cells = next(line.count(separator) + 1 for line in lines if line.strip())
-        column = "1"
-        try:
-            cells = open_delimited(
-                iter(lines), self.name, Given(separator=separator, never_asks=True)
-            )
+        chosen = 0  # if several columns hold texts, the first is named
+        given = Given(separator=separator, never_asks=True)
+        with suppress(DataError):
+            cells = open_delimited(iter(lines), self.name, given)
             (chosen,) = decide(cells, Job.TEXTS, Given()).columns["text"]
-            column = str(chosen + 1)
-        except DataError:
-            pass  # several columns hold texts: the first is named
+        n_cells = max(line.count(separator) for line in lines) + 1
         n_lines = f"{len(lines)}" if len(lines) < 100 else "its"
         self._given.told.info(
             f"{self.name}: {n_lines} lines of {n_cells} cells are read as plain text; "
-            f"to read one cell: --column {column}"
+            f"to read one cell: --column {chosen + 1}"
         )
 
     # -------------------------------------------------------------- the rows
     def rows(self, *roles: str, start: int = 0) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield the number of each row and its cells in the columns of some roles; the input is read once."""
+        """Yield the number of each row, and its cells in the columns of some roles."""
         reading = self.reading
         chosen = reading.places(*roles)
 
         def again(row: Grid) -> Sequence[int]:
             found = TableReading(row, decide(row, self._job, self._given), False).places(*roles)
             if len(found) != len(chosen):
-                raise DataError(
-                    f"{row.source}: other columns than in row 1: {', '.join(row.names)}"
-                )
+                columns = ", ".join(row.names)
+                raise DataError(f"{row.source}: other columns than in row 1: {columns}")
             return found
 
         return self._pick(chosen, start, again)
@@ -157,11 +157,9 @@ class Table:
     def _parquet_cells(
         self, names: Sequence[str], start: int
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        tops = list(
-            dict.fromkeys(name.partition(".")[0] if "." in name else name for name in names)
-        )
-        wanted = [*names] if all("." not in name for name in names) else tops
-        rows = formats.parquet_rows(self._source, wanted or None, start)
+        # A value inside a struct is read with the whole struct.
+        tops = dict.fromkeys(name.partition(".")[0] for name in names)
+        rows = formats.parquet_rows(self._source, list(tops) or None, start)
         for number, row in enumerate(rows, start=start + 1):
             yield number, tuple(row.get(name) for name in names)
 
@@ -169,12 +167,12 @@ class Table:
         return f"{self.name}, line {number}"
 
     def texts(self, start: int = 0) -> Iterator[str]:
-        """Yield one text per line of a text file (blank lines too), or one per row of a table, from ``start``."""
+        """Yield a text per line of a text file, even if it is blank, or per row of a table."""
         reading = self.reading
         if reading.is_text:
             lines: Iterator[str] = (cells[0] for _, cells in self.rows("text"))
             if self._is_whole:
-                lines = iter([" ".join(" ".join(lines).split())])
+                lines = iter([one_line(" ".join(lines))])
             yield from islice(lines, start, None)
             return
         if not reading.grid.names:
@@ -194,7 +192,8 @@ class Table:
             kind = "an object" if isinstance(cell, dict) else "a list"
             raise DataError(
                 f"{self.place(number)}: column {column} holds {kind}, need a text",
-                hint="take the text out first; of JSON, for example: jq -c '{text: .data.text}' FILE > FLAT.jsonl",
+                hint="take the text out first; of JSON, for example: "
+                "jq -c '{text: .data.text}' FILE > FLAT.jsonl",
             )
         return self.text_of(cell)
 
@@ -219,7 +218,7 @@ class Table:
                 return "" if text in missing else text
             return " ".join(self.cell_texts(cell, is_list=False)[:1])
 
-        # Most texts are lines already, which is faster to see of many at once.
+        # Most texts are lines already, and to check many at once is faster.
         rows = (cells for _, cells in self.rows(*roles))
         while batch := list(islice(rows, _BATCH_ROWS)):
             cells = list(chain.from_iterable(batch))
@@ -230,18 +229,20 @@ class Table:
                 yield from (tuple(map(line, cells)) for cells in batch)
 
     def cell_texts(self, cell: Any, *, is_list: bool) -> list[str]:
-        """Return the texts in a cell on one line each, without blank and missing ones; a list has several."""
-        if is_list and isinstance(cell, str) and (items := list_items(cell)) is not None:
-            cell = items
+        """Return the texts in a cell, of which a list has several, without blank and missing ones.
+
+        Each text is on one line. ``is_list`` means that the column holds lists.
+        """
+        if is_list and isinstance(cell, str):
+            items = list_items(cell)
+            cell = cell if items is None else items
         if isinstance(cell, dict):
             raise DataError(f"{self.name}: a JSON object, need a text or a list of texts")
         values = cell if isinstance(cell, list) else [cell]
         texts = []
         for value in values:
-            if value is None or value != value:
-                continue
-            text = " ".join(cell_text(value).split())
-            if text and not (self._has_missing and is_missing(text)):
+            text = one_line(self.text_of(value))
+            if text:
                 texts.append(text)
         return texts
 
@@ -251,13 +252,14 @@ class Table:
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
         """Yield the cells of a column by its name or number."""
         grid = self.reading.grid
-        found = [at for at, own in enumerate(grid.names) if own == name and grid.is_named]
-        if not found and name.isdigit() and 1 <= int(name) <= len(grid.names):
-            found = [int(name) - 1]
-        if not found:
-            what = f"{self.name}: no column {name}; there are {', '.join(shorten(each, 40) for each in grid.names)}"
-            raise DataError(what)
-        return (cell for _, (cell,) in self._pick(found[:1], start))
+        if grid.is_named and name in grid.names:
+            at = grid.names.index(name)
+        elif name.isdigit() and 1 <= int(name) <= len(grid.names):
+            at = int(name) - 1
+        else:
+            there = ", ".join(shorten(each, 40) for each in grid.names)
+            raise DataError(f"{self.name}: no column {name}; there are {there}")
+        return (cell for _, (cell,) in self._pick((at,), start))
 
     def records(self) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield the number of each row and all of its cells as texts, by name."""
@@ -277,5 +279,5 @@ class Table:
 
 
 def first_read(rows: Iterator[str]) -> Iterator[str]:
-    """Read the first row at once, so that a missing file or column ends the command, and return all rows."""
+    """Return all rows, after reading the first: a missing file or column raises its error here."""
     return chain(list(islice(rows, 1)), rows)

@@ -23,7 +23,7 @@ _NOT_IN_KEY = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
 
 def clean_text(text: str) -> str:
-    """Return the text on one line, with single spaces, without control characters and lone surrogates."""
+    """Return the text on one line, without control characters and lone surrogates."""
     if not text.isprintable():
         text = _CONTROL.sub("", text)
     return " ".join(text.split())
@@ -103,17 +103,16 @@ def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:
     Without ``multiset`` each distinct word counts once. 1 for the same words in any order, 0 for
     none in common (or no words at all); ``"a dog runs"`` and ``"a dog sleeps here"`` give 4/7.
     """
-    left, right = words(first), words(second)
-    bag_a, bag_b = (
-        (Counter(left), Counter(right)) if multiset else (Counter(set(left)), Counter(set(right)))
-    )
-    n_words = bag_a.total() + bag_b.total()
-    return 2 * (bag_a & bag_b).total() / n_words if n_words else 0.0
+    collect = list if multiset else set
+    left = Counter(collect(words(first)))
+    right = Counter(collect(words(second)))
+    n_words = left.total() + right.total()
+    return 2 * (left & right).total() / n_words if n_words else 0.0
 
 
 @dataclass
 class OverlapMean:
-    """Running mean of the overlap F1 of pairs, as a fraction; ``value`` is None before the first pair."""
+    """Running mean of the overlap F1 of pairs, in [0, 1], which is None before the first pair."""
 
     n_pairs: int = 0
     total: float = 0.0

@@ -1,4 +1,4 @@
-"""Read training files for objectives: rows of one to three texts, documents, labelled pairs, or scored pairs."""
+"""Read training files for objectives: rows of one to three texts, documents, or judged pairs."""
 
 import hashlib
 from collections import Counter
@@ -13,14 +13,15 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.judges import Roles
 from simcse_cli.data.names import POSITIONAL
-from simcse_cli.data.nli import iter_nli
+from simcse_cli.data.nli import NLI_ROLES, iter_nli
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
 from simcse_cli.data.sides import SET
 from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import STDIO, digest, sha256_file
+from simcse_cli.files.digests import digest, sha256_file
+from simcse_cli.files.inputs import STDIO
 
 
 class StoredRows(Sequence[Row]):
@@ -50,8 +51,8 @@ class StoredRows(Sequence[Row]):
 class TrainingRows:
     """Sentences, pairs (anchor, positive) or triplets (with a hard negative).
 
-    ``files`` gives, for several files, the number of rows of each and its passes per epoch;
-    ``remarks`` tell the user about rows left out for other reasons than a missing text.
+    ``files`` has the number of rows of each of several files, and its passes per epoch; ``remarks``
+    tell the user about rows that were left out although they have all of their texts.
     """
 
     name: str
@@ -67,7 +68,7 @@ class TrainingRows:
 
 
 def _digest(source: str | Path, lines: Iterator[str]) -> str:
-    """Return the SHA-256 of a file, or over the lines of a source that is not a file (stdin, Hub)."""
+    """Return the SHA-256 of a file, or over the lines of another source, such as stdin."""
     if str(source) != STDIO and Path(source).is_file():
         return sha256_file(source)
     state = hashlib.sha256()
@@ -79,36 +80,33 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
 def iter_training_rows(
     table: Table, *, left_out: Counter[str] | None = None
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
-    """Yield ``(columns, row)`` for each training row of a table; the layouts are in ``docs/data.md``.
+    """Yield ``(columns, row)`` for each training row of a table, in a layout of ``docs/data.md``.
 
     A cell may hold a list: a row of the table with several positives or hard negatives becomes as
     many rows as its longer list has items, and the shorter list is repeated. ``left_out`` counts,
     by label, the rows that are not pairs.
     """
-    reading = table.reading
-    roles = reading.roles
+    roles = table.reading.roles
     if SET in roles.columns:
         yield from _set_rows(table)
         return
-    columns = tuple(role for role in (*POSITIONAL, "text") if role in roles.columns)
+    columns = [role for role in (*POSITIONAL, "text") if role in roles.columns]
     names = tuple("anchor" if role == "text" else role for role in columns)
     chosen = [roles.columns[role] for role in columns]
-    if (
-        all(len(places) == 1 and not table.is_list(places[0]) for places in chosen)
-        and "label" not in roles.columns
-    ):
+    has_label = "label" in roles.columns
+    places = table.reading.places(*columns)
+
+    # The usual table has one text in each cell, and no judgements.
+    if not has_label and len(places) == len(columns) and not any(map(table.is_list, places)):
         for row in table.lines(*columns):
             yield names, row
         return
     for number, cells in table.rows(*columns, "label"):
-        if "label" in roles.columns:
-            label = cells[-1]
-            cells = cells[:-1]
-            if not _is_pair(table.text_of(label), roles, table.place(number)):
-                if left_out is not None:
-                    left_out[table.text_of(label)] += 1
-                continue
-        yield from _expanded(table, names, chosen, cells)
+        label = table.text_of(cells[-1]) if has_label else ""
+        if not has_label or _is_pair(label, roles, table.place(number)):
+            yield from _expanded(table, names, chosen, cells)
+        elif left_out is not None:
+            left_out[label] += 1
 
 
 def _set_rows(table: Table) -> Iterator[tuple[tuple[str, ...], Row]]:
@@ -123,11 +121,11 @@ def _expanded(
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
     """Yield the rows of one row of a table, combining the items of its lists in turn."""
     sides: list[list[str]] = []
-    left = list(cells)
+    remaining = iter(cells)
     for places in chosen:
         texts: list[str] = []
         for at in places:
-            texts += table.cell_texts(left.pop(0), is_list=table.is_list(at))
+            texts += table.cell_texts(next(remaining), is_list=table.is_list(at))
         sides.append(texts or [""])
     for turn in range(max(map(len, sides))):
         yield names, tuple(side[turn % len(side)] for side in sides)
@@ -143,10 +141,11 @@ def list_left_out(left_out: Counter[str]) -> list[str]:
 def _is_pair(label: str, roles: Roles, place: str) -> bool:
     found = roles.is_pair(label)
     if found is None:
+        needed = "1 for a pair and 0 for none, or the labels of an NLI corpus"
         raise DataError(
-            f"{place}: label {label!r}; need 1 for a pair and 0 for none, or the labels of an NLI corpus",
-            hint="keep the rows with a label: --keep-label VALUE; to take every row, name the columns with "
-            "--columns anchor=A,positive=B",
+            f"{place}: label {label!r}; need {needed}",
+            hint="keep the rows with a label: --keep-label VALUE; "
+            "to take every row, name the columns with --columns anchor=A,positive=B",
         )
     return found
 
@@ -154,20 +153,21 @@ def _is_pair(label: str, roles: Roles, place: str) -> bool:
 def read_training_rows(
     source: str | Path, given: Given | None = None, limit: int | None = None, n_columns: int = 1
 ) -> TrainingRows:
-    """Return at most ``limit`` rows of a training file, kept on disk; rows with an empty text are dropped and counted.
+    """Return at most ``limit`` rows of a training file, kept on disk.
 
-    Where a row may be a single text (``n_columns`` is 1), lines of text and tables give single
-    texts, or pairs under the names anchor and positive; else tables give pairs or triplets.
+    Rows with an empty text are dropped and counted. If a row may be a single text (``n_columns`` is
+    1), lines of text and tables give single texts, or pairs under the names anchor and positive;
+    else tables give pairs or triplets.
     """
-    given = given or Given()
     table = Table(source, Job.ROWS if n_columns > 1 else Job.VIEWS, given)
-    left_out, n_dropped, name = Counter[str](), 0, table.name
+    name = table.name
+    left_out = Counter[str]()
+    n_dropped = 0
     found_columns: tuple[str, ...] = ()
-    found = iter_training_rows(table, left_out=left_out)
 
     def whole_rows() -> Iterator[Row]:
         nonlocal n_dropped, found_columns
-        for columns, row in found:
+        for columns, row in iter_training_rows(table, left_out=left_out):
             found_columns = columns
             if all(row):
                 yield row
@@ -179,7 +179,7 @@ def read_training_rows(
     if not rows:
         what = "; ".join((f"{name} holds no training example", *remarks))
         raise DataError(what, hint="give a file with one sentence a line, or a table")
-    sha256 = _digest(source, ("\t".join(row) for row in rows))
+    sha256 = _digest(source, map("\t".join, rows))
     return TrainingRows(name, found_columns, rows, n_dropped, sha256, remarks=remarks)
 
 
@@ -205,20 +205,25 @@ def split_documents(lines: Iterable[str]) -> list[list[str]]:
 
 
 def read_training_documents(source: str | Path, given: Given | None = None) -> TrainingDocuments:
-    """Return the documents of a file: text with a blank line between documents, or a table with one per row."""
+    """Return the documents of a file.
+
+    Blank lines of a text separate them; in a table each row is one.
+    """
     table = Table(source, Job.TEXTS, given)
-    name, lines = table.name, list(table.texts())
+    name = table.name
+    lines = list(table.texts())
     if not table.is_text:
         lines = [line for text in lines for line in (*text.splitlines(), "")]
     documents = split_documents(lines)
     if not documents:
-        raise DataError(
-            f"{name} holds no sentence", hint="give documents with a blank line between them"
-        )
+        needed = "give documents with a blank line between them"
+        raise DataError(f"{name} holds no sentence", hint=needed)
     if all(line.strip() for line in lines):
+        found = f"{len(lines):,} lines and no blank line"
         raise DataError(
-            f"{name}: {len(lines):,} lines and no blank line, need documents with a blank line between them",
-            hint="lines in random order have no neighbours; end the file with a blank line if it is one text",
+            f"{name}: {found}, need documents with a blank line between them",
+            hint="lines in random order have no neighbours; "
+            "end the file with a blank line if it is one text",
         )
     return TrainingDocuments(name, documents, _digest(source, iter(lines)))
 
@@ -227,9 +232,11 @@ def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
     (first, _), *_ = parts
     for part, _ in parts:
         if part.columns != first.columns:
+            found = f"{part.name} has {', '.join(part.columns)}"
             raise DataError(
-                f"{part.name} has {', '.join(part.columns)}, but {first.name} has {', '.join(first.columns)}",
-                hint="give files with the same columns, or leave others out: --columns anchor=anchor,positive=positive",
+                f"{found}, but {first.name} has {', '.join(first.columns)}",
+                hint="give files with the same columns, or leave others out: "
+                "--columns anchor=anchor,positive=positive",
             )
     return TrainingRows(
         ", ".join(part.name for part, _ in parts),
@@ -251,21 +258,23 @@ def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
 
 
 def read_labelled_rows(source: str | Path, given: Given | None = None) -> TrainingRows:
-    """Return premise, hypothesis and label of an NLI file; rows without a label or a text are dropped."""
+    """Return premise, hypothesis and label of an NLI file.
+
+    Rows without a label or a text are dropped and counted.
+    """
     name = source_name(source)
-    pairs = list(chain.from_iterable(iter_nli(source, given)))
-    rows = [
-        (each.premise, each.hypothesis, each.label.value)
-        for each in pairs
-        if each.label is not None
-    ]
-    rows = [row for row in rows if all(row)]
+    rows: list[Row] = []
+    n_dropped = 0
+    for pair in chain.from_iterable(iter_nli(source, given)):
+        if pair.premise and pair.hypothesis and pair.label is not None:
+            rows.append((pair.premise, pair.hypothesis, pair.label.value))
+        else:
+            n_dropped += 1
     if not rows:
-        raise DataError(
-            f"{name} holds no labelled pair", hint="give an SNLI or MNLI file with gold labels"
-        )
-    sha256 = _digest(source, ("\t".join(row) for row in rows))
-    return TrainingRows(name, ("anchor", "positive", "label"), rows, len(pairs) - len(rows), sha256)
+        hint = "give an SNLI or MNLI file with gold labels"
+        raise DataError(f"{name} holds no labelled pair", hint=hint)
+    sha256 = _digest(source, map("\t".join, rows))
+    return TrainingRows(name, NLI_ROLES, rows, n_dropped, sha256)
 
 
 def read_scored_rows(source: str | Path, given: Given | None = None) -> TrainingRows:
@@ -273,10 +282,9 @@ def read_scored_rows(source: str | Path, given: Given | None = None) -> Training
     name = source_name(source)
     rows = [(left, right, str(score)) for left, right, score in iter_scored_pairs(source, given)]
     if len({score for *_, score in rows}) == 1:
+        found = f"{name}: all {len(rows):,} scores are {rows[0][2]}"
         raise DataError(
-            f"{name}: all {len(rows):,} scores are {rows[0][2]}, so no pair should be more similar than another",
+            f"{found}, so no pair should be more similar than another",
             hint="check the column of scores: --columns left=A,right=B,score=C",
         )
-    return TrainingRows(
-        name, SCORED_PAIR, rows, 0, _digest(source, ("\t".join(row) for row in rows))
-    )
+    return TrainingRows(name, SCORED_PAIR, rows, 0, _digest(source, map("\t".join, rows)))

@@ -1,4 +1,4 @@
-"""Transfer tasks in the SentEval file formats, read and ordered exactly as the evaluation protocol does.
+"""Transfer tasks in the SentEval file formats, read and ordered exactly as the protocol does.
 
 Folds and batches are drawn by position, so the order of the rows is part of the protocol: every
 split is sorted by number of words (first sentence, then second) and then by label, with ties in
@@ -21,7 +21,9 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.senteval import CHECK_HINT, malformed, resolve_senteval_dir, single_spaced
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import digest, iter_lines, require_file
+from simcse_cli.files.digests import digest
+from simcse_cli.files.inputs import require_file
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.settings.choices import TRANSFER_TASKS
 
 SplitName = Literal["all", "train", "dev", "test"]
@@ -85,17 +87,19 @@ class TransferTask:
 
     def size_remarks(self) -> list[str]:
         """Return a sentence for every part whose size differs from the published set."""
-        expected = TRANSFER_ROWS.get(self.name, {})
-        return [
-            f"{self.name} {part} has {len(rows):,} rows, the published set {expected[part]:,}: "
-            "scores do not compare with published ones"
-            for part, rows in self.parts.items()
-            if part in expected and len(rows) != expected[part]
-        ]
+        remarks = []
+        for part, expected in TRANSFER_ROWS.get(self.name, {}).items():
+            n_rows = len(self.parts.get(part, ()))
+            if part in self.parts and n_rows != expected:
+                remarks.append(
+                    f"{self.name} {part} has {n_rows:,} rows, the published set {expected:,}: "
+                    "scores do not compare with published ones"
+                )
+        return remarks
 
 
 def transfer_files(data_dir: Path | str, task: str) -> dict[str, Path]:
-    """Return the files of a task by role (``pos``/``neg`` or ``train``/``dev``/``test``), existing or not."""
+    """Return the files of a task, existing or not, by label (``pos``, ``neg``) or split."""
     folder = resolve_senteval_dir(data_dir) / _FOLDERS.get(task, task)
     return {role: folder / name for role, name in _FILES[task].items()}
 
@@ -104,15 +108,19 @@ def missing_transfer_files(
     data_dir: Path | str, tasks: tuple[str, ...] = TRANSFER_TASKS
 ) -> dict[str, list[Path]]:
     """Return the missing files by task; complete tasks are left out."""
-    files = {task: transfer_files(data_dir, task).values() for task in tasks}
-    missing = {
-        task: [path for path in paths if not path.is_file()] for task, paths in files.items()
-    }
-    return {task: paths for task, paths in missing.items() if paths}
+    missing: dict[str, list[Path]] = {}
+    for task in tasks:
+        for path in transfer_files(data_dir, task).values():
+            if not path.is_file():
+                missing.setdefault(task, []).append(path)
+    return missing
 
 
 def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
-    """Return one transfer task of a SentEval folder, in the order of the protocol; the published MR has 10,662 rows."""
+    """Return one transfer task of a SentEval folder, in the order of the protocol.
+
+    The published MR has 10,662 rows.
+    """
     if task not in TRANSFER_ROWS:
         raise ValueError(f"unknown transfer task {task!r}, need one of {', '.join(TRANSFER_TASKS)}")
     files = transfer_files(data_dir, task)
@@ -132,38 +140,46 @@ def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
     Without a column ``split`` (train, test, perhaps dev) all rows are one part, evaluated by
     cross-validation.
     """
+    # Texts and labels by part.
     table = Table(path, Job.LABELLED, given)
     grid = table.reading.grid
     names = [grid.names[at] for at in table.reading.places("text", "left", "right", "label")]
     rows: dict[str, list[tuple[str, str, str]]] = {}
+    labels = set[str]()
     for number, record in table.records():
         *texts, label = (single_spaced(table.text_of(record[name])) for name in names)
         if not label or not all(texts):
             what = "the label" if all(texts) else "a text"
-            raise DataError(f"{table.place(number)}: {what} is missing", hint="mend the row")
-        part = _SPLIT_NAMES.get(record.get("split", "").strip().lower(), record.get("split", "all"))
-        rows.setdefault(part, []).append((texts[0], texts[1] if len(texts) > 1 else "", label))
+            raise DataError(f"{table.place(number)}: {what} is missing", hint="fill it in")
+        split = record.get("split", "all")
+        part = _SPLIT_NAMES.get(split.strip().lower(), split)
+        left, right = (*texts, "")[:2]
+        rows.setdefault(part, []).append((left, right, label))
+        labels.add(label)
     if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
         found = ", ".join(rows) or "none"
         raise DataError(
             f"{path}: the parts are {found}; need train and test, perhaps dev, in the column split"
         )
-    labels = {label for part in rows.values() for _, _, label in part}
-    by_number = (
-        (not label.isdecimal(), int(label) if label.isdecimal() else 0, label) for label in labels
-    )
-    classes = tuple(label for *_, label in sorted(by_number))
+
+    # A class is the rank of its label: numbers first, then words.
+    classes = tuple(sorted(labels, key=_rank_of_label))
     if len(classes) < 2:
         raise DataError(f"{path}: every label is {classes[0]}, need two or more")
-    parts = {
-        part: [(left, right, classes.index(label)) for left, right, label in rows[part]]
-        for part in ("all", "train", "dev", "test")
-        if part in rows
-    }
+    parts: dict[str, list[_Row]] = {}
+    for part in ("all", "train", "dev", "test"):
+        if part in rows:
+            parts[part] = [(left, right, classes.index(label)) for left, right, label in rows[part]]
     return replace(_assemble(path.stem, parts, len(classes)), classes=classes)
 
 
 _SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "dev", "valid": "dev"}
+
+
+def _rank_of_label(label: str) -> tuple[bool, int, str]:
+    if label.isdecimal():
+        return False, int(label), label
+    return True, 0, label
 
 
 def _assemble(task: str, parts: Mapping[Any, list[_Row]], n_classes: int) -> TransferTask:
@@ -173,19 +189,20 @@ def _assemble(task: str, parts: Mapping[Any, list[_Row]], n_classes: int) -> Tra
         start = len(ordered)
         ordered += sorted(rows, key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))
         ranges[part] = range(start, len(ordered))
-    left, right, labels = zip(*ordered, strict=True)
-    sides = list(left), list(right) if any(right) else []
-    return TransferTask(task, *sides, np.array(labels, dtype=np.int64), ranges, n_classes)
+    left, right, labels = map(list, zip(*ordered, strict=True))
+    if not any(right):
+        right = []
+    return TransferTask(task, left, right, np.array(labels, dtype=np.int64), ranges, n_classes)
 
 
 def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:
-    """Yield the lines of ``str.splitlines``, since the protocol also breaks at form feeds and U+0085."""
+    """Yield the lines of ``str.splitlines``: the protocol also breaks at form feeds and U+0085."""
     for line in require_file(path, hint=CHECK_HINT).read_text(encoding="latin-1").splitlines():
         yield single_spaced(line), "", label
 
 
 def _trec_rows(path: Path) -> Iterator[_Row]:
-    """Yield the questions of lines such as ``NUM:dist How far is it ?``, with the coarse class as the label."""
+    """Yield the questions of lines such as ``NUM:dist How far is it ?``, with coarse classes."""
     for line_no, line in enumerate(iter_lines(path, encoding="latin-1"), start=1):
         kind, _, rest = line.strip().partition(":")
         if kind not in TREC_CLASSES:

@@ -18,8 +18,9 @@ from typing import Any, TextIO
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.errors import OutputError
 from simcse_cli.files.atomic import atomic_path, atomic_text
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import Output
-from simcse_cli.files.streams import STDIO, sha256_file
 from simcse_cli.version import __version__
 
 Row = tuple[str, ...]
@@ -60,7 +61,10 @@ def row_output(
 def open_rows(
     output: Output, columns: Sequence[str], manifest: Callable[[Path], dict[str, Any]] | None = None
 ) -> Iterator[Callable[[Row], object]]:
-    """Yield a function that writes one row of clean texts; file and ``manifest`` appear together at the end."""
+    """Yield a function that writes one row of clean texts.
+
+    The file and its ``manifest`` appear together at the end.
+    """
 
     def write_record(complete: Path) -> None:
         output.write_record(complete.parent, manifest(complete) if manifest else {})
@@ -103,10 +107,12 @@ def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Call
 
 
 def describe_file(path: Path | str) -> dict[str, Any]:
-    """Return name, size and SHA-256 of a file; stdin, folders and Hub datasets have no size and no digest."""
-    if str(path) == STDIO or not Path(path).is_file():
-        return {"path": str(path), "bytes": None, "sha256": None}
-    return {"path": str(path), "bytes": Path(path).stat().st_size, "sha256": sha256_file(path)}
+    """Return name, size and SHA-256 of a file; other sources have a name only."""
+    facts: dict[str, Any] = {"path": str(path), "bytes": None, "sha256": None}
+    if str(path) != STDIO and Path(path).is_file():
+        facts["bytes"] = Path(path).stat().st_size
+        facts["sha256"] = sha256_file(path)
+    return facts
 
 
 def build_manifest(
@@ -124,16 +130,17 @@ def build_manifest(
     ``outputs`` maps the written files to their numbers of rows, with names relative to ``folder``;
     ``seed`` is None if nothing is random; ``results`` holds counts, findings and other results.
     """
+    written = []
+    for path, n_rows in outputs:
+        name = path.relative_to(folder).as_posix()
+        written.append(describe_file(path) | {"path": name, "rows": n_rows})
     return {
         "kind": kind,
         "simcse_version": __version__,
         "seed": seed,
         "settings": settings,
         "inputs": [describe_file(path) for path in inputs],
-        "outputs": [
-            describe_file(path) | {"path": path.relative_to(folder).as_posix(), "rows": rows}
-            for path, rows in outputs
-        ],
+        "outputs": written,
         **results,
     }
 

@@ -23,9 +23,9 @@ from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.search_index import check_index_output
 from simcse_cli.encoding.stream import ALONE, InsideTask, Outputs, ProcessGroup, cut, windows
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
+from simcse_cli.files.inputs import STDIO, Inputs, is_remote
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.output import left_unfinished
-from simcse_cli.files.streams import STDIO, Inputs, is_remote
 from simcse_cli.machine import processes
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.postprocess.unit_rows import unit_rows

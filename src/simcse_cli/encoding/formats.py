@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import ConfigError, DataError, reason_of
+from simcse_cli.files.safetensors import header_of_one
 from simcse_cli.files.schema import foreign_format
 
 HEADER_BYTES = 256
@@ -150,14 +151,7 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
 
 
 def _safetensors_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
-    """Return a header for one tensor called ``vectors``, padded with spaces as the format allows."""
-    kind = {"<f4": "F32", "<f2": "F16", "|i1": "I8", "|u1": "U8"}[dtype.str]
-    n_bytes = shape[0] * shape[1] * dtype.itemsize
-    text = json.dumps(
-        {"vectors": {"dtype": kind, "shape": list(shape), "data_offsets": [0, n_bytes]}}
-    )
-    length = HEADER_BYTES - 8
-    return length.to_bytes(8, "little") + text.ljust(length).encode()
+    return header_of_one("vectors", dtype, shape, HEADER_BYTES)
 
 
 def _stream_blocks(stream: IO[bytes], dtype: np.dtype[Any], width: int) -> Iterator[NDArray[Any]]:

@@ -31,7 +31,7 @@ from simcse_cli.errors import (
     reason_of,
     require_extra,
 )
-from simcse_cli.files.streams import Inputs
+from simcse_cli.files.inputs import Inputs
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.settings.choices import Device
 

@@ -6,7 +6,6 @@ the vectors, and either the unit vectors or the serialised FAISS index. A name t
 it. What is read stays on disk and is mapped, so an index may be larger than the memory.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,9 +19,11 @@ from numpy.typing import NDArray
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.errors import DataError, require_extra
 from simcse_cli.files.atomic import check_output
+from simcse_cli.files.digests import OLDER_DIGEST, digest, is_older_digest
+from simcse_cli.files.inputs import require_file
 from simcse_cli.files.output import output_path
+from simcse_cli.files.safetensors import mapped_tensors, sort_metadata
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import OLDER_DIGEST, digest, is_older_digest, require_file
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.packed.products import multiply
 from simcse_cli.postprocess.unit_rows import unit_rows
@@ -259,7 +260,7 @@ class SearchIndex:
                 tensors |= searcher.tensors()
                 facts = {"sha256": _digest(tensors)}
             save_file(tensors, temporary[-1], metadata=self.info | facts | {"format": FORMAT})
-            _sort_metadata(temporary[-1])
+            sort_metadata(temporary[-1])
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -276,7 +277,7 @@ class SearchIndex:
                 info = stream.metadata() or {}
             if info.pop("format", None) != FORMAT:
                 raise ValueError(f"a safetensors file that is not {FORMAT}")
-            tensors = _mapped_tensors(files[-1])
+            tensors = mapped_tensors(files[-1])
             if len(files) > 1:
                 tensors["faiss"] = np.memmap(files[0], np.uint8, "r")
             # FAISS does not check what it reads, so it only gets bytes whose digest is right.
@@ -353,36 +354,6 @@ def nearest(
         ]
         for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True)
     ]
-
-
-def _mapped_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a safetensors file whose layout was checked, on disk."""
-    with path.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        header = json.loads(stream.read(length))
-    header.pop("__metadata__", None)
-    types = {"U8": np.uint8, "I64": np.int64, "F32": np.float32}
-    return {
-        name: np.memmap(
-            path,
-            types[entry["dtype"]],
-            "r",
-            8 + length + entry["data_offsets"][0],
-            tuple(entry["shape"]),
-        )
-        for name, entry in header.items()
-    }
-
-
-def _sort_metadata(path: Path) -> None:
-    """Sort the metadata of a safetensors file, so that the same index gives the same bytes."""
-    with path.open("r+b") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        header = json.loads(stream.read(length))
-        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-        stream.seek(8)
-        stream.write(text.ljust(length))
 
 
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:

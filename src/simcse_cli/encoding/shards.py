@@ -16,9 +16,7 @@ from simcse_cli.encoding.stream import Part, count_windows
 from simcse_cli.encoding.vector_writer import VectorWriter, require_same, side_file, vector_output
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import atomic_path, output_error
-from simcse_cli.files.output import Output
-from simcse_cli.files.schema import checked, foreign_format, parse_json
-from simcse_cli.files.streams import (
+from simcse_cli.files.inputs import (
     Inputs,
     file_system,
     is_remote,
@@ -26,6 +24,8 @@ from simcse_cli.files.streams import (
     read_json,
     remote_file,
 )
+from simcse_cli.files.output import Output
+from simcse_cli.files.schema import checked, foreign_format, parse_json
 from simcse_cli.progress import Progress
 
 _SHARD = re.compile(r"(?P<stem>.+)\.shard-(?P<number>\d+)-of-(?P<of>\d+)", re.DOTALL)

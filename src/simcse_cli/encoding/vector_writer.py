@@ -14,16 +14,11 @@ from simcse_cli.encoding.search_index import SearchIndex, index_files
 from simcse_cli.encoding.stream import ALONE, EncodeWithProgress, Part, ProcessGroup, encode_stream
 from simcse_cli.errors import ConfigError, OutputError
 from simcse_cli.files.atomic import EXISTS_HINT
+from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest, sha256_file
+from simcse_cli.files.inputs import Inputs, read_json, require_file
 from simcse_cli.files.output import Output
-from simcse_cli.files.streams import (
-    OLDER_DIGEST,
-    Inputs,
-    is_older_digest,
-    read_json,
-    require_file,
-    sha256_file,
-)
-from simcse_cli.machine.devices import capability, resolve_precision
+from simcse_cli.machine.precision import resolve_precision
+from simcse_cli.machine.processor import capability
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder, check_vectors
 from simcse_cli.postprocess.registry import check_encoder, load

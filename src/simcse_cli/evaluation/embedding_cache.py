@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import atomic_path, write_json
+from simcse_cli.files.digests import digest
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import default_cache_dir, digest, read_json
+from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import SILENT, Progress
 
 _MARK = "2-"

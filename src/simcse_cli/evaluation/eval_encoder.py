@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.files.atomic import write_json
-from simcse_cli.files.streams import encoder_digest
+from simcse_cli.files.digests import encoder_digest
 from simcse_cli.models.bilstm_max import BiLstmMax
 from simcse_cli.models.card import update_cards
 from simcse_cli.models.checkpoint import load_for_encoding

@@ -22,8 +22,9 @@ from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.evaluation.sts import StsSuite
+from simcse_cli.files.inputs import require_file
 from simcse_cli.files.output import require_writable
-from simcse_cli.files.streams import iter_lines, require_file
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Postprocess

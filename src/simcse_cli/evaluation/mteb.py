@@ -26,13 +26,9 @@ from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
 from simcse_cli.evaluation.several import evaluate_checkpoints
 from simcse_cli.files.atomic import output_error
+from simcse_cli.files.digests import OLDER_DIGEST, digest, is_older_digest
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import (
-    OLDER_DIGEST,
-    default_cache_dir,
-    digest,
-    is_older_digest,
-)
+from simcse_cli.files.system import default_cache_dir
 from simcse_cli.models.encode import DOCUMENT_PROMPTS
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.progress import SILENT, Progress

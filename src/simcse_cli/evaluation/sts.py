@@ -29,7 +29,7 @@ from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosi
 from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
 from simcse_cli.evaluation.options import StsOptions
 from simcse_cli.evaluation.regressor import REGRESSED_TASKS, regress_task
-from simcse_cli.files.streams import sha256_file
+from simcse_cli.files.digests import sha256_file
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.columns import parse_tasks
 from simcse_cli.results.examples import SubsetPairs

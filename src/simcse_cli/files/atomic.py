@@ -15,12 +15,18 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from simcse_cli.errors import OutputError, SimcseError
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.system import sync
 
 EXISTS_HINT = "choose another name, or overwrite it with --force"
 LONGEST_NAME = 215
 """Maximum bytes in the name of an output: 255 minus the suffixes of files beside it."""
+_HINTS = {
+    errno.ENOSPC: "free some space or choose another place with -o",
+    errno.EDQUOT: "free some space or choose another place with -o",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f) or choose another place with -o",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
 
 
@@ -33,9 +39,8 @@ def check_output(path: Path | str, *, force: bool = False) -> Path:
         if os.path.lexists(path) and not force:
             raise OutputError(f"{path} exists already", hint=EXISTS_HINT)
         if path.exists() and not path.is_file():
-            raise OutputError(
-                f"{path} is no regular file", hint="choose another name; - is standard output"
-            )
+            hint = "choose another name; - is standard output"
+            raise OutputError(f"{path} is no regular file", hint=hint)
     except OSError as error:
         raise output_error(path, error) from error
     make_folder_of(path)
@@ -52,22 +57,15 @@ def make_folder_of(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(
-            f"cannot create the folder {path.parent}: {error.strerror}", hint=hint
-        ) from error
+        what = f"cannot create the folder {path.parent}: {error.strerror}"
+        raise OutputError(what, hint=hint) from error
     if not os.access(path.parent, os.W_OK):
         raise OutputError(f"the folder {path.parent} is not writable", hint=hint)
 
 
 def output_error(path: Path, error: OSError) -> OutputError:
-    """Return the error to raise when writing ``path`` failed: it names the file and, for a full disk, the fix."""
-    hint = {
-        **dict.fromkeys(
-            (errno.ENOSPC, errno.EDQUOT), "free some space or choose another place with -o"
-        ),
-        errno.EFBIG: "raise the limit on file sizes (ulimit -f) or choose another place with -o",
-        errno.ENAMETOOLONG: "choose a shorter name",
-    }.get(error.errno or 0)
+    """Return the error of a failed write, which names the file and, for a full disk, the fix."""
+    hint = _HINTS.get(error.errno or 0)
     return OutputError(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
@@ -77,9 +75,10 @@ def temporary_beside(target: Path, kind: str = "tmp") -> Path:
 
 
 def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
-    """Remove the temporary files that killed writers of ``names``, or of any output, left in a folder that is locked.
+    """Remove the temporary files of killed writers from a folder that is locked.
 
-    A folder that was moved aside (``old``) is restored if its replacement never appeared.
+    These are the writers of ``names``, by default of any output. A folder that was moved aside
+    (``old``) is restored if its replacement never appeared.
     """
     for path in folder.iterdir() if folder.is_dir() else ():
         found = _LEFTOVER.fullmatch(path.name)
@@ -94,7 +93,7 @@ def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None
 
 
 def fsync_tree(folder: Path) -> None:
-    """Give the files in a new folder the permissions of its umask, and wait until all are on disk."""
+    """Give the files in a new folder the permissions of its umask, and write all to disk."""
     mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for path in folder.rglob("*"):
         if path.is_file() and stat.S_IMODE(path.stat().st_mode) != mode:
@@ -105,7 +104,7 @@ def fsync_tree(folder: Path) -> None:
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder of a random name beside ``target`` for its new content; delete it at the end."""
+    """Yield a temporary folder beside ``target`` for its new content; delete it at the end."""
     folder = temporary_beside(target)
     folder.mkdir()
     try:
@@ -115,7 +114,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
 
 
 def publish(complete: Path, target: Path, folder: Path) -> None:
-    """Move the other files in ``folder`` beside ``target``, and then the complete file to ``target``.
+    """Move the other files in ``folder`` beside ``target``, then the complete file to its place.
 
     A target always has its own companions: an earlier target is removed before new companions are
     moved.
@@ -132,7 +131,7 @@ def publish(complete: Path, target: Path, folder: Path) -> None:
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Turn errors of the operating system in the block, Rust libraries' too, into one that names the output."""
+    """Turn errors of the operating system, those of Rust too, into one that names the output."""
     try:
         yield
     except OSError as error:
@@ -168,7 +167,7 @@ def atomic_path(
 def atomic_text(
     target: Path | str, *, force: bool = False, companions: Callable[[Path], object] | None = None
 ) -> Iterator[TextIO]:
-    """Yield a UTF-8 text stream that becomes ``target`` on success; ``-`` writes to stdout directly.
+    """Yield a UTF-8 text stream that becomes ``target`` on success; ``-`` writes to stdout.
 
     Lone surrogates, as in file names that are not UTF-8, are written as JSON escapes.
     """
@@ -185,20 +184,18 @@ def atomic_text(
 
 @contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Yield stdout, flushed at the end; if its reader has ended, pass the ``BrokenPipeError`` on."""
+    """Yield stdout, flushed at the end; ``BrokenPipeError`` means that its reader has ended."""
     if sys.stdout is None:
-        raise OutputError(
-            "standard output is closed", hint="write to a file, or redirect it: > FILE"
-        )
+        hint = "write to a file, or redirect it: > FILE"
+        raise OutputError("standard output is closed", hint=hint)
     try:
         yield sys.stdout
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # what is left in the buffer would fail again at exit
+        # What is left in the buffer would fail again at exit.
+        with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise output_error(Path("standard output"), error) from error
 

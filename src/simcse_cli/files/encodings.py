@@ -1,4 +1,7 @@
-"""Name the encodings that bytes may be in; none is taken without asking, since several give readable letters."""
+"""Name the encodings that bytes may be in.
+
+None is taken without asking, since several give readable letters.
+"""
 
 import unicodedata
 
@@ -25,7 +28,7 @@ _LINES, _SHOWN = 500, 40
 
 
 def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
-    """Return encodings in which the letters are of one script, likely ones first, each with the text of a line."""
+    """Return encodings that give letters of one script, likely ones first, each with a line."""
     lines = [line for line in content.splitlines()[:_LINES] if not line.isascii()]
     found: list[tuple[float, int, str, str]] = []
     for order, (name, scripts) in enumerate(_SCRIPTS.items()):

@@ -8,24 +8,23 @@ _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 _HINTS: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: f"the token may have expired: {_LOG_IN}",
     HTTPStatus.FORBIDDEN: f"the token does not allow it: {_LOG_IN}",
-    HTTPStatus.TOO_MANY_REQUESTS: f"wait a few minutes; with a token you may ask more often: {_LOG_IN}",
+    HTTPStatus.TOO_MANY_REQUESTS: "wait a few minutes; "
+    f"with a token you may ask more often: {_LOG_IN}",
 }
 
 
 def hub_failure(
     error: BaseException, kind: str, name: str, revision: str | None = None
 ) -> tuple[str, str | None] | None:
-    """Return the answer of the Hub or the network about a model or dataset, and a hint; None for another reason."""
+    """Return what the Hub or the network answered, and a hint; None for any other error."""
     from huggingface_hub import errors  # takes half a second
 
     called = f"{name}@{revision}" if revision else name
     for cause in _causes(error):
         response = cause.response if isinstance(cause, errors.HfHubHTTPError) else None
         if isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause):
-            return (
-                f"access to the {kind} {name} is granted on request",
-                f"ask on its page, then {_LOG_IN}",
-            )
+            hint = f"ask on its page, then {_LOG_IN}"
+            return f"access to the {kind} {name} is granted on request", hint
         if isinstance(cause, errors.RevisionNotFoundError):
             hint = "give a branch, a tag or a full commit, as its page on the Hub lists them"
             return f"the {kind} {name} has no revision {revision} on the Hugging Face Hub", hint
@@ -37,10 +36,8 @@ def hub_failure(
             hint = _HINTS.get(response.status_code, "try again later")
             return f"the Hugging Face Hub answered {answer} when asked for {called}", hint
         if isinstance(cause, errors.OfflineModeIsEnabled) or "(OfflineModeIsEnabled)" in str(cause):
-            return (
-                f"{called} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it",
-                None,
-            )
+            what = f"{called} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it"
+            return what, None
         if type(cause).__module__.startswith("httpx"):
             unreachable = f"the Hugging Face Hub cannot be reached ({reason_of(cause)})"
             return f"{unreachable}, and {called} is not in the local cache", None
@@ -48,13 +45,12 @@ def hub_failure(
 
 
 def _is_unknown(cause: BaseException, response: Any) -> bool:
-    """Tell whether the Hub knows no such repository or hides it: without a valid token it answers 401 for both."""
+    """Tell whether the Hub knows no such repository or hides it; it may answer 401 for both."""
     if response is None:
         return type(cause).__name__ == "DatasetNotFoundError"
-    is_refused = "Invalid credentials" in response.headers.get("X-Error-Message", "")
-    return (
-        response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND) and not is_refused
-    )
+    if "Invalid credentials" in response.headers.get("X-Error-Message", ""):
+        return False
+    return response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simcse_cli.errors import OutputError
 from simcse_cli.files.atomic import make_folder_of, remove_leftovers, writing
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.system import open_itself, remove_locked, try_lock
 
 _held: list[int] = []
@@ -20,7 +20,7 @@ _HOLDER = '{"pid": '  # the content of a lock file begins so
 
 @contextmanager
 def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
-    """Hold the lock of an output while the block writes it; first remove the remains of killed writers.
+    """Hold the lock of an output while the block writes it; remove the remains of killed writers.
 
     The operating system locks the file ``.NAME.lock`` beside the output, or ``.lock`` inside an
     existing output folder, and frees it when its holder ends for any reason. On a file system
@@ -41,11 +41,11 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
             if path.parent == target:
                 remove_leftovers(target)
             else:
-                for parent in {target.parent, *(other.parent for other in companions)}:
-                    names = {
-                        other.name for other in (target, *companions) if other.parent == parent
-                    }
-                    remove_leftovers(parent, names)
+                names: dict[Path, set[str]] = {}
+                for file in (target, *companions):
+                    names.setdefault(file.parent, set()).add(file.name)
+                for parent, own in names.items():
+                    remove_leftovers(parent, own)
         _held.append(lock)
         stack.callback(_held.remove, lock)
         yield
@@ -71,12 +71,12 @@ def lock_text(target: Path) -> str | None:
 
 
 def held_locks() -> tuple[int, ...]:
-    """Return the descriptors of the locks held here; a process that inherits them shares the locks."""
+    """Return the descriptors of the locks held here; whoever inherits them shares the locks."""
     return tuple(_held)
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether a folder holds a lock file of this program, from a running or a killed writer."""
+    """Tell whether a folder holds a lock file of this program, perhaps of a killed writer."""
     return folder.is_dir() and (lock_text(folder) or "").startswith(_HOLDER)
 
 
@@ -92,10 +92,9 @@ def _lock(path: Path, target: Path) -> int:
         with ExitStack() as on_failure:
             on_failure.callback(os.close, lock)
             if not try_lock(lock):
+                hint = "wait until it has finished, or choose another place with -o"
                 what = f"{target} is being written by {_holder(_content(lock))}"
-                raise OutputError(
-                    what, hint="wait until it has finished, or choose another place with -o"
-                )
+                raise OutputError(what, hint=hint)
             holder = _content(lock)
             if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")

@@ -1,4 +1,4 @@
-"""Write an output with a lock, checks that its inputs do not change, a record beside it, and resumable work."""
+"""Write an output with a lock and a record, watch its inputs, and keep unfinished work."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +14,9 @@ from simcse_cli.files.atomic import (
     make_folder_of,
     write_json,
 )
+from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
+from simcse_cli.files.inputs import STDIO, Inputs, read_json
 from simcse_cli.files.locks import sole_writer
-from simcse_cli.files.streams import OLDER_DIGEST, STDIO, Inputs, is_older_digest, read_json
 
 WORK_RECORD = "search.json"
 """File in a work folder that identifies the work."""
@@ -23,14 +24,14 @@ WORK_RECORD = "search.json"
 
 @contextmanager
 def output_path(target: Path | str, *, force: bool = False) -> Iterator[Path]:
-    """Remove the remains of killed writers, and yield a path that becomes an output on success: ``atomic_path``."""
+    """Yield a path that becomes an output on success, and remove what killed writers left."""
     with sole_writer(Path(target)), atomic_path(target, force=force) as temporary:
         yield temporary
 
 
 @contextmanager
 def output_text(target: Path | str, *, force: bool = False) -> Iterator[TextIO]:
-    """Yield a text stream that becomes an output of one file on success; otherwise as ``output_path``."""
+    """Yield a text stream that becomes an output on success; otherwise as ``output_path``."""
     with sole_writer(Path(target)), atomic_text(target, force=force) as stream:
         yield stream
 
@@ -69,11 +70,17 @@ class Output:
         force: bool = False,
         resume: bool = False,
     ) -> None:
-        self.path, self.record, self.force = path, record, force
-        self._key, self._may_exist = key, force or resume
+        self.path = path
+        self.record = record
+        self.force = force
+        self._key = key
+        self._may_exist = force or resume
         self._inputs = inputs if isinstance(inputs, Inputs) else Inputs(inputs)
-        self._companions = [*([record] if record else []), *companions]
-        self._lock, self._stack = lock or path, ExitStack()
+        self._companions = list(companions)
+        if record is not None:
+            self._companions.insert(0, record)
+        self._lock = lock or path
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         if str(self.path) == STDIO:
@@ -92,7 +99,7 @@ class Output:
     def write_record(
         self, folder: Path, facts: Mapping[str, Any], *, hint: str | None = None
     ) -> None:
-        """Check the inputs, and write the record into the folder from which it is moved beside the output."""
+        """Check the inputs, and write the record into the folder from which it is published."""
         self._inputs.require_unchanged(hint=hint)
         if self.record is not None:
             write_json(folder / self.record.name, facts)
@@ -114,7 +121,7 @@ def _require_own_record(path: Path, key: str, *, force: bool) -> None:
 def work_folder(
     path: Path, facts: Mapping[str, Any], *, names: str, resume: bool, force: bool
 ) -> Iterator[Path]:
-    """Yield a folder for the finished parts of a command; remove it when the block ends without an error.
+    """Yield a folder for the finished parts of a command, which is removed after a success.
 
     An existing folder is continued if it has the same ``facts``. Nothing in it is read, replaced or
     removed unless all of it is ours: plain files whose names match ``names``, a regular expression.
@@ -168,7 +175,7 @@ def left_unfinished(place: Path, what: str = "run") -> OutputError:
 def require_same_settings(
     place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> None:
-    """Raise DataError if an interrupted command had other settings than the one that continues it."""
+    """Raise DataError if an interrupted command had other settings than this one."""
     for key, value in now.items():
         if key == "model_digest" and is_older_digest(before.get(key), str(value)):
             raise DataError(f"{place}: {what} {OLDER_DIGEST}", hint="start again with --force")

@@ -1,4 +1,4 @@
-"""Check the content of files: JSON and YAML text, values of a known type, numbers, foreign formats."""
+"""Check the content of files: JSON and YAML, values of a known type, numbers, foreign formats."""
 
 import json
 import math
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
+from itertools import chain
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -23,6 +24,8 @@ MAX_DEPTH = 100
 MAX_DIGITS = 300
 """Whole numbers of more digits have no floating-point value."""
 
+# Of YAML: a number of 5,000 digits, the 31st of June.
+_BAD_VALUES = (ValueError, TypeError, OverflowError, RecursionError)
 _NAMES: dict[Any, str] = {
     dict: "an object",
     list: "a list",
@@ -78,7 +81,7 @@ def parse_json(
 
 
 def parse_yaml(text: str, place: str) -> Any:
-    """Parse YAML as plain data; refuse deep nesting, and aliases that expand far beyond the length of the text."""
+    """Parse YAML as plain data; refuse deep nesting, and aliases that repeat too much."""
     import yaml  # takes time that JSON does not need
 
     try:
@@ -91,12 +94,7 @@ def parse_yaml(text: str, place: str) -> Any:
         line = f", line {mark.line + 1}" if mark else ""
         reason = getattr(error, "problem", None) or reason_of(error)
         raise ConfigError(f"{place}{line}: not valid YAML ({reason})") from error
-    except (
-        ValueError,
-        TypeError,
-        OverflowError,
-        RecursionError,
-    ) as error:  # 5,000 digits, the 31st of June
+    except _BAD_VALUES as error:
         raise ConfigError(f"{place}: not valid YAML ({reason_of(error)})") from error
     except DataError as error:
         raise ConfigError(error.message) from error
@@ -104,22 +102,20 @@ def parse_yaml(text: str, place: str) -> Any:
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
-    """Count the values nested in a value, those behind an alias each time; the depth was checked before."""
+    """Count the values nested in a value of checked depth, those behind an alias each time."""
     if id(value) not in known:
         known[id(value)] = 1 + sum(_size(part, known) for part in _parts(value))
     return known[id(value)]
 
 
 def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
-    """Raise DataError for lists and objects nested more than ``MAX_DEPTH`` levels deep, or in themselves."""
+    """Raise DataError for values nested more than ``MAX_DEPTH`` levels deep, or in themselves."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        below = {
-            id(part): part
-            for each in level
-            for part in _parts(each)
-            if isinstance(part, dict | list)
-        }
+        below: dict[int, Any] = {}
+        for part in chain.from_iterable(map(_parts, level)):
+            if isinstance(part, dict | list):
+                below[id(part)] = part
         if not below:
             return
         level = list(below.values())
@@ -127,7 +123,9 @@ def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> Any:
@@ -165,10 +163,8 @@ def _fit(value: Any, kind: Any, path: str) -> Any:
         return origin(_fit(each, parts[0], f"{path}[{i}]") for i, each in enumerate(value))
     if (origin or kind) in (dict, Mapping) and isinstance(value, dict):
         inner = parts[1] if parts else Any
-        return {
-            key: _fit(each, inner, f"{path}.{key}" if path else str(key))
-            for key, each in value.items()
-        }
+        before = f"{path}." if path else ""
+        return {key: _fit(each, inner, f"{before}{key}") for key, each in value.items()}
     if isinstance(kind, type) and issubclass(kind, StrEnum) and value in list(kind):
         return kind(value)
     if kind is float and type(value) in (int, float) and math.isfinite(value):
@@ -195,10 +191,10 @@ def _fit_any(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
 
 
 def _fit_fields(value: dict[str, Any], kind: Any, path: str) -> Any:
-    hints, own = get_type_hints(kind), {each.name: each for each in fields(kind)}
-    places = {
-        name: f"{path}.{str(name)[:40]}" if path else str(name)[:40] for name in (*own, *value)
-    }
+    hints = get_type_hints(kind)
+    own = {each.name: each for each in fields(kind)}
+    before = f"{path}." if path else ""
+    places = {name: f"{before}{str(name)[:40]}" for name in (*own, *value)}
     for name in value:
         if name not in own:
             raise _MisfitError(places[name], "is no known key")
@@ -235,7 +231,7 @@ def parse_number(text: str, place: str, what: str = "value", *, hint: str | None
 def foreign_format(
     place: object, what: str, *, error: type[SimcseError] = DataError, hint: str | None = None
 ) -> Iterator[None]:
-    """Turn any exception of a library about a damaged file into one error: the file and ``what`` it should be.
+    """Turn any exception of a library into one error: the file, and ``what`` it should be.
 
     Parsers of foreign formats raise dozens of types, and Rust extensions raise panics that are not
     an ``Exception``. Wrap only one call of the library, so that our own mistakes stay visible.
@@ -249,36 +245,29 @@ def foreign_format(
     except SimcseError:
         raise
     except MemoryError as found:
-        raise error(
-            f"{place} asks for more memory than there is, need {what}", hint=hint
-        ) from found
+        problem = f"{place} asks for more memory than there is"
+        raise error(f"{problem}, need {what}", hint=hint) from found
     except BaseException as found:
         if not isinstance(found, Exception) and type(found).__name__ != "PanicException":
             raise
         if isinstance(found, ImportError) and is_out_of_memory(found):
             raise
-        if "Weights only load failed" in str(
-            found
-        ):  # PyTorch goes on to advise how to run the code in it
-            raise error(
-                f"{place} holds pickled objects, which may run code and are not loaded, need {what}",
-                hint="take the same weights as safetensors",
-            ) from found
-        raise error(
-            f"{place} cannot be read ({reason_of(found)}), need {what}", hint=hint
-        ) from found
+        # PyTorch goes on to advise how to run the code in it.
+        problem = f"{place} cannot be read ({reason_of(found)})"
+        if "Weights only load failed" in str(found):
+            problem = f"{place} holds pickled objects, which may run code and are not loaded"
+            hint = "take the same weights as safetensors"
+        raise error(f"{problem}, need {what}", hint=hint) from found
 
 
 def inside(folder: str, relative: Any) -> str:
     """Return a path named by a file of a model folder, if it stays inside the folder."""
     parts = relative.replace("\\", "/").split("/") if isinstance(relative, str) else [".."]
-    if (
-        ".." in parts
-        or (len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":")))
-        or "\0" in relative
-    ):
+    is_absolute = len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":"))
+    if ".." in parts or is_absolute or "\0" in relative:
         raise CheckpointError(
             f"{folder} names {str(relative)[:80]!r}, which is outside the model folder",
-            hint="do not use this model: a folder of files made to be shared names its own files only",
+            hint="do not use this model: "
+            "a folder of files made to be shared names its own files only",
         )
     return str(relative)

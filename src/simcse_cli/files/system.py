@@ -1,4 +1,4 @@
-"""Functions that differ between operating systems: locks, links, flushing, memory, and stopping a process."""
+"""What differs between operating systems: locks, links, flushing, memory, folders and processes."""
 
 import ctypes
 import errno
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from simcse_cli.errors import ConfigError
 
 _LOCKED_BYTE = 1 << 30
 """On Windows nobody can read a locked byte; this one is behind the text that names the holder."""
@@ -27,7 +29,10 @@ def open_itself(path: Path, flags: int) -> int:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock a file, if its file system can, until its descriptor is closed; return False if another process has."""
+    """Lock a file until its descriptor is closed; return False if another process has locked it.
+
+    On a file system without locks it is taken for locked.
+    """
     if sys.platform == "win32":
         import msvcrt
 
@@ -63,7 +68,7 @@ def remove_locked(path: Path, descriptor: int) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk; Windows cannot do this for folders."""
+    """Wait until a file or the names in a folder are on disk; on Windows, files only."""
     flags = os.O_RDONLY
     if sys.platform == "win32":
         if path.is_dir():
@@ -80,7 +85,7 @@ def sync(path: Path) -> None:
 
 
 def memory_bytes() -> int | None:
-    """Return the memory of this machine; None where the system does not tell, as in a jail without ``/proc``."""
+    """Return the memory of this machine; None if the system does not tell, as without ``/proc``."""
     import psutil  # takes 20 ms, and is needed only for records
 
     try:
@@ -90,7 +95,7 @@ def memory_bytes() -> int | None:
 
 
 def swap_names(new: Path, old: Path) -> bool:
-    """Exchange two names in one step, if the system and the file system can; else return False and change nothing."""
+    """Exchange two names in one step; return False, and change nothing, if that is impossible."""
     if not sys.platform.startswith("linux"):
         return False
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
@@ -101,15 +106,14 @@ def swap_names(new: Path, old: Path) -> bool:
 
 
 def usable_cores(quotas: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return on how many cores this process may compute: those of its affinity, and of the quota of its container."""
+    """Return the number of cores that affinity and the quota of the container allow."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
     numbers: list[str] = []
     with suppress(OSError):
-        numbers = (
-            (quotas / "cpu.max").read_text().split()
-        )  # quota and period in microseconds; "max" is no quota
+        # Quota and period in microseconds; "max" is no quota.
+        numbers = (quotas / "cpu.max").read_text().split()
     if not numbers:
         with suppress(OSError):  # version 1 of control groups
             places = (quotas / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
@@ -131,9 +135,9 @@ def peak_process_bytes() -> int:
 
 
 def apart(descriptors: Sequence[int]) -> dict[str, Any]:
-    """Return the options of ``Popen`` for a process that Ctrl-C does not reach, and that inherits descriptors.
+    """Return the options of ``Popen`` for a process that Ctrl-C does not reach.
 
-    On Windows it inherits none.
+    It inherits the descriptors, but none on Windows.
     """
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
@@ -147,7 +151,18 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 
 def ask_to_stop(process: "subprocess.Popen[bytes]", signum: int) -> None:
-    """Pass a stop signal on to a process that was started ``apart``; on Windows only SIGBREAK reaches it."""
+    """Pass a stop signal on to a process that was started ``apart``; on Windows it is SIGBREAK."""
     if sys.platform == "win32":
         signum = signal.CTRL_BREAK_EVENT
     process.send_signal(signum)
+
+
+def default_cache_dir() -> Path:
+    """Return the cache folder: ``SIMCSE_CACHE``, or ``simcse`` in the user's cache."""
+    if chosen := os.environ.get("SIMCSE_CACHE"):
+        return Path(chosen)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simcse"
+    except RuntimeError:
+        what = "there is no home folder to keep a cache in"
+        raise ConfigError(what, hint="name a folder for it: export SIMCSE_CACHE=FOLDER") from None

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from simcse_cli.machine.devices import no_autocast
+from simcse_cli.machine.precision import no_autocast
 
 
 def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:
@@ -43,7 +43,7 @@ def off_diagonal_squares(matrix: Tensor) -> Tensor:
 
 
 def checked_views(view_a: Tensor, view_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two views in at least float32; raise ValueError if shapes differ or there is only one row."""
+    """Return two views in at least float32; raise ValueError for unlike shapes or a single row."""
     if view_a.ndim != 2 or view_a.shape != view_b.shape:
         raise ValueError(
             f"views {tuple(view_a.shape)} and {tuple(view_b.shape)}: need two (N, P) of one shape"

@@ -8,7 +8,7 @@ from simcse_cli.machine.gather import mean_over_processes
 
 
 def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Tensor:
-    """Return the binary cross-entropy of raw dot products, mean over the pairs of all processes, in nats.
+    """Return the binary cross-entropy of dot products, in nats, mean over all processes' pairs.
 
     Source: Carlsson et al. 2021, averaged as in the authors' code (sentence-transformers sums). The
     probability that pair i is one sentence twice is ``sigmoid(left_i . right_i)``.
@@ -21,7 +21,8 @@ def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Ten
     """
     if left.ndim != 2 or left.shape != right.shape or is_positive.shape != left.shape[:1]:
         raise ValueError(
-            f"left {tuple(left.shape)}, right {tuple(right.shape)}, is_positive {tuple(is_positive.shape)}: "
+            f"left {tuple(left.shape)}, right {tuple(right.shape)}, "
+            f"is_positive {tuple(is_positive.shape)}: "
             "need (B, D), (B, D) and (B,)"
         )
     dtype = torch.promote_types(left.dtype, torch.float32)

@@ -67,7 +67,7 @@ def info_nce(
 
 
 def _is_equal_pair(texts: Tensor) -> Tensor:
-    """Return ``(N, N)``: positive j is known to be right for anchor i of another row, and anchor i for positive j."""
+    """Return ``(N, N)``: whether anchor i and positive j of another row are a known pair."""
     anchors, positives = texts[:, 0], texts[:, 1]
     has_same_anchor = anchors[:, None] == anchors
     has_same_positive = positives[:, None] == positives
@@ -82,7 +82,7 @@ def _is_right(texts: Tensor) -> Tensor:
 
 
 def check_pairs(anchors: Tensor, positives: Tensor, temperature: float) -> None:
-    """Raise ``ValueError`` unless anchors and positives are both ``(N, D)`` and temperature is above 0."""
+    """Raise ``ValueError`` unless both sides are ``(N, D)`` and temperature is above 0."""
     if anchors.ndim != 2 or anchors.shape != positives.shape:
         raise ValueError(
             f"anchors {tuple(anchors.shape)}, positives {tuple(positives.shape)}: need both (N, D)"
@@ -101,7 +101,8 @@ def _check_hard_negatives(hard_negatives: Tensor, anchors: Tensor, alpha: float)
     n_negatives, n_rows = len(hard_negatives), max(len(anchors), 1)
     if hard_negatives.shape[1:] != anchors.shape[1:] or n_negatives % n_rows or not n_negatives:
         raise ValueError(
-            f"hard_negatives {tuple(hard_negatives.shape)}, anchors {tuple(anchors.shape)}: need (S * N, D)"
+            f"hard_negatives {tuple(hard_negatives.shape)}, anchors {tuple(anchors.shape)}: "
+            "need (S * N, D)"
         )
     if not alpha > 0:
         raise ValueError(f"hard_negative_alpha {alpha}: must be above 0")

@@ -12,7 +12,7 @@ from simcse_cli.settings.choices import Similarity
 
 
 def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: Tensor) -> Tensor:
-    """Return minus the Jensen-Shannon estimate of mutual information, in nats; at least ``-2 ln 2``.
+    """Return minus the Jensen-Shannon estimate of mutual information, in nats, from ``-2 ln 2``.
 
     Source: Zhang et al. 2020, as in the authors' code. With ``T = local . global`` (no scaling), M
     tokens and N sentences: ``E+ = 1/M sum over (token, own sentence) of [ln 2 - softplus(-T)]``,
@@ -32,7 +32,8 @@ def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: T
         or owners.shape != local_features.shape[:1]
     ):
         raise ValueError(
-            f"local_features {tuple(local_features.shape)}, global_features {tuple(global_features.shape)}, "
+            f"local_features {tuple(local_features.shape)}, "
+            f"global_features {tuple(global_features.shape)}, "
             f"owners {tuple(owners.shape)}: need (M, D), (N, D) and (M,)"
         )
     n_sentences = len(global_features)

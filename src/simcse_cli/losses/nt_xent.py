@@ -9,7 +9,7 @@ from simcse_cli.losses.similarity import similarity_matrix
 
 
 def nt_xent(anchors: Tensor, positives: Tensor, *, temperature: float) -> Tensor:
-    """Return the normalised-temperature cross-entropy over both views, mean over 2N vectors, in nats.
+    """Return the normalised-temperature cross-entropy of two views, mean over 2N vectors, in nats.
 
     Source: Chen et al. 2020, Eq. 1, as Giorgi et al. 2021 (DeCLUTR) use it: each of the 2N vectors
     is classified among the other 2N - 1 by cosine over temperature; its partner is right, the

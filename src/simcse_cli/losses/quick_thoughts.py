@@ -9,7 +9,7 @@ from simcse_cli.settings.choices import Similarity
 
 
 def quick_thoughts(inputs: Tensor, outputs: Tensor, neighbours: Tensor) -> Tensor:
-    """Return the QuickThoughts loss over a batch of sentences in document order, mean over rows, in nats.
+    """Return the QuickThoughts loss of sentences in document order, mean over rows, in nats.
 
     Source: Logeswaran and Lee 2018, with the released code's two habits: scores are raw dot
     products of the two encoders, and a sentence's score with itself is set to 0 (not to minus

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from simcse_cli.machine.devices import no_autocast
+from simcse_cli.machine.precision import no_autocast
 from simcse_cli.settings.choices import Similarity
 
 
 def l2_normalize(vectors: Tensor) -> Tensor:
-    """Return the rows divided by their L2 norm; a zero row stays zero and its gradient stays finite."""
+    """Return the rows divided by their L2 norm; a zero row stays zero, with a finite gradient."""
     norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / torch.where(
         norms > torch.finfo(norms.dtype).tiny, norms, torch.ones_like(norms)

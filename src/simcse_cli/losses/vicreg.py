@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.losses.barlow_twins import checked_views, off_diagonal_squares
-from simcse_cli.machine.devices import no_autocast
+from simcse_cli.machine.precision import no_autocast
 
 
 class VicregTerms(NamedTuple):
@@ -17,7 +17,7 @@ class VicregTerms(NamedTuple):
 
 
 def variance_loss(view: Tensor, *, gamma: float = 1.0, eps: float = 1e-4) -> Tensor:
-    """Return the mean over columns of ``max(0, gamma - sqrt(var + eps))``, unbiased variance, a scalar.
+    """Return the mean over columns of ``max(0, gamma - sqrt(var + eps))``, with unbiased variance.
 
     A view constant over the batch gives ``gamma - sqrt(eps)``, 0.99 with the defaults.
     """
@@ -25,7 +25,7 @@ def variance_loss(view: Tensor, *, gamma: float = 1.0, eps: float = 1e-4) -> Ten
 
 
 def covariance_loss(view: Tensor) -> Tensor:
-    """Return the off-diagonal squares of the unbiased covariance, summed and divided by P, a scalar."""
+    """Return the sum of off-diagonal squares of the unbiased covariance, divided by P."""
     centred = view - view.mean(dim=0)
     covariance = centred.T @ centred / (len(view) - 1)  # (P, P)
     return off_diagonal_squares(covariance) / view.shape[1]

@@ -1,4 +1,4 @@
-"""Buffers that passes over a model reuse: page faults on fresh memory cost more than the arithmetic."""
+"""Buffers that passes over a model reuse: page faults of fresh memory cost more than arithmetic."""
 
 import math
 import weakref
@@ -55,11 +55,12 @@ class _Lease(np.ndarray):
     home: deque[np.ndarray]
 
     def __del__(self) -> None:
-        self.home.append(self.base)  # type: ignore[arg-type]  # uses no global: at exit, modules may be gone
+        # It uses no global: at exit, modules may be gone.
+        self.home.append(self.base)  # type: ignore[arg-type]
 
 
 def _aligned(size: int) -> np.ndarray:
-    """Return aligned memory; memory of at least a huge page is aligned to it, which saves address lookups."""
+    """Return aligned memory; from the size of a huge page on, it is aligned to huge pages."""
     alignment = _HUGE_PAGE if size >= _HUGE_PAGE else _ALIGNMENT
     memory = np.empty(size + alignment, np.uint8)
     start = -memory.ctypes.data % alignment

@@ -62,7 +62,7 @@ class _GatherRows(torch.autograd.Function):
 
 
 def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Sum over processes the parts meant for this process; every process provides one part for each."""
+    """Return the sum of the parts for this process; every process gives one to each."""
     if _scatters():
         most = max(map(len, parts))
         sizes = [(0, 0) * (part.ndim - 1) + (0, most - len(part)) for part in parts]
@@ -82,11 +82,14 @@ def _scatters() -> bool:
 
 def sum_over_processes(tensor: Tensor) -> Tensor:
     """Return the sum of a tensor of one shape over all processes, differentiable on each."""
-    return tensor if n_processes() == 1 else _SumOverProcesses.apply(tensor)  # type: ignore[no-untyped-call]
+    if n_processes() == 1:
+        return tensor
+    total: Tensor = _SumOverProcesses.apply(tensor)  # type: ignore[no-untyped-call]
+    return total
 
 
 def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
-    """Return this process's share of a mean over processes: ``n_processes * total / sum of counts``.
+    """Return this process's share of a mean: ``n_processes * total / sum of counts``.
 
     ``total`` is the sum of this process's ``count`` values. The mean of the shares over processes
     is the global mean, even if local batches differ in size; 0 if no process has a value.
@@ -96,7 +99,7 @@ def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
 
 
 def mean_over_processes(row_values: Tensor) -> Tensor:
-    """Return this process's share of the mean of row values; ``row_values.mean()`` on one process."""
+    """Return this process's share of the mean of rows; on one process, ``row_values.mean()``."""
     return share_of_mean(row_values.sum(), row_values.numel())
 
 
@@ -122,7 +125,7 @@ def gather_views(
 def gather_with_grad(
     rows: Tensor, counts: Sequence[int] = (), *, original_scaling: bool = False
 ) -> Tensor:
-    """Return the rows of all processes in rank order, ``(B, ...)`` to ``(N, ...)``, keeping gradients.
+    """Return the rows of all processes in rank order, ``(B, ...)`` to ``(N, ...)``, with gradients.
 
     Numbers of rows may differ between processes; ``counts`` are exchanged if not given.
     ``original_scaling`` reproduces the original SimCSE code: rows of other processes are constants,
@@ -134,6 +137,7 @@ def gather_with_grad(
     counts = list(counts) or row_counts(rows)
     if not original_scaling:
         return _GatherRows.apply(rows, counts)  # type: ignore[no-any-return, no-untyped-call]
-    parts = list(_GatherRows.apply(rows.detach(), counts).split(counts))  # type: ignore[no-untyped-call]
+    joined = _GatherRows.apply(rows.detach(), counts)  # type: ignore[no-untyped-call]
+    parts = list(joined.split(counts))
     parts[distributed.get_rank()] = rows
     return torch.cat(parts)

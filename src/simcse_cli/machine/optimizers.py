@@ -10,7 +10,9 @@ BETA_1, BETA_2 = 0.9, 0.999
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
-    """AdamW without bias correction, as BERT was trained: ``AdamW(correct_bias=False)`` of transformers 2 to 4.
+    """AdamW without bias correction, as BERT was trained.
+
+    It is ``AdamW(correct_bias=False)`` of transformers 2 to 4.
 
     ``m = 0.9 m + 0.1 g;  v = 0.999 v + 0.001 g^2;  w -= lr m / (sqrt(v) + eps);  w -= lr
     weight_decay w``

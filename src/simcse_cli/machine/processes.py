@@ -24,10 +24,12 @@ from simcse_cli.progress import Progress
 
 _T = TypeVar("_T")
 START_TIMEOUT = "SIMCSE_START_TIMEOUT"
-"""Environment variable: the most seconds between the start of the first process and that of the last, 1800 if unset."""
+"""Environment variable: seconds between the first and the last start of a process, at most."""
 LONGEST_WAIT = timedelta(days=30)
-"""Limit of waiting for another process, which may be scoring a model or assembling an output. A dead process is
-noticed at once, through its connections or by its launcher."""
+"""Limit of waiting for another process, which may be scoring a model or assembling an output.
+
+A dead process is noticed at once, through its connections or by its launcher.
+"""
 LONGEST_DELAY_S = 60.0
 """Limit until another machine sees a new file; NFS takes up to 30 seconds."""
 BUCKET_BYTES = 25 << 20
@@ -57,12 +59,12 @@ def _number(variable: str, default: int, hint: str = _HOW_TO_START) -> int:
 
 
 def is_launched() -> bool:
-    """Tell whether ``train --num-processes`` has started this process and holds the lock of the run for it."""
+    """Tell whether ``train --num-processes`` has started this process and holds the run's lock."""
     return LAUNCHED in os.environ
 
 
 def end_with_launcher() -> None:
-    """End this process as soon as the one that started it has ended for any reason, which closes its standard input."""
+    """End this process when the one that started it has ended, which closes standard input."""
 
     def watch() -> None:
         os.read(0, 1)
@@ -119,7 +121,8 @@ def join_group() -> None:
     except distributed.DistError as error:
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise ContactError(
-            f"not all of the {n_processes} processes have met at {place} within {limit_s:,} s: {reason_of(error)}",
+            f"not all of the {n_processes} processes have met at {place} within {limit_s:,} s: "
+            f"{reason_of(error)}",
             hint=f"look at the machines that have not come; {START_TIMEOUT}=SECONDS waits longer",
         ) from error
     atexit.register(_leave_group)
@@ -167,7 +170,8 @@ def require_shared(output: Path) -> None:
         if not sees:
             raise OutputError(
                 f"{output}: {name} does not see what {its_name} writes there",
-                hint="name a folder that all processes share, with -o; a full path means the same to all of them",
+                hint="name a folder that all processes share, with -o; "
+                "a full path means the same to all of them",
             )
 
 
@@ -179,7 +183,8 @@ def require_alike(facts: Mapping[str, Any]) -> None:
             if other.get(fact) != value:
                 raise ConfigError(
                     f"{name} has {fact} {other.get(fact)}, {its_name} has {value}",
-                    hint="start all processes by the same command, with the same versions, variables and files",
+                    hint="start all processes by the same command, "
+                    "with the same versions, variables and files",
                 )
 
 
@@ -188,7 +193,7 @@ def _name() -> str:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> None:
-    """Average gradients over processes as DDP would: several in one exchange, in the given order."""
+    """Average gradients over processes as DDP does: several in one exchange, in their order."""
     if n_processes == 1:
         return
     buckets: list[list[Tensor]] = []

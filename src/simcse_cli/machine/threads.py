@@ -22,7 +22,7 @@ _SOFT_PAUSE = 1  # OpenMP 5.0, omp_pause_soft: threads may go, settings stay
 def map_on_cores(
     function: Callable[[_Item], _Result], items: Sequence[_Item], *, at_once: int = _MOST_WORKERS
 ) -> Iterator[_Result]:
-    """Yield ``function(item)`` for each item in their order, several at a time on the threads of PyTorch.
+    """Yield ``function(item)`` for each item in order, several at a time on PyTorch's threads.
 
     An item on one thread costs less than on all threads, which would synchronise after every
     product. The division into items must not depend on the number of threads, so that results do
@@ -63,7 +63,7 @@ class _Work(Generic[_Item, _Result]):
         }
 
     def results(self) -> Iterator[_Result]:
-        """Yield the results in order, each only once, and compute items while a result is not ready."""
+        """Yield the results in order, each once, and compute items while a result is not ready."""
         can_take = True
         for number in range(len(self._results)):
             while can_take and not self._results[number].done():
@@ -80,7 +80,7 @@ class _Work(Generic[_Item, _Result]):
             self._left = iter(())
 
     def _take_one(self) -> bool:
-        """Compute the next item and return whether there was one; an error is stored as its result."""
+        """Compute the next item, if there is one, and tell so; an error is stored as its result."""
         with self._lock:
             number, item = next(self._left, (None, None))
         if number is None:
@@ -93,7 +93,7 @@ class _Work(Generic[_Item, _Result]):
         return True
 
 
-# Threads that wait for work, by their number and the threads that each computes with.
+# Idle pools, by (number of workers, threads per worker).
 _IDLE: dict[tuple[int, int], list[ThreadPoolExecutor]] = {}
 
 
@@ -103,7 +103,7 @@ def _pause_openmp() -> None:
 
 
 def _forget_threads() -> None:
-    """Drop what a forked child has copied: it has none of the threads, and nobody computes in it."""
+    """Drop what a forked child has copied: it has no threads, and nobody computes in it."""
     _IDLE.clear()
     _SHARES.reset()
 
@@ -115,7 +115,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
-    """Lend idle threads that compute with ``n_threads`` each, as the caller does too; nested calls get others."""
+    """Lend idle threads that use ``n_threads`` each, as the caller; nested calls get others."""
     idle = _IDLE.setdefault((n_helpers, n_threads), [])
     helpers = idle.pop() if idle else _new_helpers(n_helpers, n_threads)
     torch.set_num_threads(n_threads)
@@ -145,7 +145,7 @@ _math_libraries = functools.cache(ThreadpoolController)
 
 
 class _Shares:
-    """How many threads the calls of ``map_on_cores`` take that overlap in several threads of the program.
+    """The threads of calls of ``map_on_cores`` that overlap in several threads of the program.
 
     PyTorch and NumPy's BLAS have one number for the process. The first call notes those numbers,
     and the last one restores them.

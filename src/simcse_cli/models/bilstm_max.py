@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from simcse_cli.errors import CheckpointError
+from simcse_cli.files.digests import digest, sha256_file
+from simcse_cli.files.inputs import require_file
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import digest, require_file, sha256_file
 from simcse_cli.models.word_vectors import WordVectors
 from simcse_cli.progress import SILENT, Progress
 

@@ -16,8 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, sel
 
 from simcse_cli.errors import ConfigError, DataError, SimcseError
 from simcse_cli.files.atomic import atomic_path, atomic_text
+from simcse_cli.files.inputs import read_json, read_text
 from simcse_cli.files.schema import checked, foreign_format, parse_yaml
-from simcse_cli.files.streams import read_json, read_text
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.resolve import commit_of, hub_name_of
 from simcse_cli.progress import SILENT, Progress

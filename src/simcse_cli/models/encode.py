@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from simcse_cli.errors import CheckpointError, ConfigError
-from simcse_cli.files.streams import encoder_digest
-from simcse_cli.machine.devices import CPU_CONSTANTS, HostCopy, cpu_kind
+from simcse_cli.files.digests import encoder_digest
 from simcse_cli.machine.processes import add_up, process_count, process_rank
+from simcse_cli.machine.processor import CPU_CONSTANTS, cpu_kind
 from simcse_cli.machine.threads import map_on_cores
+from simcse_cli.machine.transfer import HostCopy
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.forward_config import read_entries
 from simcse_cli.models.packed.quantized import MOST_LEVELS, weight_levels

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.errors import ConfigError, reason_of
-from simcse_cli.machine.devices import no_autocast
+from simcse_cli.machine.precision import no_autocast
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.packed.backbone import PackedBackbone, forget_prepared, packed_backbone
 from simcse_cli.models.packed.pooling import packed_ahead, packed_states, packed_vectors

@@ -28,8 +28,9 @@ from simcse_cli.files.atomic import (
     write_json,
     writing,
 )
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.locks import sole_writer
-from simcse_cli.files.streams import read_json, sha256_file
 from simcse_cli.files.system import swap_names, sync
 from simcse_cli.models.adapters import plain_weights, put_adapter, save_adapter
 from simcse_cli.models.card import CARD_FILE

@@ -20,8 +20,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, DataError
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import read_json
 from simcse_cli.models.packed.architectures import layer_names
 from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.tokens import NO_LIMIT

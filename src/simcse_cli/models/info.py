@@ -12,14 +12,10 @@ import torch
 from huggingface_hub.constants import HF_HUB_CACHE
 
 from simcse_cli.errors import EXTRAS, is_binary
-from simcse_cli.files.streams import default_cache_dir
-from simcse_cli.machine.devices import (
-    cpu_kind,
-    hardware,
-    has_fast_bf16,
-    resolve_device,
-    resolve_precision,
-)
+from simcse_cli.files.system import default_cache_dir
+from simcse_cli.machine.devices import resolve_device
+from simcse_cli.machine.precision import has_fast_bf16, resolve_precision
+from simcse_cli.machine.processor import cpu_kind, hardware
 from simcse_cli.models.packed import kernels
 from simcse_cli.models.packed.products import product_in
 from simcse_cli.results.runs import versions

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import CheckpointError
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format, inside
-from simcse_cli.files.streams import read_json
 from simcse_cli.models.module_list import read_record
 from simcse_cli.models.record import ModelRecord, read_fields, record_by_name
 from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from simcse_cli.errors import CheckpointError
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked, inside
-from simcse_cli.files.streams import read_json
 from simcse_cli.models.fast_load import read_tensors
 from simcse_cli.models.poolers import POOLERS, Reduction
 from simcse_cli.models.record import (

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.transfer import to_device
 
 CPU = torch.device("cpu")
 TokenRows = Sequence[Sequence[int]]

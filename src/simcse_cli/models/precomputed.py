@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from simcse_cli.errors import DataError
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.inputs import require_file
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import iter_lines, require_file, sha256_file
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.progress import SILENT, Progress
 
 _FORMATS_HINT = (

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, reason_of
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.files.streams import read_json
 
 # Configuration keys that hold a dropout probability, over the architectures of transformers.
 _DROPOUT_KEYS = (

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked, inside
-from simcse_cli.files.streams import read_json
 from simcse_cli.settings.choices import HeadUse, Pooler, Similarity
 
 RECORD_FILE = "simcse.json"

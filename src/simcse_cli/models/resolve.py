@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from simcse_cli.errors import CheckpointError, did_you_mean, how_to_install, is_binary, reason_of
+from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.hub import hub_failure
-from simcse_cli.files.streams import read_json, sha256_file
+from simcse_cli.files.inputs import read_json
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.runs import seed_runs
 from simcse_cli.settings.config import pinned

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import digest, iter_lines, raw_lines, require_file, sha256_file
+from simcse_cli.files.digests import digest, sha256_file
+from simcse_cli.files.inputs import require_file
+from simcse_cli.files.streams import iter_lines, raw_lines
 from simcse_cli.progress import SILENT, Progress
 
 Float32Array = NDArray[np.float32]

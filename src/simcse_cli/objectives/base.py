@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.errors import ConfigError
-from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.padding import PaddedRows, TokenRows
 from simcse_cli.models.pretrained import MlmHead

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from simcse_cli.losses.cosent import cosent
-from simcse_cli.machine.devices import to_device
 from simcse_cli.machine.gather import gather_views, gather_with_grad
+from simcse_cli.machine.transfer import to_device
 from simcse_cli.objectives.base import Batch, DataKind, Losses
 from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.objectives.sbert import Sbert

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcse_cli.losses.contrastive_tension import contrastive_tension
-from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses, TwoEncoders, require_least
 from simcse_cli.settings.choices import ObjectiveName

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
-from simcse_cli.machine.devices import to_device
 from simcse_cli.machine.gather import gather_with_grad, row_counts
+from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import TokenCnn
 from simcse_cli.models.padding import real_positions

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simcse_cli.errors import ConfigError
-from simcse_cli.machine.devices import to_device
 from simcse_cli.machine.gather import share_of_mean
+from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import TokenRows

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from simcse_cli.losses.quick_thoughts import quick_thoughts
-from simcse_cli.machine.devices import to_device
 from simcse_cli.machine.gather import gather_views, gather_with_grad
+from simcse_cli.machine.transfer import to_device
 from simcse_cli.objectives.base import Batch, DataKind, Losses, TwoEncoders
 from simcse_cli.settings.choices import ObjectiveName
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.losses.classification import classification, sbert_features
-from simcse_cli.machine.devices import to_device
 from simcse_cli.machine.gather import share_of_mean
+from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, DataKind, Losses
 from simcse_cli.objectives.labelled_pairs import LabelledPairs

@@ -1,1 +1,1 @@
-"""Maps learned from sentence vectors alone: whitening, BERT-flow, removal of dominant directions."""
+"""Maps learned from sentence vectors: whitening, BERT-flow, removal of dominant directions."""

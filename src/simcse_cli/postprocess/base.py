@@ -64,12 +64,13 @@ class PostProcessor(ABC):
         return self
 
     def check_input(self, vectors: FloatArray) -> None:
-        """Raise ``ValueError`` unless the processor is fitted and ``vectors`` is ``(N, n_features_in_)``."""
+        """Raise ``ValueError`` unless it is fitted and ``vectors`` is ``(N, n_features_in_)``."""
         if not hasattr(self, "n_features_in_"):
             raise ValueError(f"{self.name} is not fitted; call fit first")
         if vectors.ndim != 2 or vectors.shape[1] != self.n_features_in_:
             raise ValueError(
-                f"{self.name} was fitted on {self.n_features_in_} dimensions, got shape {vectors.shape}"
+                f"{self.name} was fitted on {self.n_features_in_} dimensions, "
+                f"got shape {vectors.shape}"
             )
 
 

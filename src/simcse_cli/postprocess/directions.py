@@ -1,4 +1,4 @@
-"""Removal of dominant directions: all-but-the-top (centred) and SIF's common component (uncentred)."""
+"""Removal of dominant directions: all-but-the-top (centred), SIF's common component (uncentred)."""
 
 from typing import ClassVar, Self
 
@@ -10,7 +10,7 @@ from simcse_cli.settings.choices import Postprocess
 
 
 class _DirectionRemoval(base.PostProcessor):
-    """``x' = c - U U^T c`` with ``c = x - mean``: subtract a centre and a few directions; float64 inside.
+    """``x' = c - U U^T c`` with ``c = x - mean``, in float64: subtract a centre and directions.
 
     Learned are the centre ``mean_`` ``(D,)`` and ``directions_`` ``(D, M)``, orthonormal columns; a
     transformed vector is orthogonal to each.
@@ -48,7 +48,7 @@ class _DirectionRemoval(base.PostProcessor):
 
 
 class AllButTheTop(_DirectionRemoval):
-    """Subtract the mean and the leading principal directions of the centred vectors; ``(N, D)`` stays.
+    """Subtract the mean and the leading principal directions of centred vectors; ``(N, D)`` stays.
 
     Source: Mu and Viswanath 2018: ``x' = c - sum_i (u_i . c) u_i`` with ``c = x - mu``. They define
     it for word vectors; on sentence vectors it is an extension. Some public code projects ``x``
@@ -61,7 +61,7 @@ class AllButTheTop(_DirectionRemoval):
 
 
 class CommonComponentRemoval(_DirectionRemoval):
-    """Subtract the projection on the first right singular vectors of the fit matrix; ``(N, D)`` stays.
+    """Subtract the projection on the first right singular vectors of the fit; ``(N, D)`` stays.
 
     Source: Arora et al. 2017, algorithm 1, second step (SIF). The matrix is not centred. SIF fits
     on the very sentences that are scored, which needs the whole test set at once: fit it on the

@@ -1,4 +1,4 @@
-"""BERT-flow: an invertible map that is trained to make sentence vectors look like standard normal draws."""
+"""BERT-flow: an invertible map that makes sentence vectors look like standard normal draws."""
 
 import math
 from collections.abc import Iterator
@@ -23,12 +23,15 @@ _SCALE_EPSILON = 1e-6
 _TRANSFORM_ROWS = 8192
 
 
-# The layers: actnorm, reversal with additive coupling, and their multi-level stack. Each maps ``(B, C)`` to ``(B, C)``
-# and returns the log-determinant of its Jacobian, the same scalar for every row: only actnorm changes volume.
+# The layers: actnorm, reversal with additive coupling, and their multi-level stack. Each maps
+# ``(B, C)`` to ``(B, C)`` and returns the log-determinant of its Jacobian, one scalar for all rows:
+# only actnorm changes volume.
 
 
 class ActNorm(nn.Module):
-    """Per-channel ``y = (x + bias) * exp(3 * log_scale)``, started from data (Kingma and Dhariwal 2018).
+    """Per-channel ``y = (x + bias) * exp(3 * log_scale)``, started from data.
+
+    Source: Kingma and Dhariwal 2018.
 
     The first batch it sees sets both so that the output has mean 0 and variance 1 in every channel;
     after that they are trained. Log-determinant: ``3 * log_scale`` summed over channels.
@@ -54,7 +57,7 @@ class ActNorm(nn.Module):
 
 
 class CouplingNet(nn.Module):
-    """The shift of a coupling layer: linear, actnorm, ReLU, linear, actnorm, ReLU, linear started at zero.
+    """The shift of a coupling layer: linear, then twice actnorm, ReLU, linear, the last from 0.
 
     ``(B, C / 2)`` to ``(B, C / 2)`` through ``width`` units. Weights start normal with deviation
     0.05. The output is ``(W x + b) * exp(3 s)`` with W, b and s zero at the start, so that a fresh
@@ -82,7 +85,7 @@ class CouplingNet(nn.Module):
 
 
 class FlowStep(nn.Module):
-    """Actnorm, reversal of the channels, then the first half shifts the second by a network of itself."""
+    """Actnorm, reversal of the channels, and the second half shifted by a network of the first."""
 
     def __init__(self, n_channels: int, width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -166,7 +169,8 @@ class BertFlow(PostProcessor):
     ) -> None:
         if min(levels, depth, width, epochs) < 1 or batch_size < 2 or learning_rate <= 0:
             raise ValueError(
-                "levels, depth, width and epochs need 1 or more, batch_size 2, learning_rate above 0"
+                "levels, depth, width and epochs need 1 or more, batch_size 2, "
+                "learning_rate above 0"
             )
         self.levels, self.depth, self.width = levels, depth, width
         self.learning_rate, self.epochs, self.batch_size, self.seed = (
@@ -177,7 +181,7 @@ class BertFlow(PostProcessor):
         )
 
     def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
-        """Train the flow; raise ValueError also if D is not divisible by ``2 ** levels`` or the loss diverges."""
+        """Train the flow; raise ValueError unless ``2 ** levels`` divides D, or if it diverges."""
         fit_matrix(vectors)
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         self.flow_ = self._new_flow(vectors.shape[-1])

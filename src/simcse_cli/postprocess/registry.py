@@ -1,4 +1,4 @@
-"""Build post-processors by name, and read and write their files (safetensors with a JSON record)."""
+"""Build post-processors by name, and read and write their files: safetensors with a record."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,9 +11,10 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
+from simcse_cli.files.inputs import require_file
 from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import checked, foreign_format, parse_json
-from simcse_cli.files.streams import OLDER_DIGEST, is_older_digest, require_file
 from simcse_cli.postprocess.base import FloatArray, PostProcessor
 from simcse_cli.postprocess.directions import AllButTheTop, CommonComponentRemoval
 from simcse_cli.postprocess.flow import BertFlow
@@ -47,7 +48,7 @@ class FittedPostProcessor:
     record: FitRecord
 
     def apply(self, vectors: FloatArray, *, normalize: bool = False) -> FloatArray:
-        """Return the processed vectors, scaled to length 1 if ``normalize`` (zero vectors stay zero)."""
+        """Return the processed vectors, with ``normalize`` of length 1; zero vectors stay zero."""
         processed = self.processor.transform(vectors)
         if normalize:
             processed = unit_rows(processed, processed.dtype.type)
@@ -92,13 +93,13 @@ def load(path: Path | str) -> FittedPostProcessor:
     with foreign_format(path, "a saved post-processor", error=CheckpointError, hint=_HOW_TO_SAVE):
         with safe_open(path, framework="numpy") as stream:
             described = parse_json((stream.metadata() or {})[_RECORD_KEY], str(path))
-            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
+            names = list(stream.keys())
+            arrays = {name: stream.get_tensor(name) for name in names}
         broken = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if broken:
             raise ValueError(f"{broken[0]} is not finite")
-        processor = POSTPROCESSORS[Postprocess(described["name"])](
-            **described["settings"]
-        ).load_state(arrays)
+        kind = POSTPROCESSORS[Postprocess(described["name"])]
+        processor = kind(**described["settings"]).load_state(arrays)
         fitted = FittedPostProcessor(processor, checked(described["fit"], FitRecord, str(path)))
         if described.get("sha256", fitted.digest) != fitted.digest:
             raise ValueError("its content has changed since it was written")
@@ -106,17 +107,16 @@ def load(path: Path | str) -> FittedPostProcessor:
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:
-    """Raise CheckpointError for an encoder of another dimension, weights or pooler than at the fit."""
-    record, needed = fitted.record, fitted.processor.n_features_in_
+    """Raise CheckpointError unless dimension, weights and pooler are those of the fit."""
+    record = fitted.record
+    needed = fitted.processor.n_features_in_
     if dim == needed and digest == record.encoder_digest:
         return
     if is_older_digest(record.encoder_digest, digest):
         raise CheckpointError(f"{place} {OLDER_DIGEST}", hint=_HOW_TO_SAVE)
-    found = (
-        "has other weights or another pooler"
-        if dim == needed
-        else f"gives {dim} dimensions, need {needed}"
-    )
+    found = "has other weights or another pooler"
+    if dim != needed:
+        found = f"gives {dim} dimensions, need {needed}"
     raise CheckpointError(
         f"{place} was fitted on the vectors of {record.encoder}: this encoder {found}",
         hint=_HOW_TO_SAVE,

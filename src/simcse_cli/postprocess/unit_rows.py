@@ -18,7 +18,7 @@ def unit_rows(
     check_finite: bool = True,
     first: int = 0,
 ) -> NDArray[_Float]:
-    """Return ``(N, D)`` rows scaled to length 1 in this precision, block by block; a row of zeros stays zero.
+    """Return ``(N, D)`` rows scaled to length 1 in this precision; a row of zeros stays zero.
 
     Without ``check_finite``, a row that is not finite comes out as such; with it, a DataError names
     the row, counted from ``first``.

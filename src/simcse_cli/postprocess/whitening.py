@@ -10,7 +10,7 @@ from simcse_cli.settings.choices import Postprocess
 
 
 class Whitening(base.PostProcessor):
-    """Centre, rotate to the principal axes, divide each by its standard deviation; ``(N, D)`` to ``(N, K)``.
+    """Centre, rotate to the principal axes and give each variance 1; ``(N, D)`` to ``(N, K)``.
 
     Source: Su et al. 2021. With the mean mu and the covariance Sigma = U S U^T of the fit vectors
     (divided by N), ``x' = (x - mu) U[:, :k] S[:k]^(-1/2)``, all in float64. The covariance of the
@@ -43,7 +43,7 @@ class Whitening(base.PostProcessor):
         return int(self.projection_.shape[1])
 
     def fit(self, vectors: base.FloatArray, *, progress: Progress = SILENT) -> Self:
-        """Learn mean and projection; ``ValueError`` also if k exceeds D or the vectors are all the same."""
+        """Learn mean and projection; raise ``ValueError`` for k above D or equal vectors."""
         matrix = base.fit_matrix(vectors)
         dim = matrix.shape[1]
         if self.k is not None and self.k > dim:
@@ -52,20 +52,18 @@ class Whitening(base.PostProcessor):
         self.eigenvalues_, directions = base.principal_directions(
             base.second_moment(matrix, self.mean_)
         )
-        n_kept = min(
-            self.k or dim,
-            int((self.eigenvalues_ > self.eigenvalue_floor * self.eigenvalues_[0]).sum()),
-        )
+        n_wanted = self.k or dim
+        is_varied = self.eigenvalues_ > self.eigenvalue_floor * self.eigenvalues_[0]
+        n_kept = min(n_wanted, int(is_varied.sum()))
         if n_kept == 0:
             raise ValueError("the fit vectors are all the same; nothing to whiten")
-        if n_kept < (self.k or dim):
+        if n_kept < n_wanted:
             progress.warn(
-                f"whitening keeps {n_kept} of {self.k or dim} directions: the {len(matrix):,} fit vectors do "
-                "not vary in the others; fit on more sentences"
+                f"whitening keeps {n_kept} of {n_wanted} directions: "
+                f"the {len(matrix):,} fit vectors do not vary in the others; fit on more sentences"
             )
-        self.projection_: base.Float64Array = directions[:, :n_kept] / np.sqrt(
-            self.eigenvalues_[:n_kept]
-        )
+        deviations = np.sqrt(self.eigenvalues_[:n_kept])
+        self.projection_: base.Float64Array = directions[:, :n_kept] / deviations
         self.n_features_in_ = dim
         return self
 

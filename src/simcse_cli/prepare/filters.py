@@ -14,7 +14,7 @@ from simcse_cli.data.writers import Row
 from simcse_cli.prepare.minhash import NearIndex
 
 RowFilter = Callable[[Sequence[Row]], list[str | None]]
-"""A function that returns for each row the reason to drop it, or None; it may remember earlier rows."""
+"""A function that returns the reason to drop each row, or None; it may remember earlier rows."""
 
 _BATCH_ROWS = 1024
 
@@ -31,14 +31,21 @@ class RowCounts:
 def filter_rows(
     rows: Iterable[Row], filters: Sequence[RowFilter], counts: RowCounts
 ) -> Iterator[Row]:
-    """Yield the rows that every filter keeps, and count them; a dropped row does not reach later filters."""
+    """Yield the rows that every filter keeps, and count them.
+
+    A dropped row does not reach later filters.
+    """
     stream = iter(rows)
     while batch := list(islice(stream, _BATCH_ROWS)):
         counts.read += len(batch)
         for reasons_of in filters:
-            reasons = reasons_of(batch) if batch else []
-            counts.dropped.update(reason for reason in reasons if reason is not None)
-            batch = [row for row, reason in zip(batch, reasons, strict=True) if reason is None]
+            kept: list[Row] = []
+            for row, reason in zip(batch, reasons_of(batch) if batch else (), strict=True):
+                if reason is None:
+                    kept.append(row)
+                else:
+                    counts.dropped[reason] += 1
+            batch = kept
         counts.kept += len(batch)
         yield from batch
 
@@ -52,17 +59,16 @@ def drop_empty(rows: Sequence[Row]) -> list[str | None]:
 
 
 def drop_self_negatives(rows: Sequence[Row]) -> list[str | None]:
-    """Drop triplets whose positive and hard negative are the same: no embedding can tell them apart."""
-    return [
-        "positive_is_hard_negative"
-        if len(row) > 2 and match_key(row[1]) == match_key(row[2])
-        else None
-        for row in rows
-    ]
+    """Drop triplets whose positive and hard negative are the same, which no embedding separates."""
+    reasons: list[str | None] = []
+    for row in rows:
+        is_same = len(row) > 2 and match_key(row[1]) == match_key(row[2])
+        reasons.append("positive_is_hard_negative" if is_same else None)
+    return reasons
 
 
 def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
-    """Return a filter that drops rows in which a text has fewer or more words, as ``count_words`` counts them."""
+    """Return a filter that drops rows in which a text has fewer or more words."""
 
     def reason(row: Row) -> str | None:
         lengths = [count_words(text) for text in row]
@@ -76,7 +82,10 @@ def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
 
 
 def drop_duplicates() -> RowFilter:
-    """Return a filter that drops rows with the same match keys as an earlier one; it needs about 80 bytes per row."""
+    """Return a filter that drops rows with the match keys of an earlier one.
+
+    It needs about 80 bytes per row.
+    """
     seen: set[int] = set()
 
     def reason(digest: int) -> str | None:
@@ -89,14 +98,19 @@ def drop_duplicates() -> RowFilter:
 
 
 def drop_near_duplicates(threshold: float) -> RowFilter:
-    """Return a filter that drops near duplicates of earlier kept rows; the texts of a row are compared as one."""
+    """Return a filter that drops near duplicates of earlier kept rows.
+
+    The texts of a row are compared as one.
+    """
     index = NearIndex(threshold)
 
     def reasons(rows: Sequence[Row]) -> list[str | None]:
         found: list[str | None] = []
         for sketch in index.sketch([" ".join(row) for row in rows]):
-            found.append("near_duplicate" if index.find(sketch) else None)
-            if found[-1] is None:
+            if index.find(sketch):
+                found.append("near_duplicate")
+            else:
+                found.append(None)
                 index.add(sketch)
         return found
 
@@ -111,10 +125,12 @@ def sample_rows(
     Memory grows with ``size``, not with the corpus (Vitter 1985, algorithm R). The order is random,
     or that of the input with ``keep_order``.
     """
-    rng, numbered = random.Random(seed), enumerate(rows)
+    rng = random.Random(seed)
+    numbered = enumerate(rows)
     reservoir = list(islice(numbered, size))
     for position, row in numbered:
-        if (slot := int(rng.random() * (position + 1))) < size:
+        slot = int(rng.random() * (position + 1))
+        if slot < size:
             reservoir[slot] = (position, row)
     reservoir.sort()
     if not keep_order:

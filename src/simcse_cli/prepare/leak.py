@@ -1,14 +1,24 @@
-"""``--check-leak``: find evaluation sentences in training rows, exactly (up to spelling) or nearly."""
+"""``--check-leak``: find evaluation sentences in training rows, up to spelling or nearly."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
-from simcse_cli.data.senteval import has_split, read_sts_task, resolve_senteval_dir, sts_folder
+from simcse_cli.data.senteval import (
+    Split,
+    has_split,
+    read_sts_task,
+    resolve_senteval_dir,
+    sts_folder,
+)
 from simcse_cli.data.text import match_key, words
-from simcse_cli.data.transfer_files import missing_transfer_files, read_transfer_task
+from simcse_cli.data.transfer_files import (
+    TransferTask,
+    missing_transfer_files,
+    read_transfer_task,
+)
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.prepare.minhash import NearIndex
@@ -44,28 +54,35 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
     SUBJ and MPQA.
     """
     root = resolve_senteval_dir(data_dir)
-    found = {
-        task: read_sts_task(
-            root, task, split="all" if has_split(task, "train") else "test"
-        ).sentences
-        for task in STS_TASKS
-        if sts_folder(root, task).is_dir()
-    }
+    found: dict[str, list[str]] = {}
+    for task in STS_TASKS:
+        if sts_folder(root, task).is_dir():
+            split: Split = "all" if has_split(task, "train") else "test"
+            found[task] = read_sts_task(root, task, split=split).sentences
     missing = missing_transfer_files(root)
-    for task in (each for each in TRANSFER_TASKS if each not in missing):
-        data = read_transfer_task(root, task)
-        rows = [row for part, numbers in data.parts.items() if part != "train" for row in numbers]
-        found[task] = [side[row] for side in (data.left, data.right) if side for row in rows]
+    for task in TRANSFER_TASKS:
+        if task not in missing:
+            found[task] = _scored_sentences(read_transfer_task(root, task))
     if not found:
         hint = f"simcse prepare senteval --data-dir {data_dir}"
         raise DataError(f"{root} holds no complete evaluation task", hint=hint)
     return found
 
 
-class LeakFilter:
-    """A ``RowFilter`` that finds evaluation sentences, given by task, in rows; without ``drop`` it only counts.
+def _scored_sentences(data: TransferTask) -> list[str]:
+    rows: list[int] = []
+    for part, numbers in data.parts.items():
+        if part != "train":
+            rows += numbers
+    sides = filter(None, (data.left, data.right))
+    return [side[row] for side in sides for row in rows]
 
-    ``near`` is the smallest Jaccard similarity of a near occurrence; None searches only exact ones.
+
+class LeakFilter:
+    """A ``RowFilter`` that finds evaluation sentences, given by task, in rows.
+
+    Without ``drop`` it only counts. ``near`` is the smallest Jaccard similarity of a near
+    occurrence; None searches only exact ones.
     """
 
     def __init__(
@@ -92,46 +109,52 @@ class LeakFilter:
 
     def reasons(self, rows: Sequence[Row]) -> list[str | None]:
         """Count what the rows hold; return ``in_evaluation_set`` for those to drop."""
-        near: list[set[str]] = [set() for _ in rows]
-        if self._index is not None:
-            sketches = iter(self._index.sketch([text for row in rows for text in row]))
-            near = [
-                {self._keys[n] for _ in row for n in self._index.find(next(sketches))}
-                for row in rows
-            ]
         reasons: list[str | None] = []
-        for row, nearly in zip(rows, near, strict=True):
-            exact = {key for key in map(match_key, row) if key in self._tasks_of}
+        for row, nearly in zip(rows, self._near(rows), strict=True):
+            exact = self._tasks_of.keys() & set(map(match_key, row))
             self._exact |= exact
             self._nearly |= nearly
-            tasks = {task for key in exact | nearly for task in self._tasks_of[key]}
+            tasks = set[str]().union(*map(self._tasks_of.__getitem__, exact | nearly))
             for task in tasks:
                 self._n_rows[task] += 1
             reasons.append("in_evaluation_set" if tasks and self._drop else None)
         return reasons
 
+    def _near(self, rows: Sequence[Row]) -> Iterator[set[str]]:
+        """Yield the keys of the evaluation sentences that are near to a text of each row."""
+        if self._index is None:
+            yield from ([set()] * len(rows))
+            return
+        sketches = iter(self._index.sketch(list(chain.from_iterable(rows))))
+        for row in rows:
+            found = set[str]()
+            for sketch in islice(sketches, len(row)):
+                found.update(self._keys[number] for number in self._index.find(sketch))
+            yield found
+
     def result(self) -> list[TaskLeak]:
         near_only = self._nearly - self._exact
-        return [
-            TaskLeak(
-                task,
-                n_sentences=sum(task in tasks for tasks in self._tasks_of.values()),
-                n_exact=sum(task in self._tasks_of[key] for key in self._exact),
-                n_near=None
-                if self._index is None
-                else sum(task in self._tasks_of[key] for key in near_only),
-                n_rows=self._n_rows[task],
-            )
-            for task in self._n_rows
-        ]
+        leaks = []
+        for task, n_rows in self._n_rows.items():
+            n_near = None if self._index is None else self._count(task, near_only)
+            n_exact = self._count(task, self._exact)
+            leaks.append(TaskLeak(task, self._count(task, self._keys), n_exact, n_near, n_rows))
+        return leaks
+
+    def _count(self, task: str, keys: Iterable[str]) -> int:
+        """Return how many sentences of a task are among some."""
+        return sum(task in self._tasks_of[key] for key in keys)
 
 
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
     if options.check_leak is None:
-        if options.drop_leaks or options.leak_near:
-            flag = "--drop-leaks" if options.drop_leaks else "--leak-near"
-            hint = f"add --check-leak EVALDIR to {flag}"
-            raise ConfigError(f"{flag} needs the evaluation folder", hint=hint)
+        for is_set, flag in (
+            (options.drop_leaks, "--drop-leaks"),
+            (options.leak_near, "--leak-near"),
+        ):
+            if is_set:
+                hint = f"add --check-leak EVALDIR to {flag}"
+                raise ConfigError(f"{flag} needs the evaluation folder", hint=hint)
         return None
     sentences = evaluation_sentences(options.check_leak)
     n_sentences = sum(map(len, sentences.values()))

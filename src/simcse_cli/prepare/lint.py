@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from itertools import chain, islice
 
 from simcse_cli.data.formats import InputPath, cells_in_text
 from simcse_cli.data.given import Given, parse_columns
@@ -33,15 +34,19 @@ from simcse_cli.results.report import Column, Outcome, Report
 CountTokens = Callable[[Sequence[str]], list[int]]
 """A function that counts the sub-words of each text, including special tokens."""
 
-# UTF-8 read as Latin-1 or Windows-1252 ("Ã©", "â€™"), the replacement character, or an inner byte order mark.
+# UTF-8 read as Latin-1 or Windows-1252 ("Ã©", "â€™"), replacement characters, byte order marks.
 _MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf]|â€|Ã[ŠŒŽšœžŸ]|[\ufffd\ufeff]")
 _FUNCTION_WORDS = {
-    "English": "the of and to is that was for with his they are from this have not but had you which were",
-    "German": "der und das nicht ist ein eine ich wir mit auf für von zu dem sich auch wird einen sind",
-    "French": "les des est une dans que qui pour pas sur nous vous avec sont cette du au été mais ses",
+    "English": "the of and to is that was for with his they are from this have not but had you "
+    "which were",
+    "German": "der und das nicht ist ein eine ich wir mit auf für von zu dem sich auch wird einen "
+    "sind",
+    "French": "les des est une dans que qui pour pas sur nous vous avec sont cette du au été mais "
+    "ses",
     "Spanish": "los las una que por para con del está como más pero sus fue este muy esta hay y el",
     "Italian": "il che di non una per sono della con gli nel alla più anche è ha questo dei ma lo",
-    "Dutch": "het een van niet zijn dat met voor op de hij ook naar maar wordt aan bij deze heeft uit",
+    "Dutch": "het een van niet zijn dat met voor op de hij ook naar maar wordt aan bij deze heeft "
+    "uit",
     "Portuguese": "não uma os que com para do da em foi mais dos são como mas pelo ao à sua ele",
 }
 _LANGUAGES_OF: dict[str, list[str]] = {}
@@ -89,7 +94,7 @@ class Check(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check: the number of rows and the first of them, numbered from 1 in its file."""
+    """The rows that a check found; ``first_row`` is counted from 1 in its file."""
 
     check: Check
     n_rows: int
@@ -100,14 +105,16 @@ class Finding:
 
 
 class Linter:
-    """Count the rows that each check finds; without ``count_tokens`` there is no check for truncated texts.
+    """Count the rows that each check finds.
 
-    Checks of repetitions remember digests of the rows: about 340 bytes per pair, 60 per text of
-    `prepare lint`.
+    Without ``count_tokens``, truncated texts are not looked for. Checks of repetitions remember
+    digests of the rows: about 340 bytes per pair, 60 per text of `prepare lint`.
     """
 
     def __init__(self, count_tokens: CountTokens | None, max_length: int) -> None:
-        self.count_tokens, self.max_length, self.n_rows = count_tokens, max_length, 0
+        self.count_tokens = count_tokens
+        self.max_length = max_length
+        self.n_rows = 0
         # Rows of each check and of each set of languages: their number, and the first of them.
         self._found: Counter[str] = Counter()
         self._first: dict[str, tuple[int, str]] = {}
@@ -125,10 +132,10 @@ class Linter:
         """Begin a file, whose reading is shown beside the findings."""
         self._files.append((self.n_rows, table.name))
         self.tables.append(table)
-        lines = (
-            [row[0] for row in table.reading.grid.first_rows(SAMPLE_ROWS)] if table.is_text else []
-        )
-        self._separator = cells_in_text(lines)
+        self._separator = None
+        if table.is_text:
+            rows = table.reading.grid.first_rows(SAMPLE_ROWS)
+            self._separator = cells_in_text([line for (line,) in rows])
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
@@ -137,27 +144,20 @@ class Linter:
 
     def check(self, row: Row) -> None:
         self.n_rows += 1
-        spoken = frozenset(language for text in row if (language := guess_language(text)))
+        spoken = frozenset(filter(None, map(guess_language, row)))
         if spoken:
             self._spoken[spoken] += 1
             self._first_spoken.setdefault(spoken, (self.n_rows, _example(row)))
-        self._note(Check.EMPTY, row, any(not text.strip() for text in row))
-        self._note(Check.MISSING_VALUE, row, any(text.strip() and is_missing(text) for text in row))
-        self._note(Check.LIST_AS_TEXT, row, any(list_items(text) is not None for text in row))
-        self._note(
-            Check.CELLS_AS_TEXT, row, self._separator is not None and self._separator in row[0]
-        )
-        self._note(Check.NUMBER_AS_TEXT, row, any(to_number(text) is not None for text in row))
-        self._note(Check.CONTROL_CHARACTERS, row, any(map(has_control_characters, row)))
-        self._note(
-            Check.WRONG_ENCODING, row, any(not t.isascii() and _MOJIBAKE.search(t) for t in row)
-        )
+
+        # Each fault counts once in a row, whatever number of its texts have it.
+        for check in set[Check]().union(*map(_faults_of, row)):
+            self._note(check, row)
+        if self._separator is not None and self._separator in row[0]:
+            self._note(Check.CELLS_AS_TEXT, row)
         if len(row) > 1:
             self._check_pair(row)
         elif self.tables:  # of `prepare lint`; a corpus that is written is not remembered
-            digest = digest_keys([match_key(row[0])])
-            self._note(Check.REPEATED_TEXT, row, digest in self._seen)
-            self._seen.add(digest)
+            self._check_repeated(row)
         if self.count_tokens is not None:
             self._pending.append(row)
             if len(self._pending) == _TOKEN_BATCH:
@@ -168,15 +168,21 @@ class Linter:
         self._find_mix()
         findings = []
         for check in Check:
-            if n_rows := self._found[check]:
-                number, example = self._first[check]
-                start, file = next(
-                    (each for each in reversed(self._files) if each[0] < number), (0, None)
-                )
-                findings.append(
-                    Finding(check, n_rows, n_rows / self.n_rows, number - start, example, file)
-                )
+            n_rows = self._found[check]
+            if not n_rows:
+                continue
+            number, example = self._first[check]
+            share = n_rows / self.n_rows
+            first_row, file = self._place(number)
+            findings.append(Finding(check, n_rows, share, first_row, example, file))
         return findings
+
+    def _place(self, number: int) -> tuple[int, str | None]:
+        """Return the number of a row in its file, and the file."""
+        for n_before, file in reversed(self._files):
+            if n_before < number:
+                return number - n_before, file
+        return number, None
 
     def _find_mix(self) -> None:
         """Count the rows with a language other than that of most rows, each once."""
@@ -190,45 +196,75 @@ class Linter:
             self._found[Check.LANGUAGE_MIX] = sum(self._spoken[spoken] for spoken in others)
             self._first[Check.LANGUAGE_MIX] = min(self._first_spoken[spoken] for spoken in others)
 
-    def _note(self, what: str, row: Row, found: bool, number: int | None = None) -> None:
-        if found:
-            self._found[what] += 1
-            if what not in self._first:
-                self._first[what] = (number or self.n_rows, _example(row))
+    def _note(self, check: Check, row: Row, number: int | None = None) -> None:
+        self._found[check] += 1
+        if check not in self._first:
+            self._first[check] = (number or self.n_rows, _example(row))
+
+    def _check_repeated(self, row: Row) -> None:
+        digest = digest_keys([match_key(row[0])])
+        if digest in self._seen:
+            self._note(Check.REPEATED_TEXT, row)
+        self._seen.add(digest)
 
     def _check_pair(self, row: Row) -> None:
         keys = [match_key(text) for text in row]
-        self._note(Check.ANCHOR_IS_POSITIVE, row, keys[0] == keys[1])
-        self._note(Check.POSITIVE_IS_HARD_NEGATIVE, row, len(row) > 2 and keys[1] == keys[2])
+        if keys[0] == keys[1]:
+            self._note(Check.ANCHOR_IS_POSITIVE, row)
+        if len(row) > 2 and keys[1] == keys[2]:
+            self._note(Check.POSITIVE_IS_HARD_NEGATIVE, row)
+
+        # The rows and texts before.
         digest = digest_keys(keys)
-        self._note(Check.DUPLICATE_PAIR, row, digest in self._seen)
         texts = {digest_keys([text]) for text in row}
-        self._note(Check.SHARED_TEXT, row, not texts.isdisjoint(self._texts))
+        if digest in self._seen:
+            self._note(Check.DUPLICATE_PAIR, row)
+        elif digest in self._exchanged:
+            self._note(Check.SWAPPED_COLUMNS, row)
+        if not texts.isdisjoint(self._texts):
+            self._note(Check.SHARED_TEXT, row)
         self._texts |= texts
-        self._note(
-            Check.SWAPPED_COLUMNS, row, digest in self._exchanged and digest not in self._seen
-        )
         self._seen.add(digest)
         self._exchanged.add(digest_keys([keys[1], keys[0], *keys[2:]]))
         if len(keys) > 2:
             self._exchanged.add(digest_keys([keys[0], keys[2], keys[1]]))
 
     def _count_pending(self) -> None:
-        rows, self._pending = self._pending, []
+        rows = self._pending
+        self._pending = []
         if not rows or self.count_tokens is None:
             return
         lengths = iter(self.count_tokens([text for row in rows for text in row]))
         for number, row in enumerate(rows, start=self.n_rows - len(rows) + 1):
-            longest = max(next(lengths) for _ in row)
-            self._note(Check.TRUNCATED, row, longest > self.max_length, number)
+            if max(islice(lengths, len(row))) > self.max_length:
+                self._note(Check.TRUNCATED, row, number)
+
+
+def _faults_of(text: str) -> set[Check]:
+    """Return the faults that a text has by itself."""
+    found = set[Check]()
+    if not text.strip():
+        found.add(Check.EMPTY)
+    elif is_missing(text):
+        found.add(Check.MISSING_VALUE)
+    if list_items(text) is not None:
+        found.add(Check.LIST_AS_TEXT)
+    if to_number(text) is not None:
+        found.add(Check.NUMBER_AS_TEXT)
+    if has_control_characters(text):
+        found.add(Check.CONTROL_CHARACTERS)
+    if not text.isascii() and _MOJIBAKE.search(text):
+        found.add(Check.WRONG_ENCODING)
+    return found
 
 
 def _example(row: Row) -> str:
-    text = " | ".join(row)
-    text = "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in text
-    )
-    return text if len(text) <= _EXAMPLE_LENGTH else text[: _EXAMPLE_LENGTH - 1] + "…"
+    text = ""
+    for character in " | ".join(row):
+        text += character if character.isprintable() else repr(character)[1:-1]
+    if len(text) > _EXAMPLE_LENGTH:
+        return text[: _EXAMPLE_LENGTH - 1] + "…"
+    return text
 
 
 def guess_language(text: str) -> str | None:
@@ -257,7 +293,7 @@ def _language_of(script: str, text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _script(letter: str) -> str:
-    """Return the script of a letter, by the first word of its Unicode name; ``CJK`` is of ideographs and kana."""
+    """Return the script of a letter by its Unicode name; ``CJK`` stands for ideographs and kana."""
     name = unicodedata.name(letter, "").partition(" ")[0]
     if name in ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"):
         return "CJK"
@@ -299,7 +335,7 @@ def training_rows(table: Table) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What lint shows of the reading of a file: its columns with kinds, and the columns each job would take."""
+    """How a file is read: its columns with their kinds, and what each job would take."""
 
     file: str
     header: str
@@ -318,7 +354,7 @@ _JOBS = {
 
 
 def reading_facts(table: Table, given: Given) -> TableFacts:
-    """Return how a table is read, and for each job which columns it would take, or what it would ask."""
+    """Return how a table is read, and what each job would take or ask."""
     grid = table.reading.grid
     header = "row 1" if grid.is_named else "none"
     if table.is_text:
@@ -332,7 +368,7 @@ def reading_facts(table: Table, given: Given) -> TableFacts:
         taken = _taken(table, job, given)
         if taken is not None:
             jobs.append({"commands": commands, "takes": taken})
-    rows = tuple(tuple(row) for row in grid.first_rows())
+    rows = tuple(map(tuple, grid.first_rows()))
     return TableFacts(table.name, header, columns, tuple(jobs), rows)
 
 
@@ -350,7 +386,7 @@ def _taken(table: Table, job: Job, given: Given) -> str | None:
 
 
 def faults(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that ``--strict`` refuses: all but shared and repeated texts, which are usual."""
+    """Return the findings that ``--strict`` refuses: all but shared and repeated texts."""
     told = (Check.SHARED_TEXT, Check.REPEATED_TEXT)
     return [finding for finding in findings if finding.check not in told]
 
@@ -364,23 +400,28 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     readings = [reading_facts(table, Given()) for table in linter.tables]
     found = {finding.check: asdict(finding) for finding in linter.findings()}
     clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
-    rows = [
-        {**found.get(check, clean), "check": check.replace("_", " "), "meaning": check.meaning}
-        for check in Check
-        if linter.count_tokens or check is not Check.TRUNCATED
-    ]
-    counted = [Column("check"), Column("n_rows", "rows", "count"), Column("share", "%", "score")]
-    files = columns("file") if len(sources) > 1 else []
+    rows = []
+    for check in Check:
+        if linter.count_tokens or check is not Check.TRUNCATED:
+            named = {"check": check.replace("_", " "), "meaning": check.meaning}
+            rows.append(found.get(check, clean) | named)
     shown = [
-        *counted,
-        *files,
+        Column("check"),
+        Column("n_rows", "rows", "count"),
+        Column("share", "%", "score"),
+        *(columns("file") if len(sources) > 1 else ()),
         Column("first_row", "first", "count"),
         *columns("example", "meaning"),
     ]
-    payload = {"inputs": list(sources), "n_rows": linter.n_rows, "findings": list(found.values())}
-    payload["readings"] = [asdict(each) for each in readings]
-    reports = [report for each in readings for report in _reading_reports(each)]
-    return Outcome([*reports, Report(f"Lint of {linter.n_rows:,} rows", shown, rows)], payload)
+    reports = [*chain.from_iterable(map(_reading_reports, readings))]
+    reports.append(Report(f"Lint of {linter.n_rows:,} rows", shown, rows))
+    payload = {
+        "inputs": list(sources),
+        "n_rows": linter.n_rows,
+        "findings": list(found.values()),
+        "readings": [asdict(each) for each in readings],
+    }
+    return Outcome(reports, payload)
 
 
 def _reading_reports(facts: TableFacts) -> list[Report]:
@@ -389,12 +430,10 @@ def _reading_reports(facts: TableFacts) -> list[Report]:
     for at, column in enumerate(facts.columns):
         cells = {f"row {n}": shorten(row[at], 40) for n, row in enumerate(facts.rows, start=1)}
         rows.append({"number": str(at + 1), **column, **cells})
-    shown = columns(
-        "number", "column", "kind", *(f"row {n}" for n in range(1, len(facts.rows) + 1)), number="#"
-    )
+    first_rows = [f"row {n}" for n in range(1, len(facts.rows) + 1)]
+    shown = columns("number", "column", "kind", *first_rows, number="#")
     reports = [Report(f"{facts.file} (header: {facts.header})", shown, rows)]
     if facts.jobs:
-        reports.append(
-            Report("What the commands take", columns("commands", "takes"), list(facts.jobs))
-        )
+        taken = columns("commands", "takes")
+        reports.append(Report("What the commands take", taken, list(facts.jobs)))
     return reports

@@ -1,6 +1,7 @@
-"""Find near duplicates by MinHash: candidates by locality-sensitive hashing, then exact Jaccard similarity.
+"""Find near duplicates by MinHash.
 
-Source: Broder 1997, "On the resemblance and containment of documents"; banding as in Leskovec,
+Candidates come from locality-sensitive hashing, and their Jaccard similarity is exact. Source:
+Broder 1997, "On the resemblance and containment of documents"; banding as in Leskovec,
 Rajaraman and Ullman, "Mining of Massive Datasets", chapter 3.
 
 A text is the set of its words and word pairs (with a mark at either end), so a sentence with one
@@ -36,10 +37,10 @@ def shingles(text: str) -> NDArray[np.uint32]:
 def jaccard(
     values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]
 ) -> NDArray[np.float64]:
-    """Return the Jaccard similarity (intersection over union) with each of ``others``, ``(len(others),)``.
+    """Return the Jaccard similarity (intersection over union) with each of ``others``.
 
-    All arrays are sorted, distinct and not empty. Vectorised, because chains of candidates can be
-    long.
+    All arrays are sorted, distinct and not empty. The shape is ``(len(others),)``; there may be
+    many candidates.
     """
     sizes = np.array([len(other) for other in others])
     joined = np.concatenate(others)
@@ -63,7 +64,7 @@ class NearIndex:
             raise ValueError(f"threshold is {threshold}, need a value above 0 and at most 1")
         self.threshold = threshold
         self._stored: list[NDArray[np.uint32]] = []
-        # Texts with the same band key form a chain: this holds its last text, `_previous` the one before each.
+        # Texts of one band key are a chain: `_last` has its last, `_previous` the one before each.
         self._last: dict[int, int] = {}
         self._previous = array("q")
         draw = np.random.default_rng(_SEED)
@@ -79,7 +80,7 @@ class NearIndex:
         sets = [shingles(text) for text in texts]
         starts = np.cumsum([0, *(len(values) for values in sets[:-1])])
         joined = np.concatenate(sets).astype(np.uint64)
-        # (hashes, all shingles) -> smallest per text: (hashes, texts). Multiply-shift wraps around by design.
+        # (hashes, all shingles) -> smallest per text: (hashes, texts). Overflow is a part of it.
         hashed = (self._factors[:, None] * joined + self._offsets[:, None]) >> np.uint64(32)
         smallest = np.minimum.reduceat(hashed, starts, axis=1)
         bands = smallest.reshape(N_BANDS, ROWS_PER_BAND, len(texts)) * self._mixers[:, :, None]

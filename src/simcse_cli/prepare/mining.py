@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, compress
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,14 @@ from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.stream import encode_stream
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
+from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
+from simcse_cli.files.inputs import STDIO, Inputs, read_json
 from simcse_cli.files.output import work_folder
-from simcse_cli.files.streams import OLDER_DIGEST, STDIO, Inputs, is_older_digest, read_json
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairOptions
 from simcse_cli.prepare.pairs import PairCounts, given_pairs, pair_rows
-from simcse_cli.prepare.rows import RowWriter
+from simcse_cli.prepare.rows import RowWriter, chosen
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import NegativePick
 from simcse_cli.settings.config import pinned
@@ -56,29 +57,35 @@ def prepare_hard_negatives(
 ) -> None:
     """Write a row for each pair of the inputs and each hard negative of its anchor."""
     given = given_pairs(options, writer.progress)
-    own = ("ratio", "min_score", "max_score", "per_anchor", "pick", "corpus")
-    settings: dict[str, Any] = {
+    search = NegativeSearch(inputs, given, options, writer.progress)
+    index = None if options.index is None else str(options.index)
+    settings = {
         "model": pinned(options.model, options.revision),
         "columns": options.columns,
         "range": options.ranks,
-        "margin": _Limits(options).margin,
-        **{name: getattr(options, name) for name in own},
-        "index": None if options.index is None else str(options.index),
+        "margin": search.limits.margin,
+        **chosen(options, "ratio", "min_score", "max_score", "per_anchor", "pick", "corpus"),
+        "index": index,
         "corpus_prompt": options.corpus_prompt,
     }
-    sources = [*inputs, *(options.corpus or []), *([str(options.index)] if options.index else [])]
+    sources = [*inputs, *(options.corpus or [])]
+    if index is not None:
+        sources.append(index)
+
+    # Questions about the tables come before anything is loaded.
     _require_files(inputs, options)
-    for source in inputs:  # what is asked is asked before anything is loaded
+    for source in inputs:
         _ = Table(source, Job.ROWS, given).reading
-    mine = partial(_negative_rows, inputs, given, options, writer.progress)
-    _mine("hard-negatives", sources, POSITIONAL, options, settings, mine, writer)
+    _mine("hard-negatives", sources, POSITIONAL, options, settings, search.mine, writer)
 
 
 def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     """Write the nearest pairs of texts of one corpus, nearest first."""
-    own = ("columns", "top_k", "max_pairs", "min_score", "max_score")
-    settings = {"model": pinned(options.model, options.revision), "paraphrases": True}
-    settings |= {name: getattr(options, name) for name in own}
+    settings = {
+        "model": pinned(options.model, options.revision),
+        "paraphrases": True,
+        **chosen(options, "columns", "top_k", "max_pairs", "min_score", "max_score"),
+    }
     mine = partial(_paraphrase_rows, inputs, options, writer.progress)
     _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, writer)
 
@@ -91,21 +98,22 @@ class NegativeCounts:
     n_anchors: int
     n_texts: int
     n_short_of_negatives: int
-    n_without_negative: int = 0
-    positive_cosine: float | None = None
-    negative_cosine: float | None = None
+    n_without_negative: int
+    positive_cosine: float
+    negative_cosine: float
 
     def summary(self) -> str:
-        text = (
-            f"{self.n_pairs:,} pairs of {self.n_anchors:,} anchors, {self.n_texts:,} texts searched"
-        )
-        if self.negative_cosine is not None:
-            text += f"; mean cosine {self.positive_cosine:.3f} of positives, {self.negative_cosine:.3f} of negatives"
+        parts = [
+            f"{self.n_pairs:,} pairs of {self.n_anchors:,} anchors, "
+            f"{self.n_texts:,} texts searched",
+            f"mean cosine {self.positive_cosine:.3f} of positives, "
+            f"{self.negative_cosine:.3f} of negatives",
+        ]
         if self.n_without_negative:
-            text += f"; {self.n_without_negative:,} pairs found no negative and are left out"
+            parts.append(f"{self.n_without_negative:,} pairs found no negative and are left out")
         if n_others := self.n_short_of_negatives - self.n_without_negative:
-            text += f"; {n_others:,} pairs found fewer negatives than asked for"
-        return text
+            parts.append(f"{n_others:,} pairs found fewer negatives than asked for")
+        return "; ".join(parts)
 
 
 @dataclass
@@ -134,23 +142,20 @@ class _Limits:
 
     def __init__(self, options: HardNegativeOptions) -> None:
         try:
-            first, last = (int(part) for part in options.ranks.split(":"))
+            self.first, self.last = map(int, options.ranks.split(":"))
         except ValueError:
-            raise UsageError(
-                f"{options.ranks!r}: need two ranks, as in 10:100", option="--range"
-            ) from None
-        if not 0 <= first <= last - options.per_anchor:
-            raise UsageError(
-                f"{options.ranks}: need 0 <= MIN < MAX, and room for --per-anchor {options.per_anchor} between",
-                option="--range",
-            )
-        self.first, self.last, self.options = first, last, options
-        self.margin = (
-            DEFAULT_MARGIN if options.margin is None and options.ratio is None else options.margin
-        )
+            what = f"{options.ranks!r}: need two ranks, as in 10:100"
+            raise UsageError(what, option="--range") from None
+        if not 0 <= self.first <= self.last - options.per_anchor:
+            needed = f"0 <= MIN < MAX, and room for --per-anchor {options.per_anchor} between"
+            raise UsageError(f"{options.ranks}: need {needed}", option="--range")
+        self.options = options
+        self.margin = options.margin
+        if options.margin is None and options.ratio is None:
+            self.margin = DEFAULT_MARGIN
 
     def allow(self, scores: NDArray[np.float32], positive: float) -> NDArray[np.bool_]:
-        """Return which cosines a negative may have if the farthest positive has cosine ``positive``."""
+        """Return which cosines negatives may have; ``positive`` is the lowest of a positive."""
         allowed = np.isfinite(scores)
         if self.margin is not None:
             allowed &= scores + self.margin <= positive
@@ -167,9 +172,10 @@ Mined = tuple[Iterator[Row], NegativeCounts | ParaphraseCounts]
 
 
 def _require_files(sources: Sequence[str], options: MiningOptions) -> None:
-    if STDIO in sources or str(options.output) == STDIO:
-        what = "mining reads its input several times and saves its progress beside its output: need files"
-        raise UsageError(what, option="--output" if str(options.output) == STDIO else "INPUT")
+    for name, option in ((str(options.output), "--output"), *((each, "INPUT") for each in sources)):
+        if name == STDIO:
+            what = "mining reads its input several times and saves its progress beside its output"
+            raise UsageError(f"{what}: need files", option=option)
 
 
 def _mine(
@@ -204,23 +210,23 @@ def _mine(
 
 
 def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Raise OutputError unless the manifest of a finished output has the facts and settings of this search."""
+    """Raise OutputError unless a finished output was written by this search, by its manifest."""
     path = manifest_path(output)
     found = read_json(path) if path.is_file() else None
+    kept = found | found.get("settings", {}) if isinstance(found, dict) else {}
     wanted = json.loads(json.dumps(facts | settings, default=str))
-    kept = {**found, **found.get("settings", {})} if isinstance(found, dict) else {}
     if is_older_digest(kept.get("model_digest"), str(wanted.get("model_digest"))):
         raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
-    if any(kept.get(key) != value for key, value in wanted.items()):
-        raise OutputError(
-            f"{output} exists already, and this search did not write it", hint=EXISTS_HINT
-        )
+    for key, value in wanted.items():
+        if kept.get(key) != value:
+            what = f"{output} exists already, and this search did not write it"
+            raise OutputError(what, hint=EXISTS_HINT)
 
 
 def _units(
     texts: PackedTexts, output: Path, encoder: ReadyEncoder, progress: Progress, **how: Any
 ) -> NDArray[np.float32]:
-    """Return vectors of length 1, on disk; those that an earlier run has written are not computed again."""
+    """Return vectors of length 1, on disk; those of an earlier run are not computed again."""
     if not output.exists():
         encode = partial(encoder.encode, normalize=True, **how)
         dim, total = encoder.dim, len(texts)
@@ -230,7 +236,9 @@ def _units(
 
 
 def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
-    """Return which entries are the first of their value, and the number of each entry's value, by first occurrence.
+    """Return which entries are the first of their value, and the number of each entry's value.
+
+    Values are numbered in the order of their first occurrence.
 
     Example:
         >>> _number(np.array([7, 5, 7], np.uint64))
@@ -243,7 +251,9 @@ def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
 
 
 def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
-    exact, keys = array("Q"), array("Q")
+    """Return two digests of each text: of the text itself, and of its match key."""
+    exact = array("Q")
+    keys = array("Q")
     for text in texts:
         exact.append(digest_keys([text]))
         keys.append(digest_keys([match_key(text)]))
@@ -253,7 +263,7 @@ def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
 def _blocks(
     work: Path, n_rows: int, search: Callable[[slice], NDArray[Any]], progress: Progress
 ) -> Iterator[NDArray[Any]]:
-    """Yield the results of each block of rows; a saved block is not searched again."""
+    """Yield the result of each block of rows; one that was saved is not searched again."""
     with progress.task("searching", n_rows) as task:
         for start in range(0, n_rows, BLOCK):
             path = work / f"found-{start}.npy"
@@ -264,135 +274,193 @@ def _blocks(
             task.advance(min(BLOCK, n_rows - start))
 
 
-def _negative_rows(
-    inputs: Sequence[str],
-    given: Given,
-    options: HardNegativeOptions,
-    progress: Progress,
-    encoder: ReadyEncoder,
-    work: Path,
-) -> Mined:
-    limits = _Limits(options)
+class NegativeSearch:
+    """Find hard negatives for the anchors of all pairs: ``read``, then ``search``, then ``rows``.
 
-    def pairs() -> Iterator[tuple[str, str]]:
-        counts, n_empty = PairCounts(), 0
-        for anchor, positive in pair_rows(inputs, given, counts=counts):
-            row = clean_text(anchor), clean_text(positive)
-            if all(row):
-                yield row
+    Pairs are read from their files each time; memory holds a few numbers of each.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        given: Given,
+        options: HardNegativeOptions,
+        progress: Progress,
+    ) -> None:
+        self.limits = _Limits(options)
+        self._inputs = inputs
+        self._given = given
+        self._options = options
+        self._progress = progress
+
+    def mine(self, encoder: ReadyEncoder, work: Path) -> Mined:
+        self.read(encoder, work)
+        counts = self.search(work)
+        return self.rows(), counts
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        counts = PairCounts()
+        n_empty = 0
+        for texts in pair_rows(self._inputs, self._given, counts=counts):
+            anchor, positive = map(clean_text, texts)
+            if anchor and positive:
+                yield anchor, positive
             else:
                 n_empty += 1
         if summary := counts.summary():
-            given.told.info(summary)
+            self._given.told.info(summary)
         if n_empty:
-            given.told.info(f"left out {n_empty:,} pairs with an empty text")
+            self._given.told.info(f"left out {n_empty:,} pairs with an empty text")
 
-    def candidates() -> Iterator[str]:
-        others = given.of_file("--corpus")
-        more = (Table(source, Job.TEXTS, others).texts() for source in options.corpus or [])
-        cleaned = (clean_text(text) for text in chain.from_iterable(more))
-        return chain((positive for _, positive in pairs()), filter(None, cleaned))
+    def _anchors(self) -> Iterator[str]:
+        return (anchor for anchor, _ in self._pairs())
 
-    read = Inputs([*inputs, *(options.corpus or [])])
-    anchor_digests, anchor_keys = _digests(anchor for anchor, _ in pairs())
-    text_digests, text_keys = _digests(candidates())
-    if not len(anchor_digests):
-        raise DataError(
-            f"{', '.join(inputs)}: no pair of texts", hint="need the columns anchor and positive"
+    def _texts(self) -> Iterator[str]:
+        """Yield the positives of all pairs, then the texts of the corpus."""
+        for _, positive in self._pairs():
+            yield positive
+        given = self._given.of_file("--corpus")
+        for source in self._options.corpus or []:
+            yield from filter(None, map(clean_text, Table(source, Job.TEXTS, given).texts()))
+
+    def read(self, encoder: ReadyEncoder, work: Path) -> None:
+        """Number the texts, and keep and encode each different one once."""
+        options = self._options
+        files = Inputs([*self._inputs, *(options.corpus or [])])
+        anchor_digests, anchor_keys = _digests(self._anchors())
+        text_digests, text_keys = _digests(self._texts())
+        n_pairs = len(anchor_digests)
+        if not n_pairs:
+            what = f"{', '.join(self._inputs)}: no pair of texts"
+            raise DataError(what, hint="need the columns anchor and positive")
+        is_new_anchor, self._anchor_rows = _number(anchor_digests)
+        is_new_text, text_rows = _number(text_digests)
+
+        # The positives of an anchor lie side by side in the order of anchors.
+        order = np.argsort(self._anchor_rows, kind="stable")
+        self._positive_rows = text_rows[:n_pairs][order]
+        self._anchor_keys = anchor_keys[is_new_anchor]
+        borders = np.arange(len(self._anchor_keys) + 1)
+        self._starts = np.searchsorted(self._anchor_rows[order], borders)
+        self._partners = _Partners(anchor_keys, text_keys[:n_pairs])
+
+        # Files that change between two passes would mix up the numbers.
+        texts = PackedTexts.stored(compress(self._texts(), is_new_text), work / "texts.txt")
+        anchors = PackedTexts.stored(compress(self._anchors(), is_new_anchor), work / "anchors.txt")
+        files.require_unchanged()
+        encode = partial(
+            _units, encoder=encoder, progress=self._progress, batch_tokens=options.batch_tokens
         )
-    is_new_anchor, anchor_rows = _number(anchor_digests)
-    is_new_text, text_rows = _number(text_digests)
-    positive_rows, positive_keys = text_rows[: len(anchor_rows)], text_keys[: len(anchor_rows)]
-    known = _known(anchor_keys, positive_keys)
-    texts = PackedTexts.stored(compress(candidates(), is_new_text), work / "texts.txt")
-    new_anchors = compress((anchor for anchor, _ in pairs()), is_new_anchor)
-    anchors = PackedTexts.stored(new_anchors, work / "anchors.txt")
-    prompt = encoder.document_prompt(options.corpus_prompt)
-    read.require_unchanged()
-    encode = partial(_units, encoder=encoder, progress=progress, batch_tokens=options.batch_tokens)
-    units = encode(texts, work / "texts.npy", prompt=prompt)
-    queries = encode(anchors, work / "anchors.npy", prompt=encoder.query_prompt)
-    encoder.warn_truncated(progress)
-    index, pool_keys = None, text_keys[is_new_text]
-    if options.index is not None:
-        index = SearchIndex.load(options.index)
-        index.require_made_by(encoder, options.index)
-        pool_keys = _digests(map(clean_text, index.sentences))[1]
-    searcher = ExactSearcher(units) if index is None else index
-    by_anchor = np.argsort(anchor_rows, kind="stable")
-    starts = np.searchsorted(anchor_rows[by_anchor], np.arange(len(anchors) + 1))
-    keys, sorted_pool = anchor_keys[is_new_anchor], np.sort(pool_keys)
-    form = np.dtype(
-        [
-            ("rows", "<i8", options.per_anchor),
-            ("scores", "<f4", options.per_anchor),
-            ("positive", "<f4"),
-        ]
-    )
+        prompt = encoder.document_prompt(options.corpus_prompt)
+        self._units = encode(texts, work / "texts.npy", prompt=prompt)
+        self._queries = encode(anchors, work / "anchors.npy", prompt=encoder.query_prompt)
+        encoder.warn_truncated(self._progress)
+        self._open_pool(texts, text_keys[is_new_text], encoder)
 
-    def search(block: slice) -> NDArray[Any]:
-        numbers = range(*block.indices(len(anchors)))
-        excluded = [known(keys[number]) for number in numbers]
-        n_excluded = (
-            np.searchsorted(sorted_pool, each, "right") - np.searchsorted(sorted_pool, each)
-            for each in excluded
+    def _open_pool(self, texts: PackedTexts, keys: Digests, encoder: ReadyEncoder) -> None:
+        """Choose negatives from the texts that were read, or from those of an index."""
+        self._pool: Sequence[str] = texts
+        self._pool_keys = keys
+        self._searcher: ExactSearcher | SearchIndex = ExactSearcher(self._units)
+        if self._options.index is not None:
+            index = SearchIndex.load(self._options.index)
+            index.require_made_by(encoder, self._options.index)
+            self._pool = index.sentences
+            self._pool_keys = _digests(map(clean_text, index.sentences))[1]
+            self._searcher = index
+        self._sorted_keys = np.sort(self._pool_keys)
+
+    def search(self, work: Path) -> NegativeCounts:
+        """Find the negatives of each anchor; raise DataError if there are none at all."""
+        n_anchors = len(self._anchor_keys)
+        blocks = _blocks(work, n_anchors, self._search_block, self._progress)
+        found = np.concatenate(list(blocks))
+        n_pairs = len(self._anchor_rows)
+        self._negatives = found["rows"][self._anchor_rows]
+        is_negative = self._negatives >= 0
+        if not is_negative.any():
+            raise DataError(
+                f"none of {n_pairs:,} pairs found a negative among {len(self._pool_keys):,} texts",
+                hint=f"search nearer texts (--range 0:{self.limits.last}), "
+                "allow closer ones (--margin -1), or add --corpus",
+            )
+        return NegativeCounts(
+            n_pairs,
+            n_anchors,
+            len(self._pool_keys),
+            n_short_of_negatives=n_pairs - int(is_negative.all(axis=1).sum()),
+            n_without_negative=n_pairs - int(is_negative.any(axis=1).sum()),
+            positive_cosine=float(found["positive"][self._anchor_rows].mean()),
+            negative_cosine=float(found["scores"][self._anchor_rows][is_negative].mean()),
         )
-        depth = limits.last + max(int(n.sum()) for n in n_excluded)
-        scores, rows = searcher.search(queries[block], depth)
-        found = np.zeros(len(numbers), form)
+
+    def _search_block(self, block: slice) -> NDArray[Any]:
+        """Return the negatives of a block of anchors, with -1 in place of missing ones."""
+        last = self.limits.last
+        per_anchor = self._options.per_anchor
+        numbers = range(*block.indices(len(self._anchor_keys)))
+
+        # As many more texts are searched as may have to be left out.
+        excluded = [self._partners.of(self._anchor_keys[number]) for number in numbers]
+        n_excluded = max(map(self._count_in_pool, excluded))
+        scores, rows = self._searcher.search(self._queries[block], last + n_excluded)
+
+        form = [("rows", "<i8", per_anchor), ("scores", "<f4", per_anchor), ("positive", "<f4")]
+        found = np.zeros(len(numbers), np.dtype(form))
         found["rows"] = -1
         for i, number in enumerate(numbers):
-            positives = positive_rows[by_anchor[starts[number] : starts[number + 1]]]
-            found["positive"][i] = positive = float((units[positives] @ queries[number]).min())
-            is_other = (rows[i] >= 0) & ~np.isin(pool_keys[rows[i]], excluded[i])
-            others, cosines = rows[i][is_other][: limits.last], scores[i][is_other][: limits.last]
-            allowed = np.flatnonzero(limits.allow(cosines, positive))[limits.first :]
-            chosen = allowed[: options.per_anchor]
-            if options.pick is not NegativePick.TOP:
-                draw = random.Random(
-                    f"{options.seed}/{int(keys[number])}"
-                )  # the seed and the anchor decide
-                chosen = allowed[sorted(draw.sample(range(len(allowed)), len(chosen)))]
+            is_other = (rows[i] >= 0) & ~np.isin(self._pool_keys[rows[i]], excluded[i])
+            others = rows[i][is_other][:last]
+            cosines = scores[i][is_other][:last]
+            positive = self._farthest_positive(number)
+            chosen = self._choose(self.limits.allow(cosines, positive), number)
             found["rows"][i, : len(chosen)] = others[chosen]
             found["scores"][i, : len(chosen)] = cosines[chosen]
+            found["positive"][i] = positive
         return found
 
-    found = np.concatenate(list(_blocks(work, len(anchors), search, progress)))
-    has = found["rows"][anchor_rows] >= 0
-    if not has.any():
-        raise DataError(
-            f"none of {len(has):,} pairs found a negative among {len(pool_keys):,} texts",
-            hint=f"search nearer texts (--range 0:{limits.last}), allow closer ones (--margin -1), or add --corpus",
-        )
-    n_short, n_without = int((~has.all(axis=1)).sum()), int((~has.any(axis=1)).sum())
-    counts = NegativeCounts(len(anchor_rows), len(anchors), len(pool_keys), n_short, n_without)
-    counts.positive_cosine = float(found["positive"][anchor_rows].mean())
-    counts.negative_cosine = float(found["scores"][anchor_rows][has].mean())
+    def _count_in_pool(self, keys: Digests) -> int:
+        ends = np.searchsorted(self._sorted_keys, keys, "right")
+        return int((ends - np.searchsorted(self._sorted_keys, keys)).sum())
 
-    pool = texts if index is None else index.sentences
+    def _farthest_positive(self, number: int) -> float:
+        """Return the lowest cosine of an anchor with its positives."""
+        positives = self._positive_rows[self._starts[number] : self._starts[number + 1]]
+        return float((self._units[positives] @ self._queries[number]).min())
 
-    def rows() -> Iterator[Row]:
-        for number, (anchor, positive) in zip(anchor_rows.tolist(), pairs(), strict=False):
-            chosen = found["rows"][number].tolist()
-            yield from ((anchor, positive, pool[row]) for row in chosen if row >= 0)
+    def _choose(self, is_allowed: NDArray[np.bool_], number: int) -> NDArray[np.intp]:
+        """Return the places of the negatives of an anchor among the nearest texts."""
+        allowed = np.flatnonzero(is_allowed)[self.limits.first :]
+        chosen = allowed[: self._options.per_anchor]
+        if self._options.pick is NegativePick.TOP:
+            return chosen
+        # The draw depends on the seed and the anchor alone.
+        draw = random.Random(f"{self._options.seed}/{int(self._anchor_keys[number])}")
+        return allowed[sorted(draw.sample(range(len(allowed)), len(chosen)))]
 
-    return rows(), counts
+    def rows(self) -> Iterator[Row]:
+        """Yield a row for each pair and each negative of its anchor."""
+        for pair, negatives in zip(self._pairs(), self._negatives, strict=False):
+            for row in negatives.tolist():
+                if row >= 0:
+                    yield (*pair, self._pool[row])
 
 
-def _known(anchor_keys: Digests, positive_keys: Digests) -> Callable[[np.uint64], Digests]:
-    """Return a function from a key to those of no negatives: itself, and its partners on either side of a pair."""
-    left, right = (
-        np.concatenate([anchor_keys, positive_keys]),
-        np.concatenate([positive_keys, anchor_keys]),
-    )
-    order = np.argsort(left, kind="stable")
-    left, right = left[order], right[order]
+class _Partners:
+    """The texts that occur in a pair with a text, on either side of it, by their keys."""
 
-    def known(key: np.uint64) -> Digests:
-        start, end = np.searchsorted(left, key), np.searchsorted(left, key, "right")
-        return np.unique(np.append(right[start:end], key))
+    def __init__(self, anchor_keys: Digests, positive_keys: Digests) -> None:
+        left = np.concatenate([anchor_keys, positive_keys])
+        right = np.concatenate([positive_keys, anchor_keys])
+        order = np.argsort(left, kind="stable")
+        self._left = left[order]
+        self._right = right[order]
 
-    return known
+    def of(self, key: np.uint64) -> Digests:
+        """Return the keys that a text may not be paired with: its own and those of its partners."""
+        start = np.searchsorted(self._left, key)
+        end = np.searchsorted(self._left, key, "right")
+        return np.unique(np.append(self._right[start:end], key))
 
 
 _FOUND_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
@@ -405,13 +473,14 @@ def _paraphrase_rows(
     encoder: ReadyEncoder,
     work: Path,
 ) -> Mined:
-    """Mine the pairs, nearest first; texts that are equal up to case, spacing and punctuation count once."""
+    """Find the nearest pairs of texts; texts with one match key count once."""
     given = Given.of(options, progress=progress).of_texts(options.columns)
 
     def every() -> Iterator[str]:
-        texts = chain.from_iterable(Table(source, Job.TEXTS, given).texts() for source in inputs)
-        return filter(None, map(clean_text, texts))
+        for source in inputs:
+            yield from filter(None, map(clean_text, Table(source, Job.TEXTS, given).texts()))
 
+    # Each different text is kept and encoded once.
     is_new, _ = _number(_digests(every())[1])
     texts = PackedTexts.stored(compress(every(), is_new), work / "texts.txt")
     if not texts:
@@ -422,6 +491,7 @@ def _paraphrase_rows(
     searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)
 
+    # A full list of pairs raises the cosine that further pairs need.
     def search(block: slice) -> NDArray[Any]:
         scores, rows = searcher.search(units[block], options.top_k + 1)
         own = np.arange(*block.indices(len(texts)))[:, None]
@@ -432,10 +502,8 @@ def _paraphrase_rows(
         if len(best) == options.max_pairs:
             is_pair &= scores > best["score"][-1]
         found = np.empty(int(is_pair.sum()), _FOUND_PAIR)
-        found["left"], found["right"] = (
-            np.minimum(rows, own)[is_pair],
-            np.maximum(rows, own)[is_pair],
-        )
+        found["left"] = np.minimum(rows, own)[is_pair]
+        found["right"] = np.maximum(rows, own)[is_pair]
         found["score"] = scores[is_pair]
         return found
 
@@ -445,8 +513,10 @@ def _paraphrase_rows(
         merged = merged[first]
         order = np.lexsort((merged["right"], merged["left"], -merged["score"]))
         best = merged[order[: options.max_pairs]]
+
     counts = ParaphraseCounts(len(texts))
     if len(best):
-        counts.highest_cosine, counts.lowest_cosine = (float(best["score"][at]) for at in (0, -1))
+        counts.highest_cosine = float(best["score"][0])
+        counts.lowest_cosine = float(best["score"][-1])
     found_pairs = zip(best["left"].tolist(), best["right"].tolist(), strict=True)
     return ((texts[left], texts[right]) for left, right in found_pairs), counts

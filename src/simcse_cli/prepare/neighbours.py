@@ -13,29 +13,27 @@ from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.table import Table
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import NeighbourOptions
-from simcse_cli.prepare.rows import RowWriter
+from simcse_cli.prepare.rows import RowWriter, chosen
 from simcse_cli.prepare.sentences import split_sentences
 
 
 def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer: RowWriter) -> None:
-    """Write pairs of neighbours from the documents of the inputs; warn if there seem to be no documents."""
-    column, split = options.column, options.split_sentences
-    given = Given.of(options, progress=writer.progress).of_texts(column)
+    """Write pairs of neighbours from the documents of the inputs.
+
+    It warns if no blank line separates documents.
+    """
+    given = Given.of(options, progress=writer.progress).of_texts(options.column)
     counts = DocumentCounts()
-    documents = iter_documents(inputs, given, split=split, counts=counts)
+    documents = iter_documents(inputs, given, split=options.split_sentences, counts=counts)
     rows = neighbour_pairs(documents, reach=options.reach, every=options.every, seed=options.seed)
-    own = {
-        "next": options.reach,
-        "every": options.every,
-        "column": column,
-        "split_sentences": split,
-    }
+    own = {"next": options.reach, **chosen(options, "every", "column", "split_sentences")}
     result = writer.write(
         "neighbours", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts
     )
     if counts.n_documents == len(inputs) and result.counts.read > 1:
         writer.progress.warn(
-            "no blank line separates documents: pairs are neighbours only if the lines are in document order"
+            "no blank line separates documents: "
+            "pairs are neighbours only if the lines are in document order"
         )
 
 
@@ -64,12 +62,18 @@ def iter_documents(
     counts = counts or DocumentCounts()
     for source in sources:
         table = Table(source, Job.TEXTS, given)
-        texts = table.texts()
-        blocks = groupby(texts, lambda line: bool(line.strip()))
-        paragraphs = (block for has_text, block in blocks if has_text)
-        for lines in paragraphs if table.is_text else (text.split("\n") for text in texts):
+        for lines in _documents(table):
             counts.n_documents += 1
             yield _sentences(lines, split, counts)
+
+
+def _documents(table: Table) -> Iterator[Iterable[str]]:
+    if not table.is_text:
+        yield from (text.split("\n") for text in table.texts())
+        return
+    for is_blank, lines in groupby(table.texts(), lambda line: not line.strip()):
+        if not is_blank:
+            yield lines
 
 
 def _sentences(lines: Iterable[str], split: bool, counts: DocumentCounts) -> Iterator[str]:

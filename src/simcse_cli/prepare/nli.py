@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 from simcse_cli.data.given import Given
@@ -19,11 +20,12 @@ from simcse_cli.settings.choices import HardNegativeLabel, PositiveLabel
 
 
 def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -> None:
-    sources, counts = [*inputs, *(options.anli or [])], NliCounts()
+    sources = [*inputs, *(options.anli or [])]
+    counts = NliCounts()
     kinds: dict[str, Any] = {"positive": options.positive, "hard_negative": options.hard_negative}
     given = Given.of(options, progress=writer.progress, roles=NLI_ROLES)
-    pairs = (each for source in sources for each in iter_nli(source, given))
-    rows = nli_rows(pairs, seed=options.seed, counts=counts, **kinds)
+    corpora = chain.from_iterable(iter_nli(source, given) for source in sources)
+    rows = nli_rows(corpora, seed=options.seed, counts=counts, **kinds)
     columns = POSITIONAL[:2] if options.hard_negative is HardNegativeLabel.NONE else POSITIONAL
     writer.write("nli", rows, columns, inputs=sources, settings=kinds, corpus=counts)
 
@@ -45,7 +47,10 @@ class NliCounts:
         labels = ", ".join(f"{self.labels[label]:,} {label}" for label in Label)
         text = f"read {labels}, {self.labels[NO_LABEL]:,} without a label"
         if self.n_premises:
-            text += f"; {self.n_premises:,} premises, {self.n_without_partner:,} of them without both hypotheses"
+            text += (
+                f"; {self.n_premises:,} premises, "
+                f"{self.n_without_partner:,} of them without both hypotheses"
+            )
         return text
 
 
@@ -66,49 +71,49 @@ def nli_rows(
     negatives every positive pair is a row. Grouping by premise holds one corpus at a time in
     memory. ``counts`` is filled while reading.
     """
-    wanted = set(Label) if positive is PositiveLabel.ALL else {Label(positive)}
-    is_both, is_none = (
-        hard_negative is HardNegativeLabel.BOTH,
-        hard_negative is HardNegativeLabel.NONE,
-    )
+    positives = list(Label) if positive is PositiveLabel.ALL else [Label(positive)]
+    negatives = [Label.CONTRADICTION, Label.NEUTRAL]
+    if hard_negative is not HardNegativeLabel.BOTH:
+        negatives = [label for label in negatives if label.value == hard_negative.value]
     for pairs in map(counts.watch, corpora):
-        if is_none:
-            yield from ((pair.premise, pair.hypothesis) for pair in pairs if pair.label in wanted)
-        else:
-            negatives = (Label.CONTRADICTION, Label.NEUTRAL) if is_both else (Label(hard_negative),)
-            yield from _triplets(pairs, wanted, negatives, seed, counts)
+        if negatives:
+            yield from _triplets(pairs, positives, negatives, seed, counts)
+            continue
+        for pair in pairs:
+            if pair.label in positives:
+                yield pair.premise, pair.hypothesis
 
 
 def _triplets(
     pairs: Iterable[NliPair],
-    wanted: set[Label],
-    negatives: Sequence[Label],
+    positive_labels: Sequence[Label],
+    negative_labels: Sequence[Label],
     seed: int,
     counts: NliCounts,
 ) -> Iterator[Row]:
-    grouped: dict[str, dict[Label, list[str]]] = {}
+    # The hypotheses of each premise, by label.
+    grouped: dict[str, dict[Label | None, list[str]]] = {}
     for pair in pairs:
         if pair.label is not None:
-            grouped.setdefault(pair.premise, {}).setdefault(pair.label, []).append(pair.hypothesis)
+            hypotheses = grouped.setdefault(pair.premise, {label: [] for label in Label})
+            hypotheses[pair.label].append(pair.hypothesis)
     counts.n_premises += len(grouped)
+
     for premise, hypotheses in grouped.items():
-        positives = [
-            text for label in Label if label in wanted for text in hypotheses.get(label, ())
-        ]
-        chosen = choose(positives, seed=seed, key=f"positive\x1f{premise}") if positives else None
-        every = {label: hypotheses.get(label, []) for label in negatives}
-        candidates = {
-            label: [text for text in texts if text != chosen] for label, texts in every.items()
-        }
-        if chosen is None or not any(candidates.values()):
-            counts.n_without_partner += 1
-            continue
-        for label, texts in candidates.items():
-            if texts:
-                yield premise, chosen, choose(texts, seed=seed, key=f"{label}\x1f{premise}")
+        positives = [*chain.from_iterable(hypotheses[label] for label in positive_labels)]
+        positive = None
+        if positives:
+            positive = choose(positives, seed=seed, key=f"positive\x1f{premise}")
+        is_without = True
+        for label in negative_labels:
+            texts = [text for text in hypotheses[label] if text != positive]
+            if positive is not None and texts:
+                is_without = False
+                yield premise, positive, choose(texts, seed=seed, key=f"{label}\x1f{premise}")
+        counts.n_without_partner += is_without
 
 
 def choose(candidates: Sequence[str], *, seed: int, key: str) -> str:
-    """Choose one of the texts by a hash of seed and key, independent of other inputs and their order."""
+    """Choose one of the texts by a hash of seed and key, whatever else is chosen."""
     digest = blake2b(f"{seed}\x1f{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return candidates[int.from_bytes(digest, "big") % len(candidates)]

@@ -67,7 +67,7 @@ class SentenceOptions(RowOptions):
     )
     text_per: choices.TextPer | None = setting(
         None,
-        "In a folder of text files, a text is a line or a whole file; asked for where lines are blank.",
+        "Whether each line or each file is one text; required if a file has blank lines.",
     )
     split_sentences: bool = setting(False, "Split each text into sentences by rule.")
 

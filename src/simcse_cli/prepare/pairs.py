@@ -16,9 +16,10 @@ from simcse_cli.data.text import digest_keys
 from simcse_cli.data.training_file import iter_training_rows, list_left_out
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files.streams import STDIO, iter_lines
+from simcse_cli.files.inputs import STDIO
+from simcse_cli.files.streams import iter_lines
 from simcse_cli.prepare.options import HardNegativeOptions, PairOptions
-from simcse_cli.prepare.rows import RowWriter
+from simcse_cli.prepare.rows import RowWriter, chosen
 from simcse_cli.progress import Progress
 
 
@@ -39,14 +40,14 @@ class PairCounts:
 
 
 def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
-    encoding, counts = options.encoding, PairCounts()
+    counts = PairCounts()
     if options.flickr30k:
-        rows = caption_rows(inputs, encoding=encoding)
+        rows = caption_rows(inputs, encoding=options.encoding)
     elif options.parallel:
-        rows = parallel_rows(*_two(inputs, "--parallel", "files"), encoding=encoding)
+        rows = parallel_rows(*_two(inputs, "--parallel", "files"), encoding=options.encoding)
     else:
         rows = pair_rows(inputs, given_pairs(options, writer.progress), counts=counts)
-    own = {name: getattr(options, name) for name in ("flickr30k", "parallel", "columns")}
+    own = chosen(options, "flickr30k", "parallel", "columns")
     writer.write("pairs", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts)
 
 
@@ -74,11 +75,12 @@ def pair_rows(
     *,
     counts: PairCounts | None = None,
 ) -> Iterator[Row]:
-    """Yield the pairs of the sources; the column names tell the layout of each, as in ``iter_training_rows``.
+    """Yield the pairs of the sources, in the layouts of ``iter_training_rows``.
 
     Of a file with hard negatives each pair is taken once.
     """
-    given, counts = given or Given(roles=PAIR_ROLES), counts or PairCounts()
+    given = given or Given(roles=PAIR_ROLES)
+    counts = counts or PairCounts()
     for source in sources:
         table = Table(source, Job.ROWS, given)
         seen: set[int] = set()
@@ -97,15 +99,15 @@ def pair_rows(
 
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:
     """Pair line i of two text files, such as WikiAuto's ``train.src`` and ``train.dst``."""
-    left, right = _lines(first, encoding), _lines(second, encoding)
-    for n_before, (text, other) in enumerate(zip_longest(left, right)):
-        if text is None or other is None:
-            shorter, longer = (first, second) if text is None else (second, first)
+    lines = zip_longest(_lines(first, encoding), _lines(second, encoding))
+    for n_before, (left, right) in enumerate(lines):
+        if left is None or right is None:
+            shorter, longer = (first, second) if left is None else (second, first)
             raise DataError(
-                f"{source_name(shorter)} ends after line {n_before:,}, but {source_name(longer)} has more lines; "
-                "need as many in both"
+                f"{source_name(shorter)} ends after line {n_before:,}, "
+                f"but {source_name(longer)} has more lines; need as many in both"
             )
-        yield text, other
+        yield left, right
 
 
 def _lines(source: InputPath, encoding: str) -> Iterator[str]:
@@ -157,12 +159,12 @@ def _captions_of_table(source: InputPath, encoding: str) -> Iterator[tuple[str, 
     if not table.reading.grid.sample:
         return
     names = {fold(name): name for name in table.reading.grid.names}
-    image = next((names[name] for name in _IMAGE_COLUMNS if name in names), None)
-    caption = next((names[name] for name in _CAPTION_COLUMNS if name in names), None)
-    if image is None or caption is None:
+    images = [names[name] for name in _IMAGE_COLUMNS if name in names]
+    captions = [names[name] for name in _CAPTION_COLUMNS if name in names]
+    if not images or not captions:
+        what = f"{table.name}: the columns are {', '.join(names.values())}"
         raise DataError(
-            f"{table.name}: the columns are {', '.join(names.values())}, need an image name and a caption",
-            hint="name them image_id and caption",
+            f"{what}, need an image name and a caption", hint="name them image_id and caption"
         )
     for number, record in table.records():
-        yield table.place(number), record[image], record[caption]
+        yield table.place(number), record[images[0]], record[captions[0]]

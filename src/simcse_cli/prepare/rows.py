@@ -1,4 +1,4 @@
-"""Write the rows of a corpus to a training file with a manifest: lint, clean, filter, sample, write."""
+"""Lint, clean, filter and sample the rows of a corpus, and write them with a manifest."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from simcse_cli.data.text import OverlapMean
 from simcse_cli.data.writers import Row, build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.prepare import filters
 from simcse_cli.prepare.leak import LeakFilter, TaskLeak, leak_filter
 from simcse_cli.prepare.lint import CountTokens, Finding, Linter, faults, list_findings
@@ -38,6 +38,16 @@ class RowResult:
     leaks: list[TaskLeak] | None = None
     overlap: OverlapMean = field(default_factory=OverlapMean)
 
+    def record(self) -> dict[str, Any]:
+        """Return what a manifest has of the result."""
+        dropped = dict(sorted(self.counts.dropped.items()))
+        return {
+            "counts": asdict(self.counts) | {"dropped": dropped},
+            "lint": [asdict(finding) for finding in self.findings],
+            "leaks": None if self.leaks is None else [asdict(leak) for leak in self.leaks],
+            "overlap_f1": self.overlap.value,
+        }
+
 
 class RowWriter:
     """Write the rows that pass the filters to a file with a manifest, and report the counts.
@@ -49,10 +59,10 @@ class RowWriter:
     def __init__(
         self, options: RowOptions, progress: Progress, count_tokens: CountTokens | None = None
     ) -> None:
-        self.options, self.progress, self._count_tokens = options, progress, count_tokens
-        self._leak = leak_filter(
-            options, progress
-        )  # reads the evaluation sets before hours of mining
+        self.options = options
+        self.progress = progress
+        self._count_tokens = count_tokens
+        self._leak = leak_filter(options, progress)  # the sets are read before hours of mining
 
     def write(
         self,
@@ -64,40 +74,33 @@ class RowWriter:
         settings: dict[str, Any],
         corpus: CorpusCounts | None = None,
     ) -> RowResult:
-        """Write the rows; nothing is written if none is left, or if lint found something and ``strict`` is on.
+        """Write the rows that pass the filters.
 
+        Nothing is written if no row is left, or if lint found something and ``strict`` is on.
         ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus``
         counts what was read.
         """
-        options, progress = self.options, self.progress
-        linter, result = Linter(self._count_tokens, options.max_length), RowResult()
-        counts, cleaned = result.counts, filters.clean_rows(linter.watch(rows))
-        kept = filters.filter_rows(cleaned, _filters(options, self._leak), counts)
-        if options.sample is not None:
-            kept = _sampled(kept, options.sample, options, counts)
+        options = self.options
+        linter = Linter(self._count_tokens, options.max_length)
+        result = RowResult()
+        kept = self._kept(filters.clean_rows(linter.watch(rows)), result.counts)
 
         def manifest(complete: Path) -> dict[str, Any]:
-            shared = {name: getattr(options, name) for name in _MANIFEST_SETTINGS}
-            if options.check_leak is not None:
-                shared["check_leak"] = str(options.check_leak)
             facts = build_manifest(
                 kind,
                 inputs=inputs,
                 folder=complete.parent,
-                outputs=[(complete, counts.kept)],
-                settings=settings | shared,
+                outputs=[(complete, result.counts.kept)],
+                settings=settings | _shared_settings(options),
                 seed=options.seed,
-                counts=asdict(counts) | {"dropped": dict(sorted(counts.dropped.items()))},
-                lint=[asdict(finding) for finding in result.findings],
-                leaks=None if result.leaks is None else [asdict(leak) for leak in result.leaks],
-                overlap_f1=result.overlap.value,
+                **result.record(),
             )
             return facts if corpus is None else facts | {"corpus": vars(corpus)}
 
         with (
             row_output(options.output, columns, inputs=inputs, force=options.force) as output,
             open_rows(output, columns, manifest) as write,
-            progress.task("rows written") as task,
+            self.progress.task("rows written") as task,
         ):
             for row in kept:
                 write(row)
@@ -105,26 +108,52 @@ class RowWriter:
                 if options.overlap:
                     result.overlap.add(row[0], row[1])
             result.findings = linter.findings()
-            result.leaks = self._leak.result() if self._leak is not None else None
-            if not counts.kept:
-                reasons = ", ".join(
-                    f"{reason} {count:,}" for reason, count in counts.dropped.most_common()
-                )
-                what = f"no row is left of {counts.read:,}" + (
-                    f" (dropped: {reasons})" if reasons else ""
-                )
-                raise DataError(what, hint="check the input and the filter options")
-            if options.strict and (found := faults(result.findings)):
-                raise DataError(
-                    f"lint found {list_findings(found)}; nothing was written because of --strict",
-                    hint="mend the input, or leave out --strict to have the findings only reported",
-                )
-        if corpus is not None and (summary := corpus.summary()):
-            progress.info(summary)
-        _report(kind, result, options, progress)
+            if self._leak is not None:
+                result.leaks = self._leak.result()
+            _require_good(result, strict=options.strict)
+        summary = "" if corpus is None else corpus.summary()
+        if summary:
+            self.progress.info(summary)
+        _report(kind, result, options, self.progress)
         if str(options.output) != STDIO:
-            progress.info(f"wrote {options.output} and {output.record}")
+            self.progress.info(f"wrote {options.output} and {output.record}")
         return result
+
+    def _kept(self, rows: Iterator[Row], counts: filters.RowCounts) -> Iterator[Row]:
+        """Return the rows that pass the filters, or a sample of them."""
+        options = self.options
+        kept = filters.filter_rows(rows, _filters(options, self._leak), counts)
+        if options.sample is None:
+            return kept
+        return _sampled(kept, options.sample, options, counts)
+
+
+def chosen(options: RowOptions, *names: str) -> dict[str, Any]:
+    """Return some settings by name, for a manifest."""
+    return {name: getattr(options, name) for name in names}
+
+
+def _shared_settings(options: RowOptions) -> dict[str, Any]:
+    shared = chosen(options, *_MANIFEST_SETTINGS)
+    if options.check_leak is not None:
+        shared["check_leak"] = str(options.check_leak)
+    return shared
+
+
+def _require_good(result: RowResult, *, strict: bool) -> None:
+    """Raise DataError if no row is left, or with ``strict`` if lint found a fault."""
+    counts = result.counts
+    if not counts.kept:
+        reasons = [f"{reason} {count:,}" for reason, count in counts.dropped.most_common()]
+        dropped = f" (dropped: {', '.join(reasons)})" if reasons else ""
+        what = f"no row is left of {counts.read:,}{dropped}"
+        raise DataError(what, hint="check the input and the filter options")
+    found = faults(result.findings)
+    if strict and found:
+        raise DataError(
+            f"lint found {list_findings(found)}; nothing was written because of --strict",
+            hint="correct the input, or leave out --strict to have the findings only reported",
+        )
 
 
 def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFilter]:
@@ -158,20 +187,18 @@ def _report(kind: str, result: RowResult, options: RowOptions, progress: Progres
     if options.sample is not None and counts.kept < options.sample:
         progress.warn(f"only {counts.kept:,} rows, fewer than --sample {options.sample:,}")
     for finding in result.findings:
-        check = finding.check.replace("_", " ")
-        what = (
-            f"{check} ({finding.share:.2%}), first in row {finding.first_row:,}: {finding.example}"
-        )
+        what = f"{finding.check.replace('_', ' ')} ({finding.share:.2%})"
+        what = f"{what}, first in row {finding.first_row:,}: {finding.example}"
         progress.info(f"  lint    {finding.n_rows:>11,}  {what}")
     found = [leak for leak in result.leaks or () if leak.n_rows]
     for leak in found:
         near = "" if leak.n_near is None else f" and {leak.n_near:,} nearly"
-        what = f"rows hold {leak.n_exact:,} of {leak.n_sentences:,} sentences of {leak.task} exactly{near}"
-        progress.info(f"  leak    {leak.n_rows:>11,}  {what}")
+        held = f"{leak.n_exact:,} of {leak.n_sentences:,} sentences of {leak.task}"
+        progress.info(f"  leak    {leak.n_rows:>11,}  rows hold {held} exactly{near}")
     if result.leaks is not None and not found:
-        progress.info(
-            f"  no sentence of the {len(result.leaks)} evaluation tasks occurs in the rows"
-        )
+        n_tasks = len(result.leaks)
+        progress.info(f"  no sentence of the {n_tasks} evaluation tasks occurs in the rows")
     if result.overlap.value is not None:
-        share, n_pairs = 100 * result.overlap.value, result.overlap.n_pairs
-        progress.info(f"  overlap {share:>11.1f}  % lexical overlap F1, mean of {n_pairs:,} pairs")
+        share = 100 * result.overlap.value
+        what = f"% lexical overlap F1, mean of {result.overlap.n_pairs:,} pairs"
+        progress.info(f"  overlap {share:>11.1f}  {what}")

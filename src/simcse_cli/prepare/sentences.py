@@ -1,50 +1,22 @@
-"""``prepare sentences``: write one sentence per line, from lines or from running text split by rule."""
+"""``prepare sentences``: write one sentence per line, from lines or from running text."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import Given
 from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import SentenceOptions
-from simcse_cli.prepare.rows import RowWriter
+from simcse_cli.prepare.rows import RowWriter, chosen
 
-_TITLES = (
-    "mr",
-    "mrs",
-    "ms",
-    "dr",
-    "prof",
-    "rev",
-    "gen",
-    "col",
-    "lt",
-    "sgt",
-    "capt",
-    "st",
-    "jr",
-    "sr",
+_WITH_FULL_STOPS = (
+    "mr mrs ms dr prof rev gen col lt sgt capt st jr sr "
+    "jan feb mar apr jun jul aug sep sept oct nov dec "
+    "vs inc ltd co corp fig no vol pp ed eds al e.g i.e cf a.m p.m u.s u.k"
 )
-_MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
-_OTHERS = (
-    "vs",
-    "inc",
-    "ltd",
-    "co",
-    "corp",
-    "fig",
-    "no",
-    "vol",
-    "pp",
-    "ed",
-    "eds",
-    "al",
-    "e.g",
-    "i.e",
-    "cf",
-)
-_ABBREVIATIONS = frozenset((*_TITLES, *_MONTHS, *_OTHERS, "a.m", "p.m", "u.s", "u.k"))
-# An end mark with closing quotes or brackets, white space and a possible sentence start; or a CJK end mark.
+_ABBREVIATIONS = frozenset(_WITH_FULL_STOPS.split())
+# An end mark with closing quotes or brackets, white space and a possible start; or a CJK end mark.
 _BOUNDARY = re.compile(
     r"""(?<=[.!?…])(["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_a-z])|(?<=[。！？])(["”」』）]*)\s*(?=\S)"""
 )
@@ -53,13 +25,11 @@ _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
 
 def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
     given = Given.of(options, progress=writer.progress).of_texts(options.column)
-    output = str(options.output)
-    sources = [
-        FileSet.find(source, given, output=output, text_per=options.text_per) for source in inputs
-    ]
-    files = [file for each in sources for file in each.files]
+    find = partial(FileSet.find, output=str(options.output), text_per=options.text_per)
+    sources = [find(source, given) for source in inputs]
+    files = [file for source in sources for file in source.files]
     rows = sentence_rows(sources, split=options.split_sentences)
-    settings = {name: getattr(options, name) for name in ("column", "text_per", "split_sentences")}
+    settings = chosen(options, "column", "text_per", "split_sentences")
     writer.write("sentences", rows, ("text",), inputs=files, settings=settings)
 
 
@@ -67,7 +37,8 @@ def sentence_rows(sources: Iterable[FileSet], *, split: bool = False) -> Iterato
     """Yield one row per text of the sources, or one per sentence with ``split``."""
     for source in sources:
         for text in source.sentences():
-            yield from ((sentence,) for sentence in (split_sentences(text) if split else [text]))
+            for sentence in split_sentences(text) if split else [text]:
+                yield (sentence,)
 
 
 def split_sentences(text: str) -> list[str]:

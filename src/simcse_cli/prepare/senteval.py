@@ -1,6 +1,7 @@
-"""``prepare senteval``: compare a SentEval folder file by file with the one that the SimCSE repository downloads.
+"""``prepare senteval``: compare a SentEval folder with the published one, file by file.
 
-The content digest ignores trailing white space, so files with other line ends pass.
+That is the one that the SimCSE repository downloads. The content digest ignores trailing white
+space, so files with other line ends pass.
 """
 
 import hashlib
@@ -50,7 +51,10 @@ def check_senteval(
     content: bool = True,
     progress: Progress,
 ) -> list[FileCheck]:
-    """Return the state of every expected file, or of those of some tasks; digests are compared with ``content``."""
+    """Return the state of every expected file, or of those of some tasks.
+
+    Digests are compared if ``content`` is true.
+    """
     root = resolve_senteval_dir(data_dir)
     expected = [file for file in expected_files() if tasks is None or file.task in tasks]
     with progress.task("checking files", total=len(expected)) as task:
@@ -64,16 +68,17 @@ def check_senteval(
 def _check_file(path: Path, expected: ExpectedFile, content: bool) -> FileCheck:
     if not path.exists():
         return FileCheck(expected, FileState.MISSING, None, f"expected {expected.lines:,} lines")
-    digest, n_lines, malformed = hashlib.sha256(), 0, ""
+    digest = hashlib.sha256()
+    n_lines = 0
+    malformed = ""
     try:
         with path.open("rb") as stream:
             for n_lines, line in enumerate(map(bytes.rstrip, stream), start=1):
                 digest.update(line + b"\n")
                 n_columns = line.count(b"\t") + 1
                 if n_columns < expected.columns and not malformed:
-                    malformed = (
-                        f"line {n_lines}: {n_columns} columns, expected at least {expected.columns}"
-                    )
+                    wanted = f"expected at least {expected.columns}"
+                    malformed = f"line {n_lines}: {n_columns} columns, {wanted}"
     except OSError as error:
         return FileCheck(expected, FileState.UNREADABLE, None, error.strerror or str(error))
     if n_lines != expected.lines:
@@ -100,7 +105,7 @@ def check_task_names(tasks: str) -> list[str]:
 
 def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
     """Raise DataError if any file differs from the published one; it names them."""
-    bad = [check for check in checks if check.state is not FileState.OK]
+    bad = _bad(checks)
     if bad:
         named = "; ".join(
             f"{each.expected.path}: {each.state}, {each.detail}" for each in bad[:_MAX_NAMED]
@@ -110,23 +115,28 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
         raise DataError(what, hint=_WHERE_TO_FIND)
 
 
+def _bad(checks: Sequence[FileCheck]) -> list[FileCheck]:
+    return [check for check in checks if check.state is not FileState.OK]
+
+
 def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
-    """Return the states of all files as JSON, and a table of the wrong ones, or of the tasks if no file is wrong."""
-    bad = [check for check in checks if check.state is not FileState.OK]
+    """Return the states of all files as JSON, with a table of the wrong ones, or of the tasks."""
+    bad = _bad(checks)
     payload = {"data_dir": str(data_dir), "ok": not bad, "files": list(map(_file_record, checks))}
     if bad:
         shown = columns("path", "task", "state", "detail", path="file", detail="found and expected")
         table = Report("Files that are not as published", shown, list(map(_file_record, bad)))
         return Outcome([table], payload)
-    tasks = {check.expected.task for check in checks}
+    lines_of: dict[str, list[int]] = {}
+    for check in checks:
+        lines_of.setdefault(check.expected.task, []).append(check.expected.lines)
+    unused = lines_of.pop(_UNUSED, None)
     rows = [
-        {
-            "task": "(not evaluated)" if task == _UNUSED else task,
-            "files": sum(check.expected.task == task for check in checks),
-            "lines": sum(check.expected.lines for check in checks if check.expected.task == task),
-        }
-        for task in sorted(tasks, key=lambda task: (task == _UNUSED, task))
+        {"task": task, "files": len(lines), "lines": sum(lines)}
+        for task, lines in sorted(lines_of.items())
     ]
+    if unused is not None:
+        rows.append({"task": "(not evaluated)", "files": len(unused), "lines": sum(unused)})
     shown = [*columns("task"), *columns("files", "lines", kind="count")]
     return Outcome([Report("All files are as published", shown, rows)], payload)
 

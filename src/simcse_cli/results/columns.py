@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import cast
 
 from simcse_cli.errors import ConfigError, UsageError
-from simcse_cli.files.streams import resource_rows
+from simcse_cli.files.resources import resource_rows
 from simcse_cli.results.report import Column, ColumnKind
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from simcse_cli.errors import DataError
+from simcse_cli.files.resources import resource_rows
 from simcse_cli.files.schema import checked
-from simcse_cli.files.streams import resource_rows
 from simcse_cli.results.columns import AVERAGE, label
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import Metric

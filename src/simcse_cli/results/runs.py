@@ -18,9 +18,10 @@ from typing import Any
 
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import output_error, remove_leftovers, write_json
+from simcse_cli.files.digests import OLDER_DIGEST, digest, is_older_digest
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.locks import is_locked, sole_writer
 from simcse_cli.files.schema import checked, parse_json
-from simcse_cli.files.streams import OLDER_DIGEST, digest, is_older_digest, read_json
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, label
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Batches, DevSuite
 from simcse_cli.version import __version__

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from simcse_cli.errors import ConfigError, UsageError, did_you_mean
+from simcse_cli.files.inputs import read_text
 from simcse_cli.files.schema import parse_yaml
-from simcse_cli.files.streams import read_text
 from simcse_cli.settings.choices import DevSuite, ObjectiveName
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 from simcse_cli.settings.declare import coerce_settings

@@ -6,7 +6,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from simcse_cli.machine.devices import RngState
+from simcse_cli.machine.rng import RngState
 
 Chunk = TypeVar("Chunk")
 Representations = tuple[Tensor, ...]

@@ -32,7 +32,8 @@ from simcse_cli.evaluation.probe import PROBE_SETTINGS
 from simcse_cli.evaluation.retrieval import rank_exactly, score_retrieval
 from simcse_cli.evaluation.sts import cosine_and_gold, score_sts_task
 from simcse_cli.evaluation.transfer import TransferSuite, outer_splits
-from simcse_cli.files.streams import require_file, sha256_file
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.inputs import require_file
 from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.objectives.base import Batch
 from simcse_cli.objectives.mlm import NOT_MASKED, MaskedLm

@@ -4,7 +4,8 @@ import math
 import time
 from dataclasses import replace
 
-from simcse_cli.machine.devices import peak_memory_bytes, resolve_precision
+from simcse_cli.machine.precision import resolve_precision
+from simcse_cli.machine.processor import peak_memory_bytes
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.loop import Trainer
 

@@ -19,7 +19,8 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from simcse_cli.errors import TrainingError
-from simcse_cli.machine import devices
+from simcse_cli.machine import devices, processor
+from simcse_cli.machine.precision import resolve_precision, set_float32_products
 from simcse_cli.machine.processes import average_gradients, average_tensor
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.encoder import SentenceEncoder
@@ -59,10 +60,10 @@ COLLAPSE_UNIFORMITY = -0.05  # closer to 0 than this, all vectors point the same
 
 def build_accelerator(config: TrainConfig) -> Accelerator:
     device = devices.resolve_device(config.device)
-    precision = devices.resolve_precision(config.precision, device)
+    precision = resolve_precision(config.precision, device)
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         AcceleratorState._reset_state(reset_partial_state=True)
-    devices.set_float32_products(precision, device)
+    set_float32_products(precision, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # Accelerate takes the current one
     mixed = "no" if precision in (Precision.FP32, Precision.TF32) else precision.value
@@ -436,7 +437,7 @@ class Trainer:
         config, position = self.config, self.position
         device, seconds = self.accelerator.device, position.train_seconds
         position.total_seconds += self.session.lap()
-        peak = max(self.session.peak_memory_bytes, devices.peak_memory_bytes(device))
+        peak = max(self.session.peak_memory_bytes, processor.peak_memory_bytes(device))
         self.session.peak_memory_bytes = peak
         return RunRecord(
             status=status,
@@ -460,7 +461,7 @@ class Trainer:
             },
             started=self.session.started,
             device=device.type,
-            precision=devices.resolve_precision(config.precision, device).value,
-            hardware=devices.hardware(device),
+            precision=resolve_precision(config.precision, device).value,
+            hardware=processor.hardware(device),
             peak_memory_bytes=peak,
         )

@@ -12,7 +12,7 @@ from simcse_cli.data.demo import demo_folder
 from simcse_cli.data.senteval import sts_files
 from simcse_cli.errors import INTERRUPTED, ConfigError, ContactError, UsageError
 from simcse_cli.files.atomic import atomic_text
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.machine import processes
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.objectives.base import DataKind

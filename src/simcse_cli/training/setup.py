@@ -18,9 +18,10 @@ from simcse_cli.data import training_file
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, require_extra
-from simcse_cli.files.streams import STDIO, require_file
-from simcse_cli.machine.devices import has_rng_state, resolve_device
+from simcse_cli.files.inputs import STDIO, require_file
+from simcse_cli.machine.devices import resolve_device
 from simcse_cli.machine.processes import process_count
+from simcse_cli.machine.rng import has_rng_state
 from simcse_cli.models.adapters import add_lora
 from simcse_cli.models.checkpoint import has_original_head, load_encoder
 from simcse_cli.models.encoder import SentenceEncoder

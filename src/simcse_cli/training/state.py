@@ -20,8 +20,8 @@ from simcse_cli.files.atomic import (
     write_json,
     writing,
 )
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked
-from simcse_cli.files.streams import read_json
 from simcse_cli.files.system import sync
 from simcse_cli.objectives.base import Objective
 from simcse_cli.results.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states, step_of

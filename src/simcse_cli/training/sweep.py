@@ -19,8 +19,8 @@ from simcse_cli.errors import (
     require_extra,
 )
 from simcse_cli.files.atomic import write_json
+from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked
-from simcse_cli.files.streams import read_json
 from simcse_cli.machine.processes import process_rank
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns

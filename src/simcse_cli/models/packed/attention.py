@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.machine.devices import CPU_CONSTANTS, cpu_kind
+from simcse_cli.machine.processor import CPU_CONSTANTS, cpu_kind
 from simcse_cli.models.packed.architectures import RelativeBias
 from simcse_cli.models.packed.dropout import Masks
 from simcse_cli.models.packed.layers import Layer, QueryKeyValue

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from simcse_cli.errors import how_to_install
 from simcse_cli.machine.buffers import pool_of
-from simcse_cli.machine.devices import is_x86
+from simcse_cli.machine.processor import is_x86
 from simcse_cli.models.packed import kernels
 from simcse_cli.models.packed.architectures import BackboneParts, read_parts
 from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_compile

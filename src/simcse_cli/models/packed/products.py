@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simcse_cli.machine.devices import CPU_CONSTANTS, Product, cpu_kind
+from simcse_cli.machine.processor import CPU_CONSTANTS, Product, cpu_kind
 
 
 def product_in(device: torch.device, dtype: torch.dtype) -> Product:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simcse_cli.machine.devices import to_device
+from simcse_cli.machine.transfer import to_device
 
 ROUNDED_TO = 64
 """Packed sizes are rounded up to a multiple of this, so that most batches share the same oneDNN kernels."""

@@ -1,0 +1,142 @@
+"""The files that a command reads: checked, opened and read, on this machine or in a cloud store."""
+
+import io
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from simcse_cli.errors import DataError
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.schema import checked, foreign_format, parse_json
+
+STDIO = "-"
+"""The name of standard input and output."""
+LARGEST_TEXT = 1 << 28
+"""Largest file that is read at once, such as JSON, in characters."""
+_REMOTE = re.compile(r"(s3|gs|gcs|abfss?|file)://")
+_REMOTE_BLOCK = 8 << 20  # each is a separate request
+
+
+def require_file(path: Path | str, *, hint: str | None = None) -> Path:
+    """Return ``path`` if it is a readable file with something in it."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise DataError(f"{path} is a folder, need a file", hint=hint)
+        if not path.exists():
+            raise DataError(f"{path} does not exist", hint=hint or _near(path))
+        if not os.access(path, os.R_OK):
+            raise DataError(f"{path} cannot be read (permission denied)", hint=hint)
+        if path.is_file() and path.stat().st_size == 0:
+            raise DataError(f"{path} is empty", hint=hint)
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise DataError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
+    return path
+
+
+def _near(path: Path) -> str | None:
+    """Return a hint at a neighbour of a missing file whose name is like its own."""
+    near: list[str] = []
+    with suppress(OSError):
+        names = [each.name for each in islice(path.parent.iterdir(), 1000)]
+        near = get_close_matches(path.name, names, 1, cutoff=0.8)
+    return f"did you mean {path.with_name(near[0])}?" if near else None
+
+
+def is_remote(path: Path | str) -> bool:
+    """Tell whether a path is an address: S3, Google Cloud Storage, Azure, or ``file://``."""
+    return _REMOTE.match(str(path)) is not None
+
+
+def file_system(address: Path | str) -> tuple[Any, str]:
+    """Return the pyarrow file system of an address and the path in it."""
+    from pyarrow import fs  # takes a tenth of a second, and local files do not need it
+
+    with foreign_format(address, "an address such as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"):
+        system, path = fs.FileSystem.from_uri(str(address))
+    return system, str(path)
+
+
+def remote_file(address: Path | str) -> Any:
+    """Return the type, the size and the time of the last change of a file at an address."""
+    system, path = file_system(address)
+    with foreign_format(address, "a file that can be reached"):
+        return system.get_file_info(path)
+
+
+def file_state(file: Path | str) -> str:
+    """Return a fingerprint of a file: its SHA-256, or the size and time of a remote one."""
+    if not is_remote(file):
+        return sha256_file(file)
+    seen = remote_file(file)
+    return f"{seen.size} {seen.mtime_ns}"
+
+
+@contextmanager
+def open_input(source: Path | str) -> Iterator[BinaryIO]:
+    """Yield a seekable stream of a file's bytes; the errors are those of ``require_file``."""
+    if not is_remote(source):
+        with require_file(source).open("rb") as stream:
+            yield stream
+        return
+    system, path = file_system(source)
+    with foreign_format(source, "a file that can be reached"):
+        raw = system.open_input_file(path)
+    with io.BufferedReader(raw, _REMOTE_BLOCK) as stream:
+        yield stream
+
+
+def read_json(
+    path: Path | str, kind: Any = Any, *, place: str | None = None, hint: str | None = None
+) -> Any:
+    """Return the JSON value of a file as a ``kind`` of ``checked``; ``place`` is for messages."""
+    text = read_text(path, hint=hint)
+    return checked(parse_json(text, str(path), hint=hint), kind, place or str(path), hint=hint)
+
+
+def read_text(path: Path | str, *, hint: str | None = None) -> str:
+    """Return the text of a small file; raise DataError if that is impossible or not UTF-8."""
+    try:
+        with require_file(path, hint=hint).open(encoding="utf-8") as stream:
+            text = stream.read(LARGEST_TEXT + 1)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}", hint=hint) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text", hint=hint) from error
+    if len(text) > LARGEST_TEXT:
+        raise DataError(f"{path} has more than {LARGEST_TEXT >> 20} MiB", hint=hint)
+    return text
+
+
+class Inputs:
+    """The state of a command's input files at its start, to detect changes while they are read."""
+
+    def __init__(self, paths: Iterable[Path | str]) -> None:
+        self._seen = {path: _identity(path) for path in paths if str(path) != STDIO}
+
+    def require_unchanged(self, *, hint: str | None = None) -> None:
+        """Raise DataError if a file has changed; call this after reading."""
+        for path, identity in self._seen.items():
+            if _identity(path) != identity:
+                hint = hint or "give a copy that nobody writes to"
+                raise DataError(f"{path} has changed while it was read", hint=hint)
+
+
+def _identity(path: Path | str) -> tuple[int, ...] | None:
+    """Return facts that change with the content of a file; None if there is no file."""
+    if is_remote(path):
+        seen = remote_file(path)
+        return (seen.size or 0, seen.mtime_ns or 0)
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode):  # a pipe has other times after each read
+        return None
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -1,0 +1,54 @@
+"""Headers of safetensors files, where the library cannot write or read what we need.
+
+A file has 8 bytes with the length of its header (little-endian), the header in JSON, which may end
+in spaces, and the bytes of the tensors.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_TYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "I8": "|i1", "U8": "|u1"}
+
+
+def header_of_one(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], length: int) -> bytes:
+    """Return the beginning of a file of one tensor, padded with spaces to ``length`` bytes."""
+    (kind,) = (kind for kind, code in _TYPES.items() if code == dtype.str)
+    n_bytes = int(np.prod(shape)) * dtype.itemsize
+    tensor = {"dtype": kind, "shape": list(shape), "data_offsets": [0, n_bytes]}
+    return _padded(json.dumps({name: tensor}), length)
+
+
+def mapped_tensors(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a file whose layout was checked, on disk."""
+    header, start = _read_header(path)
+    header.pop("__metadata__", None)
+    tensors: dict[str, NDArray[Any]] = {}
+    for name, entry in header.items():
+        begin = start + entry["data_offsets"][0]
+        shape = tuple(entry["shape"])
+        tensors[name] = np.memmap(path, _TYPES[entry["dtype"]], "r", begin, shape)
+    return tensors
+
+
+def sort_metadata(path: Path) -> None:
+    """Sort the metadata of a file, so that equal content gives equal bytes."""
+    header, length = _read_header(path)
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":"))
+    with path.open("r+b") as stream:
+        stream.write(_padded(text, length))
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """Return the header of a file, and the number of bytes before its tensors."""
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        return json.loads(stream.read(length)), 8 + length
+
+
+def _padded(text: str, length: int) -> bytes:
+    return (length - 8).to_bytes(8, "little") + text.encode().ljust(length - 8)

@@ -1,0 +1,114 @@
+"""What this machine is, and what is fastest on its processor."""
+
+import os
+import platform
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from simcse_cli.files import system
+
+
+def is_x86() -> bool:
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+Product = Literal["prepacked", "linear", "numpy"]
+"""What multiplies: oneDNN on weights in its own layout, ``F.linear``, or NumPy's BLAS."""
+
+
+class CpuConstants(NamedTuple):
+    """What is fastest on processors of one kind, as ``benchmarks/bench_constants.py`` finds it.
+
+    Attributes:
+        bf16: whether bfloat16 products take less time than float32 ones.
+        inference_product: what multiplies by the weights of a model in float32, which it may
+            arrange beforehand.
+        product: what multiplies other float32 matrices, in compiled training and in searches.
+        fused_from: the length of text from which PyTorch's fused attention takes the place of two
+            batched products; 1,024 where it is never faster, since its memory does not grow with
+            the square of the length.
+        batch_tokens: the tokens of a batch in inference, for each arithmetic of products.
+    """
+
+    bf16: bool
+    inference_product: Product
+    product: Product
+    fused_from: int
+    batch_tokens: Mapping[torch.dtype, int]
+
+
+_TOKENS = {torch.float32: 2048, torch.bfloat16: 2048, torch.int8: 1024}
+CPU_CONSTANTS = {
+    "amx": CpuConstants(True, "prepacked", "linear", 192, _TOKENS),
+    "avx512_bf16": CpuConstants(True, "prepacked", "numpy", 192, _TOKENS),
+    "avx512": CpuConstants(False, "prepacked", "linear", 1024, _TOKENS),
+    "avx2": CpuConstants(False, "numpy", "numpy", 1024, _TOKENS),
+    "avx2_intel": CpuConstants(False, "linear", "linear", 1024, _TOKENS | {torch.float32: 1024}),
+    "other": CpuConstants(False, "linear", "linear", 192, _TOKENS),
+}
+
+
+@cache
+def cpu_kind() -> str:
+    """Return the key of ``CPU_CONSTANTS`` for the instructions of this processor that are on.
+
+    ``avx512_bf16`` are AMD's processors: for Intel's, bfloat16 instructions do half of the work of
+    float32 ones in the same time, and they have AMX instead (not in every virtual machine). On
+    AMD's, OpenBLAS multiplies float32 faster than MKL, and with AVX2 alone faster than oneDNN.
+    """
+    if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
+        return "other"
+    found = capability().split(", ")
+    is_intel = "Intel" in _processor_name()
+    if "amx" in found:
+        return "amx"
+    if "avx512_bf16" in found and not is_intel:
+        return "avx512_bf16"
+    if found[0] == "avx512":
+        return "avx512"
+    return "avx2_intel" if is_intel else "avx2"
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the peak memory of the GPU, or of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return system.peak_process_bytes()
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    facts = {
+        "processor": _processor_name(),
+        "capability": capability(),
+        "cores": os.cpu_count(),
+        "memory_bytes": system.memory_bytes(),
+    }
+    if device.type == "cuda":
+        facts |= {"gpu": torch.cuda.get_device_name(device), "gpus": torch.cuda.device_count()}
+    return facts
+
+
+def capability() -> str:
+    """Return the instructions that PyTorch uses, such as ``avx512, avx512_bf16, amx``."""
+    named = {"avx512_bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported"}
+    has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # not where oneDNN is told to leave it
+    found = [torch.backends.cpu.get_cpu_capability().lower()]
+    for name, check in named.items():
+        if has_bf16 and getattr(torch.cpu, check, lambda: False)():
+            found.append(name)
+    return ", ".join(found)
+
+
+@cache
+def _processor_name() -> str:
+    """Return the name of the processor if the system gives it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

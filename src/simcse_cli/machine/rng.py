@@ -1,0 +1,29 @@
+"""The state of PyTorch's random generators."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def has_rng_state(device: torch.device) -> bool:
+    """Tell whether ``RngState`` covers the generator of dropout masks on the device."""
+    return device.type in ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class RngState:
+    """State of the random generators on the CPU and one GPU; restored, dropout masks repeat."""
+
+    cpu: Tensor
+    cuda: Tensor | None
+
+    @classmethod
+    def of(cls, device: torch.device) -> "RngState":
+        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        return cls(torch.get_rng_state(), cuda)
+
+    def restore(self, device: torch.device) -> None:
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda, device)

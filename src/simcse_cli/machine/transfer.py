@@ -1,0 +1,34 @@
+"""Copies between the memory of the CPU and that of a device."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor from the CPU to a device, without waiting for a GPU."""
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+class HostCopy:
+    """A tensor being copied to the CPU while a GPU continues with later work."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._arrival: Any = None
+        if tensor.device.type == "cuda":
+            self._arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        if self._arrival is None:
+            self._copy = tensor.cpu()
+        else:
+            self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._copy.copy_(tensor, non_blocking=True)
+            # By default, an event waits for the current GPU, which may be another one.
+            self._arrival.record(torch.cuda.current_stream(tensor.device))
+
+    def arrived(self) -> Tensor:
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        return self._copy
