@@ -1,8 +1,7 @@
 """Training against sentence-transformers' trainer: same pairs, batch, length and pooling, in alternating runs.
 
     python benchmarks/bench_train.py [--steps 6] [--rounds 3] [--json FILE]
-    python benchmarks/bench_train.py --device cuda --model random:bert-base --steps 50 \\
-        --batch-size 512
+    python benchmarks/bench_train.py --device cuda --model random:bert-base --batch-size 512
 
 Both train on (sentence, same sentence) pairs with dropout, in-batch negatives, cosine / 0.05 and
 AdamW: the peer with SentenceTransformerTrainer and MultipleNegativesRankingLoss, this toolkit with

@@ -16,7 +16,7 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import words
 from simcse_cli.errors import DataError, UsageError, require_extra
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.progress import Progress
 from simcse_cli.results import plots

@@ -21,7 +21,7 @@ from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.files.streams import STDIO
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.prepare.minhash import NearIndex, Sketch
 from simcse_cli.prepare.options import DuplicateOptions
