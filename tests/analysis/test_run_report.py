@@ -15,7 +15,7 @@ from comparison.cases import write_run, write_sts_result
 from simcse_cli.analysis import run_report
 from simcse_cli.analysis.options import ReportOptions
 from simcse_cli.analysis.presentation import Page
-from simcse_cli.analysis.run_report import training_figure, write_run_report
+from simcse_cli.analysis.run_report import running_mean, training_figure, write_run_report
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import read_run_record
@@ -96,7 +96,7 @@ def test_the_head_of_the_page_says_what_is_known(run, monkeypatch) -> None:
         data=data,
         step=1020,
         start_score=0.5,
-        timings={"train_s": 60},
+        timings={"train_s": 60, "hours": 0.05},
         model_digest="0123456789abcdef",
     )
     page, said = report(run, monkeypatch)
@@ -108,7 +108,7 @@ def test_the_head_of_the_page_says_what_is_known(run, monkeypatch) -> None:
         ("gain over the start", "+30.00"),
         ("steps", "1,020"),
         ("training examples", "1,000"),
-        ("training time", "1.0 min"),
+        ("duration", "3 minutes"),
     ]
     titles = ["Scores", "Training", "Paths of training runs", "Settings and data"]
     assert list(parts(page)) == titles
@@ -132,19 +132,19 @@ def test_the_head_of_the_page_leaves_out_what_is_not_known(run, monkeypatch) -> 
         run,
         best_score=None,
         data={"dev_suite": "transfer", "dev_tasks": ["MR-dev"]},
-        timings={"train_s": 59.4},
+        timings={"hours": 59.4 / 3600},
     )
     (run / "metrics.jsonl").unlink()
     page, _ = report(run, monkeypatch)
-    assert page.facts == [("steps", "20"), ("training time", "59 s")]
+    assert page.facts == [("steps", "20"), ("duration", "59 s")]
     assert list(parts(page)) == ["Settings and data"]
-    change(run, best_score=0.5, timings={"train_s": 600})
+    change(run, best_score=0.5, timings={"hours": 1 / 6})
     (run / "metrics.jsonl").write_text("")
     page, _ = report(run, monkeypatch)
     assert page.facts == [
         ("dev score, best", "50.00"),
         ("steps", "20"),
-        ("training time", "10.0 min"),
+        ("duration", "10 minutes"),
     ]
     (run / "metrics.jsonl").write_text('{"step": 1, "dev_score": 0.5}\n')
     assert "Training" not in parts(report(run, monkeypatch)[0])
@@ -240,6 +240,13 @@ def test_the_data_folder_alone_gives_spaces_too(run, monkeypatch, opened, sts_fo
     assert "Singular values" in parts(page)
 
 
+def test_the_running_mean_is_over_the_last_values_and_ends_at_them() -> None:
+    values = np.random.default_rng(7).normal(size=25)
+    expected = [values[max(0, end - 10) : end].mean() for end in range(1, 26)]
+    assert running_mean(values, 10) == pytest.approx(np.array(expected))
+    assert running_mean(np.array([1.0, 3.0, 5.0]), 2).tolist() == [1, 2, 4]
+
+
 def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, monkeypatch) -> None:
     lines = [{"step": 1, "loss": 1.0}, {"step": 2, "dev_score": 0.5}, {"step": 3, "loss": 3.0}]
     lines += [{"step": 4, "dev_score": 0.6, "loss": None}]
@@ -248,7 +255,7 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
     left, right = training_figure([lines], [record]).axes
     assert [line.get_xydata().tolist() for line in left.lines] == [
         [[1, 1], [3, 3]],
-        [[1, 1], [3, 1.2]],
+        [[1, 1], [3, 2]],
     ]
     assert (left.get_ylabel(), left.get_xlabel(), right.get_xlabel()) == ("loss", "step", "step")
     assert [line.get_xydata().tolist() for line in right.lines] == [[[2, 50], [4, 60]]]
@@ -269,14 +276,12 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
 
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     scored = parts(report(run, monkeypatch)[0])["Training"]
-    assert scored.text == "Loss of each logged step with its running mean."
+    assert scored.text == "Loss of each logged step, with the mean of the last 10."
     assert len(scored.figure().axes) == 2
     change(run, best_score=0.6)
     text = parts(report(run, monkeypatch)[0])["Training"].text
-    assert (
-        text
-        == "Loss of each logged step with its running mean, and the dev score at each evaluation."
-    )
+    expected = "Loss of each logged step, with the mean of the last 10"
+    assert text == f"{expected}, and the dev score at each evaluation."
 
 
 def test_the_seeds_of_a_folder_are_one_page_with_mean_and_deviation(tmp_path, monkeypatch) -> None:

@@ -287,6 +287,17 @@ def test_a_record_gives_the_number_of_dev_pairs(tmp_path):
     assert read_trace(run, "mine").n_dev_pairs == 1500
 
 
+def test_seeds_without_a_step_in_common_have_no_mean_and_a_note_says_so():
+    first = replace(trace("new/1", 3), group="new")
+    second = replace(trace("new/2", 3), group="new", steps=first.steps + 5)
+    note = "new (mean of 2) is not drawn: its seeds were measured at no step in common"
+    found = trace_analysis([first, second])
+    assert found.tables[0].notes == [note]
+    legend = found.figure().legends[0]
+    assert note.partition(" is")[0] not in [each.get_text() for each in legend.get_texts()]
+    assert trace_analysis([first, replace(first, name="new/3")]).tables[0].notes == []
+
+
 def test_the_seeds_of_a_system_have_one_colour_their_mean_and_a_band():
     steps = np.array([0, 10, 20])
     seeds = [

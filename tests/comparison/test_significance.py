@@ -10,6 +10,7 @@ from scipy import stats
 
 from comparison.cases import entry
 from simcse_cli.comparison import significance
+from simcse_cli.comparison.entries import EntryKind
 from simcse_cli.comparison.join import Comparison, System, add_means
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.significance import TaskTest, run_tests
@@ -207,6 +208,80 @@ def test_systems_with_seeds_are_tested_once_and_never_against_themselves(tmp_pat
     asked = Comparison(tuple(own[:4]), ("STS12",), own[0])
     against = run_tests(asked, CompareOptions(resamples=50), SILENT)
     assert [test.candidate for test in against] == ["base [seed 2]", "base [seed 3]"]
+
+
+def of_run(entries, *, chosen: tuple[str, ...] = (), variant: str = ""):
+    """Return entries as those of runs, or as results of other settings that are kept in them."""
+    ending = f" [{variant}]" if variant else ""
+    return [
+        replace(
+            each,
+            label=f"{each.label}/seed-{each.seed}{ending}",
+            folder=f"{each.label}/{each.seed}",
+            variant=variant,
+            chosen_pairs=chosen,
+        )
+        for each in entries
+    ]
+
+
+def with_variants(folder: Path):
+    """Return two systems of three seeds, each with a result of other settings, whitening."""
+    (folder / "white").mkdir()
+    found = []
+    for name, shift in (("base", 0.5), ("new", 0.9)):
+        runs = of_run(seeds_of(folder, name, shift))
+        white = of_run(seeds_of(folder / "white", name, shift + 0.1), variant="whitening")
+        runs = [replace(each, label=name, kind=EntryKind.RUN) for each in runs]
+        found += [each for pair in zip(runs, white, strict=True) for each in pair]
+    return add_means(found)
+
+
+def test_results_of_other_settings_are_grouped_over_seeds_and_not_tested_against_their_own_system(
+    tmp_path,
+):
+    own = with_variants(tmp_path)
+    means = {each.label: each for each in own if each.members}
+    systems = [f"{name} (mean of 3)" for name in ("base", "base [whitening]")]
+    others = [f"{name} (mean of 3)" for name in ("new", "new [whitening]")]
+    assert list(means) == [*systems, *others]
+    scores = [each.seed for each in own if each.label in means[systems[1]].members]
+    assert scores == [1, 2, 3]
+
+    def candidates(reference):
+        comparison = Comparison(tuple(own), ("STS12",), reference)
+        found = run_tests(comparison, CompareOptions(resamples=50), SILENT)
+        return [test.candidate for test in found]
+
+    assert candidates(means[systems[0]]) == others
+    # As the baseline, it is named by the user.
+    assert candidates(means[systems[1]]) == [systems[0], *others]
+    # Seed against seed.
+    first = next(each for each in own if each.seed == 1)
+    assert "base" in first.label
+    assert not any("base/seed" in label for label in candidates(first))
+
+
+def test_pairs_that_chose_a_model_are_not_tested(tmp_path):
+    for name, cosine in (("base", FAR), ("new", NEAR)):
+        pairs = {"one": SubsetPairs(GOLD, cosine)}
+        write_pair_scores(tmp_path / name, {"STS12": pairs, "STSBenchmark": pairs})
+    base = entry("base", pair_scores=tmp_path / "base")
+    new = entry("new", pair_scores=tmp_path / "new", chosen_pairs=("STSBenchmark",))
+    comparison = Comparison((base, new), ("STS12",), base)
+    (found,) = run_tests(comparison, CompareOptions(resamples=50), SILENT)
+    assert found.measure == "STS12"
+    notes = ["STS-B of new: dev, chose this model, not tested"]
+    assert significance.chosen_notes(comparison) == notes
+    (verdict,) = significance.verdicts([found], Correction.HOLM)
+    assert verdict.endswith("holm over 1 test)")
+
+    only = replace(new, chosen_pairs=("STS12", "STSBenchmark"))
+    progress = SilentProgress()
+    comparison = Comparison((base, only), ("STS12",), base)
+    assert run_tests(comparison, CompareOptions(), progress) == []
+    assert progress.warnings == []
+    assert significance.chosen_notes(Comparison((base,), ("STS12",), base)) == []
 
 
 def p_values_of_draws(monkeypatch, n_seeds: int, gain: float, n_draws: int = 1000):

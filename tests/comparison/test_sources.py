@@ -18,7 +18,7 @@ from simcse_cli.comparison.entries import (
     load_entries,
     read_results,
 )
-from simcse_cli.comparison.join import merge_parts
+from simcse_cli.comparison.join import add_means, merge_parts
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import PublishedSystem
 from simcse_cli.data.senteval import expected_files
@@ -595,3 +595,19 @@ def test_saved_examples_may_be_anywhere_that_the_result_names(tmp_path: Path) ->
     assert (found.pair_scores, found.predictions) == (elsewhere, None)
     change(path, pair_scores="x" * 5000)  # no file has so long a name
     assert load_entries(str(path))[0].pair_scores is None
+
+
+def test_kept_results_of_other_settings_are_grouped_over_seeds(tmp_path: Path) -> None:
+    for seed, score in ((1, 0.6), (2, 0.7)):
+        results = write_run(tmp_path / f"base/seed-{seed}", seed=seed) / "results"
+        results.mkdir()
+        own = {"STS12": score, "STS13": 0.5}
+        write_sts_result(results / "plain.json", own, pooler="cls_before_pooler")
+        write_sts_result(results / "white.json", {"STS12": score + 0.1}, postprocess="whitening")
+    own = add_means(merge_parts(load_entries(str(tmp_path / "base"))))
+    means = {each.label: each.scores["STS12"] for each in own if each.members}
+    assert means == {
+        "base (mean of 2)": pytest.approx(0.65),
+        "base [white] (mean of 2)": pytest.approx(0.75),
+    }
+    assert [each.seed for each in own if each.variant] == [1, 2]

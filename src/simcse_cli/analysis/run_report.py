@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from simcse_cli.data.qrels import NumberedTexts, sample_texts
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, require_extra
 from simcse_cli.evaluation.bootstrap import PairedSample, mean_interval, paired_bootstrap
+from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
@@ -33,7 +33,14 @@ from simcse_cli.results.columns import AVERAGE, columns
 from simcse_cli.results.examples import SubsetPairs
 from simcse_cli.results.report import Report, mean_and_deviation
 from simcse_cli.results.result import DEMO, verdict
-from simcse_cli.results.runs import RunRecord, is_run, read_run_record, seed_runs, short_names
+from simcse_cli.results.runs import (
+    RunRecord,
+    duration,
+    is_run,
+    read_run_record,
+    seed_runs,
+    short_names,
+)
 from simcse_cli.settings.choices import STS_TASKS, ObjectiveName
 from simcse_cli.settings.config import LoadOptions
 from simcse_cli.settings.tables import TableOptions
@@ -41,7 +48,7 @@ from simcse_cli.settings.tables import TableOptions
 STS_TABLE = "simcse.5"
 SUPERVISED = (ObjectiveName.SIMCSE_SUP, ObjectiveName.SBERT)
 CHANGES_SHOWN = 10
-LOSS_SMOOTHING = 0.1  # weight of a new loss in the running mean
+LOSS_WINDOW = 10  # losses in the running mean
 
 
 def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> None:
@@ -129,10 +136,10 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Any:
     yield "steps", f"{record.step:,}"
     if (n_examples := record.data.get("n_examples")) is not None:
         yield "training examples", f"{n_examples:,}"
-    seconds = [each.timings.get("train_s") for each in records]
-    if (mean := mean_and_deviation(seconds)[0]) is not None:
+    hours = mean_and_deviation([each.timings.get("hours") for each in records])[0]
+    if (text := duration(hours)) is not None:
         a_run = " a run" if len(records) > 1 else ""
-        yield f"training time{a_run}", f"{mean / 60:.1f} min" if mean >= 60 else f"{mean:.0f} s"
+        yield f"duration{a_run}", text
 
 
 def _mean_text(fractions: Sequence[float | None]) -> str:
@@ -204,7 +211,7 @@ def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> l
     if not logs:
         return []
     record = logged[0]
-    text = "Loss of each logged step with its running mean"
+    text = f"Loss of each logged step, with the mean of the last {LOSS_WINDOW}"
     text += ", and the dev score at each evaluation." if record.best_score is not None else "."
     caption = "Left: loss against the step. Right: dev score; the star is the model that was kept."
     if len(logs) > 1:
@@ -244,16 +251,24 @@ def training_figure(
         logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
         steps, losses = (np.array(values, dtype=float) for values in zip(*logged, strict=True))
         panels[0].plot(steps, losses, color=plots.SOFT, alpha=0.4 / len(logs), linewidth=0.8)
-        running = accumulate(
-            losses.tolist(), lambda mean, loss: mean + LOSS_SMOOTHING * (loss - mean)
-        )
-        panels[0].plot(steps, list(running), **plots.curve_style(0))
+        panels[0].plot(steps, running_mean(losses, LOSS_WINDOW), **plots.curve_style(0))
     panels[0].set_ylabel("loss")
     if has_scores:
         _draw_dev_scores(panels[1], scored, records)
     for axes in panels:
         axes.set_xlabel("step")
     return figure
+
+
+def running_mean(values: Floats, window: int) -> Floats:
+    """Return the mean of each of ``values`` ``(N,)`` and those before it, ``window`` at most.
+
+    1, 3, 5 in a window of 2 give 1, 2, 4.
+    """
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray((sums[ends] - sums[starts]) / (ends - starts), dtype=np.float64)
 
 
 def _draw_dev_scores(

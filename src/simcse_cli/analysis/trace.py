@@ -247,7 +247,10 @@ def trace_analysis(
     keys = ["run", "n_points", "last_step", *ends, "best_dev_score", "best_step"]
     keys += ["n_on_front"] if len(traces) > 1 else []
     rows = _summaries(traces)
-    n_systems = len(traced_systems(traces))
+    systems = traced_systems(traces)
+    n_systems = len(systems)
+    apart = [system.mean.name for system in systems if not len(system.mean.steps)]
+    notes = [f"{name} is not drawn: its seeds were measured at no step in common" for name in apart]
     return Analysis(
         title="Paths of training runs",
         text="Measured on the development pairs at every evaluation of the run. Lower is better in both.",
@@ -255,7 +258,7 @@ def trace_analysis(
         "marker: start; star: best dev score"
         + ("; grey rings: Pareto front of the runs." if n_systems > 1 else ".")
         + (SEEDS_CAPTION if n_systems < len(traces) else ""),
-        tables=[Report("Alignment and uniformity along training", columns(*keys), rows)],
+        tables=[Report("Alignment and uniformity along training", columns(*keys), rows, notes)],
         payload={"analysis": "trace", "runs": rows, "points": points},
         figure=lambda: trace_figure(traces, first_steps, dev=dev),
         terminal_plot=lambda: plots.geometry_scatter(

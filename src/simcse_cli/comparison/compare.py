@@ -17,7 +17,7 @@ from simcse_cli.comparison.join import (
 )
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
-from simcse_cli.comparison.significance import run_tests, tests_tables, verdicts
+from simcse_cli.comparison.significance import chosen_notes, run_tests, tests_tables, verdicts
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns, find_measure, is_score, label, listed
@@ -54,7 +54,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
 
     # The table for a paper, then what explains it.
     scores, *details = comparison_tables(comparison)
-    scores.notes += verdicts(tests, options.correction)
+    scores.notes += [*verdicts(tests, options.correction), *chosen_notes(comparison)]
     details += tests_tables(tests, options.resamples, options.correction)
     reports = [scores, *details] if options.details else [scores]
     if options.cost:

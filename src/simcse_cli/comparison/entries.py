@@ -68,7 +68,9 @@ class Entry:
     and ``data`` on what, where there are published scores; ``config`` are the settings of a run by
     dotted key. ``members`` are the labels behind a mean, ``deviations`` those over them.
     ``pair_scores`` and ``predictions`` are files of examples. ``chosen_on`` are the measures whose
-    examples have chosen the model.
+    examples have chosen the model, ``chosen_pairs`` the tasks of ``pair_scores`` that have.
+    ``folder`` is that of a run, ``variant`` the name of a result kept in it that was measured under
+    other settings.
     """
 
     label: str
@@ -87,6 +89,9 @@ class Entry:
     cost: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     chosen_on: tuple[str, ...] = ()
+    chosen_pairs: tuple[str, ...] = ()
+    folder: str = ""
+    variant: str = ""
 
 
 def from_published(system: PublishedSystem) -> Entry:
@@ -115,6 +120,8 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         data={**a.data, **b.data},
         remarks=(*a.remarks, *b.remarks),
         chosen_on=(*a.chosen_on, *b.chosen_on),
+        chosen_pairs=b.chosen_pairs if a.pair_scores is None else a.chosen_pairs,
+        folder=a.folder or b.folder,
     )
 
 
@@ -200,7 +207,8 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
     for path, entry in sorted(kept, key=lambda item: -len(item[1].scores)):
         whole = add_missing(run, entry)
         if whole is None:
-            variants.append(replace(entry, label=f"{label} [{path.stem}]"))
+            named = replace(entry, label=f"{label} [{path.stem}]", variant=path.stem)
+            variants.append(replace(named, seed=record.seed, folder=str(folder)))
         else:
             run = replace(whole, source=str(folder))
     return [run, *variants]
@@ -261,6 +269,7 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
         cost={name: getattr(record, name) for name in _COSTS}
         | {key: record.timings.get(key) for key in ("train_s", "hours", "sentences_per_second")},
         remarks=tuple(remarks),
+        folder=str(folder),
     )
 
 
@@ -368,6 +377,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         intervals=intervals,
         remarks=tuple(remarks),
         chosen_on=tuple(name + suffix for name in result.chosen_on),
+        chosen_pairs=result.chosen_on,
         data={name: what for name, what in _data(result).items() if name in found},
         pair_scores=_find_saved(result, source, "sts", "pair_scores", "pairs"),
         predictions=_find_saved(result, source, "transfer", "predictions", "predictions"),

@@ -103,6 +103,12 @@ class System:
             "tests are of these alone; save the others with `simcse eval --save-scores FILE`"
         )
 
+    @property
+    def chosen_pairs(self) -> list[str]:
+        """The tasks whose pairs have chosen the model of a seed, so that they are no test of it."""
+        tasks = (task for entry, _ in self.members for task in entry.chosen_pairs)
+        return list(dict.fromkeys(tasks))
+
     def in_order_of(self, other: "System") -> tuple["System", bool]:
         """Return the system with its seeds in the order of the other's, and whether the two have the same seeds."""
         by_seed = {entry.seed: (entry, path) for entry, path in self.members}
@@ -189,7 +195,8 @@ class Comparison:
         """Return the systems with files of single examples, the baseline of the tests first.
 
         The entries of a mean are the seeds of one system, unless the reference is one of them: then
-        every entry is a system, so that seed is tested against seed.
+        every entry is a system, so that seed is tested against seed. Results of the baseline under
+        other settings are left out, since they are the same system.
         """
         saved = self.saved(kind)
         means = [] if self.asks_for_seeds else [each for each in self.entries if each.members]
@@ -202,9 +209,17 @@ class Comparison:
             System(label, tuple(members), n_seeds.get(label, 1))
             for label, members in grouped.items()
         ]
-        return sorted(
-            found, key=lambda system: self.reference is None or system.label != self.reference.label
+        found.sort(
+            key=lambda system: self.reference is None or system.label != self.reference.label
         )
+        return found[:1] + [each for each in found[1:] if not self._is_variant(each, found[0])]
+
+    def _is_variant(self, system: System, baseline: System) -> bool:
+        """Tell whether a system is the baseline, or another seed of it, under other settings."""
+        own = {entry.label for entry, _ in baseline.members}
+        seeds = own.union(*(each.members for each in self.entries if own & set(each.members)))
+        folders = {each.folder for each in self.entries if each.label in seeds and not each.variant}
+        return any(entry.variant and entry.folder in folders for entry, _ in system.members)
 
 
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
@@ -229,35 +244,56 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
 
     Repetitions are entries of the same label, and runs whose resolved settings differ in the seed
     only. Where one seed occurs twice among such runs, only those in one folder are repetitions of
-    each other. Members of one label are numbered to tell them apart, by seed where it is known. The
-    mean is called by the common start of their labels, without a dangling ``-seed-``.
+    each other. Results of such runs under other settings are repetitions if they have one name.
+    Members of one label are numbered to tell them apart, by seed where it is known. The mean is
+    called by the common start of their labels, without a dangling ``-seed-``.
     """
     groups: dict[Any, list[Entry]] = {}
     for entry in entries:
+        if entry.variant:
+            continue
         key: Any = entry.label
         if entry.kind is EntryKind.RUN and entry.config:
             kept = (name for name in entry.config if name.rpartition(".")[2] not in _REPLICATE_KEYS)
             key = tuple((name, repr(entry.config[name])) for name in sorted(kept))
         groups.setdefault(key, []).append(entry)
+
+    # Results under other settings follow their system.
     lines: list[Entry] = []
     for members in _apart_by_folder(groups.values()):
-        labels = [member.label for member in members]
-        if len(set(labels)) < len(labels):
-            seeds = [
-                f"seed {each.seed}" if each.seed is not None else i
-                for i, each in enumerate(members, 1)
-            ]
-            members = [
-                replace(m, label=f"{m.label} [{seed}]")
-                for m, seed in zip(members, seeds, strict=True)
-            ]
-        lines += members
-        if len(members) > 1:
-            same = takewhile(lambda letters: len(set(letters)) == 1, zip(*labels, strict=False))
-            start = "".join(letter for letter, *_ in same)
-            name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or labels[0]
-            lines.append(_mean(name, members))
+        lines += _with_mean(members)
+        folders = {member.folder for member in members if member.folder}
+        variants: dict[str, list[Entry]] = {}
+        for entry in entries:
+            if entry.variant and entry.folder in folders:
+                variants.setdefault(entry.variant, []).append(entry)
+        for repetitions in variants.values():
+            lines += _with_mean(repetitions)
     return lines
+
+
+def _with_mean(members: list[Entry]) -> list[Entry]:
+    """Return repetitions, told apart by their labels, with their mean if they are several."""
+    labels = [member.label for member in members]
+    if len(set(labels)) < len(labels):
+        seeds = [
+            f"seed {each.seed}" if each.seed is not None else i for i, each in enumerate(members, 1)
+        ]
+        members = [
+            replace(m, label=f"{m.label} [{seed}]") for m, seed in zip(members, seeds, strict=True)
+        ]
+    if len(members) == 1:
+        return members
+    return [*members, _mean(_common_name(labels, members[0].variant), members)]
+
+
+def _common_name(labels: Sequence[str], variant: str) -> str:
+    ending = f" [{variant}]" if variant else ""
+    plain = [each.removesuffix(ending) for each in labels]
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*plain, strict=False))
+    start = "".join(letter for letter, *_ in same)
+    name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or plain[0]
+    return name + ending
 
 
 def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:

@@ -16,7 +16,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.results import examples
 from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
 from simcse_cli.results.report import Report
-from simcse_cli.results.result import verdict
+from simcse_cli.results.result import CHOSE_MODEL, verdict
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Saved = TypeVar("Saved")
@@ -103,7 +103,13 @@ def _run_suite(
     with progress.task("paired bootstrap", total=len(candidates)) as task:
         for system in candidates:
             candidate, by_seed = system.in_order_of(baseline)
-            if shared := share([read(path) for _, path in candidate.members], expected):
+            shared = share([read(path) for _, path in candidate.members], expected)
+            chosen = {*system.chosen_pairs, *baseline.chosen_pairs} if suite == "sts" else set()
+            if shared and chosen.issuperset(shared):
+                task.advance()
+                continue  # `chosen_notes` says so
+            shared = {name: each for name, each in shared.items() if name not in chosen}
+            if shared:
                 tests, mean = test(shared, baseline.members[0][0], by_seed)
                 if len(tests) > 1:
                     tests[AVERAGE if suite == "sts" else TRANSFER_AVERAGE] = mean
@@ -180,6 +186,7 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
     """Return a sentence for each system: the mean over its tasks against the baseline, or its only task."""
     last = {(test.suite, test.candidate): test for test in tests}  # the mean comes last
+    n_tests = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
     found = []
     for test in last.values():
         n_seeds = test.test.n_seeds
@@ -188,9 +195,21 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
             examples += f" and {n_seeds} seeds"
         p_value = test.test.p_decisive if test.p_corrected is None else test.p_corrected
         words = verdict(test.test.low, test.test.high, p_value, test.baseline, examples)
-        where = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {len(tests)} tests"
+        where = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {n_tests}"
         found.append(f"{test.candidate}: {words} ({where})")
     return found
+
+
+def chosen_notes(comparison: Comparison) -> list[str]:
+    """Return what the tests leave out because its pairs have chosen a model, system by system."""
+    systems = comparison.systems("pair_scores")
+    if len(systems) < 2:
+        return []
+    return [
+        f"{', '.join(map(label, system.chosen_pairs))} of {system.label}: {CHOSE_MODEL}, not tested"
+        for system in systems
+        if system.chosen_pairs
+    ]
 
 
 def tests_tables(

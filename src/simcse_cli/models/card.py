@@ -23,7 +23,7 @@ from simcse_cli.models.resolve import commit_of, hub_name_of
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.columns import label
 from simcse_cli.results.result import CHOSE_MODEL, SuiteResult, TaskResult
-from simcse_cli.results.runs import RESULTS, RunRecord, older_result, read_run_record
+from simcse_cli.results.runs import RESULTS, RunRecord, duration, older_result, read_run_record
 from simcse_cli.settings.choices import Aggregation, Precision, Probe, Similarity, TransferProtocol
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_yaml, span_of_key
@@ -293,7 +293,7 @@ def _card(
         sources=list(map(_file_name, sources)),
         compared_by=compared.get(Similarity(model.record.similarity), model.record.similarity),
         hardware=_hardware(record),
-        duration=_duration(record.timings.get("hours")),
+        duration=duration(record.timings.get("hours")),
         settings=_settings(record),
     )
 
@@ -333,15 +333,6 @@ def _listed(value: Any) -> list[str]:
 def _file_name(source: str) -> str:
     """Return a file without the folders of the machine it was on; a Hub dataset keeps its name."""
     return source if re.match(r"hf://\w", source) else Path(source).name
-
-
-def _duration(hours: float | None) -> str | None:
-    if hours is None:
-        return None
-    minutes = 60 * hours
-    if hours >= 2:
-        return f"{hours:.1f} hours"
-    return f"{minutes:.0f} minutes" if minutes >= 2 else f"{60 * minutes:.0f} s"
 
 
 def _settings(record: RunRecord) -> str:

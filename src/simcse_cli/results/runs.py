@@ -193,6 +193,16 @@ def group_folder(run_dir: Path) -> Path | None:
     return next((path for path in reversed(run_dir.parents[:2]) if is_locked(path)), None)
 
 
+def duration(hours: float | None) -> str | None:
+    """Return the time of all calls that worked on a run, dev evaluations included, in words."""
+    if hours is None:
+        return None
+    minutes = 60 * hours
+    if hours >= 2:
+        return f"{hours:.1f} hours"
+    return f"{minutes:.0f} minutes" if minutes >= 2 else f"{60 * minutes:.0f} s"
+
+
 def read_metrics(path: Path) -> list[Measured]:
     """Return the lines of a ``metrics.jsonl``; a last one that a kill cut short is left out."""
     try:
