@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from measure import arguments, machine, report
 from simcse_cli.analysis import retrieval
 from simcse_cli.commands.app import main as simcse
-from simcse_cli.encoding import vector_writer
+from simcse_cli.encoding import text_encoder
 from simcse_cli.settings.choices import Pooler
 
 DIM = 8
@@ -70,7 +70,7 @@ def run_with_stand_in(words: list[str]) -> None:
         facts=lambda _: {"model": "stand-in", "digest": "0" * 64},
         digest_with=lambda _: "0" * 64,
     )
-    for module in (vector_writer, retrieval):
+    for module in (text_encoder, retrieval):
         module.load_for_encoding = lambda *_: model  # type: ignore[assignment, return-value]
     sys.argv[1:] = words
     simcse()

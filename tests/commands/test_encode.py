@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from helpers import SENTENCES, plain_vectors, sigterm_in_second_window
-from simcse_cli.encoding import stream
+from simcse_cli.encoding import parts
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.models.encode import ReadyEncoder
@@ -317,7 +317,7 @@ def test_an_index_for_faiss_is_complete_or_not_there(encode, tmp_path, monkeypat
 
 
 def test_sigterm_leaves_what_resume_continues_and_nothing_else(encode, tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "WINDOW", 8)
+    monkeypatch.setattr(parts, "WINDOW", 8)
     with sigterm_in_second_window(monkeypatch):
         outcome = encode()
     assert outcome.exit_code == 128 + signal.SIGTERM

@@ -7,9 +7,10 @@ import pytest
 from pyarrow import dataset, parquet
 
 from helpers import SENTENCES, CountingProgress, build_tiny_model, sigterm_in_second_window
-from simcse_cli.encoding import encode_file, shards, stream, vector_writer
+from simcse_cli.encoding import encode_file, formats, parts, text_encoder
+from simcse_cli.encoding.merge import merge_shards
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.encoding.shards import count_parts, merge_shards
+from simcse_cli.encoding.parts import count_parts
 from simcse_cli.encoding.vector_writer import require_same
 from simcse_cli.errors import OutputError
 from simcse_cli.files.locks import sole_writer
@@ -21,7 +22,7 @@ LINES = [f"{sentence} {number}" for number, sentence in enumerate(SENTENCES * 2)
 
 @pytest.fixture(autouse=True)
 def _small_windows(monkeypatch):
-    monkeypatch.setattr(stream, "WINDOW", 8)
+    monkeypatch.setattr(parts, "WINDOW", 8)
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_killed_shard_resumes_by_itself(encode, invoke, tmp_path, monkeypatch):
 def test_vectors_of_unlike_processors_are_not_mixed(encode, invoke, tmp_path, monkeypatch):
     """What ``auto`` stands for depends on the processor; in bfloat16, so does the rounding."""
     for number, name in enumerate(("avx512, amx", "avx2"), start=1):
-        monkeypatch.setattr(vector_writer, "capability", lambda name=name: name)
+        monkeypatch.setattr(text_encoder, "capability", lambda name=name: name)
         assert encode("v.npy", "--shard", f"{number}/2", "--precision", "bf16").exit_code == 0
     outcome = invoke("encode", "--merge", "v.npy")
     assert outcome.exit_code == 1
@@ -403,7 +404,7 @@ def test_merge_refuses_shards_that_another_job_replaces(
 ):
     encode_shards(encode, "v.npy", 2)
     second = tmp_path / "v.shard-2-of-2.npy"
-    read_blocks = shards.formats.read_blocks
+    read_blocks = formats.read_blocks
 
     def replace_meanwhile(path, *details):
         if path.name == second.name:
@@ -411,7 +412,7 @@ def test_merge_refuses_shards_that_another_job_replaces(
             (tmp_path / "new").rename(second)
         return read_blocks(path, *details)
 
-    monkeypatch.setattr(shards.formats, "read_blocks", replace_meanwhile)
+    monkeypatch.setattr(formats, "read_blocks", replace_meanwhile)
     outcome = invoke("encode", "--merge", "v.npy")
     assert outcome.exit_code == 1
     assert "has changed while it was read" in outcome.stderr

@@ -8,7 +8,7 @@ import pytest
 
 from helpers import SENTENCES, build_tiny_model
 from processes import run_on_processes, start_command
-from simcse_cli.encoding import stream
+from simcse_cli.encoding import parts
 from simcse_cli.encoding.encode_file import encode_file
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.errors import ConfigError, ContactError, OutputError
@@ -25,7 +25,7 @@ def encode(source: str, output: str, model: str) -> None:
 
 
 def encode_on_each(rank: int, folder: str, model: str) -> dict[str, str]:
-    stream.WINDOW = 5  # sentences; process 0 takes three windows, process 1 two
+    parts.WINDOW = 5  # sentences; process 0 takes three windows, process 1 two
     processes.LONGEST_DELAY_S = 0.0
     own = Path(folder) / f"own-{rank}"
     own.mkdir()
@@ -53,7 +53,7 @@ def encode_on_each(rank: int, folder: str, model: str) -> dict[str, str]:
 
 
 def test_two_processes_need_one_folder_and_one_input(tmp_path, tiny_model_dir, monkeypatch):
-    monkeypatch.setattr(stream, "WINDOW", 5)
+    monkeypatch.setattr(parts, "WINDOW", 5)
     (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
     encode(str(tmp_path / "rows.txt"), str(tmp_path / "one.npy"), str(tiny_model_dir))
     build_tiny_model(tmp_path / "other-model", seed=1)

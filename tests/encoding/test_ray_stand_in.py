@@ -11,11 +11,10 @@ import pytest
 
 from helpers import SENTENCES, CountingProgress, sigterm_in_second_window
 from simcse_cli.data.file_sets import FileSet
-from simcse_cli.encoding import ray_engine, stream
+from simcse_cli.encoding import parts, ray_engine
 from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.parts import cut, shard_file
 from simcse_cli.encoding.ray_engine import _Worker, encode_on_ray
-from simcse_cli.encoding.shards import shard_file
-from simcse_cli.encoding.stream import cut
 from simcse_cli.errors import SimcseError
 
 LINES = [f"{sentence} {number}" for number, sentence in enumerate(SENTENCES * 2)]
@@ -69,7 +68,7 @@ def ray(monkeypatch):
     made = StandIn()
     monkeypatch.setitem(sys.modules, "ray", made)
     monkeypatch.setitem(sys.modules, "ray.data", made.data)
-    monkeypatch.setattr(stream, "WINDOW", 8)
+    monkeypatch.setattr(parts, "WINDOW", 8)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for name in ("RAY_USAGE_STATS_ENABLED", "RAY_DATA_LOG_LEVEL", "RAY_BACKEND_LOG_LEVEL"):
         monkeypatch.setenv(name, "as the user has it")
@@ -130,7 +129,7 @@ def test_an_interrupted_run_is_continued(encode, tmp_path, monkeypatch, also):
     monkeypatch.setattr(ray_engine, "drop_unfinished", None)
     seen = []
     monkeypatch.setattr(
-        "simcse_cli.encoding.shards.merge_shards", lambda *_, **__: seen.append(1) or []
+        "simcse_cli.encoding.encode_file.merge_shards", lambda *_, **__: seen.append(1) or []
     )
     assert encode("v.npy", "--resume", *also).exit_code == 0
     assert (kept.stat().st_mtime_ns == written, seen) == (not also, [1])

@@ -712,7 +712,7 @@ def test_a_finished_search_on_a_circle_is_kept_with_resume_and_made_again_with_f
 def test_texts_on_a_circle_that_are_encoded_already_are_not_encoded_again(
     circle, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("simcse_cli.encoding.stream.WINDOW", 4)
+    monkeypatch.setattr("simcse_cli.encoding.parts.WINDOW", 4)
     circle.is_interrupted = True
     with pytest.raises(KeyboardInterrupt):
         mine_on_circle(tmp_path)

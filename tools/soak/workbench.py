@@ -149,9 +149,9 @@ class Workbench:
             for path in sorted(folder.glob("[!_]*.py")):  # forks find them imported
                 with suppress(ImportError):  # an optional extra
                     import_module(f"simcse_cli.{package}.{path.stem}")
-        from simcse_cli.encoding import stream
+        from simcse_cli.encoding import parts
 
-        stream.WINDOW = 8  # a small file has several
+        parts.WINDOW = 8  # a small file has several
 
         self.folder = self.folder.resolve()
         self.canary = self.folder / CANARY

@@ -23,7 +23,7 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import Given
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
 from simcse_cli.encoding import search_index
-from simcse_cli.encoding.vector_writer import side_file
+from simcse_cli.encoding.parts import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.evaluation.retrieval import RetrievalScores, score_retrieval
 from simcse_cli.files.inputs import STDIO, read_json

@@ -38,6 +38,8 @@ class EncodeOptions(ModelOptions, TableOptions):
     text_per: TextPer | None = setting(
         None,
         "In a folder of text files, a text is a line or a whole file; asked for where lines are blank.",
+        recorded=True,
+        unsaid=(None, TextPer.LINE),
     )
     pairs: bool = setting(
         False,
@@ -46,14 +48,19 @@ class EncodeOptions(ModelOptions, TableOptions):
         excludes=_OF_VECTORS,
         because="which writes no vectors",
     )
-    normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize")
+    normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize", recorded=True)
     dtype: str = setting(
         "float32", "float32, float16, int8 (cosine kept), binary (signs).", needs=_TO_A_FILE
     )
     postprocess: Path | None = setting(
-        None, "Saved post-processor to apply (`simcse eval sts --save-postprocess`)."
+        None,
+        "Saved post-processor to apply (`simcse eval sts --save-postprocess`).",
+        recorded=True,
+        unsaid=(None,),
     )
-    max_length: int | None = setting(None, "Cut sentences after this many sub-words.", min=3)
+    max_length: int | None = setting(
+        None, "Cut sentences after this many sub-words.", min=3, recorded=True
+    )
     index: Path | None = setting(
         None,
         "Also write a search index, for `simcse analyze search`; FILE.faiss is one for FAISS too.",
@@ -63,6 +70,8 @@ class EncodeOptions(ModelOptions, TableOptions):
     id_column: str | None = setting(
         None,
         "Input column written as `id` in parquet and JSONL; default in a folder: the row number.",
+        recorded=True,
+        unsaid=(None,),
     )
     shard: str | None = setting(
         None,

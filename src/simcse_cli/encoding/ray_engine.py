@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.data.file_sets import FileSet
+from simcse_cli.encoding.journal import drop_unfinished
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.encoding.partial_file import drop_unfinished
-from simcse_cli.encoding.shards import PARTS_KEPT, encode_part
-from simcse_cli.encoding.stream import Outputs, Part
+from simcse_cli.encoding.part_files import PARTS_KEPT, encode_part
+from simcse_cli.encoding.parts import Outputs, Part
 from simcse_cli.encoding.vector_writer import VectorWriter
 from simcse_cli.errors import (
     ConfigError,
@@ -73,7 +73,7 @@ class _Worker:
             encode_part(self._writer, row["output"], part, progress)
         except SimcseError as error:
             return answer | {"error": error.message, "hint": error.hint or ""}
-        self._writer.encoder.warn_truncated(progress)
+        self._writer.encode.model.warn_truncated(progress)
         return answer | {"warning": "; ".join(progress.warnings)}
 
 

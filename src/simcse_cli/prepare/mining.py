@@ -25,8 +25,9 @@ from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import Row, describe_file, manifest_path, output_format
+from simcse_cli.encoding.job import EncodeJob
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
-from simcse_cli.encoding.stream import encode_stream
+from simcse_cli.encoding.sinks import VectorSink
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
@@ -229,8 +230,8 @@ def _units(
     """Return vectors of length 1, on disk; those of an earlier run are not computed again."""
     if not output.exists():
         encode = partial(encoder.encode, normalize=True, **how)
-        dim, total = encoder.dim, len(texts)
-        encode_stream(encode, texts, output, dim=dim, resume=True, total=total, progress=progress)
+        job = EncodeJob(texts, encode, total=len(texts))
+        job.run(VectorSink(output, encoder.dim, resume=True), progress)
     units: NDArray[np.float32] = np.load(output, mmap_mode="r")
     return units
 

@@ -48,6 +48,8 @@ class Setting:
     enables: tuple[str, ...] = ()  # settings that have no effect without it
     excludes: tuple[str, ...] = ()  # settings that have no effect beside it; ALL but `force`
     because: str = ""  # why, after "has no use with --this, "
+    recorded: bool = False  # in the record of an output that depends on it
+    unsaid: tuple[Any, ...] = ()  # values that the record leaves out, as older records do
 
 
 def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it
@@ -73,6 +75,17 @@ def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
     own = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
     inherited = settings_of(group.__base__) if is_dataclass(group.__base__) else {}
     return {n: own[n] for n in own if n not in inherited} | {n: own[n] for n in inherited}
+
+
+def recorded(values: Any) -> dict[str, Any]:
+    """Return the values of the settings marked ``recorded``, apart from those left ``unsaid``."""
+    group: type = type(values)
+    found = {}
+    for name, (_, own) in settings_of(group).items():
+        value = getattr(values, name)
+        if own.recorded and value not in own.unsaid:
+            found[name] = value
+    return found
 
 
 def flag(group: type, name: str) -> str:

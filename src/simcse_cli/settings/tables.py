@@ -7,7 +7,7 @@ from functools import partial
 from simcse_cli.errors import UsageError
 from simcse_cli.settings.declare import setting
 
-_table = partial(setting, group="Tables")
+_table = partial(setting, group="Tables", recorded=True, unsaid=(None,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class TableOptions:
         "What separates the cells, such as ';', '||' or tab; default: what fits the rows.",
         metavar="SEP",
     )
-    encoding: str = _table("utf-8", "Encoding of text inputs.", metavar="NAME")
+    encoding: str = _table("utf-8", "Encoding of text inputs.", metavar="NAME", unsaid=("utf-8",))
     keep_label: list[str] | None = _table(
         None,
         "Of labelled pairs, keep the rows with this label as pairs; repeat for more.",
@@ -41,14 +41,3 @@ class TableOptions:
             raise UsageError(what, option="'--encoding'") from None
         if self.separator == "":
             raise UsageError("need at least one character", option="--separator")
-
-
-def table_facts(options: TableOptions) -> dict[str, object]:
-    """Return what was said about tables, for records: only settings that differ from their defaults."""
-    plain = TableOptions()
-    names = ("header", "separator", "encoding", "keep_label")
-    return {
-        name: getattr(options, name)
-        for name in names
-        if getattr(options, name) != getattr(plain, name)
-    }

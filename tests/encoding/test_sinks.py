@@ -9,7 +9,7 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from helpers import CountingProgress
-from simcse_cli.encoding import formats, stream
+from simcse_cli.encoding import formats, parts
 from simcse_cli.encoding.formats import (
     STORED,
     RowDigest,
@@ -19,9 +19,12 @@ from simcse_cli.encoding.formats import (
     read_blocks,
     stored_width,
 )
-from simcse_cli.encoding.partial_file import PartialFile, drop_unfinished, is_unfinished
-from simcse_cli.encoding.stream import ProcessGroup, cut, encode_stream
+from simcse_cli.encoding.job import EncodeJob
+from simcse_cli.encoding.journal import Journal, drop_unfinished, is_unfinished
+from simcse_cli.encoding.parts import ProcessGroup, cut
+from simcse_cli.encoding.sinks import VectorSink
 from simcse_cli.errors import ConfigError, DataError, OutputError
+from simcse_cli.progress import SILENT
 
 SENTENCES = [f"sentence {i}" + " ü" * (i % 3) for i in range(57)]
 
@@ -29,6 +32,12 @@ SENTENCES = [f"sentence {i}" + " ü" * (i % 3) for i in range(57)]
 def encode(sentences, progress=None):
     rng = [np.random.default_rng(abs(hash_text(s))) for s in sentences]
     return np.stack([g.normal(size=10) for g in rng]).astype(np.float32)
+
+
+def write(encode, sentences, path, *, settings=None, total=None, progress=SILENT, **details):
+    """Write vectors of width 10 and return the number of rows."""
+    job = EncodeJob(sentences, encode, settings or {}, total)
+    return job.run(VectorSink(path, **{"dim": 10, **details}), progress)
 
 
 def hash_text(text):
@@ -57,7 +66,7 @@ ENDINGS = [".npy", ".npz", ".safetensors", ".parquet", ".jsonl"]
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_row_i_is_sentence_i_in_every_format(tmp_path, ending):
     path = tmp_path / f"v{ending}"
-    assert encode_stream(encode, SENTENCES, path, dim=10, window=8) == 57
+    assert write(encode, SENTENCES, path, window=8) == 57
     np.testing.assert_array_equal(read(path), encode(SENTENCES))
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
@@ -68,7 +77,7 @@ def test_a_finished_file_is_read_in_blocks(tmp_path, ending, kind, monkeypatch):
     """With the texts where the format has room, and an error that says how many rows were expected."""
     monkeypatch.setattr(formats, "CHUNK_ROWS", 8)
     path, has_texts = tmp_path / f"v{ending}", ending in (".parquet", ".jsonl")
-    encode_stream(encode, SENTENCES, path, dim=10, window=8, kind=kind)
+    write(encode, SENTENCES, path, window=8, kind=kind)
     shape = (57, stored_width(kind, 10))
     blocks = list(read_blocks(path, STORED[kind], shape))
     rows = np.concatenate([rows for rows, _, _ in blocks])
@@ -119,9 +128,9 @@ def interrupted(n_calls):
 @pytest.mark.parametrize("n_calls", [0, 1, 5])
 def test_resumed_run_gives_the_same_bytes(tmp_path, ending, n_calls):
     whole, path = tmp_path / f"whole{ending}", tmp_path / f"v{ending}"
-    encode_stream(encode, SENTENCES, whole, dim=10, window=8)
+    write(encode, SENTENCES, whole, window=8)
     with pytest.raises(Killed):
-        encode_stream(interrupted(n_calls), SENTENCES, path, dim=10, window=8)
+        write(interrupted(n_calls), SENTENCES, path, window=8)
     assert not path.exists()
     assert (tmp_path / f"v{ending}.part").exists() == is_unfinished(path) == (n_calls > 0)
     if n_calls:
@@ -131,9 +140,7 @@ def test_resumed_run_gives_the_same_bytes(tmp_path, ending, n_calls):
         with (tmp_path / f"v{ending}.part").open("ab") as stream:
             stream.write(b"half a row that the kill left")
     progress = CountingProgress()
-    encode_stream(
-        encode, SENTENCES, path, dim=10, window=8, resume=True, total=57, progress=progress
-    )
+    write(encode, SENTENCES, path, window=8, resume=True, total=57, progress=progress)
     assert path.read_bytes() == whole.read_bytes()
     n_left = 57 - 8 * n_calls
     assert (progress.n_done, progress.n_expected, progress.warnings) == (n_left, n_left, [])
@@ -148,7 +155,7 @@ def test_progress_within_a_window_is_counted_once(tmp_path):
         return encode(sentences)
 
     outer = CountingProgress()
-    encode_stream(encode_half, SENTENCES[:5], tmp_path / "v.npy", dim=10, total=5, progress=outer)
+    write(encode_half, SENTENCES[:5], tmp_path / "v.npy", total=5, progress=outer)
     assert outer.n_done == 5
 
 
@@ -166,7 +173,7 @@ def test_ctrl_c_tells_how_much_is_kept(tmp_path, n_done, note):
         return encode(sentences)
 
     with pytest.raises(KeyboardInterrupt) as stopped:
-        encode_stream(stop, SENTENCES, tmp_path / "v.npy", dim=10, window=8)
+        write(stop, SENTENCES, tmp_path / "v.npy", window=8)
     assert stopped.value.__notes__ == [note]
     drop_unfinished(tmp_path / "v.npy")
     assert list(tmp_path.iterdir()) == []
@@ -175,33 +182,30 @@ def test_ctrl_c_tells_how_much_is_kept(tmp_path, n_done, note):
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_two_processes_give_the_bytes_of_one(tmp_path, ending):
     one, two = tmp_path / f"one{ending}", tmp_path / f"two{ending}"
-    encode_stream(encode, SENTENCES, one, dim=10, window=8)
+    write(encode, SENTENCES, one, window=8)
     done: list[int] = []
 
     def wait_for_other():
         if not done:
             done.append(1)
-            assert (
-                encode_stream(encode, SENTENCES, two, dim=10, window=8, group=ProcessGroup(1, 2))
-                == 0
-            )
+            assert write(encode, SENTENCES, two, window=8, group=ProcessGroup(1, 2)) == 0
 
     with pytest.raises(Killed):
-        encode_stream(interrupted(2), SENTENCES, two, dim=10, window=8, group=ProcessGroup(0, 2))
+        write(interrupted(2), SENTENCES, two, window=8, group=ProcessGroup(0, 2))
     assert is_unfinished(two)
     group = ProcessGroup(0, 2, wait_for_other)
-    assert encode_stream(encode, SENTENCES, two, dim=10, window=8, group=group, resume=True) == 57
+    assert write(encode, SENTENCES, two, window=8, group=group, resume=True) == 57
     assert two.read_bytes() == one.read_bytes()
 
 
 def test_unfinished_file_needs_resume_or_force(tmp_path):
     path = tmp_path / "v.npy"
     with pytest.raises(Killed):
-        encode_stream(interrupted(2), SENTENCES, path, dim=10, window=8)
+        write(interrupted(2), SENTENCES, path, window=8)
     with pytest.raises(OutputError, match="interrupted run") as caught:
-        encode_stream(encode, SENTENCES, path, dim=10, window=8)
+        write(encode, SENTENCES, path, window=8)
     assert "--resume" in caught.value.hint
-    assert encode_stream(encode, SENTENCES, path, dim=10, window=8, force=True) == 57
+    assert write(encode, SENTENCES, path, window=8, force=True) == 57
 
 
 @pytest.mark.parametrize(
@@ -219,9 +223,9 @@ def test_resume_with_another_setting_is_refused(tmp_path, changed, message):
     path = tmp_path / "v.npy"
     given = {"dim": 10, "window": 8, "settings": {"model_digest": "a"}, "group": ProcessGroup(0, 2)}
     with pytest.raises(Killed):
-        encode_stream(interrupted(2), SENTENCES, path, **given)
+        write(interrupted(2), SENTENCES, path, **given)
     with pytest.raises(DataError, match=message):
-        encode_stream(encode, SENTENCES, path, **{**given, **changed}, resume=True)
+        write(encode, SENTENCES, path, **{**given, **changed}, resume=True)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -229,14 +233,14 @@ def test_resume_with_another_setting_is_refused(tmp_path, changed, message):
 def test_resume_keeps_what_agrees_with_the_input_and_encodes_the_rest(tmp_path, ending, n_left):
     path, calls = tmp_path / f"v{ending}", []
     with pytest.raises(Killed):
-        encode_stream(interrupted(4), SENTENCES, path, dim=10, window=8)
+        write(interrupted(4), SENTENCES, path, window=8)
     changed = SENTENCES[:n_left] + ["other"] * (n_left not in (16, 57))
 
     def encode_and_count(sentences, progress=None):
         calls.append(len(sentences))
         return encode(sentences)
 
-    encode_stream(encode_and_count, changed, path, dim=10, window=8, resume=True)
+    write(encode_and_count, changed, path, window=8, resume=True)
     np.testing.assert_array_equal(read(path), encode(changed))
     assert sum(calls) == len(changed) - min(32, n_left // 8 * 8)
 
@@ -245,9 +249,9 @@ def test_resume_keeps_what_agrees_with_the_input_and_encodes_the_rest(tmp_path, 
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "texts", "journal", "rows", "type"])
 def test_resume_encodes_again_what_was_damaged(tmp_path, ending, damage):
     whole, path = tmp_path / f"whole{ending}", tmp_path / f"v{ending}"
-    encode_stream(encode, SENTENCES, whole, dim=10, window=8)
+    write(encode, SENTENCES, whole, window=8)
     with pytest.raises(Killed):
-        encode_stream(interrupted(5), SENTENCES, path, dim=10, window=8)
+        write(interrupted(5), SENTENCES, path, window=8)
     part = tmp_path / f"v{ending}.part"
     texts, journal = part.with_name(part.name + ".txt"), part.with_name(part.name + ".json")
     match damage:
@@ -270,7 +274,7 @@ def test_resume_encodes_again_what_was_damaged(tmp_path, ending, damage):
         case _:
             journal.write_bytes(journal.read_bytes()[:-3])
     progress = CountingProgress()
-    encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True, progress=progress)
+    write(encode, SENTENCES, path, window=8, resume=True, progress=progress)
     assert path.read_bytes() == whole.read_bytes()
     assert sorted(tmp_path.iterdir()) == [path, whole]
     n_lost = {"cut": 5, "flip": 4, "gone": 5, "texts": 1, "rows": 5}.get(damage)
@@ -283,12 +287,12 @@ def test_resume_encodes_again_what_was_damaged(tmp_path, ending, damage):
 def test_damaged_journal_names_the_fix(tmp_path):
     path = tmp_path / "v.npy"
     with pytest.raises(Killed):
-        encode_stream(interrupted(2), SENTENCES, path, dim=10, window=8)
+        write(interrupted(2), SENTENCES, path, window=8)
     (tmp_path / "v.npy.part.json").write_text("{")
     with pytest.raises(DataError, match=r"v\.npy\.part\.json is damaged") as caught:
-        encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
+        write(encode, SENTENCES, path, window=8, resume=True)
     assert "--force" in caught.value.hint
-    assert encode_stream(encode, SENTENCES, path, dim=10, window=8, force=True) == 57
+    assert write(encode, SENTENCES, path, window=8, force=True) == 57
 
 
 def test_no_file_of_the_user_is_taken_for_a_partial_one(tmp_path):
@@ -297,14 +301,14 @@ def test_no_file_of_the_user_is_taken_for_a_partial_one(tmp_path):
     (tmp_path / "mine").write_text("mine")
     for resume in (False, True):
         with pytest.raises(OutputError, match=r"v\.npy\.part exists already"):
-            encode_stream(encode, SENTENCES, tmp_path / "v.npy", dim=10, resume=resume)
-    encode_stream(encode, SENTENCES, tmp_path / "v.npy", dim=10, force=True)
+            write(encode, SENTENCES, tmp_path / "v.npy", resume=resume)
+    write(encode, SENTENCES, tmp_path / "v.npy", force=True)
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_nothing_is_created_before_the_first_vectors(tmp_path):
     with pytest.raises(Killed):
-        encode_stream(interrupted(0), SENTENCES, tmp_path / "v.npy", dim=10)
+        write(interrupted(0), SENTENCES, tmp_path / "v.npy")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -317,11 +321,11 @@ def test_kill_after_the_output_appeared_is_finished_by_resume(tmp_path, ending, 
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(PartialFile, "remove", die_when_there)
+        patch.setattr(Journal, "remove", die_when_there)
         with pytest.raises(Killed):
-            encode_stream(encode, SENTENCES, path, dim=10, window=8)
+            write(encode, SENTENCES, path, window=8)
     written = path.read_bytes()
-    assert encode_stream(None, [], path, dim=10, window=8, resume=True) == 57
+    assert write(None, [], path, window=8, resume=True) == 57
     assert path.read_bytes() == written
     assert list(tmp_path.iterdir()) == [path]
 
@@ -331,15 +335,13 @@ def test_only_the_file_that_was_finished_is_taken_for_the_output(tmp_path, monke
     """By a process that was killed in between, and by a second one, which leaves the files to the first."""
     path = tmp_path / "v.npy"
     with monkeypatch.context() as patch:
-        patch.setattr(PartialFile, "remove", lambda self: None)
-        encode_stream(encode, SENTENCES, path, dim=10, window=8, group=ProcessGroup(0, 1))
+        patch.setattr(Journal, "remove", lambda self: None)
+        write(encode, SENTENCES, path, window=8, group=ProcessGroup(0, 1))
     if change is None:
         (tmp_path / "v.npy.part.json").rename(tmp_path / "v.npy.part-0.json")
         for rank, n_rows in ((1, 0), (0, 57)):
             group = ProcessGroup(rank, 2)
-            assert (
-                encode_stream(None, [], path, dim=10, window=8, resume=True, group=group) == n_rows
-            )
+            assert write(None, [], path, window=8, resume=True, group=group) == n_rows
         return
     other = tmp_path / "other.npy"
     other.write_bytes(path.read_bytes())
@@ -349,7 +351,7 @@ def test_only_the_file_that_was_finished_is_taken_for_the_output(tmp_path, monke
     else:
         other.replace(path)
     with pytest.raises(OutputError, match=r"v\.npy exists already"):
-        encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
+        write(encode, SENTENCES, path, window=8, resume=True)
 
 
 def test_what_lies_beside_gets_all_rows_and_texts(tmp_path):
@@ -360,9 +362,7 @@ def test_what_lies_beside_gets_all_rows_and_texts(tmp_path):
         seen.update(rows=np.array(rows), texts=list(texts))
         (folder / "v.npy.json").write_text("beside")
 
-    encode_stream(
-        encode, SENTENCES, tmp_path / "v.npy", dim=10, window=8, keep_texts=True, companions=beside
-    )
+    write(encode, SENTENCES, tmp_path / "v.npy", window=8, keep_texts=True, companions=beside)
     np.testing.assert_array_equal(seen["rows"], encode(SENTENCES))
     assert seen["texts"] == SENTENCES
     assert (tmp_path / "v.npy.json").read_text() == "beside"
@@ -373,13 +373,13 @@ def test_what_lies_beside_gets_all_rows_and_texts(tmp_path):
 )
 def test_empty_input_leaves_nothing(tmp_path, total, found):
     with pytest.raises(DataError, match=found):
-        encode_stream(encode, [], tmp_path / "v.npy", dim=10, total=total)
+        write(encode, [], tmp_path / "v.npy", total=total)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_ending_names_the_known_ones(tmp_path):
     with pytest.raises(ConfigError, match=r"unknown ending '\.txt'"):
-        encode_stream(encode, SENTENCES, tmp_path / "v.txt", dim=10)
+        write(encode, SENTENCES, tmp_path / "v.txt")
 
 
 def test_full_disk_is_explained_and_continued(tmp_path, monkeypatch):
@@ -395,14 +395,14 @@ def test_full_disk_is_explained_and_continued(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail_later)
         with pytest.raises(OutputError, match=r"v\.npy: No space left") as caught:
-            encode_stream(encode, SENTENCES, path, dim=10, window=8)
+            write(encode, SENTENCES, path, window=8)
     assert "free some space" in caught.value.hint
-    encode_stream(encode, SENTENCES, path, dim=10, window=8, resume=True)
+    write(encode, SENTENCES, path, window=8, resume=True)
     np.testing.assert_array_equal(read(path), encode(SENTENCES))
 
 
 def test_npz_has_no_time_stamp(tmp_path):
-    encode_stream(encode, SENTENCES, tmp_path / "v.npz", dim=10)
+    write(encode, SENTENCES, tmp_path / "v.npz")
     assert zipfile.ZipFile(tmp_path / "v.npz").infolist()[0].date_time == (1980, 1, 1, 0, 0, 0)
 
 
@@ -432,10 +432,10 @@ def test_a_window_has_8192_rows():
 @pytest.mark.parametrize("n_rows", [1, 7, 8, 9, 64, 65])
 @pytest.mark.parametrize("n_parts", [1, 2, 3, 20])
 def test_parts_are_whole_windows_and_cover_the_input(monkeypatch, n_rows, n_parts):
-    monkeypatch.setattr(stream, "WINDOW", 8)
-    parts = cut(n_rows, n_parts)
-    assert [part.number for part in parts] == list(range(1, n_parts + 1))
-    assert [row for part in parts for row in range(part.start, part.stop)] == list(range(n_rows))
-    assert all(part.start % 8 == 0 or part.start == n_rows for part in parts)
-    sizes = [-(-(part.stop - part.start) // 8) for part in parts]
+    monkeypatch.setattr(parts, "WINDOW", 8)
+    made = cut(n_rows, n_parts)
+    assert [part.number for part in made] == list(range(1, n_parts + 1))
+    assert [row for part in made for row in range(part.start, part.stop)] == list(range(n_rows))
+    assert all(part.start % 8 == 0 or part.start == n_rows for part in made)
+    sizes = [-(-(part.stop - part.start) // 8) for part in made]
     assert max(sizes) - min(sizes) <= 1

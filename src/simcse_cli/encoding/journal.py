@@ -1,9 +1,10 @@
+"""What an interrupted job has finished: rows, texts and a journal beside the output."""
+
 import hashlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from simcse_cli.progress import Progress
 
 @dataclass(frozen=True)
 class _Window:
-    """A finished window: number of rows, bytes of rows and texts, and SHA-256 of its sentences and its output."""
+    """A finished window: its rows, the bytes of its rows and texts, and two SHA-256.
+
+    ``read`` is the digest of its sentences, ``written`` that of its rows and texts.
+    """
 
     rows: int
     row_bytes: int
@@ -35,7 +39,7 @@ class _Window:
         return hashlib.sha256(json.dumps(facts).encode() + rows + texts).hexdigest()
 
 
-class PartialFile:
+class Journal:
     """The unfinished output of one process: rows, a journal and, if they are kept, texts.
 
     The journal is JSON Lines: the settings, each finished window and finally the identity of the
@@ -54,7 +58,7 @@ class PartialFile:
         self._is_open = False
 
     @classmethod
-    def of_all(cls, output: Path, n_processes: int) -> "list[PartialFile]":
+    def of_all(cls, output: Path, n_processes: int) -> "list[Journal]":
         return [cls(output, rank, n_processes) for rank in range(n_processes)]
 
     @property
@@ -104,7 +108,7 @@ class PartialFile:
                 raise DataError(what, hint="start again with --force, which drops it") from error
 
     def finished_rows(self, output: Path) -> int | None:
-        """Return the number of rows if the output is the file that the journal says was finished, else None."""
+        """Return the rows of the output if it is the file that the journal calls finished."""
         if not output.exists() or {**self._finished, **_identity(output)} != self._finished:
             return None
         return self._finished.get("rows")
@@ -119,11 +123,12 @@ class PartialFile:
         self.open()
         with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
             rows.seek(HEADER_BYTES)
-            are_intact = (
-                each.digest(rows.read(each.row_bytes), texts.read(each.text_bytes)) == each.written
-                for each in self.windows
-            )
-            n_intact = sum(1 for _ in takewhile(bool, are_intact))
+            n_intact = 0
+            for window in self.windows:
+                found = window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
+                if found != window.written:
+                    break
+                n_intact += 1
         self.keep(n_intact)
         if n_intact < n_recorded:
             n_again = n_recorded - n_intact
@@ -144,7 +149,8 @@ class PartialFile:
     def append(self, rows: NDArray[Any], texts: Sequence[str]) -> None:
         if not self._is_open:
             self.open()
-        row_bytes, text_bytes = np.ascontiguousarray(rows).tobytes(), b""
+        row_bytes = np.ascontiguousarray(rows).tobytes()
+        text_bytes = b""
         if self.settings["texts"]:
             text_bytes = "".join(json.dumps(text) + "\n" for text in texts).encode()
         _append(self.rows, row_bytes)
@@ -183,15 +189,14 @@ def _identity(path: Path) -> dict[str, int]:
 
 
 def digest_texts(texts: Sequence[str]) -> str:
-    return hashlib.sha256(
-        "".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass")
-    ).hexdigest()
+    lines = "".join(f"{text}\n" for text in texts)
+    return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_unfinished(output: Path) -> bool:
-    return any(PartialFile(output, 0, n_processes).exists() for n_processes in (1, 2))
+    return any(Journal(output, 0, n_processes).exists() for n_processes in (1, 2))
 
 
 def drop_unfinished(output: Path) -> None:
     """Remove the partial file of an output that one process wrote, if there is one."""
-    PartialFile(output, 0, 1).remove()
+    Journal(output, 0, 1).remove()

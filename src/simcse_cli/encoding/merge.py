@@ -1,139 +1,22 @@
-"""Outputs in several files: shards of a file or parts in a folder, and joining them into one file."""
+"""Join shards of a file, or parts in a folder, into the file that one process would have written."""
 
 import re
-import shutil
-from collections.abc import Callable, Collection, Iterator
-from functools import partial
-from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from simcse_cli.encoding import formats
-from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.encoding.stream import Part, count_windows
-from simcse_cli.encoding.vector_writer import VectorWriter, require_same, side_file, vector_output
-from simcse_cli.errors import DataError, OutputError, UsageError
-from simcse_cli.files.atomic import atomic_path, output_error
-from simcse_cli.files.inputs import (
-    Inputs,
-    file_system,
-    is_remote,
-    open_input,
-    read_json,
-    remote_file,
-)
+from simcse_cli.encoding.parts import PART, side_file
+from simcse_cli.errors import DataError
+from simcse_cli.files.atomic import atomic_path
+from simcse_cli.files.inputs import Inputs, read_json
 from simcse_cli.files.output import Output
-from simcse_cli.files.schema import checked, foreign_format, parse_json
+from simcse_cli.files.schema import checked
 from simcse_cli.progress import Progress
 
 _SHARD = re.compile(r"(?P<stem>.+)\.shard-(?P<number>\d+)-of-(?P<of>\d+)", re.DOTALL)
-_PART = re.compile(r"_?part-(?P<number>\d+)-of-(?P<of>\d+)\.parquet.*", re.DOTALL)
-PARTS_KEPT = "the encoded parts are kept; add --resume to the same command to continue"
-_MOST_WINDOWS = 8
-_LEAST_PARTS = 32
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    number, of = map(int, found.groups()) if found else (0, 0)
-    if not 1 <= number <= of:
-        raise UsageError(f"{text!r}: need I/N with I from 1 to N, as in 3/16", option="--shard")
-    return number, of
-
-
-def shard_file(output: Path, part: Part) -> Path:
-    """Return the path of a shard, as in ``vectors.shard-3-of-16.npy``."""
-    return output.with_name(f"{output.stem}.shard-{part.number}-of-{part.of}{output.suffix}")
-
-
-def is_folder(output: str) -> bool:
-    """Tell whether an output is a folder of parts: an existing folder, an address, or a name without an ending."""
-    return is_remote(output) or Path(output).is_dir() or not Path(output).suffix
-
-
-def part_file(folder: str, part: Part) -> str:
-    """Return the path of a part in a folder; names sort in the order of the rows."""
-    return f"{folder.rstrip('/')}/part-{part.number:05}-of-{part.of:05}.parquet"
-
-
-def count_parts(n_rows: int) -> int:
-    """Return the number of parts of an input: up to 8 windows per part, but a window each if that gives under 32.
-
-    Example:
-        >>> count_parts(1_000_000), count_parts(20_000), count_parts(10**9)
-        (41, 3, 15259)
-    """
-    n_windows = count_windows(n_rows)
-    return max(1, -(-n_windows // max(1, min(n_windows // _LEAST_PARTS, _MOST_WINDOWS))))
-
-
-def claim_folder(folder: str, own: Collection[str], n_parts: int, options: EncodeOptions) -> None:
-    """Create a folder of parts; with ``--force``, remove parts of another input from it."""
-    for name, remove in _names_in(folder).items():
-        found = _PART.fullmatch(name)
-        is_other = found is not None and int(found["of"]) != n_parts
-        if is_other and not options.force:
-            what = f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} parts"
-            raise OutputError(
-                what, hint="choose another folder, or give --force, which removes those parts"
-            )
-        if name in own and not (options.resume or options.force):
-            hint = "continue with --resume, or overwrite it with --force"
-            raise OutputError(f"{folder} holds {name} already", hint=hint)
-        if is_other:
-            remove()
-
-
-def _names_in(folder: str) -> dict[str, Callable[[], None]]:
-    """Return the names in a folder, created if needed, each with a function that removes it."""
-    if not is_remote(folder):
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            return {file.name: file.unlink for file in sorted(Path(folder).iterdir())}
-        except OSError as error:
-            raise output_error(Path(folder), error) from error
-    system, path = file_system(folder)
-    from pyarrow import fs  # see file_system
-
-    with foreign_format(folder, "a folder that can be written", error=OutputError):
-        system.create_dir(path, recursive=True)
-        found = system.get_file_info(fs.FileSelector(path))
-    return {entry.base_name: partial(system.delete_file, entry.path) for entry in found}
-
-
-def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progress) -> int:
-    """Write a part or shard, locally or at an address, and return its number of rows."""
-    sentences = writer.files.sentences(*part.span)
-    if not is_remote(output):
-        with vector_output(Path(output), writer.inputs, writer.options) as target:
-            return writer.write(target, sentences, progress, part=part)
-    side_address = f"{output.rpartition('/')[0]}/{side_file(Path(PurePosixPath(output).name)).name}"
-    if not writer.options.force and remote_file(side_address).is_file:
-        with open_input(side_address) as stream:
-            side = parse_json(stream.read().decode(), side_address)
-        require_same(output, side, writer.facts())
-        return part.n_rows
-    with TemporaryDirectory(prefix="simcse-") as folder:
-        local = Path(folder) / PurePosixPath(output).name
-        target = vector_output(local, writer.inputs, writer.options)
-        n_rows = writer.write(target, sentences, progress, part=part)
-        _upload(local, output)
-        _upload(side_file(local), side_address)  # last, since it marks the part as complete
-    return n_rows
-
-
-def _upload(local: Path, address: str) -> None:
-    system, path = file_system(address)
-    with foreign_format(address, "a place that can be written", error=OutputError):
-        try:
-            with local.open("rb") as source, system.open_output_stream(path) as target:
-                shutil.copyfileobj(source, target, 8 << 20)
-        except BaseException:
-            system.delete_file(path)
-            raise
-
 
 Pieces = dict[Path, dict[str, Any]]
 """Finished shards or parts in their order, each with its side file."""
@@ -209,7 +92,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
             named = _SHARD.fullmatch(file.stem)
             is_piece = named and named["stem"] == output.stem and file.suffix == output.suffix
         else:
-            named = _PART.fullmatch(file.name)
+            named = PART.fullmatch(file.name)
             is_piece = named and file.suffix == ".parquet" and not file.name.startswith("_")
         if named and is_piece:
             if not file.is_file():

@@ -1,0 +1,81 @@
+"""A job encodes texts in windows and passes their vectors to a sink."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.encoding.parts import windows
+from simcse_cli.encoding.sinks import Sink
+from simcse_cli.errors import DataError
+from simcse_cli.progress import SILENT, Progress, ProgressTask, SilentProgress
+
+Encode = Callable[..., NDArray[np.float32]]
+"""A function from texts to vectors with a keyword ``progress``, such as ``ReadyEncoder.encode``."""
+
+
+@dataclass(frozen=True)
+class EncodeJob:
+    """Texts, the function that encodes them, and the settings that their vectors depend on.
+
+    ``total`` is the number of texts if it is known; only then may there be none.
+    """
+
+    texts: Iterable[str]
+    encode: Encode
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    total: int | None = None
+
+    def run(self, sink: Sink, progress: Progress = SILENT) -> int:
+        """Pass the vectors of all texts to the sink, and return the number of rows it then holds.
+
+        Texts are read once, in order. Of W processes, process r encodes windows r, r + W, ...
+        """
+        with sink.open(self.settings, progress):
+            if sink.is_finished:
+                return sink.n_rows
+            n_left = None if self.total is None else self.total - sink.n_rows
+            with progress.task("encoding", n_left) as task:
+                self._encode_windows(sink, task)
+            return sink.finish()
+
+    def _encode_windows(self, sink: Sink, task: ProgressTask) -> None:
+        """Encode this process's windows, except for those that the sink has kept."""
+        number = -1
+        for number, texts in enumerate(windows(self.texts, sink.window)):
+            if number % sink.group.n_processes != sink.group.rank:
+                task.advance(len(texts))
+            elif sink.needs(texts):
+                inner = InsideTask(task)
+                sink.append(texts, self.encode(texts, progress=inner))
+                task.advance(len(texts) - inner.n_done)
+        if number >= 0:
+            return
+        if self.total:
+            what = "the input has changed while it was read"
+            raise DataError(what, hint="give a copy that nobody writes to")
+        if self.total is None:
+            raise DataError("the input is empty", hint="give a file with one sentence a line")
+
+
+class InsideTask(SilentProgress):
+    """Pass the progress within a window or part on to the task of the whole input."""
+
+    def __init__(self, outer: ProgressTask) -> None:
+        super().__init__()
+        self._outer = outer
+        self.n_done = 0.0
+
+    def advance(self, amount: float = 1) -> None:
+        self.n_done += amount
+        self._outer.advance(amount)
+
+    def update(self, *, total: float | None = None, **fields: str) -> None:
+        pass  # the outer task has the total
+
+    @contextmanager
+    def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
+        yield self

@@ -1,0 +1,84 @@
+"""Write parts: shards beside an output, or parquet files in a folder here or at an address."""
+
+import shutil
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.encoding.parts import PART, Part, side_file
+from simcse_cli.encoding.vector_writer import VectorWriter, require_same, vector_output
+from simcse_cli.errors import OutputError
+from simcse_cli.files.atomic import output_error
+from simcse_cli.files.inputs import file_system, is_remote, open_input, remote_file
+from simcse_cli.files.schema import foreign_format, parse_json
+from simcse_cli.progress import Progress
+
+PARTS_KEPT = "the encoded parts are kept; add --resume to the same command to continue"
+
+
+def claim_folder(folder: str, own: Collection[str], n_parts: int, options: EncodeOptions) -> None:
+    """Create a folder of parts; with ``--force``, remove parts of another input from it."""
+    for name, remove in _names_in(folder).items():
+        found = PART.fullmatch(name)
+        is_other = found is not None and int(found["of"]) != n_parts
+        if is_other and not options.force:
+            what = f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} parts"
+            raise OutputError(
+                what, hint="choose another folder, or give --force, which removes those parts"
+            )
+        if name in own and not (options.resume or options.force):
+            hint = "continue with --resume, or overwrite it with --force"
+            raise OutputError(f"{folder} holds {name} already", hint=hint)
+        if is_other:
+            remove()
+
+
+def _names_in(folder: str) -> dict[str, Callable[[], None]]:
+    """Return the names in a folder, created if needed, each with a function that removes it."""
+    if not is_remote(folder):
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            return {file.name: file.unlink for file in sorted(Path(folder).iterdir())}
+        except OSError as error:
+            raise output_error(Path(folder), error) from error
+    system, path = file_system(folder)
+    from pyarrow import fs  # see file_system
+
+    with foreign_format(folder, "a folder that can be written", error=OutputError):
+        system.create_dir(path, recursive=True)
+        found = system.get_file_info(fs.FileSelector(path))
+    return {entry.base_name: partial(system.delete_file, entry.path) for entry in found}
+
+
+def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progress) -> int:
+    """Write a part or shard, locally or at an address, and return its number of rows."""
+    sentences = writer.files.sentences(*part.span)
+    if not is_remote(output):
+        with vector_output(Path(output), writer.inputs, writer.options) as target:
+            return writer.write(target, sentences, progress, part=part)
+    side_address = f"{output.rpartition('/')[0]}/{side_file(Path(PurePosixPath(output).name)).name}"
+    if not writer.options.force and remote_file(side_address).is_file:
+        with open_input(side_address) as stream:
+            side = parse_json(stream.read().decode(), side_address)
+        require_same(output, side, writer.facts())
+        return part.n_rows
+    with TemporaryDirectory(prefix="simcse-") as folder:
+        local = Path(folder) / PurePosixPath(output).name
+        target = vector_output(local, writer.inputs, writer.options)
+        n_rows = writer.write(target, sentences, progress, part=part)
+        _upload(local, output)
+        _upload(side_file(local), side_address)  # last, since it marks the part as complete
+    return n_rows
+
+
+def _upload(local: Path, address: str) -> None:
+    system, path = file_system(address)
+    with foreign_format(address, "a place that can be written", error=OutputError):
+        try:
+            with local.open("rb") as source, system.open_output_stream(path) as target:
+                shutil.copyfileobj(source, target, 8 << 20)
+        except BaseException:
+            system.delete_file(path)
+            raise

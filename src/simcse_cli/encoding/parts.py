@@ -1,0 +1,133 @@
+"""Windows and parts of an input, and the names of the files that hold parts.
+
+Sentences are encoded in windows that start at the same rows in every run, and a batch never
+crosses a window. A part consists of whole windows, so its bytes are those of one process.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from simcse_cli.errors import UsageError
+from simcse_cli.files.inputs import is_remote
+
+_Item = TypeVar("_Item")
+PART = re.compile(r"_?part-(?P<number>\d+)-of-(?P<of>\d+)\.parquet.*", re.DOTALL)
+"""The name of a part in a folder, or of a file beside it."""
+_MOST_WINDOWS = 8
+_LEAST_PARTS = 32
+WINDOW = 8192
+"""Sentences encoded together: enough to sort by length, few enough for memory."""
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """The processes that write one output; ``wait`` returns once all of them have called it."""
+
+    rank: int = 0
+    n_processes: int = 1
+    wait: Callable[[], None] = lambda: None
+
+
+ALONE = ProcessGroup()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows ``start`` (from 0) up to but not ``stop`` of an input of ``total`` rows.
+
+    Parts are numbered from 1 and may be empty.
+    """
+
+    number: int
+    of: int
+    start: int
+    stop: int
+    total: int
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.stop
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+
+Outputs = list[tuple[str, Part]]
+"""The files or addresses of parts."""
+
+
+def windows(items: Iterable[_Item], size: int | None = None) -> Iterator[list[_Item]]:
+    """Yield consecutive lists of up to ``size`` items, by default ``WINDOW``."""
+    iterator = iter(items)
+    while window := list(islice(iterator, size or WINDOW)):
+        yield window
+
+
+def count_windows(n_rows: int) -> int:
+    return -(-n_rows // WINDOW)
+
+
+def cut(n_rows: int, n_parts: int) -> list[Part]:
+    """Cut an input into parts of whole windows, which differ by one window at most.
+
+    Example:
+        >>> [(part.start, part.stop) for part in cut(20_000, 2)]
+        [(0, 8192), (8192, 20000)]
+    """
+    n_windows = count_windows(n_rows)
+    parts = []
+    start = 0
+    for number in range(1, n_parts + 1):
+        stop = min(WINDOW * (n_windows * number // n_parts), n_rows)
+        parts.append(Part(number, n_parts, start, stop, n_rows))
+        start = stop
+    return parts
+
+
+def count_parts(n_rows: int) -> int:
+    """Return the number of parts of an input: 8 windows each, or fewer if that gives under 32.
+
+    Example:
+        >>> count_parts(1_000_000), count_parts(20_000), count_parts(10**9)
+        (41, 3, 15259)
+    """
+    n_windows = count_windows(n_rows)
+    windows_per_part = max(1, min(n_windows // _LEAST_PARTS, _MOST_WINDOWS))
+    return max(1, -(-n_windows // windows_per_part))
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    number, of = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= of:
+        raise UsageError(f"{text!r}: need I/N with I from 1 to N, as in 3/16", option="--shard")
+    return number, of
+
+
+def is_folder(output: str) -> bool:
+    """Tell whether an output is a folder of parts: a folder, an address, or without an ending."""
+    return is_remote(output) or Path(output).is_dir() or not Path(output).suffix
+
+
+def shard_file(output: Path, part: Part) -> Path:
+    """Return the path of a shard, as in ``vectors.shard-3-of-16.npy``."""
+    return output.with_name(f"{output.stem}.shard-{part.number}-of-{part.of}{output.suffix}")
+
+
+def part_file(folder: str, part: Part) -> str:
+    """Return the path of a part in a folder; names sort in the order of the rows."""
+    return f"{folder.rstrip('/')}/part-{part.number:05}-of-{part.of:05}.parquet"
+
+
+def side_file(output: Path) -> Path:
+    """Return the path of the file that records the origin of an output.
+
+    That of a part starts with ``_``, so readers of data sets skip it.
+    """
+    mark = "_" if output.name.startswith("part-") else ""
+    return output.with_name(f"{mark}{output.name}.json")

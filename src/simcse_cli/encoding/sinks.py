@@ -1,0 +1,314 @@
+"""Where vectors go, window by window: into a file, to standard output, or into cosines of pairs.
+
+A vector file takes any number of rows in constant memory, and a killed run can continue. The
+vectors of a window are appended to a partial file beside the output and, once they are on disk,
+recorded in a journal with their digest and that of their sentences. A resumed run keeps the
+windows that match both digests. The first process assembles the file.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.encoding import formats, parts
+from simcse_cli.encoding.journal import Journal, digest_texts
+from simcse_cli.encoding.parts import ALONE, ProcessGroup
+from simcse_cli.errors import DataError, kept_on_interrupt
+from simcse_cli.files.atomic import check_output, output_error, publish, staging_folder
+from simcse_cli.files.output import left_unfinished
+from simcse_cli.files.system import sync
+from simcse_cli.postprocess.unit_rows import unit_rows
+from simcse_cli.progress import Progress
+
+_WINDOW_OF_STDOUT = 256
+
+Companions = Callable[[Path, NDArray[Any], Iterable[str]], None]
+"""A function that writes companion files of the output into a folder.
+
+It gets all rows and, if they are kept, all sentences. The files appear together with the output.
+"""
+
+
+class Sink(Protocol):
+    """Takes the vectors of a job, one window of texts after another."""
+
+    window: int
+    group: ProcessGroup
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the sink holds, those of an interrupted job included."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether an interrupted job has left nothing to do."""
+
+    def open(
+        self, settings: Mapping[str, Any], progress: Progress
+    ) -> AbstractContextManager[object]:
+        """Prepare, or find what an interrupted job with these settings has left: ``n_rows``."""
+
+    def needs(self, texts: Sequence[str]) -> bool:
+        """Tell whether the next window of this process has to be encoded."""
+
+    def append(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        """Take the vectors of a window that is needed."""
+
+    def finish(self) -> int:
+        """Complete the output and return its number of rows."""
+
+
+class _PlainSink:
+    """A sink that keeps nothing of an interrupted job."""
+
+    group = ALONE
+    n_rows = 0
+    is_finished = False
+
+    @contextmanager
+    def open(self, settings: Mapping[str, Any], progress: Progress) -> Iterator[None]:
+        yield
+
+    def needs(self, texts: Sequence[str]) -> bool:
+        return True
+
+    def finish(self) -> int:
+        return self.n_rows
+
+
+class StdoutSink(_PlainSink):
+    """Pass JSON Lines to ``write``, as they come."""
+
+    window = _WINDOW_OF_STDOUT
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+
+    def append(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        for text, row in zip(texts, vectors, strict=True):
+            self._write(formats.json_line(text, row))
+        self.n_rows += len(texts)
+
+
+class PairsSink(_PlainSink):
+    """Pass rows of two texts and their cosine to ``write``; texts 2i and 2i + 1 are a pair."""
+
+    def __init__(self, write: Callable[[tuple[str, ...]], object]) -> None:
+        self._write = write
+        self.window = 2 * parts.WINDOW
+
+    def append(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        units = unit_rows(vectors, np.float32)
+        cosines = np.einsum("ij,ij->i", units[::2], units[1::2])
+        for left, right, cosine in zip(texts[::2], texts[1::2], cosines, strict=True):
+            self._write((left, right, f"{cosine:.6f}"))
+        self.n_rows += len(cosines)
+
+
+class VectorSink:
+    """Write one vector per text into a file: row i is text i.
+
+    Nothing is created before the first window is encoded. After ``finish`` only the first process
+    has rows.
+
+    Args:
+        output: the file; its ending gives the format.
+        dim: the width of the vectors.
+        kind: the type of the stored components.
+        resume: continue an unfinished file with the same settings, if there is one; damaged
+            windows and those of changed texts are encoded again.
+        force: replace an existing or unfinished file.
+        group: the processes that write this file together.
+        window: texts encoded together, by default ``parts.WINDOW``.
+        keep_texts: pass texts to ``companions`` even if the format does not store them.
+        ids: names of the rows, read at the end, for formats that store texts.
+        companions: writes files that appear together with the output.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        dim: int,
+        kind: formats.VectorType = formats.VectorType.FLOAT32,
+        *,
+        resume: bool = False,
+        force: bool = False,
+        group: ProcessGroup = ALONE,
+        window: int | None = None,
+        keep_texts: bool = False,
+        ids: Iterable[Any] | None = None,
+        companions: Companions | None = None,
+    ) -> None:
+        self.group = group
+        self.window = window or parts.WINDOW
+        self.is_finished = False
+        self._output = output
+        self._dim = dim
+        self._kind = kind
+        self._resume = resume
+        self._force = force
+        self._keep_texts = keep_texts or formats.vector_file(output) in formats.WITH_TEXT
+        self._ids = ids
+        self._companions = companions
+        self._journal = Journal(output, group.rank, group.n_processes)
+        self._n_seen = 0
+        self._n_finished = 0
+
+    @property
+    def n_rows(self) -> int:
+        return self._n_finished if self.is_finished else self._journal.n_rows
+
+    @contextmanager
+    def open(self, settings: Mapping[str, Any], progress: Progress) -> Iterator[None]:
+        """Find what an interrupted job has left, and tell a user who interrupts what is kept."""
+        self._journal.settings = {
+            **settings,
+            "dim": self._dim,
+            "dtype": self._kind.value,
+            "window": self.window,
+            "processes": self.group.n_processes,
+            "texts": self._keep_texts,
+        }
+        try:
+            self._find_finished()
+            if self.is_finished:
+                progress.info(f"{self._output} is already finished")
+            else:
+                self._find_unfinished(progress)
+            with kept_on_interrupt(self._kept):
+                yield
+        except OSError as error:
+            raise output_error(self._output, error) from error
+
+    def _find_finished(self) -> None:
+        """Clean up after a run that was killed once its output was complete."""
+        journals = self._journals()
+        n_rows = None
+        if journals[0].exists():
+            with suppress(DataError):
+                journals[0].read_journal()
+                n_rows = journals[0].finished_rows(self._output)
+        self.group.wait()
+        if n_rows is None:
+            return
+        if self.group.rank == 0:
+            _remove(journals)
+        if self._resume:
+            self.is_finished = True
+            self._n_finished = n_rows if self.group.rank == 0 else 0
+
+    def _find_unfinished(self, progress: Progress) -> None:
+        check_output(self._output, force=self._force)
+        journal = self._journal
+        if not journal.exists():
+            journal.drop(force=self._force)
+        elif self._resume:
+            journal.resume(progress)
+        elif self._force:
+            journal.drop(force=True)
+        else:
+            raise left_unfinished(journal.rows)
+
+    def _kept(self) -> str:
+        n_rows = self._journal.n_rows
+        if not n_rows:
+            return f"nothing is kept: sentences are kept {self.window:,} at a time"
+        return f"{n_rows:,} sentences are kept; add --resume to the same command to continue"
+
+    def needs(self, texts: Sequence[str]) -> bool:
+        """Tell whether a window is not kept; one of changed texts ends what is kept."""
+        number = self._n_seen
+        self._n_seen += 1
+        if number >= len(self._journal.windows):
+            return True
+        if self._journal.windows[number].read == digest_texts(texts):
+            return False
+        self._journal.keep(number)
+        return True
+
+    def append(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        self._journal.append(formats.quantize(vectors, self._kind), texts)
+
+    def finish(self) -> int:
+        """Turn the partial files of all processes into the output."""
+        if self._n_seen < len(self._journal.windows):
+            self._journal.keep(self._n_seen)
+        self._journal.open()
+        self.group.wait()
+        if self.group.rank == 0:
+            self._n_finished = self._assemble()
+        self.group.wait()
+        self.is_finished = True
+        return self._n_finished
+
+    def _assemble(self) -> int:
+        journals = self._journals()
+        for journal in journals:
+            journal.read_journal()
+        first = journals[0]
+        dtype = formats.STORED[self._kind]
+        n_rows = sum(journal.n_rows for journal in journals)
+        shape = (n_rows, formats.stored_width(self._kind, self._dim))
+        with staging_folder(self._output) as folder:
+            # The rows of one process are in place; those of several are copied in their order.
+            raw, texts = first.rows, first.texts
+            if len(journals) > 1:
+                raw, texts = _interleave(folder, journals)
+
+            if self._companions is not None:
+                rows = np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)
+                self._companions(folder, rows, _read_texts(texts))
+                del rows
+
+            # The output is complete in the folder before it appears beside its companions.
+            target = folder / self._output.name
+            complete = formats.finish_file(raw, target, dtype, shape, _read_texts(texts), self._ids)
+            for path in {raw, texts} - {first.rows, first.texts, complete}:
+                path.unlink()
+            sync(complete)
+            check_output(self._output, force=self._force)
+            first.finish(complete, n_rows)
+            publish(complete, self._output, folder)
+        _remove(journals)
+        return n_rows
+
+    def _journals(self) -> list[Journal]:
+        return Journal.of_all(self._output, self.group.n_processes)
+
+
+def _remove(journals: list[Journal]) -> None:
+    """Remove journals, the first one last: it records that the output is complete."""
+    for journal in reversed(journals):
+        journal.remove()
+
+
+def _read_texts(path: Path) -> Iterator[str]:
+    with path.open("rb") as lines:
+        yield from map(json.loads, lines)
+
+
+def _interleave(folder: Path, journals: list[Journal]) -> tuple[Path, Path]:
+    """Join the windows of all processes in the order of the input, into a file each of rows, texts."""
+    raw = folder / "rows"
+    texts = folder / "texts"
+    with ExitStack() as stack:
+        all_rows = stack.enter_context(raw.open("xb"))
+        all_texts = stack.enter_context(texts.open("xb"))
+        own_rows = [stack.enter_context(journal.rows.open("rb")) for journal in journals]
+        own_texts = [stack.enter_context(journal.texts.open("rb")) for journal in journals]
+        all_rows.write(b"\0" * formats.HEADER_BYTES)
+        for stream in own_rows:
+            stream.seek(formats.HEADER_BYTES)
+
+        # Window n of the input is window n // W of process n % W.
+        for number in range(sum(len(journal.windows) for journal in journals)):
+            own_number, rank = divmod(number, len(journals))
+            window = journals[rank].windows[own_number]
+            all_rows.write(own_rows[rank].read(window.row_bytes))
+            all_texts.write(own_texts[rank].read(window.text_bytes))
+    return raw, texts

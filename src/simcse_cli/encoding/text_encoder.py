@@ -1,0 +1,69 @@
+"""A loaded model that encodes as the options of `encode` say."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.machine.precision import resolve_precision
+from simcse_cli.machine.processor import capability
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.models.encode import check_vectors
+from simcse_cli.postprocess.registry import check_encoder, load
+from simcse_cli.progress import SILENT, Progress
+from simcse_cli.settings.choices import Precision
+from simcse_cli.settings.declare import recorded
+
+
+class TextEncoder:
+    """A function from texts to vectors of width ``dim``, unit and post-processed if wanted.
+
+    ``settings`` is what the vectors depend on, for journals and records.
+    """
+
+    def __init__(self, options: EncodeOptions, progress: Progress) -> None:
+        self.model = load_for_encoding(options.model, options, progress)
+        self._options = options
+        self._fitted = None
+        self.dim = self.model.dim
+        if options.postprocess is not None:
+            self._fitted = load(options.postprocess)
+            place = str(options.postprocess)
+            check_encoder(self._fitted, dim=self.dim, digest=self.model.digest, place=place)
+            self.dim = self._fitted.processor.n_features_out
+        self.settings = self._all_settings()
+
+    def __call__(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[Any]:
+        options = self._options
+        vectors = self.model.encode(
+            texts,
+            normalize=options.normalize and self._fitted is None,
+            batch_tokens=options.batch_tokens,
+            max_length=options.max_length,
+            progress=progress,
+        )
+        if self._fitted is not None:
+            vectors = self._fitted.apply(vectors, normalize=options.normalize)
+            check_vectors(vectors, texts, str(options.postprocess))
+        return vectors
+
+    def _all_settings(self) -> dict[str, Any]:
+        """Return the options marked ``recorded``, and what the options say of the model."""
+        found: dict[str, Any] = {
+            "model_digest": self.model.digest,
+            "pooler": self.model.pooler.value,
+        }
+        for name, value in recorded(self._options).items():
+            if isinstance(value, Path):
+                found[f"{name}_sha256"] = sha256_file(value)
+            else:
+                found[name] = value
+        device = self.model.device
+        precision = resolve_precision(self._options.precision, device)
+        found |= {"precision": precision.value, **self.model.variations}
+        if device.type == "cpu" and precision is not Precision.FP32:
+            found["capability"] = capability()  # other processors round differently
+        return found
