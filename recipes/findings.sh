@@ -16,6 +16,18 @@ export DEV_FILE=$OUT/sts-dev.csv
 
 STEPS=${LENGTH_STEPS:-400} bash "$here/findings-length.sh"
 
+pairs() { # RECIPE: cosines of the STS-B test pairs of each training with seeds, for tests over pairs
+  local run scores
+  for run in "$OUT/$1-small"/*/seed-*; do
+    scores=$OUT/pairs/$1/$(basename "$(dirname "$run")")/$(basename "$run")
+    if [ -s "$run/run.json" ] && [ ! -s "$scores.jsonl" ]; then
+      mkdir -p "$(dirname "$scores")"
+      simcse eval sts --model "$run" --tasks STSBenchmark --data-dir "$SIMCSE_DATA" -o "$scores.json" \
+        --save-scores "$scores.jsonl" --force
+    fi
+  done
+}
+
 geometry() { # LABEL=RUN...: alignment, uniformity and spectrum of [CLS] of the runs that are there
   local spaces=()
   for each in "$@"; do [ ! -d "${each#*=}" ] || spaces+=(--model "${each#*=}" --label "${each%%=*}"); done
@@ -26,6 +38,7 @@ geometry() { # LABEL=RUN...: alignment, uniformity and spectrum of [CLS] of the 
 for recipe in ${RECIPES:-table3-dropout table7-hard-negatives table1-augmentations table6-pooling tableD1-temperature \
   table2-objectives tableB-postprocessing table4-datasets tableD2-mlm v1-table8-batch-size nc-table1-scan figures3-f1-g1}; do
   bash "$here/$recipe.sh"
+  pairs "$recipe"
   geometry "raw=$OUT/raw-encoder-small/raw" "unsup=$OUT/table3-dropout-small/p-0.1" \
     "sup=$OUT/table7-hard-negatives-small/alpha-1.0"
   # shellcheck disable=SC2086

@@ -154,10 +154,9 @@ def pack(model: str, file: Path, *, limit: int, seed: int) -> None:
         own = list(blocks(kept, lengths, limit))
         packed += own
         left_out = ", ".join(f"{count:,} {why}" for why, count in counts.items())
-        print(
+        sys.stderr.write(
             f"{name}: {len(kept):,} texts, {sum(lengths):,} sub-words, {len(own):,} blocks;"
-            f" left out: {left_out}",
-            file=sys.stderr,
+            f" left out: {left_out}\n"
         )
     file.write_text("".join(f"{block}\n" for block in packed), encoding="utf-8")
 
