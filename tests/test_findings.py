@@ -108,7 +108,12 @@ def test_power_is_that_of_the_tables(findings):
     # Cohen 1988: ten pairs, two-sided 0.05: d = 1 has a power of 0.80
     assert findings.power(10, 0.05, 1.0) == pytest.approx(0.803, abs=1e-3)
     assert findings.detectable(10, 0.05) == pytest.approx(0.9964, abs=1e-3)
-    assert findings.power(10, 0.05, 0.0) == pytest.approx(0.025)  # on the side of the claim
+    assert findings.power(10, 0.05, 0.0) == pytest.approx(0.025, abs=1e-4)  # on one side
+    # few seeds and a small level, where the noncentral t-distribution is known too
+    assert findings.power(3, 1e-3, 20.0) == pytest.approx(
+        stats.nct.sf(stats.t.isf(5e-4, 2), 2, 20 * 3**0.5), abs=1e-3
+    )
+    assert findings.power(3, 1e-9, findings.detectable(3, 1e-9)) == pytest.approx(0.8)
 
 
 def test_comparisons_are_corrected_by_holm_for_their_number(findings):
