@@ -9,27 +9,46 @@ import json
 import shutil
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-from scipy import stats
+from scipy import optimize, stats
 
 from simcse_cli.comparison.published import load_table
+from simcse_cli.evaluation.bootstrap import PairedSample, adjust, paired_bootstrap, t_test
+from simcse_cli.results import examples
 from simcse_cli.results.columns import STSB_DEV
 from simcse_cli.results.result import SuiteResult
-from simcse_cli.results.runs import DONE, RunRecord, is_run, read_metrics, read_run_record, seed_runs
+from simcse_cli.results.runs import (
+    DONE,
+    RunRecord,
+    is_run,
+    read_metrics,
+    read_run_record,
+    seed_runs,
+)
+from simcse_cli.settings.choices import Correction
 
 HERE = Path(__file__).parent
 CLAIMS, RESULTS, PAGE = (HERE / f"findings.{ending}" for ending in ("yaml", "json", "md"))
+SECOND = HERE / "findings-second.json"
+"""Results of an encoder of another shape."""
 RAW = "raw-encoder"
-P = 0.05
+ALPHA = 0.05
+POWER = 0.8
+LOOKS = (3, 5, 10)
+"""Numbers of seeds after which the differences are tested."""
+CURVES = ("dropout", "no-dropout", "fixed-mask", "delete-one-word", "supervised")
+"""Runs of ``recipes/findings-length.sh``."""
 LOWER_FIRST = {"alignment": 3, "uniformity": 3, "effective_rank": 1}
 """Measures that are no scores, and their digits."""
 FIGURES = {
+    "findings-claims": "Differences in points with their intervals, sorted; green and red are decided:",
     "findings-figure2": "Alignment and uniformity every ten steps, batches of 16 (Figure 2; Figure 1 of the report):",
     "findings-figure3": "Alignment and uniformity of nine systems, coloured by STS-B (Figure 3):",
     "findings-figureF1": "Their singular values (Figure F.1):",
@@ -41,7 +60,7 @@ The claims of the [papers](reproducing.md), asked at small scale of an encoder t
 number on this page is typed: `docs/make_findings.py` writes it from the results of `recipes/findings.sh`.
 
 ```bash
-SIMCSE_DATA=DATA recipes/findings.sh        # a night on two cores; stop and start it at any time
+SIMCSE_DATA=DATA recipes/findings.sh        # days on two cores; stop and start it at any time
 ```
 
 **The raw encoder** (`recipes/raw-encoder.sh`) has MiniLM's six layers and 22 million parameters, and was trained on
@@ -49,12 +68,141 @@ masked words of Wikipedia, Brown, captions and SNLI alone, until it forgot the s
 is five times as large and has read far more; what it shares with BERT is the narrow cone of vectors and a [CLS] that
 means little.
 """
-RULES = """Each claim compares two trainings that differ in one setting, with the same seeds. **Seen**: the difference
-has the sign of the claim, and a paired t-test over the seeds (over the seven tasks for post-processing) gives p < 0.05,
-for each of the claim's comparisons. **Not seen**: one has the other sign with p < 0.05. **Not decided**: neither. **Not
-run**: results are missing. The tests are not corrected for their number, and nothing was tuned until it agreed. Scores
-are STS-B dev on a third of its pairs, Spearman x100, mean and deviation; p is the largest of the comparisons.
+FRESH = """Its upper two layers were drawn anew before this training, and its texts were joined to blocks of 126
+sub-words, without the texts of the STS sets.
 """
+EARLIER = """**The results below are of an earlier encoder**: its layers were MiniLM's, and it read single sentences.
+The recipe now draws the upper two layers anew and reads blocks of 126 sub-words; its campaign has not been run.
+"""
+NEW_CAMPAIGN = "The raw encoder, the length of the runs and the number of seeds are others."
+RULES = """Each claim compares two trainings that differ in one setting, with the same seeds. **Seen**: for each of the
+claim's comparisons, the difference has the sign of the claim with p < 0.05. **Not seen**: one has the other sign with
+p < 0.05. **Not decided**: neither; the difference that would have been seen in four of five campaigns stands beside
+it. **Not run**: results are missing.
+
+The test is Student's, paired by seeds (by the seven tasks for post-processing, whose results have no seeds), two-sided.
+It is made after 3, 5 and 10 seeds, and a claim that is decided gets no more. The error of all looks together is 0.05,
+spent by Pocock's function 0.05 ln(1 + (e - 1) n / 10) (Lan and DeMets 1983): with no other comparison, p has to be
+below {levels} at the three looks. These levels are those of normal differences with a known
+deviation, applied to the p of the t-test. The p below is the smallest error at which this rule rejects (Liu and
+Anderson 2008), corrected by Holm's method for the {n_tests} comparisons of the page; where a claim has several, it is
+the largest. At the last look and before Holm's correction, four of five campaigns see a difference of {power:.2f}
+deviations of the paired differences; one of one deviation is seen in {share:.0%} of them.
+
+Scores are STS-B dev on a third of its pairs, Spearman x100, mean and deviation. The interval of a difference is
+Student's at the level of its look, before Holm's correction, and d is the difference over the deviation of the paired
+differences. p over pairs is of a paired bootstrap over sentence pairs, with seeds averaged. Nothing was tuned until it
+agreed.
+"""
+
+
+@dataclass(frozen=True)
+class Test:
+    """A paired test: mean difference, its interval and deviation, and the sequential p-value.
+
+    ``n`` counts the seeds or tasks of the look; ``level`` is that of its t-test for an error of
+    0.05 in all.
+    """
+
+    difference: float
+    low: float
+    high: float
+    deviation: float
+    n: int
+    is_sequential: bool
+    p: float
+
+
+def pocock(fraction: float, alpha: float) -> float:
+    """Return the error spent at a fraction of the seeds (Lan and DeMets 1983, after Pocock).
+
+    >>> round(pocock(1.0, 0.05), 12)
+    0.05
+    """
+    return alpha * float(np.log1p((np.e - 1) * fraction))
+
+
+def boundaries(
+    fractions: Sequence[float], alpha: float, spend: Callable[[float, float], float] = pocock
+) -> list[float]:
+    """Return the values |z| that reject at each look, for a two-sided error of ``alpha`` in all.
+
+    Source: Armitage, McPherson and Rowe 1969. The sum of the differences is a Brownian motion; its
+    density, over paths that no look has stopped, is integrated from look to look. Two equal looks
+    at 0.05 give 2.157 and 2.201.
+    """
+    found: list[float] = []
+    spent = 0.0
+    sums = np.zeros(1)
+    mass = np.ones(1)
+    before = 0.0
+    for fraction in fractions:
+        step = (fraction - before) ** 0.5
+        target = spend(fraction, alpha) - spent
+
+        excess = partial(_excess, sums, mass, fraction, step, target)
+        found.append(float(optimize.brentq(excess, 0.0, 12.0)))
+        # Simpson's rule over what goes on
+        edge = found[-1] * fraction**0.5
+        points = np.linspace(-edge, edge, 801)
+        weights = np.full(801, 2.0)
+        weights[1::2] = 4.0
+        weights[[0, -1]] = 1.0
+        density = stats.norm.pdf((points[:, None] - sums) / step) / step @ mass
+        mass = density * weights * (points[1] - points[0]) / 3
+        sums = points
+        before = fraction
+        spent += target
+    return found
+
+
+def _excess(
+    sums: np.ndarray, mass: np.ndarray, fraction: float, step: float, target: float, z: float
+) -> float:
+    """Return how much more than ``target`` is the probability that ``z`` rejects at this look."""
+    edge = z * fraction**0.5
+    tails = stats.norm.sf((edge - sums) / step) + stats.norm.cdf((-edge - sums) / step)
+    return float(mass @ tails) - target
+
+
+@cache
+def levels(alpha: float) -> tuple[float, ...]:
+    """Return the two-sided level of the test at each look, for an error of ``alpha`` in all."""
+    fractions = [look / LOOKS[-1] for look in LOOKS]
+    return tuple(float(2 * stats.norm.sf(z)) for z in boundaries(fractions, alpha))
+
+
+def error_of(p: float, look: int) -> float:
+    """Return the error in all at which the rule rejects with this p at this look.
+
+    >>> error_of(levels(0.01)[2], 2) < 0.0101
+    True
+    """
+    grid = np.geomspace(1e-8, 0.9, 60)
+    at_look = [levels(float(alpha))[look] for alpha in grid]
+    if p > at_look[-1]:
+        return 1.0
+    return float(np.exp(np.interp(np.log(max(p, at_look[0])), np.log(at_look), np.log(grid))))
+
+
+def detectable(n: int, level: float) -> float:
+    """Return the difference, in deviations, that a paired t-test of ``n`` sees with a power of 0.8.
+
+    With n = 10 and a level of 0.05 it is 0.996.
+    """
+    most = 10 + 10 * float(stats.t.isf(level / 2, n - 1))
+    return float(optimize.brentq(lambda effect: power(n, level, effect) - POWER, 0.0, most))
+
+
+def power(n: int, level: float, effect: float) -> float:
+    """Return the share of samples of ``n`` whose two-sided t-test rejects on the side of the effect.
+
+    It is the mean of the normal distribution function over 4,000 quantiles of the sample variance,
+    since SciPy's noncentral t-distribution ends early at the levels of few seeds.
+    """
+    edge = stats.t.isf(level / 2, n - 1)
+    variances = stats.chi2.ppf((np.arange(4000) + 0.5) / 4000, n - 1) / (n - 1)
+    return float(np.mean(stats.norm.cdf(effect * n**0.5 - edge * np.sqrt(variances))))
 
 
 def values_of(folder: Path, name: str, measure: str) -> list[float] | None:
@@ -68,8 +216,10 @@ def values_of(folder: Path, name: str, measure: str) -> list[float] | None:
         return max(trials, key=lambda trial: trial["score"] or 0)["scores"]  # type: ignore[no-any-return]
     if is_run(path) or (path / "seeds.json").is_file():  # which is written after the last seed
         runs = [path] if is_run(path) else list(seed_runs(path).values())
-        found = [value for run in runs if (value := _of_run(run, measure)) is not None]
-        return found or None
+        found = [_of_run(run, measure) for run in runs]
+        if None in found:  # seeds are paired in their order, so those after a missing one wait
+            found = found[: found.index(None)]
+        return found or None  # type: ignore[return-value]
     result = path.with_name(f"{path.name}.json")
     if not result.is_file():
         return None
@@ -105,7 +255,9 @@ def collect(folder: Path, groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for path in folder.glob("*-small/**/run.json"):
         if (record := read_run_record(path.parent)).status in DONE:
             runs.append(record)
-            hours[path.relative_to(folder).parts[0].removesuffix("-small")] += record.timings["hours"] or 0
+            hours[path.relative_to(folder).parts[0].removesuffix("-small")] += (
+                record.timings["hours"] or 0
+            )
     raw = read_run_record(folder / f"{RAW}-small" / "raw")
     scores = {
         f"{name}, {pooler}": values_of(folder, f"{RAW}/{name}-{pooler}", "average")
@@ -114,8 +266,11 @@ def collect(folder: Path, groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     return {
         "values": values,
+        "pairs": over_pairs(folder, groups),
+        "curves": curves_of(folder),
         "scores": scores,
         "perplexity": [1 / score for score in (raw.start_score, raw.trained_score) if score],
+        "raw_is_fresh": (folder / f"{RAW}-small" / "start").is_dir(),
         "raw_steps": raw.step,
         "raw_batch": raw.config["batch_size"],
         "raw_digest": raw.model_digest,
@@ -134,26 +289,72 @@ def comparisons(groups: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield from claim["comparisons"]
 
 
-def judge(greater: Sequence[float], less: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of the paired differences and the two-sided p of their t-test; one value stands for all.
+def judge(greater: Sequence[float], less: Sequence[float], *, is_sequential: bool = True) -> Test:
+    """Return the test of the paired differences; one value stands for all.
 
-    >>> judge([0.3, 0.4, 0.5], [0.1, 0.1, 0.1])[1] < 0.1
-    True
+    A sequential test takes the seeds of the last look that is complete, and the smallest error of
+    the looks so far; without three seeds p is 1.
     """
-    differences = np.subtract(*np.broadcast_arrays(greater, less))
-    if len(differences) < 2 or np.ptp(differences) == 0:
-        return float(differences.mean()), float(differences.mean() == 0)
-    return float(differences.mean()), float(stats.ttest_1samp(differences, 0).pvalue)
+    n = min(len(side) for side in (greater, less) if len(side) > 1 or len(greater) == len(less))
+    first, second = (np.resize(np.asarray(side, dtype=np.float64), n) for side in (greater, less))
+    looks = [look for look in LOOKS if look <= n] if is_sequential else [n]
+    if is_sequential and looks:
+        n = looks[-1]
+    p = 1.0
+    for index, look in enumerate(looks):
+        if look > 1:
+            found = t_test(first[:look], second[:look], by_seed=True)
+            p = min(p, error_of(found, index) if is_sequential else found)
+    differences = (first - second)[:n]
+    mean = float(differences.mean())
+    deviation = float(differences.std(ddof=1)) if n > 1 else float("nan")
+    level = levels(ALPHA)[len(looks) - 1] if is_sequential and looks else ALPHA
+    half = float(stats.t.isf(level / 2, max(n - 1, 1))) * deviation / n**0.5
+    return Test(mean, mean - half, mean + half, deviation, n, is_sequential and bool(looks), p)
 
 
-def verdict(found: Sequence[tuple[float, float] | None]) -> str:
+def test_of(comparison: dict[str, Any], values: dict[str, list[float]]) -> Test | None:
+    """Return the test of a comparison; None while results are missing."""
+    measure = comparison.get("measure", "dev")
+    both = [values.get(f"{name}:{measure}") for name in comparison["runs"]]
+    if both[0] is None or both[1] is None:
+        return None
+    return judge(both[0], both[1], is_sequential=comparison.get("over") != "tasks")
+
+
+def tests_of(
+    groups: Sequence[dict[str, Any]], values: dict[str, list[float]]
+) -> dict[tuple[str, str, str], Test | None]:
+    """Return the tests of all comparisons, by runs and measure, corrected for their number."""
+    found = {key_of(each): test_of(each, values) for each in comparisons(groups)}
+    there = {key: test for key, test in found.items() if test is not None}
+    corrected = adjust([test.p for test in there.values()], Correction.HOLM)
+    for (key, test), p in zip(there.items(), corrected, strict=True):
+        found[key] = replace(test, p=p)
+    return found
+
+
+def key_of(comparison: dict[str, Any]) -> tuple[str, str, str]:
+    greater, less = comparison["runs"]
+    return greater, less, comparison.get("measure", "dev")
+
+
+def verdict(found: Sequence[Test | None]) -> str:
     """Return what a claim's comparisons say together."""
     if any(each is None for each in found):
         return "not run"
-    decided = [difference > 0 for difference, p in filter(None, found) if p < P]
+    decided = [each.difference > 0 for each in found if each and each.p < ALPHA]
     if False in decided:
         return "**not seen**"
     return "**seen**" if len(decided) == len(found) else "not decided"
+
+
+def smallest(test: Test, n_open: int) -> float:
+    """Return the difference that would have been seen with a power of 0.8 at Holm's next step."""
+    level = ALPHA / n_open
+    if test.is_sequential:
+        level = levels(level)[LOOKS.index(test.n)]
+    return detectable(test.n, level) * test.deviation
 
 
 def shown(values: Sequence[float] | None, measure: str) -> str:
@@ -177,58 +378,257 @@ def published(comparison: dict[str, Any]) -> str:
     return " > ".join(f"{cell:.4g}" for cell in cells)
 
 
-def row_of(claim: dict[str, Any], values: dict[str, list[float]]) -> tuple[str, str]:
-    """Return the table row of a claim, and its verdict."""
-    found: list[tuple[float, float] | None] = []
-    papers, ours = [], []
-    for comparison in claim["comparisons"]:
+def units(measure: str) -> tuple[int, float]:
+    """Return digits and factor of a measure on the page."""
+    if measure in LOWER_FIRST:
+        return LOWER_FIRST[measure], 1.0
+    return 2, 100.0
+
+
+def row_of(
+    claim: dict[str, Any],
+    results: dict[str, Any],
+    tests: dict[tuple[str, str, str], Test | None],
+    second: str | None = None,
+) -> tuple[str, str]:
+    """Return the table row of a claim, and its verdict; ``second`` is that of another encoder."""
+    values, pairs = results["values"], results.get("pairs", {})
+    found = [tests[key_of(each)] for each in claim["comparisons"]]
+    n_open = sum(test is not None and test.p >= ALPHA for test in tests.values())
+    columns: dict[str, list[str]] = defaultdict(list)
+    for comparison, test in zip(claim["comparisons"], found, strict=True):
         measure = comparison.get("measure", "dev")
+        digits, scale = units(measure)
         both = [values.get(f"{name}:{measure}") for name in comparison["runs"]]
-        found.append(None if None in both else judge(*both))  # type: ignore[arg-type]
-        papers.append(published(comparison))
         pair = ", ".join(map(partial(shown, measure=measure), both))
-        ours.append(f"{pair} ({measure.replace('_', ' ')})" if measure in LOWER_FIRST else pair)
+        unit = f" ({measure.replace('_', ' ')})" if measure in LOWER_FIRST else ""
+        columns["paper"].append(published(comparison))
+        columns["here"].append(pair + unit)
+        over_pairs = pairs.get(" > ".join(comparison["runs"]))
+        columns["pairs"].append(f"{over_pairs['p']:.2g}" if over_pairs else "–")
+        if test is None or np.isnan(test.deviation):
+            columns["difference"].append("–")
+            columns["d"].append("–")
+            continue
+        ends = [f"{scale * each:+.{digits}f}" for each in (test.difference, test.low, test.high)]
+        columns["difference"].append(f"{ends[0]} [{ends[1]}, {ends[2]}]")
+        columns["d"].append(f"{test.difference / test.deviation:+.1f}" if test.deviation else "–")
+        if test.p >= ALPHA and test.n > 1:
+            columns["open"].append(f"{scale * smallest(test, n_open):.{digits}f}")
     result = verdict(found)
-    p = "–" if result == "not run" else f"{max(p for _, p in filter(None, found)):.2g}"
-    cells = (claim["claim"], claim["where"], "; ".join(papers), "; ".join(ours), p, result)
+    p = "–" if result == "not run" else f"{max(test.p for test in found if test):.2g}"
+    said = result
+    if result == "not decided" and columns["open"]:
+        said += f" (could see {', '.join(columns['open'])})"
+    names = ("paper", "here", "difference", "d", "pairs")
+    cells = [claim["claim"], claim["where"], *("; ".join(columns[name]) for name in names), p, said]
+    if second is not None:
+        cells.append(second)
     return f"| {' | '.join(cells)} |", result
 
 
-def page(results: dict[str, Any], groups: Sequence[dict[str, Any]]) -> str:
-    """Return the page as Markdown."""
+def verdicts(results: dict[str, Any], groups: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Return the verdict of each claim."""
+    tests = tests_of(groups, results["values"])
+    return {
+        claim["claim"]: verdict([tests[key_of(each)] for each in claim["comparisons"]]).strip("*")
+        for group in groups
+        for claim in group["claims"]
+    }
+
+
+def changes(results: dict[str, Any], groups: Sequence[dict[str, Any]]) -> str:
+    """Return the section of claims whose verdict is another than on the last version of the page."""
+    before = results.get("previous", {})
+    now = verdicts(results, groups)
+    rows = [
+        f"| {claim} | {before[claim]} | {found} |"
+        for claim, found in now.items()
+        if before.get(claim, found) != found
+    ]
+    if not rows:
+        return ""
+    head = f"## What changed since the last version\n\n{results['why']}\n\n| claim | before | now |\n|---|---|---|\n"
+    return head + "\n".join(rows) + "\n"
+
+
+def length_of(curves: dict[str, dict[str, list[float]]]) -> int | None:
+    """Return the step from which the order of the settings no longer changes; None without curves.
+
+    ``curves`` has the dev scores of each setting by step, one a seed. Pairs count whose order a
+    paired t-test at the last step decides with p < 0.05. The length is the first step from which
+    the mean difference of each has the sign that it has at the last step.
+    """
+    if not curves:
+        return None
+    names = sorted(curves)
+    steps = sorted(map(int, set.intersection(*(set(curves[name]) for name in names))))
+    last = str(steps[-1])
+    length = steps[0]
+    for index, first in enumerate(names):
+        for second in names[index + 1 :]:
+            both = [np.array(curves[name][last]) for name in (first, second)]
+            if len(both[0]) < 2 or t_test(*both, by_seed=True) >= ALPHA:
+                continue
+            gaps = [
+                float(np.mean(curves[first][str(step)]) - np.mean(curves[second][str(step)]))
+                for step in steps
+            ]
+            wrong = [i for i, gap in enumerate(gaps) if gap * gaps[-1] <= 0]
+            if wrong:
+                length = max(length, steps[wrong[-1] + 1])
+    return length
+
+
+def curves_of(folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Return the dev scores of ``findings-length.sh`` by setting and step; none until all have run."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for name in CURVES:
+        path = folder / "findings-length-small" / name
+        if not (path / "seeds.json").is_file():
+            return {}
+        scores: defaultdict[str, list[float]] = defaultdict(list)
+        for run in seed_runs(path).values():
+            for line in read_metrics(run / "metrics.jsonl"):
+                if line.dev_score is not None and line.step > 0:
+                    scores[str(line.step)].append(line.dev_score)
+        found[name] = dict(scores)
+    return found
+
+
+def over_pairs(folder: Path, groups: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return paired bootstrap tests over sentence pairs, where both runs have saved scores.
+
+    These are ``pairs/RECIPE/NAME/seed-N.jsonl``, or ``NAME.jsonl`` beside a result of a model.
+    """
+    found = {}
+    for comparison in comparisons(groups):
+        sides = [_pair_scores(folder, name) for name in comparison["runs"]]
+        n_seeds = min(map(len, sides))
+        if n_seeds == 0 or comparison.get("measure", "dev") in LOWER_FIRST:
+            continue
+        first, second = (side[:n_seeds] for side in sides)
+        samples = {
+            task: [
+                PairedSample(
+                    part.gold,
+                    np.stack([seed[task][subset].cosine for seed in first]),
+                    np.stack([seed[task][subset].cosine for seed in second]),
+                )
+                for subset, part in subsets.items()
+            ]
+            for task, subsets in first[0].items()
+            if all(examples.same_pairs(seed, first[0], task) for seed in (*first, *second))
+        }
+        if samples:
+            _, mean = paired_bootstrap(samples, by_seed=True)
+            found[" > ".join(comparison["runs"])] = {
+                "difference": mean.difference,
+                "low": mean.low,
+                "high": mean.high,
+                "p": mean.p_value,
+                "n_pairs": mean.n_pairs,
+            }
+    return found
+
+
+def _pair_scores(folder: Path, name: str) -> list[examples.PairScores]:
+    recipe, _, rest = name.partition("/")
+    single = folder / f"{recipe}-small" / f"{rest}.jsonl"
+    if single.is_file():
+        return [examples.read_pair_scores(single)]
+    saved = (folder / "pairs" / recipe / rest).glob("seed-*.jsonl")
+    in_order = sorted(saved, key=lambda path: int(path.stem.removeprefix("seed-")))
+    return [examples.read_pair_scores(path) for path in in_order]
+
+
+def page(
+    results: dict[str, Any],
+    groups: Sequence[dict[str, Any]],
+    second: dict[str, Any] | None = None,
+) -> str:
+    """Return the page as Markdown; ``second`` are the results of another encoder."""
     sections, counts = [], Counter[str]()
+    tests = tests_of(groups, results["values"])
+    others = verdicts(second, groups) if second else {}
     for group in groups:
-        rows = [row_of(claim, results["values"]) for claim in group["claims"]]
+        rows = [
+            row_of(claim, results, tests, others.get(claim["claim"])) for claim in group["claims"]
+        ]
         counts.update(result.strip("*") for _, result in rows)
-        head = "| claim | where | paper | here | p | |\n|---|---|---|---|---:|---|"
+        heads = ["claim", "where", "paper", "here", "difference", "d", "p over pairs", "p", ""]
+        if second:
+            heads.append("second encoder")
+        rule = "|".join("---" for _ in heads)
+        head = f"| {' | '.join(heads)} |\n|{rule}|"
         sections.append(f"## {group['group']}\n\n{head}\n" + "\n".join(row for row, _ in rows))
     order = ("seen", "not seen", "not decided", "not run")
     total = ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
+    rules = RULES.format(
+        levels=", ".join(f"{level:.4f}" for level in levels(ALPHA)),
+        n_tests=len(tests),
+        power=detectable(LOOKS[-1], levels(ALPHA)[-1]),
+        share=power(LOOKS[-1], levels(ALPHA)[-1], 1.0),
+    )
+    parts = [INTRO, _raw(results), _facts(results, counts, total), _length(results), rules]
+    parts += ["\n\n".join(sections) + "\n", changes(results, groups)]
+    return "\n".join(filter(None, parts)) + pictures()
+
+
+def _raw(results: dict[str, Any]) -> str:
     before, after = results["perplexity"]
     scores = "\n".join(
         f"| {name} | {shown(values, 'average')} |" for name, values in results["scores"].items()
     )
-    raw = (
-        f"It took {results['raw_steps']:,} steps of {results['raw_batch']} texts; its perplexity on held-out "
+    origin = FRESH if results.get("raw_is_fresh") else EARLIER
+    return (
+        f"{origin}\nIt took {results['raw_steps']:,} steps of {results['raw_batch']} texts; its perplexity on held-out "
         f"texts fell from {before:,.0f} to {after:,.1f}.\nThe digest of the model is `{results['raw_digest'][:16]}`. "
         "The average of the seven STS tasks, before and after:\n\n"
         f"| encoder, pooler | STS |\n|---|---:|\n{scores}\n"
     )
-    hours, versions, seeds = results["hours"], results["versions"], ", ".join(map(str, results["seeds"]))
-    facts = (
+
+
+def _facts(results: dict[str, Any], counts: Counter[str], total: str) -> str:
+    hours, versions = results["hours"], results["versions"]
+    seeds = ", ".join(map(str, results["seeds"]))
+    return (
         f"**{sum(counts.values())} claims: {total}.** {results['n_runs']} trainings, most of {results['steps']} steps, "
         f"seeds {seeds}, {results['precision']}, took {sum(hours.values()):.1f} hours in all (simcse "
         f"{versions['simcse-cli']}, torch {versions['torch']}), beside other work:\n"
         + ", ".join(f"{recipe} {60 * spent:.0f} minutes" for recipe, spent in sorted(hours.items()))
         + ".\n"
     )
-    return "\n".join((INTRO, raw, facts, RULES, "\n\n".join(sections))) + "\n" + pictures()
+
+
+def _length(results: dict[str, Any]) -> str:
+    """Return the section on where the order of the settings no longer changes."""
+    curves = results.get("curves", {})
+    length = length_of(curves)
+    if length is None:
+        return ""
+    steps = sorted(map(int, curves[CURVES[0]]))
+    shown_steps = [step for step in steps if step % 50 == 0 or step == length]
+    rows = []
+    for step in shown_steps:
+        cells = [shown(curves[name][str(step)], "dev") for name in CURVES]
+        rows.append(f"| {step} | {' | '.join(cells)} |")
+    heads = " | ".join(CURVES)
+    return (
+        "## Length of the runs\n\nThe dev score of five settings by step. The length is the first step from which no "
+        "pair of settings that a t-test separates at the last step changes its order: "
+        f"**{length} steps**.\n\n| step | {heads} |\n|---:|{'---:|' * len(CURVES)}\n"
+        + "\n".join(rows)
+        + "\n"
+    )
 
 
 def pictures() -> str:
     """Return the section of the figures that are there."""
     shown = [
-        f"{FIGURES[name]}\n\n![{name}](figures/{name}.png)\n" for name in FIGURES if _figure(name).is_file()
+        f"{FIGURES[name]}\n\n![{name}](figures/{name}.png)\n"
+        for name in FIGURES
+        if _figure(name).is_file()
     ]
     return "\n".join(("\n## Figures\n", *shown)) if shown else ""
 
@@ -237,15 +637,58 @@ def _figure(name: str) -> Path:
     return HERE / "figures" / f"{name}.png"
 
 
+def draw_claims(results: dict[str, Any], groups: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw the differences in points with their intervals, sorted, and the papers' beside them."""
+    from matplotlib.figure import Figure
+
+    tests = tests_of(groups, results["values"])
+    rows = []
+    for group in groups:
+        for claim in group["claims"]:
+            for comparison in claim["comparisons"]:
+                test = tests[key_of(comparison)]
+                if test is None or comparison.get("measure", "dev") in LOWER_FIRST:
+                    continue
+                rows.append((100 * test.difference, test, comparison, claim["claim"]))
+    rows.sort(key=lambda row: row[0])
+    figure = Figure(figsize=(10, 0.24 * len(rows) + 1), layout="constrained")
+    axes = figure.subplots()
+    colours = {True: "#1b7837", False: "#b2182b"}
+    for place, (difference, test, comparison, _) in enumerate(rows):
+        colour = colours[difference > 0] if test.p < ALPHA else "#777777"
+        axes.plot([100 * test.low, 100 * test.high], [place, place], color=colour, linewidth=1.5)
+        axes.plot(difference, place, "o", color=colour, markersize=4)
+        greater, _, less = published(comparison).partition(" > ")
+        if less:
+            axes.plot(float(greater) - float(less), place, "d", color="#2166ac", markersize=4)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlim(-20, 40)
+    axes.set_xticks([-10, -3, -1, 0, 1, 3, 10, 30], ["-10", "-3", "-1", "0", "1", "3", "10", "30"])
+    axes.set_yticks(range(len(rows)), [row[3] for row in rows], fontsize=6)
+    axes.set_xlabel("difference in points with its interval; diamonds: the paper's")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
 def main(arguments: Sequence[str]) -> None:
     groups = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
-    if arguments:
-        found = json.dumps(collect(Path(arguments[0]), groups), indent=1, sort_keys=True)
-        RESULTS.write_text(found + "\n", encoding="utf-8")
-        for name in FIGURES:
-            for drawn in Path(arguments[0]).glob(f"figure*-small/{name.removeprefix('findings-')}.png"):
-                shutil.copyfile(drawn, _figure(name))
-    PAGE.write_text(page(json.loads(RESULTS.read_text(encoding="utf-8")), groups), encoding="utf-8")
+    for folder, target in zip(map(Path, arguments), (RESULTS, SECOND), strict=False):
+        old = json.loads(target.read_text(encoding="utf-8")) if target.is_file() else {}
+        found = collect(folder, groups)
+        found["previous"] = old.get("previous", {})
+        found["why"] = old.get("why", NEW_CAMPAIGN)
+        if old and old["raw_digest"] != found["raw_digest"]:  # another campaign
+            found["previous"] = verdicts(old, groups)
+            found["why"] = NEW_CAMPAIGN
+        text = json.dumps(found, indent=1, sort_keys=True)
+        target.write_text(text + "\n", encoding="utf-8")
+    for name in FIGURES if arguments else ():
+        for drawn in Path(arguments[0]).glob(f"figure*-small/{name.removeprefix('findings-')}.png"):
+            shutil.copyfile(drawn, _figure(name))
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    second = json.loads(SECOND.read_text(encoding="utf-8")) if SECOND.is_file() else None
+    draw_claims(results, groups, _figure("findings-claims"))
+    PAGE.write_text(page(results, groups, second), encoding="utf-8")
 
 
 if __name__ == "__main__":

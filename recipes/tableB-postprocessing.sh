@@ -11,7 +11,7 @@ FIT=()
 
 sts() { # NAME MODEL OPTION...
   [ -s "$OUT/$1.json" ] || simcse eval sts --model "$2" --data-dir "$SIMCSE_DATA" "${TASKS[@]}" \
-    -o "$OUT/$1.json" "${@:3}"
+    -o "$OUT/$1.json" --save-scores "$OUT/$1.jsonl" --force "${@:3}"
 }
 
 system() { # LABEL MODEL: as it is, and with flow and whitening, both fits, next to both tables
