@@ -222,7 +222,7 @@ def test_one_encoder_and_random_order_unless_the_method_says_otherwise(tiny_mode
 def test_supervised_simcse_takes_pairs_and_triplets(tiny_encoder):
     objective = build_objective(Name.SIMCSE_SUP, tiny_encoder, {}, {})
     for data in (PAIRS, TRIPLETS):
-        assert objective.examples(data, np.random.default_rng(0)) == data.rows
+        assert objective.examples(data, np.random.default_rng(0)).items == data.rows
     with pytest.raises(DataError, match=r"1 columns.*needs anchor, positive and perhaps") as caught:
         objective.examples(SINGLES, np.random.default_rng(0))
     assert "--mode unsup," in caught.value.hint
@@ -232,7 +232,7 @@ def test_supervised_simcse_takes_pairs_and_triplets(tiny_encoder):
 def test_barlow_twins_and_vicreg_take_sentences_and_pairs_but_no_triplets(name, tiny_encoder):
     objective = build_objective(name, tiny_encoder, {}, {"projector_dim": 8})
     for data in (SINGLES, PAIRS):
-        assert objective.examples(data, np.random.default_rng(0)) == data.rows
+        assert objective.examples(data, np.random.default_rng(0)).items == data.rows
     with pytest.raises(DataError, match="3 columns") as caught:
         objective.examples(TRIPLETS, np.random.default_rng(0))
     assert "one sentence, or a pair" in caught.value.message
@@ -313,7 +313,7 @@ def test_simcse_on_documents_needs_two_sentences_in_one(tiny_encoder):
 
 def test_next_sentence_pairs_follow_each_other(tiny_encoder):
     objective = build_objective(Name.NEXT_SENTENCE, tiny_encoder, {}, {})
-    pairs = objective.examples(DOCUMENTS, np.random.default_rng(0))
+    pairs = objective.examples(DOCUMENTS, np.random.default_rng(0)).items
     assert len(pairs) == len(SENTENCES) - len(DOCUMENTS.documents)
     for anchor, positive in pairs:
         assert SENTENCES.index(positive) == SENTENCES.index(anchor) + 1
@@ -323,7 +323,7 @@ def test_quick_thoughts_keeps_the_order_and_neighbours_within_their_document(tin
     objective = QuickThoughts(tiny_encoder)
     assert objective.ordered
     assert objective.second is not None
-    examples = objective.examples(DOCUMENTS, np.random.default_rng(0))
+    examples = objective.examples(DOCUMENTS, np.random.default_rng(0)).items
     batch = objective.collate(examples, np.random.default_rng(0))
     sentences = [sentence for document in DOCUMENTS.documents for sentence in document]
     assert batch.rows == tiny_encoder.tokenize(sentences, max_length=32) * 2
@@ -364,7 +364,7 @@ def test_declutr_tokenises_running_text(tiny_encoder):
     tiny_encoder.tokens.tokenizer = byte_level_bpe()
     options = {"max_span": 24, "min_span": 4, "mlm_weight": 0}
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
-    documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))
+    documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0)).items
     texts = [" " + " ".join(document) for document in LONG_DOCUMENTS.documents]
     assert "street. The president" in texts[0]
     encode = tiny_encoder.tokenizer.backend_tokenizer.encode
@@ -381,16 +381,18 @@ def test_declutr_tokenises_running_text(tiny_encoder):
 def test_declutr_leaves_out_short_documents_and_counts_them(tiny_encoder):
     options = {"max_span": 24, "min_span": 4, "mlm_weight": 0}
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
-    lengths = [len(ids) for ids in objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))]
+    lengths = [
+        len(ids) for ids in objective.examples(LONG_DOCUMENTS, np.random.default_rng(0)).items
+    ]
     assert objective.warnings == []
     assert len(lengths) == 12
     few = TrainingDocuments("d", [["A man."], *LONG_DOCUMENTS.documents], "")
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
-    assert [len(ids) for ids in objective.examples(few, np.random.default_rng(0))] == lengths
+    assert [len(ids) for ids in objective.examples(few, np.random.default_rng(0)).items] == lengths
     assert objective.warnings == ["1 of 13 documents are shorter than 96 sub-words"]
     limit = TrainingDocuments("d", [["a"] * 95, ["a"] * 96], "")
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
-    assert [len(ids) for ids in objective.examples(limit, np.random.default_rng(0))] == [96]
+    assert [len(ids) for ids in objective.examples(limit, np.random.default_rng(0)).items] == [96]
 
 
 def test_declutr_proposes_spans_that_the_longest_document_has_room_for(tiny_encoder):
@@ -407,7 +409,7 @@ def test_declutr_proposes_spans_that_the_longest_document_has_room_for(tiny_enco
 def test_declutr_spans_of_word_pieces_are_text_of_the_document(tiny_encoder):
     options = {"max_span": 24, "min_span": 4, "mlm_weight": 0}
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
-    documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))
+    documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0)).items
     batch = objective.collate(documents, np.random.default_rng(0))
     for i, row in enumerate(batch.rows):
         document = documents[i % batch.n_examples // 2]
@@ -432,7 +434,7 @@ def test_is_bert_serves_its_convolutions_and_refuses_other_poolers(tiny_encoder)
 
 def test_contrastive_tension_batches_hold_one_positive_to_k_negatives(tiny_encoder):
     objective = build_objective(Name.CT, tiny_encoder, {}, {"n_negatives": 3})
-    examples = objective.examples(SINGLES, np.random.default_rng(0))
+    examples = objective.examples(SINGLES, np.random.default_rng(0)).items
     assert len(examples) == 4 * len(SENTENCES)
     assert objective.ordered
     assert objective.second is not None

@@ -38,6 +38,23 @@ def require_least(least: float, **options: float) -> None:
             raise ConfigError(f"--set {name}={value}: need {needed}")
 
 
+@dataclass(frozen=True)
+class Examples:
+    """The examples of one epoch.
+
+    ``files`` has the number of examples and the passes per epoch of each training file; empty
+    means one file in one pass. ``are_rows`` says that example i is row i of the data, so that
+    what is known of the rows, such as their duplicates, holds for the examples.
+    """
+
+    items: Sequence[Any]
+    files: Sequence[tuple[int, float]] = ()
+    are_rows: bool = False
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
 @dataclass
 class Batch:
     """Token ids of all texts of a step, view by view.
@@ -110,6 +127,7 @@ class Objective(nn.Module, ABC):
     name: ClassVar[ObjectiveName]
     reads: ClassVar[DataKind] = DataKind.ROWS
     ordered: ClassVar[bool] = False  # examples keep their order instead of being shuffled
+    rows_are_examples: ClassVar[bool] = False  # else the examples are made from all rows together
     n_columns: ClassVar[tuple[int, int]] = (1, 3)  # of texts in a row, at least and at most
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
     defaults: ClassVar[Mapping[str, Any]] = {}  # what the method changes of the training defaults
@@ -136,9 +154,14 @@ class Objective(nn.Module, ABC):
             if ClassVar not in (kind, get_origin(kind))
         }
 
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[Any]:
-        """Return the examples of one epoch, by default the distinct texts; their number is that of every epoch."""
-        return list(dict.fromkeys(text for row in data.rows for text in row))
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
+        """Return the examples of one epoch; every epoch has the same number of them.
+
+        They are the rows if ``rows_are_examples``, else the distinct texts.
+        """
+        if self.rows_are_examples:
+            return Examples(data.rows, data.files, are_rows=True)
+        return Examples(list(dict.fromkeys(text for row in data.rows for text in row)))
 
     @abstractmethod
     def collate(self, examples: Sequence[Any], generator: np.random.Generator) -> Batch:
@@ -155,6 +178,13 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         """Return the loss terms of a whole batch, gathered over processes where the method needs it."""
+
+    def after_step(self) -> None:
+        """Update what no gradient reaches, such as a queue or a moving average.
+
+        It is called after each step of the optimizer, before the step is saved. Register such
+        tensors as buffers, so that a resumed run goes on with them.
+        """
 
     def forward(self, batch: Batch) -> Losses:
         return self.losses(self.encode(batch), batch)

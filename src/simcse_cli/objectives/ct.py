@@ -11,7 +11,7 @@ from torch import Tensor
 from simcse_cli.losses.contrastive_tension import contrastive_tension
 from simcse_cli.machine.devices import to_device
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, TwoEncoders, require_least
+from simcse_cli.objectives.base import Batch, Examples, Losses, TwoEncoders, require_least
 from simcse_cli.settings.choices import ObjectiveName
 
 TensionExample = tuple[str, str, bool]
@@ -66,10 +66,10 @@ class ContrastiveTension(TwoEncoders):
         super().__init__(encoder, **options)
         require_least(1, n_negatives=self.n_negatives)
 
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TensionExample]:
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return the pairs of an epoch: as many positives as the file has distinct sentences."""
         sentences = list(dict.fromkeys(row[0] for row in data.rows))
-        return TensionPairs(sentences, self.n_negatives, generator)
+        return Examples(TensionPairs(sentences, self.n_negatives, generator))
 
     def collate(self, examples: Sequence[TensionExample], generator: np.random.Generator) -> Batch:
         left, right, is_positive = zip(*examples, strict=True)

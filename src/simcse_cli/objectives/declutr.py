@@ -12,7 +12,7 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
+from simcse_cli.objectives.base import Batch, DataKind, Examples, Losses, Objective
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.settings.choices import ObjectiveName
 
@@ -133,7 +133,7 @@ class Declutr(Objective):
         self.mlm = mlm_term(encoder, *term, tied=True, warnings=self.warnings)
         self._documents: list[TokenIds] | None = None
 
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TokenIds]:
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return the sub-words of each document that is long enough; they are counted once."""
         if self._documents is None:
             limit = self.sampler.min_document
@@ -156,7 +156,7 @@ class Declutr(Objective):
                 self.warnings.append(
                     f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words"
                 )
-        return self._documents
+        return Examples(self._documents)
 
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:
         """Draw the spans of each document; rows are all anchors, all first positives, second ones, ..."""

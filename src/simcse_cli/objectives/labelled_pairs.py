@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -13,14 +12,13 @@ from simcse_cli.objectives.base import Batch, Objective
 class LabelledPairs(Objective):
     """One encoder for both sides."""
 
+    rows_are_examples = True
+
     max_length = 128
 
     @abstractmethod
     def target(self, labels: Sequence[str]) -> Tensor:
         """Return the third column of some rows as numbers."""
-
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
-        return data.rows  # type: ignore[no-any-return]
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         left, right, labels = zip(*examples, strict=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import DataKind, require_least
+from simcse_cli.objectives.base import DataKind, Examples, require_least
 from simcse_cli.objectives.simcse import SimcseUnsup
 from simcse_cli.settings.choices import ObjectiveName
 
@@ -22,6 +22,7 @@ class NextSentence(SimcseUnsup):
 
     name = ObjectiveName.NEXT_SENTENCE
     reads = DataKind.DOCUMENTS
+    rows_are_examples = False
 
     window: int = 1
 
@@ -29,7 +30,7 @@ class NextSentence(SimcseUnsup):
         super().__init__(encoder, **options)
         require_least(1, window=self.window)
 
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return a pair for every sentence but the last of each document."""
         sentences, following = positions_in_documents(data.documents)
         anchors, positives = sample_next(following, window=self.window, generator=generator)
@@ -38,7 +39,8 @@ class NextSentence(SimcseUnsup):
                 f"{data.name}: no document has two sentences, so there are no neighbours",
                 hint="put the sentences of a document on consecutive lines, a blank line between documents",
             )
-        return [(sentences[i], sentences[j]) for i, j in zip(anchors, positives, strict=True)]
+        pairs = zip(anchors, positives, strict=True)
+        return Examples([(sentences[i], sentences[j]) for i, j in pairs])
 
 
 def positions_in_documents(

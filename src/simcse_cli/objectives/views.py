@@ -12,7 +12,7 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
-from simcse_cli.objectives.base import Batch, TwoEncoders, require_least
+from simcse_cli.objectives.base import Batch, Examples, TwoEncoders, require_least
 from simcse_cli.settings.choices import DropoutMode
 
 
@@ -25,6 +25,7 @@ class TextViews(TwoEncoders):
     SimCSE code.
     """
 
+    rows_are_examples: ClassVar[bool] = True
     n_columns: ClassVar[tuple[int, int]] = (1, 2)
 
     dropout_mode: DropoutMode = DropoutMode.INDEPENDENT
@@ -50,7 +51,7 @@ class TextViews(TwoEncoders):
                 f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out"
             )
 
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         n_columns = len(data.columns)
         least, most = self.n_columns
         if not least <= n_columns <= most:
@@ -70,7 +71,7 @@ class TextViews(TwoEncoders):
                 "--dropout-mode fixed makes one vector serve as both views; these have different texts",
                 hint="use it with single sentences",
             )
-        return data.rows  # type: ignore[no-any-return]
+        return super().examples(data, generator)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         """Tokenise the views of each example; a single sentence becomes a pair with itself."""
