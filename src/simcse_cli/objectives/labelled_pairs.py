@@ -2,11 +2,19 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from simcse_cli.objectives.base import Batch, Objective
+from simcse_cli.objectives.base import Batch, Objective, ObjectiveOptions
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class PairOptions(ObjectiveOptions):
+    max_length: int = setting(128, "Sub-words per text, including special ones.", "--max-length")
 
 
 class LabelledPairs(Objective):
@@ -14,7 +22,7 @@ class LabelledPairs(Objective):
 
     rows_are_examples = True
 
-    max_length = 128
+    Options: ClassVar[type[ObjectiveOptions]] = PairOptions
 
     @abstractmethod
     def target(self, labels: Sequence[str]) -> Tensor:
@@ -22,7 +30,7 @@ class LabelledPairs(Objective):
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         left, right, labels = zip(*examples, strict=True)
-        rows = self.encoder.tokenize([*left, *right], max_length=self.max_length)
+        rows = self.encoder.tokenize([*left, *right], max_length=self.options.max_length)
         return Batch(
             rows, len(examples), texts=list(examples), extra={"labels": self.target(labels)}
         )

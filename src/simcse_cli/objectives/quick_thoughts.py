@@ -46,7 +46,7 @@ class QuickThoughts(TwoEncoders):
     def collate(self, examples: Sequence[PlacedSentence], generator: np.random.Generator) -> Batch:
         sentences = [sentence for sentence, _ in examples]
         places = torch.tensor([place for _, place in examples])
-        rows = self.encoder.tokenize(sentences, max_length=self.max_length)
+        rows = self.encoder.tokenize(sentences, max_length=self.options.max_length)
         texts = [(sentence,) for sentence in sentences]
         return Batch(rows * 2, len(examples), texts=texts, extra={"places": places})
 

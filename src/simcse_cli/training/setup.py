@@ -42,7 +42,7 @@ from simcse_cli.settings.choices import (
     Pooler,
 )
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.settings.declare import flag
+from simcse_cli.settings.declare import flag, settings_of
 from simcse_cli.training.batches import (
     SHARED_SHARE,
     SharedTexts,
@@ -190,7 +190,7 @@ REFUSALS = {
 
 
 def check_settings(config: TrainConfig) -> None:
-    accepted = OBJECTIVES[config.objective].option_types()
+    accepted = settings_of(OBJECTIVES[config.objective].Options)
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
@@ -409,7 +409,7 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
     if objective.reads is DataKind.DOCUMENTS:
         return {}
     tokens = objective.encoder.tokens
-    limit = min(objective.max_length, tokens.max_length)
+    limit = min(objective.options.max_length, tokens.max_length)
     step = max(1, math.ceil(len(examples) / MOST_LOOKED_AT))
     places = range(0, len(examples), step)
     n_cut = 0
