@@ -11,14 +11,14 @@ from simcse_cli.losses.cosent import cosent
 from simcse_cli.machine.devices import to_device
 from simcse_cli.machine.gather import gather_views, gather_with_grad
 from simcse_cli.objectives.base import Batch, DataKind, Losses
-from simcse_cli.objectives.labelled_pairs import LabelledPairs, PairOptions
+from simcse_cli.objectives.labelled_pairs import LabelledPairOptions, LabelledPairs
 from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.declare import setting
 
 
 @dataclass(frozen=True)
-class CosentOptions(PairOptions):
+class CosentOptions(LabelledPairOptions):
     temperature: float = setting(0.05, "Divisor of similarities.", "--temperature", above=0)
 
 

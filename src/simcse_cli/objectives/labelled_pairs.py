@@ -13,7 +13,7 @@ from simcse_cli.settings.declare import setting
 
 
 @dataclass(frozen=True)
-class PairOptions(ObjectiveOptions):
+class LabelledPairOptions(ObjectiveOptions):
     max_length: int = setting(128, "Sub-words per text, including special ones.", "--max-length")
 
 
@@ -22,7 +22,7 @@ class LabelledPairs(Objective):
 
     rows_are_examples = True
 
-    Options: ClassVar[type[ObjectiveOptions]] = PairOptions
+    Options: ClassVar[type[ObjectiveOptions]] = LabelledPairOptions
 
     @abstractmethod
     def target(self, labels: Sequence[str]) -> Tensor:

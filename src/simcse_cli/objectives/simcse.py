@@ -13,13 +13,13 @@ from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
 from simcse_cli.objectives.mlm import mlm_term
-from simcse_cli.objectives.views import TextViews, ViewOptions
+from simcse_cli.objectives.views import TextViewOptions, TextViews
 from simcse_cli.settings.choices import HeadUse, ObjectiveName, Similarity
 from simcse_cli.settings.declare import setting
 
 
 @dataclass(frozen=True)
-class SimcseOptions(ViewOptions):
+class SimcseOptions(TextViewOptions):
     temperature: float = setting(0.05, "Divisor of similarities.", "--temperature", above=0)
     similarity: Similarity = setting(Similarity.COSINE, "Similarity in the loss.", "--similarity")
     symmetric: bool = setting(False, "Classify positives among anchors as well, and average.")

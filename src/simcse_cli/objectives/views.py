@@ -25,7 +25,7 @@ from simcse_cli.settings.declare import setting
 
 
 @dataclass(frozen=True)
-class ViewOptions(TwoEncoderOptions):
+class TextViewOptions(TwoEncoderOptions):
     """``original_scaling`` is the gradient of gathered vectors as in the original SimCSE code."""
 
     dropout_mode: DropoutMode = setting(
@@ -47,8 +47,8 @@ class TextViews(TwoEncoders):
     rows_are_examples: ClassVar[bool] = True
     n_columns: ClassVar[tuple[int, int]] = (1, 2)
 
-    Options = ViewOptions
-    options: ViewOptions
+    Options = TextViewOptions
+    options: TextViewOptions
 
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
         super().__init__(encoder, options)
@@ -129,7 +129,7 @@ class TextViews(TwoEncoders):
 
 
 @dataclass(frozen=True)
-class ProjectedOptions(ViewOptions):
+class ProjectedOptions(TextViewOptions):
     projector_dim: int = setting(8192, "Width of all three layers of the projector.", min=2)
 
 
