@@ -90,7 +90,7 @@ def build(variant: str, model_dir: Path, **overrides: Any) -> tuple[Objective, A
 
 def batch_of(objective: Objective, data: Any, rows: slice = slice(0, 8)) -> Batch:
     """Return a batch of the first epoch's examples; the random draws follow the examples, not the slice."""
-    examples = objective.examples(data, np.random.default_rng(1))
+    examples = objective.examples(data, np.random.default_rng(1)).items
     parts = [
         objective.collate([examples[i]], np.random.default_rng((2, i)))
         for i in range(len(examples))[rows]

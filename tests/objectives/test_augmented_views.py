@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM
 from simcse_cli.augment.augmentations import CombinedAugmenter, TokenShuffle, make_augmenter
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.simcse import SimcseUnsup
+from simcse_cli.objectives.simcse import SimcseOptions, SimcseUnsup
 from simcse_cli.settings.choices import Augmentation, Device
 from simcse_cli.training.setup import build_augment
 
@@ -21,7 +21,9 @@ def generator() -> np.random.Generator:
 
 
 def test_collate_augments_the_positive_and_leaves_the_anchor(tiny_encoder: SentenceEncoder) -> None:
-    batch = SimcseUnsup(tiny_encoder, augment=DELETE).collate(SINGLES.rows, generator())
+    batch = SimcseUnsup(tiny_encoder, SimcseOptions(augment=DELETE)).collate(
+        SINGLES.rows, generator()
+    )
     keys = generator().integers(0, 2**62, size=len(SINGLES.rows))
     assert list(batch.texts) == [
         (text, DELETE(text, int(key))) for (text,), key in zip(SINGLES.rows, keys, strict=True)
@@ -29,7 +31,7 @@ def test_collate_augments_the_positive_and_leaves_the_anchor(tiny_encoder: Sente
 
 
 def test_collate_augments_both_sides_independently(tiny_encoder: SentenceEncoder) -> None:
-    batch = SimcseUnsup(tiny_encoder, augment=DELETE, augment_both=True).collate(
+    batch = SimcseUnsup(tiny_encoder, SimcseOptions(augment=DELETE, augment_both=True)).collate(
         SINGLES.rows, generator()
     )
     long_enough = [pair for pair in batch.texts if len(pair[0].split()) > 4]
@@ -45,7 +47,9 @@ def test_collate_shuffles_the_subwords_of_the_augmented_side(
     tiny_encoder: SentenceEncoder, both: bool
 ) -> None:
     plain = SimcseUnsup(tiny_encoder).collate(SINGLES.rows, generator()).rows
-    objective = SimcseUnsup(tiny_encoder, augment=TokenShuffle(1.0), augment_both=both)
+    objective = SimcseUnsup(
+        tiny_encoder, SimcseOptions(augment=TokenShuffle(1.0), augment_both=both)
+    )
     shuffled = objective.collate(SINGLES.rows, generator()).rows
     n = len(SINGLES.rows)
     assert (shuffled[:n] == plain[:n]) is not both

@@ -62,7 +62,7 @@ def test_objective_gives_finite_losses_and_gradient_to_every_parameter(variant, 
 @every_variant
 def test_objective_examples_and_batches_follow_the_seed(variant, model_dir):
     objective, data = build(variant, model_dir)
-    epochs = [objective.examples(data, np.random.default_rng(seed)) for seed in (0, 0, 1)]
+    epochs = [objective.examples(data, np.random.default_rng(seed)).items for seed in (0, 0, 1)]
     assert len({len(epoch) for epoch in epochs}) == 1
     assert list(epochs[0]) == list(epochs[1])
     batches = [objective.collate(list(epochs[0])[:4], np.random.default_rng(3)) for _ in range(2)]

@@ -22,10 +22,9 @@ from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.registry import (
     OBJECTIVES,
     build_objective,
-    coerce_option,
     objective_defaults,
 )
-from simcse_cli.settings.choices import DropoutMode, HeadUse, Pooler, Similarity
+from simcse_cli.settings.choices import DropoutMode, HeadUse, Pooler, ServedEncoder, Similarity
 from simcse_cli.settings.choices import ObjectiveName as Name
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import resolve_config
@@ -33,42 +32,51 @@ from simcse_cli.training.setup import check_settings
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "expected"),
-    [(float, "1e-5", 1e-5), (int, 64.0, 64), (bool, True, True), (str, "second", "second")],
+    ("name", "option", "given", "expected"),
+    [
+        (Name.SIMCSE_SUP, "unsup_weight", "1e-5", 1e-5),
+        (Name.CT, "n_negatives", 3.0, 3),
+        (Name.SIMCSE_UNSUP, "symmetric", True, True),
+        (Name.CT, "serve_encoder", "second", ServedEncoder.SECOND),
+        (Name.SIMCSE_UNSUP, "matryoshka_dims", "16,8", (16, 8)),
+        (Name.SIMCSE_UNSUP, "matryoshka_dims", [16, 8], (16, 8)),
+        (Name.SIMCSE_UNSUP, "matryoshka_dims", 16, (16,)),
+    ],
 )
-def test_coerce_option_accepts_spellings_of_yaml(kind, given, expected):
-    assert coerce_option("x", given, kind) == expected
+def test_options_accept_the_spellings_of_yaml(name, option, given, expected, tiny_encoder):
+    objective = build_objective(name, tiny_encoder, {}, {option: given})
+    assert getattr(objective.options, option) == expected
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         (Name.VICREG, {"projector_dim": 1.5}, "need a whole number"),
-        (Name.VICREG, {"variance_weight": "much"}, "need a number"),
-        (Name.VICREG, {"variance_weight": -1}, "need 0 or more"),
+        (Name.VICREG, {"variance_weight": "much"}, "need a finite number"),
+        (Name.VICREG, {"variance_weight": -1}, "need at least 0"),
         (Name.BARLOW_TWINS, {"redundancy_weigth": 1}, "no such option"),
         (Name.BARLOW_TWINS, {"projector_dim": 1}, "at least 2"),
-        (Name.SIMCSE_UNSUP, {"symmetric": "yes"}, "true or false"),
+        (Name.SIMCSE_UNSUP, {"symmetric": "maybe"}, "true or false"),
         (Name.SIMCSE_UNSUP, {"matryoshka_dims": [64]}, "64 is not between 1 and"),
         (Name.SIMCSE_UNSUP, {"serve_encoder": "third"}, "need one of first, second"),
         (Name.SIMCSE_UNSUP, {"serve_encoder": "second"}, "there is one encoder"),
         (Name.SIMCSE_UNSUP, {"augment_both": True}, "nothing augments"),
-        (Name.SIMCSE_UNSUP, {"mlm_weight": -0.1}, "need 0 or more"),
-        (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 1.5}, "between 0 and 1"),
-        (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 0}, "between 0 and 1"),
-        (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 1}, "between 0 and 1"),
+        (Name.SIMCSE_UNSUP, {"mlm_weight": -0.1}, "--mlm-weight -0.1: need at least 0"),
+        (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 1.5}, "need a number below 1"),
+        (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 0}, "need a number above 0"),
+        (Name.SIMCSE_UNSUP, {"mlm_weight": 0.1, "mlm_probability": 1}, "need a number below 1"),
         (Name.SIMCSE_UNSUP, {"matryoshka_dims": [0]}, "0 is not between 1 and"),
         (
             Name.SIMCSE_UNSUP,
             {"matryoshka_dims": [33]},
             "33 is not between 1 and the vector's width, 32",
         ),
-        (Name.BARLOW_TWINS, {"redundancy_weight": -1}, "need 0 or more"),
-        (Name.DECLUTR, {"n_anchors": 0}, "at least one anchor"),
-        (Name.DECLUTR, {"n_positives": 0}, "at least one anchor"),
-        (Name.DECLUTR, {"min_span": 0}, "at least one anchor"),
+        (Name.BARLOW_TWINS, {"redundancy_weight": -1}, "need at least 0"),
+        (Name.DECLUTR, {"n_anchors": 0}, "n_anchors 0: need at least 1"),
+        (Name.DECLUTR, {"n_positives": 0}, "n_positives 0: need at least 1"),
+        (Name.DECLUTR, {"min_span": 0}, "min_span 0: need at least 1"),
         (Name.DECLUTR, {"min_span": 512}, "min_span below max_span"),
-        (Name.SIMCSE_SUP, {"unsup_weight": -1}, "need 0 or more"),
+        (Name.SIMCSE_SUP, {"unsup_weight": -1}, "need at least 0"),
         (Name.NEXT_SENTENCE, {"window": 0}, "at least 1"),
         (Name.CT, {"n_negatives": 0}, "at least 1"),
         (Name.DECLUTR, {"min_span": 40, "max_span": 30}, "min_span below max_span"),
@@ -222,7 +230,7 @@ def test_one_encoder_and_random_order_unless_the_method_says_otherwise(tiny_mode
 def test_supervised_simcse_takes_pairs_and_triplets(tiny_encoder):
     objective = build_objective(Name.SIMCSE_SUP, tiny_encoder, {}, {})
     for data in (PAIRS, TRIPLETS):
-        assert objective.examples(data, np.random.default_rng(0)) == data.rows
+        assert objective.examples(data, np.random.default_rng(0)).items == data.rows
     with pytest.raises(DataError, match=r"1 columns.*needs anchor, positive and perhaps") as caught:
         objective.examples(SINGLES, np.random.default_rng(0))
     assert "--mode unsup," in caught.value.hint
@@ -232,7 +240,7 @@ def test_supervised_simcse_takes_pairs_and_triplets(tiny_encoder):
 def test_barlow_twins_and_vicreg_take_sentences_and_pairs_but_no_triplets(name, tiny_encoder):
     objective = build_objective(name, tiny_encoder, {}, {"projector_dim": 8})
     for data in (SINGLES, PAIRS):
-        assert objective.examples(data, np.random.default_rng(0)) == data.rows
+        assert objective.examples(data, np.random.default_rng(0)).items == data.rows
     with pytest.raises(DataError, match="3 columns") as caught:
         objective.examples(TRIPLETS, np.random.default_rng(0))
     assert "one sentence, or a pair" in caught.value.message
@@ -251,7 +259,7 @@ def test_build_objective_passes_the_common_settings_that_the_objective_knows(tin
     objective = build_objective(
         Name.SIMCSE_UNSUP, tiny_encoder, {"temperature": 0.5, "lr": 1.0}, {}
     )
-    assert objective.temperature == 0.5
+    assert objective.options.temperature == 0.5
 
 
 def test_mlm_weight_of_zero_leaves_the_term_out(tiny_model_dir):
@@ -313,7 +321,7 @@ def test_simcse_on_documents_needs_two_sentences_in_one(tiny_encoder):
 
 def test_next_sentence_pairs_follow_each_other(tiny_encoder):
     objective = build_objective(Name.NEXT_SENTENCE, tiny_encoder, {}, {})
-    pairs = objective.examples(DOCUMENTS, np.random.default_rng(0))
+    pairs = objective.examples(DOCUMENTS, np.random.default_rng(0)).items
     assert len(pairs) == len(SENTENCES) - len(DOCUMENTS.documents)
     for anchor, positive in pairs:
         assert SENTENCES.index(positive) == SENTENCES.index(anchor) + 1
@@ -323,7 +331,7 @@ def test_quick_thoughts_keeps_the_order_and_neighbours_within_their_document(tin
     objective = QuickThoughts(tiny_encoder)
     assert objective.ordered
     assert objective.second is not None
-    examples = objective.examples(DOCUMENTS, np.random.default_rng(0))
+    examples = objective.examples(DOCUMENTS, np.random.default_rng(0)).items
     batch = objective.collate(examples, np.random.default_rng(0))
     sentences = [sentence for document in DOCUMENTS.documents for sentence in document]
     assert batch.rows == tiny_encoder.tokenize(sentences, max_length=32) * 2
@@ -364,7 +372,7 @@ def test_declutr_tokenises_running_text(tiny_encoder):
     tiny_encoder.tokens.tokenizer = byte_level_bpe()
     options = {"max_span": 24, "min_span": 4, "mlm_weight": 0}
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
-    documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))
+    documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0)).items
     texts = [" " + " ".join(document) for document in LONG_DOCUMENTS.documents]
     assert "street. The president" in texts[0]
     encode = tiny_encoder.tokenizer.backend_tokenizer.encode
@@ -381,16 +389,18 @@ def test_declutr_tokenises_running_text(tiny_encoder):
 def test_declutr_leaves_out_short_documents_and_counts_them(tiny_encoder):
     options = {"max_span": 24, "min_span": 4, "mlm_weight": 0}
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
-    lengths = [len(ids) for ids in objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))]
+    lengths = [
+        len(ids) for ids in objective.examples(LONG_DOCUMENTS, np.random.default_rng(0)).items
+    ]
     assert objective.warnings == []
     assert len(lengths) == 12
     few = TrainingDocuments("d", [["A man."], *LONG_DOCUMENTS.documents], "")
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
-    assert [len(ids) for ids in objective.examples(few, np.random.default_rng(0))] == lengths
+    assert [len(ids) for ids in objective.examples(few, np.random.default_rng(0)).items] == lengths
     assert objective.warnings == ["1 of 13 documents are shorter than 96 sub-words"]
     limit = TrainingDocuments("d", [["a"] * 95, ["a"] * 96], "")
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
-    assert [len(ids) for ids in objective.examples(limit, np.random.default_rng(0))] == [96]
+    assert [len(ids) for ids in objective.examples(limit, np.random.default_rng(0)).items] == [96]
 
 
 def test_declutr_proposes_spans_that_the_longest_document_has_room_for(tiny_encoder):
@@ -407,7 +417,7 @@ def test_declutr_proposes_spans_that_the_longest_document_has_room_for(tiny_enco
 def test_declutr_spans_of_word_pieces_are_text_of_the_document(tiny_encoder):
     options = {"max_span": 24, "min_span": 4, "mlm_weight": 0}
     objective = build_objective(Name.DECLUTR, tiny_encoder, {}, options)
-    documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0))
+    documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0)).items
     batch = objective.collate(documents, np.random.default_rng(0))
     for i, row in enumerate(batch.rows):
         document = documents[i % batch.n_examples // 2]
@@ -432,7 +442,7 @@ def test_is_bert_serves_its_convolutions_and_refuses_other_poolers(tiny_encoder)
 
 def test_contrastive_tension_batches_hold_one_positive_to_k_negatives(tiny_encoder):
     objective = build_objective(Name.CT, tiny_encoder, {}, {"n_negatives": 3})
-    examples = objective.examples(SINGLES, np.random.default_rng(0))
+    examples = objective.examples(SINGLES, np.random.default_rng(0)).items
     assert len(examples) == 4 * len(SENTENCES)
     assert objective.ordered
     assert objective.second is not None
@@ -505,7 +515,7 @@ def test_defaults_are_those_of_the_original(name):
     assert found == COMMON | DEFAULTS[name]
     assert config.effective_temperature == 0.05
     cls = OBJECTIVES[name]
-    options = {option: getattr(cls, option) for option in cls.option_types()}
+    options = vars(cls.Options())
     assert options == options | OPTIONS[name]
 
 

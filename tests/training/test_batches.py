@@ -9,7 +9,7 @@ import torch
 
 from helpers import wait_until
 from simcse_cli.models.padding import PaddedRows, pad
-from simcse_cli.objectives.base import Batch
+from simcse_cli.objectives.base import Batch, Examples
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.batches import (
     BatchMaker,
@@ -33,7 +33,7 @@ class Numbers(SimpleNamespace):
 
     def examples(self, data, generator):
         self.n_reads += 1
-        return [str(number) for number in data]
+        return Examples([str(number) for number in data])
 
     def collate(self, examples, generator):
         return Batch([], len(examples), texts=examples, extra={"draw": generator.random()})
@@ -149,10 +149,9 @@ def test_the_setting_sorts_batches_by_length():
 
 
 def test_files_count_only_where_the_examples_are_their_rows():
-    data = SimpleNamespace(rows=["a", "b", "c"], files=((1, 2.0), (2, 1.0)))
-    assert files_of(data, data.rows) == data.files
-    assert files_of(data, ["a", "b"]) == ((2, 1.0),)
-    assert files_of(SimpleNamespace(rows=data.rows), data.rows) == ((3, 1.0),)
+    files = ((1, 2.0), (2, 1.0))
+    assert files_of(Examples(["a", "b", "c"], files, are_rows=True)) == files
+    assert files_of(Examples(["a", "b"])) == ((2, 1.0),)
 
 
 def test_two_batches_are_the_smallest_window():

@@ -9,7 +9,7 @@ import torch
 
 from helpers import SENTENCES
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.objectives.base import Batch
+from simcse_cli.objectives.base import Batch, Examples
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import WEIGHTS_FILE, kept_states
 from simcse_cli.settings.choices import Batches, ObjectiveName
@@ -89,7 +89,7 @@ class Rows(SimpleNamespace):
     encoder = SimpleNamespace(prepacked=lambda rows: rows, device=SimpleNamespace(type="cpu"))
 
     def examples(self, data, generator):
-        return data.rows
+        return Examples(data.rows, are_rows=True)
 
     def collate(self, examples, generator):
         return Batch([], len(examples), texts=examples)

@@ -1,14 +1,21 @@
 """Barlow Twins: decorrelated dimensions instead of negatives."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from simcse_cli.losses.barlow_twins import barlow_twins
-from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, require_least
-from simcse_cli.objectives.views import ProjectedViews
+from simcse_cli.objectives.base import Batch, Losses
+from simcse_cli.objectives.views import ProjectedOptions, ProjectedViews
 from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class BarlowTwinsOptions(ProjectedOptions):
+    redundancy_weight: float = setting(
+        0.0051, "Weight of the correlations of different dimensions.", min=0
+    )
 
 
 class BarlowTwins(ProjectedViews):
@@ -17,14 +24,10 @@ class BarlowTwins(ProjectedViews):
     name = ObjectiveName.BARLOW_TWINS
     projector_bias = False
 
-    redundancy_weight: float = 0.0051
-
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        require_least(0, redundancy_weight=self.redundancy_weight)
+    Options = BarlowTwinsOptions
+    options: BarlowTwinsOptions
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         view_a, view_b = self.projections(representations[0], batch)
-        return {
-            "barlow_twins": barlow_twins(view_a, view_b, redundancy_weight=self.redundancy_weight)
-        }, {}
+        weight = self.options.redundancy_weight
+        return {"barlow_twins": barlow_twins(view_a, view_b, redundancy_weight=weight)}, {}

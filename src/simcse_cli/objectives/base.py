@@ -1,12 +1,11 @@
 """The base of training objectives: examples from data, batches from examples, losses from batches."""
 
 import copy
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar, get_origin
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +16,8 @@ from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.padding import PaddedRows, TokenRows
 from simcse_cli.models.pretrained import MlmHead
-from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.choices import ObjectiveName, ServedEncoder
+from simcse_cli.settings.declare import setting
 
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Terms that add up to the loss, and metrics that are only logged: scalars, which nobody reads before they are due."""
@@ -30,12 +30,28 @@ class DataKind(StrEnum):
     DOCUMENTS = "documents"  # sentences in order, a blank line between documents
 
 
-def require_least(least: float, **options: float) -> None:
-    """Raise ConfigError for an option of an objective below the least value."""
-    for name, value in options.items():
-        if value < least:
-            needed = f"at least {least}" if least else "0 or more"
-            raise ConfigError(f"--set {name}={value}: need {needed}")
+@dataclass(frozen=True)
+class ObjectiveOptions:
+    """The options of every objective; those with a flag of their own are not set by ``--set``."""
+
+    max_length: int = setting(32, "Sub-words per text, including special ones.", "--max-length")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The examples of one epoch.
+
+    ``files`` has the number of examples and the passes per epoch of each training file; empty
+    means one file in one pass. ``are_rows`` says that example i is row i of the data, so that
+    what is known of the rows, such as their duplicates, holds for the examples.
+    """
+
+    items: Sequence[Any]
+    files: Sequence[tuple[int, float]] = ()
+    are_rows: bool = False
+
+    def __len__(self) -> int:
+        return len(self.items)
 
 
 @dataclass
@@ -99,7 +115,7 @@ class Batch:
 
 
 class Objective(nn.Module, ABC):
-    """Joins encoder, heads and loss; one subclass per method, whose annotated attributes are its options.
+    """Joins encoder, heads and loss; one subclass per method, with the dataclass of its ``Options``.
 
     The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate``
     (in a thread, with a generator that depends on seed and step alone), and calls the module on a
@@ -108,37 +124,30 @@ class Objective(nn.Module, ABC):
     """
 
     name: ClassVar[ObjectiveName]
+    Options: ClassVar[type[ObjectiveOptions]] = ObjectiveOptions
     reads: ClassVar[DataKind] = DataKind.ROWS
     ordered: ClassVar[bool] = False  # examples keep their order instead of being shuffled
+    rows_are_examples: ClassVar[bool] = False  # else the examples are made from all rows together
     n_columns: ClassVar[tuple[int, int]] = (1, 3)  # of texts in a row, at least and at most
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
     defaults: ClassVar[Mapping[str, Any]] = {}  # what the method changes of the training defaults
 
-    max_length: int = 32
+    options: ObjectiveOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
         super().__init__()
         self.encoder = encoder
+        self.options = self.Options() if options is None else options
         self.warnings: list[str] = []  # what the user should know before training starts
-        for name, value in options.items():
-            if name not in self.option_types():
-                raise TypeError(f"{type(self).__name__} has no option {name}")
-            setattr(self, name, value)
 
-    @classmethod
-    def option_types(cls) -> dict[str, Any]:
-        """Return the types of the options by name, those of base classes included."""
-        return {
-            name: kind
-            for ancestor in cls.__mro__
-            if issubclass(ancestor, Objective)
-            for name, kind in inspect.get_annotations(ancestor).items()
-            if ClassVar not in (kind, get_origin(kind))
-        }
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
+        """Return the examples of one epoch; every epoch has the same number of them.
 
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[Any]:
-        """Return the examples of one epoch, by default the distinct texts; their number is that of every epoch."""
-        return list(dict.fromkeys(text for row in data.rows for text in row))
+        They are the rows if ``rows_are_examples``, else the distinct texts.
+        """
+        if self.rows_are_examples:
+            return Examples(data.rows, data.files, are_rows=True)
+        return Examples(list(dict.fromkeys(text for row in data.rows for text in row)))
 
     @abstractmethod
     def collate(self, examples: Sequence[Any], generator: np.random.Generator) -> Batch:
@@ -156,6 +165,13 @@ class Objective(nn.Module, ABC):
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         """Return the loss terms of a whole batch, gathered over processes where the method needs it."""
 
+    def after_step(self) -> None:
+        """Update what no gradient reaches, such as a queue or a moving average.
+
+        It is called after each step of the optimizer, before the step is saved. Register such
+        tensors as buffers, so that a resumed run goes on with them.
+        """
+
     def forward(self, batch: Batch) -> Losses:
         return self.losses(self.encode(batch), batch)
 
@@ -167,6 +183,18 @@ class Objective(nn.Module, ABC):
         return None
 
 
+@dataclass(frozen=True)
+class TwoEncoderOptions(ObjectiveOptions):
+    dual_encoder: bool = setting(
+        False,
+        "Train a second encoder, at first an exact copy; else one is for all views.",
+        "--dual-encoder",
+    )
+    serve_encoder: ServedEncoder = setting(
+        ServedEncoder.FIRST, "Encoder that is evaluated and saved."
+    )
+
+
 class TwoEncoders(Objective):
     """An objective whose first view goes through one encoder and whose other views may go through a second.
 
@@ -174,24 +202,18 @@ class TwoEncoders(Objective):
     """
 
     always_two: ClassVar[bool] = False
-    dual_encoder: bool = (
-        False  # train a second encoder, at first an exact copy; else one is for all views
-    )
-    serve_encoder: str = "first"
+    Options: ClassVar[type[ObjectiveOptions]] = TwoEncoderOptions
+    options: TwoEncoderOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        if self.serve_encoder not in ("first", "second"):
-            raise ConfigError(
-                f"--set serve_encoder={self.serve_encoder}: need one of first, second"
-            )
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
         self.second: SentenceEncoder | None = None
-        if self.dual_encoder or self.always_two:
+        if self.options.dual_encoder or self.always_two:
             tokenizer = encoder.tokenizer
             self.second = copy.deepcopy(
                 encoder, {id(tokenizer): tokenizer}
             )  # but for the shared tokenizer
-        elif self.serve_encoder == "second":
+        elif self.options.serve_encoder is ServedEncoder.SECOND:
             raise ConfigError(
                 "--set serve_encoder=second: there is one encoder", hint="add --dual-encoder"
             )
@@ -204,4 +226,6 @@ class TwoEncoders(Objective):
         return torch.cat([encoder.embed_rows(rows) for encoder, rows in parts if rows])
 
     def eval_encoder(self) -> SentenceEncoder:
-        return self.encoder if self.second is None or self.serve_encoder == "first" else self.second
+        if self.second is None or self.options.serve_encoder is ServedEncoder.FIRST:
+            return self.encoder
+        return self.second

@@ -1,6 +1,7 @@
 """CoSENT: ranking of scored pairs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -10,9 +11,15 @@ from simcse_cli.losses.cosent import cosent
 from simcse_cli.machine.gather import gather_views, gather_with_grad
 from simcse_cli.machine.transfer import to_device
 from simcse_cli.objectives.base import Batch, DataKind, Losses
-from simcse_cli.objectives.labelled_pairs import LabelledPairs
+from simcse_cli.objectives.labelled_pairs import LabelledPairOptions, LabelledPairs
 from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class CosentOptions(LabelledPairOptions):
+    temperature: float = setting(0.05, "Divisor of similarities.", "--temperature", above=0)
 
 
 class Cosent(LabelledPairs):
@@ -26,7 +33,8 @@ class Cosent(LabelledPairs):
     reads = DataKind.SCORED
     defaults: ClassVar[Mapping[str, Any]] = {**Sbert.defaults, "batch_size": 32, "epochs": 4.0}
 
-    temperature: float = 0.05
+    Options = CosentOptions
+    options: CosentOptions
 
     def target(self, labels: Sequence[str]) -> Tensor:
         return torch.tensor([float(score) for score in labels], dtype=torch.float64)
@@ -34,4 +42,4 @@ class Cosent(LabelledPairs):
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         left, right = gather_views(representations[0].chunk(2), batch.counts)
         scores = gather_with_grad(to_device(batch.extra["labels"], left.device), batch.counts)
-        return {"cosent": cosent(left, right, scores, temperature=self.temperature)}, {}
+        return {"cosent": cosent(left, right, scores, temperature=self.options.temperature)}, {}

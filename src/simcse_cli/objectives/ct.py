@@ -1,6 +1,7 @@
 """Contrastive Tension: two encoders that agree on identical sentences and on nothing else."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,9 +11,9 @@ from torch import Tensor
 
 from simcse_cli.losses.contrastive_tension import contrastive_tension
 from simcse_cli.machine.transfer import to_device
-from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, TwoEncoders, require_least
+from simcse_cli.objectives.base import Batch, Examples, Losses, TwoEncoderOptions, TwoEncoders
 from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.declare import setting
 
 TensionExample = tuple[str, str, bool]
 
@@ -34,6 +35,12 @@ class TensionPairs(Sequence[TensionExample]):
     def __getitem__(self, index: Any) -> Any:
         left, right, is_positive = (column[index] for column in self._pairs)
         return self._sentences[left], self._sentences[right], bool(is_positive)
+
+
+@dataclass(frozen=True)
+class TensionOptions(TwoEncoderOptions):
+    max_length: int = setting(75, "Sub-words per text, including special ones.", "--max-length")
+    n_negatives: int = setting(7, "Pairs of random sentences for each identical pair.", min=1)
 
 
 class ContrastiveTension(TwoEncoders):
@@ -59,21 +66,17 @@ class ContrastiveTension(TwoEncoders):
         "schedule": "tension",
     }
 
-    max_length = 75
-    n_negatives: int = 7
+    Options = TensionOptions
+    options: TensionOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        require_least(1, n_negatives=self.n_negatives)
-
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TensionExample]:
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return the pairs of an epoch: as many positives as the file has distinct sentences."""
         sentences = list(dict.fromkeys(row[0] for row in data.rows))
-        return TensionPairs(sentences, self.n_negatives, generator)
+        return Examples(TensionPairs(sentences, self.options.n_negatives, generator))
 
     def collate(self, examples: Sequence[TensionExample], generator: np.random.Generator) -> Batch:
         left, right, is_positive = zip(*examples, strict=True)
-        rows = self.encoder.tokenize([*left, *right], max_length=self.max_length)
+        rows = self.encoder.tokenize([*left, *right], max_length=self.options.max_length)
         texts = list(zip(left, right, strict=True))
         return Batch(
             rows, len(examples), texts=texts, extra={"is_positive": torch.tensor(is_positive)}

@@ -12,9 +12,17 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, DataKind, Losses, Objective
+from simcse_cli.objectives.base import (
+    Batch,
+    DataKind,
+    Examples,
+    Losses,
+    Objective,
+    ObjectiveOptions,
+)
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.declare import setting
 
 TokenIds = list[int]
 
@@ -91,6 +99,21 @@ def _place(length: int, first: int, last: int, generator: np.random.Generator) -
     return Span(start, start + length)
 
 
+@dataclass(frozen=True)
+class DeclutrOptions(ObjectiveOptions):
+    temperature: float = setting(0.05, "Divisor of similarities.", "--temperature", above=0)
+    n_anchors: int = setting(2, "Anchor spans of a document.", min=1)
+    n_positives: int = setting(2, "Positive spans of an anchor.", min=1)
+    min_span: int = setting(32, "Sub-words of the shortest span.", min=1)
+    max_span: int = setting(512, "Sub-words that every span stays below.", min=2)
+    mlm_weight: float = setting(
+        1.0, "Weight of the auxiliary masked-LM term.", "--mlm-weight", min=0
+    )
+    mlm_probability: float = setting(
+        0.15, "Share of tokens that the masked-LM term predicts.", above=0, below=1
+    )
+
+
 class Declutr(Objective):
     """Anchor spans against the mean of their positive spans, both ways, plus masked LM on the anchors.
 
@@ -113,27 +136,21 @@ class Declutr(Objective):
         "weight_decay": 0.1,
     }
 
-    temperature: float = 0.05
-    n_anchors: int = 2
-    n_positives: int = 2
-    min_span: int = 32
-    max_span: int = 512
-    mlm_weight: float = 1.0
-    mlm_probability: float = 0.15
+    Options = DeclutrOptions
+    options: DeclutrOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        if self.n_anchors < 1 or self.n_positives < 1 or not 1 <= self.min_span < self.max_span:
-            raise ConfigError(
-                f"--set n_anchors={self.n_anchors} n_positives={self.n_positives} min_span={self.min_span} "
-                f"max_span={self.max_span}: need at least one anchor and positive, and min_span below max_span"
-            )
-        self.sampler = SpanSampler(self.n_anchors, self.n_positives, self.min_span, self.max_span)
-        term = self.mlm_weight, self.mlm_probability
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        own = self.options
+        if own.min_span >= own.max_span:
+            place = f"--set min_span={own.min_span} max_span={own.max_span}"
+            raise ConfigError(f"{place}: need min_span below max_span")
+        self.sampler = SpanSampler(own.n_anchors, own.n_positives, own.min_span, own.max_span)
+        term = own.mlm_weight, own.mlm_probability
         self.mlm = mlm_term(encoder, *term, tied=True, warnings=self.warnings)
         self._documents: list[TokenIds] | None = None
 
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[TokenIds]:
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return the sub-words of each document that is long enough; they are counted once."""
         if self._documents is None:
             limit = self.sampler.min_document
@@ -156,7 +173,7 @@ class Declutr(Objective):
                 self.warnings.append(
                     f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words"
                 )
-        return self._documents
+        return Examples(self._documents)
 
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:
         """Draw the spans of each document; rows are all anchors, all first positives, second ones, ..."""
@@ -186,7 +203,7 @@ class Declutr(Objective):
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         views = representations[0].view(1 + self.sampler.n_positives, batch.n_examples, -1)
         anchors, positives = gather_views([views[0], views[1:].mean(dim=0)], batch.counts)
-        terms = {"contrastive": nt_xent(anchors, positives, temperature=self.temperature)}
+        terms = {"contrastive": nt_xent(anchors, positives, temperature=self.options.temperature)}
         if self.mlm is not None:
             terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
         return terms, {}

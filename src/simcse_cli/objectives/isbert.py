@@ -1,6 +1,7 @@
 """IS-BERT: distinguish the feature of a token's own sentence from those of other sentences."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +15,15 @@ from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import TokenCnn
 from simcse_cli.models.padding import real_positions
-from simcse_cli.objectives.base import Batch, Losses, Objective
+from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
 from simcse_cli.settings.choices import ObjectiveName, Pooler
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class IsBertOptions(ObjectiveOptions):
+    max_length: int = setting(128, "Sub-words per text, including special ones.", "--max-length")
+    n_channels: int = setting(256, "Channels of each of the three convolutions.", min=1)
 
 
 class IsBert(Objective):
@@ -39,20 +47,20 @@ class IsBert(Objective):
         "weight_decay": 0.01,
     }
 
-    max_length = 128
-    n_channels: int = 256
+    Options = IsBertOptions
+    options: IsBertOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
         if encoder.pooler is not Pooler.AVG or encoder.head is not None:
             raise ConfigError(
                 f"--pooler {encoder.pooler}: --objective {self.name} averages features of its own",
                 hint="leave --pooler and --head out",
             )
-        encoder.add_cnn(TokenCnn(encoder.hidden_size, self.n_channels))
+        encoder.add_cnn(TokenCnn(encoder.hidden_size, self.options.n_channels))
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
-        rows = self.encoder.tokenize(examples, max_length=self.max_length)
+        rows = self.encoder.tokenize(examples, max_length=self.options.max_length)
         return Batch(rows, len(examples), texts=[(sentence,) for sentence in examples])
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:

@@ -2,29 +2,35 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from simcse_cli.objectives.base import Batch, Objective
+from simcse_cli.objectives.base import Batch, Objective, ObjectiveOptions
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class LabelledPairOptions(ObjectiveOptions):
+    max_length: int = setting(128, "Sub-words per text, including special ones.", "--max-length")
 
 
 class LabelledPairs(Objective):
     """One encoder for both sides."""
 
-    max_length = 128
+    rows_are_examples = True
+
+    Options: ClassVar[type[ObjectiveOptions]] = LabelledPairOptions
 
     @abstractmethod
     def target(self, labels: Sequence[str]) -> Tensor:
         """Return the third column of some rows as numbers."""
 
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
-        return data.rows  # type: ignore[no-any-return]
-
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         left, right, labels = zip(*examples, strict=True)
-        rows = self.encoder.tokenize([*left, *right], max_length=self.max_length)
+        rows = self.encoder.tokenize([*left, *right], max_length=self.options.max_length)
         return Batch(
             rows, len(examples), texts=list(examples), extra={"labels": self.target(labels)}
         )

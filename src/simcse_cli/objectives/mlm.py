@@ -1,6 +1,7 @@
 """Masked language modelling, alone or as an auxiliary term; row by row, so that cached gradients apply."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,8 +16,9 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import TokenRows
 from simcse_cli.models.pretrained import MlmHead, quiet_transformers
-from simcse_cli.objectives.base import Batch, Losses, Objective
+from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
 from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.declare import setting
 
 NOT_MASKED = -100
 _KEPT_SHARE = _RANDOM_SHARE = 0.1
@@ -38,8 +40,6 @@ class MlmTerm(nn.Module):
         self, encoder: SentenceEncoder, *, weight: float, probability: float, tied: bool
     ) -> None:
         super().__init__()
-        if not 0 < probability < 1:
-            raise ConfigError(f"--set mlm_probability={probability}: need a number between 0 and 1")
         tokenizer = encoder.tokenizer
         if tokenizer.mask_token_id is None:
             raise ConfigError(
@@ -125,6 +125,17 @@ def mlm_term(
     return term
 
 
+@dataclass(frozen=True)
+class MlmOptions(ObjectiveOptions):
+    max_length: int = setting(128, "Sub-words per text, including special ones.", "--max-length")
+    mlm_probability: float = setting(0.15, "Share of tokens that are predicted.", above=0, below=1)
+    whole_words: bool = setting(
+        False,
+        "Choose words, each with this probability, and all sub-words of those.",
+        "--whole-words",
+    )
+
+
 class MaskedLm(Objective):
     """Masked language modelling alone: predict the tokens that were masked, to adapt an encoder to a field.
 
@@ -144,26 +155,23 @@ class MaskedLm(Objective):
         "weight_decay": 0.01,
     }
 
-    max_length = 128
-    mlm_probability: float = 0.15  # share of tokens that are predicted
-    whole_words: bool = (
-        False  # choose words, each with this probability, and all sub-words of those
-    )
+    Options = MlmOptions
+    options: MlmOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
         if encoder.head is not None:
             raise ConfigError(
                 f"--head {encoder.record.head_use}: --objective {self.name} trains no vector that passes a head",
                 hint="leave --head out, and train it with the objective that follows",
             )
-        self.mlm = MlmTerm(encoder, weight=1.0, probability=self.mlm_probability, tied=True)
+        self.mlm = MlmTerm(encoder, weight=1.0, probability=self.options.mlm_probability, tied=True)
         self.warnings += self.mlm.warnings
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
-        rows = self.encoder.tokenize(examples, max_length=self.max_length)
-        limit = min(self.max_length, self.encoder.tokens.max_length)
-        words = self.encoder.tokens.words(examples, limit) if self.whole_words else None
+        rows = self.encoder.tokenize(examples, max_length=self.options.max_length)
+        limit = min(self.options.max_length, self.encoder.tokens.max_length)
+        words = self.encoder.tokens.words(examples, limit) if self.options.whole_words else None
         masked, labels = self.mlm.mask(rows, generator, words)
         texts = [(text,) for text in examples]
         return Batch(masked, len(examples), texts=texts, extra={"mlm_labels": labels})

@@ -1,16 +1,22 @@
 """SimCSE with the next sentence of a document as the positive."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
-from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import DataKind, require_least
-from simcse_cli.objectives.simcse import SimcseUnsup
+from simcse_cli.objectives.base import DataKind, Examples
+from simcse_cli.objectives.simcse import SimcseOptions, SimcseUnsup
 from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class NextSentenceOptions(SimcseOptions):
+    window: int = setting(1, "The positive is one of this many following sentences.", min=1)
 
 
 class NextSentence(SimcseUnsup):
@@ -22,23 +28,22 @@ class NextSentence(SimcseUnsup):
 
     name = ObjectiveName.NEXT_SENTENCE
     reads = DataKind.DOCUMENTS
+    rows_are_examples = False
 
-    window: int = 1
+    Options = NextSentenceOptions
+    options: NextSentenceOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        require_least(1, window=self.window)
-
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return a pair for every sentence but the last of each document."""
         sentences, following = positions_in_documents(data.documents)
-        anchors, positives = sample_next(following, window=self.window, generator=generator)
+        anchors, positives = sample_next(following, window=self.options.window, generator=generator)
         if not len(anchors):
             raise DataError(
                 f"{data.name}: no document has two sentences, so there are no neighbours",
                 hint="put the sentences of a document on consecutive lines, a blank line between documents",
             )
-        return [(sentences[i], sentences[j]) for i, j in zip(anchors, positives, strict=True)]
+        pairs = zip(anchors, positives, strict=True)
+        return Examples([(sentences[i], sentences[j]) for i, j in pairs])
 
 
 def positions_in_documents(

@@ -10,7 +10,7 @@ from torch import Tensor
 from simcse_cli.losses.quick_thoughts import quick_thoughts
 from simcse_cli.machine.gather import gather_views, gather_with_grad
 from simcse_cli.machine.transfer import to_device
-from simcse_cli.objectives.base import Batch, DataKind, Losses, TwoEncoders
+from simcse_cli.objectives.base import Batch, DataKind, Examples, Losses, TwoEncoders
 from simcse_cli.settings.choices import ObjectiveName
 
 PlacedSentence = tuple[str, int]
@@ -35,18 +35,18 @@ class QuickThoughts(TwoEncoders):
         "pooler": "avg",
     }
 
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[PlacedSentence]:
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         placed: list[PlacedSentence] = []
         place = 0
         for document in data.documents:
             placed += [(sentence, place + i) for i, sentence in enumerate(document)]
             place += len(document) + 1  # a gap, so that neighbours stay within their document
-        return placed
+        return Examples(placed)
 
     def collate(self, examples: Sequence[PlacedSentence], generator: np.random.Generator) -> Batch:
         sentences = [sentence for sentence, _ in examples]
         places = torch.tensor([place for _, place in examples])
-        rows = self.encoder.tokenize(sentences, max_length=self.max_length)
+        rows = self.encoder.tokenize(sentences, max_length=self.options.max_length)
         texts = [(sentence,) for sentence in sentences]
         return Batch(rows * 2, len(examples), texts=texts, extra={"places": places})
 

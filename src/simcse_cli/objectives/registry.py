@@ -1,7 +1,7 @@
 """The list of objectives, and the passing of settings to their constructors."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_type_hints
 
 from simcse_cli.errors import ConfigError, did_you_mean
 from simcse_cli.models.encoder import SentenceEncoder
@@ -18,6 +18,8 @@ from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.simcse import SimcseSup, SimcseUnsup
 from simcse_cli.objectives.vicreg import Vicreg
 from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.convert import convert
+from simcse_cli.settings.declare import Setting, check_values, flag_of, settings_of
 
 # Adding an objective is one line here.
 OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
@@ -55,8 +57,8 @@ def build_objective(
     (``--set``).
     """
     cls = OBJECTIVES[name]
-    accepted = cls.option_types()
-    own = sorted(accepted.keys() - settings.keys())
+    declared = settings_of(cls.Options)
+    own = sorted(declared.keys() - settings.keys())
     for option in options:
         if option in settings:
             raise ConfigError(
@@ -67,35 +69,14 @@ def build_objective(
                 f"--set {option}: --objective {name} has no such option",
                 hint=did_you_mean(option, own, f"it has: {', '.join(own) or 'none'}", cutoff=0.4),
             )
-    common = {key: value for key, value in settings.items() if key in accepted}
-    chosen = {key: coerce_option(key, value, accepted[key]) for key, value in options.items()}
-    return cls(encoder, **(common | chosen))
+    kinds = get_type_hints(cls.Options)
+    chosen = {key: value for key, value in settings.items() if key in declared}
+    for key, value in options.items():
+        chosen[key] = convert(value, kinds[key], place_of_option(key, declared[key][1]))
+    check_values(declared, chosen, place_of_option)
+    return cls(encoder, cls.Options(**chosen))
 
 
-_NEEDED = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    Sequence[int]: "whole numbers, such as 384,192",
-}
-
-
-def coerce_option(name: str, value: Any, kind: Any) -> Any:
-    """Convert an option to the type of its argument: YAML reads 1e-5 as a text, and a single width as a number."""
-    try:
-        return _convert(value, kind)
-    except (OverflowError, TypeError, ValueError):
-        raise ConfigError(f"--set {name}={value}: need {_NEEDED.get(kind, 'text')}") from None
-
-
-def _convert(value: Any, kind: Any) -> Any:
-    if kind == Sequence[int]:
-        parts = value.split(",") if isinstance(value, str) else value
-        return [_convert(part, int) for part in (parts if isinstance(parts, list) else [parts])]
-    if kind not in _NEEDED:
-        return str(value)
-    if isinstance(value, bool) is not (kind is bool):
-        raise TypeError(value)
-    if kind is int and float(value) != int(float(value)):
-        raise ValueError(value)
-    return kind(float(value)) if kind is not bool else value
+def place_of_option(name: str, own: Setting) -> str:
+    """Return how an option is given: by its flag if it has one, else by ``--set``."""
+    return flag_of(name, own) if own.flags else f"--set {name}"

@@ -10,7 +10,7 @@ from simcse_cli.losses.classification import classification, sbert_features
 from simcse_cli.machine.gather import share_of_mean
 from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, DataKind, Losses
+from simcse_cli.objectives.base import Batch, DataKind, Losses, ObjectiveOptions
 from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.settings.choices import ObjectiveName
 
@@ -35,8 +35,8 @@ class Sbert(LabelledPairs):
         "warmup": 0.1,
     }
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
         self.classifier = nn.Linear(3 * encoder.hidden_size, len(NLI_CLASSES))
 
     def target(self, labels: Sequence[str]) -> Tensor:

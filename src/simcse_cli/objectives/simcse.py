@@ -1,8 +1,8 @@
 """SimCSE: identical pairs under dropout, or annotated pairs with hard negatives."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,10 +11,28 @@ from torch import Tensor
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, require_least
+from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
 from simcse_cli.objectives.mlm import mlm_term
-from simcse_cli.objectives.views import TextViews
+from simcse_cli.objectives.views import TextViewOptions, TextViews
 from simcse_cli.settings.choices import HeadUse, ObjectiveName, Similarity
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class SimcseOptions(TextViewOptions):
+    temperature: float = setting(0.05, "Divisor of similarities.", "--temperature", above=0)
+    similarity: Similarity = setting(Similarity.COSINE, "Similarity in the loss.", "--similarity")
+    symmetric: bool = setting(False, "Classify positives among anchors as well, and average.")
+    matryoshka_dims: tuple[int, ...] = setting(
+        (), "Widths of leading parts of the vector that are trained too."
+    )
+    mlm_weight: float = setting(
+        0.0, "Weight of the auxiliary masked-LM term.", "--mlm-weight", min=0
+    )
+    mlm_probability: float = setting(
+        0.15, "Share of tokens that the masked-LM term predicts.", above=0, below=1
+    )
+    mlm_tied: bool = setting(False, "Use the word embeddings as the term's output matrix.")
 
 
 class SimcseUnsup(TextViews):
@@ -31,27 +49,20 @@ class SimcseUnsup(TextViews):
     name = ObjectiveName.SIMCSE_UNSUP
     in_batch_negatives = True
     hard_negative_alpha = 1.0
-    temperature: float = 0.05
-    similarity: Similarity = Similarity.COSINE
-    symmetric: bool = False  # classify positives among anchors as well, and average
-    matryoshka_dims: Sequence[int] = ()
-    mlm_weight: float = 0.0
-    mlm_probability: float = 0.15  # share of tokens that the term predicts
-    mlm_tied: bool = False
+    Options: ClassVar[type[ObjectiveOptions]] = SimcseOptions
+    options: SimcseOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
         width = training_width(encoder)
-        for dim in self.matryoshka_dims:
-            if not isinstance(dim, int) or not 1 <= dim <= width:
+        for dim in self.options.matryoshka_dims:
+            if not 1 <= dim <= width:
                 raise ConfigError(
                     f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}"
                 )
-        self.widths = sorted({*self.matryoshka_dims, width})
-        if self.mlm_weight < 0:
-            raise ConfigError(f"--mlm-weight {self.mlm_weight}: need 0 or more")
-        term = self.mlm_weight, self.mlm_probability
-        self.mlm = mlm_term(encoder, *term, tied=self.mlm_tied, warnings=self.warnings)
+        self.widths = sorted({*self.options.matryoshka_dims, width})
+        term = self.options.mlm_weight, self.options.mlm_probability
+        self.mlm = mlm_term(encoder, *term, tied=self.options.mlm_tied, warnings=self.warnings)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         """Tokenise the views of each example; with the MLM term, masked copies of all rows follow them."""
@@ -101,13 +112,21 @@ class SimcseUnsup(TextViews):
         return info_nce(
             anchors,
             positives,
-            temperature=self.temperature,
-            similarity=self.similarity,
+            temperature=self.options.temperature,
+            similarity=self.options.similarity,
             hard_negatives=torch.cat(hard_negatives) if hard_negatives else None,
             hard_negative_alpha=self.hard_negative_alpha,
-            symmetric=self.symmetric,
+            symmetric=self.options.symmetric,
             texts=texts,
         )
+
+
+@dataclass(frozen=True)
+class SimcseSupOptions(SimcseOptions):
+    hard_negative_alpha: float = setting(
+        1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", above=0
+    )
+    unsup_weight: float = setting(0.0, "Weight of the unsupervised loss of the anchors.", min=0)
 
 
 class SimcseSup(SimcseUnsup):
@@ -124,16 +143,16 @@ class SimcseSup(SimcseUnsup):
     n_columns = (2, 3)
     defaults = {"epochs": 3.0, "head": "kept", "lr": 5e-5}  # noqa: RUF012 - a ClassVar of the base class
 
-    hard_negative_alpha: float = 1.0  # weight of an anchor's own hard negative
-    unsup_weight: float = 0.0
+    Options = SimcseSupOptions
+    options: SimcseSupOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        require_least(0, unsup_weight=self.unsup_weight)
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        self.hard_negative_alpha = self.options.hard_negative_alpha
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         batch = super().collate(examples, generator)
-        if self.unsup_weight:
+        if self.options.unsup_weight:
             n_plain = batch.extra.get("n_plain", len(batch.rows))
             batch.rows = [
                 *batch.rows[:n_plain],
@@ -144,12 +163,12 @@ class SimcseSup(SimcseUnsup):
         return batch
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
-        if not self.unsup_weight:
+        if not self.options.unsup_weight:
             return super().contrast(views, texts)
         anchors, *_, again = views
         own_texts = None if texts is None else texts[:, :1].expand(-1, 2)
         unsupervised = super().contrast([anchors, again], own_texts)
-        return super().contrast(views[:-1], texts) + self.unsup_weight * unsupervised
+        return super().contrast(views[:-1], texts) + self.options.unsup_weight * unsupervised
 
 
 def training_width(encoder: SentenceEncoder) -> int:

@@ -1,14 +1,21 @@
 """VICReg: variance and covariance terms instead of negatives."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from simcse_cli.losses.vicreg import vicreg
-from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, require_least
-from simcse_cli.objectives.views import ProjectedViews
+from simcse_cli.objectives.base import Batch, Losses
+from simcse_cli.objectives.views import ProjectedOptions, ProjectedViews
 from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class VicregOptions(ProjectedOptions):
+    invariance_weight: float = setting(25.0, "Weight of the distance of the views.", min=0)
+    variance_weight: float = setting(25.0, "Weight of the variance term.", min=0)
+    covariance_weight: float = setting(1.0, "Weight of the covariance term.", min=0)
 
 
 class Vicreg(ProjectedViews):
@@ -17,16 +24,16 @@ class Vicreg(ProjectedViews):
     name = ObjectiveName.VICREG
     projector_bias = True
 
-    invariance_weight: float = 25.0
-    variance_weight: float = 25.0
-    covariance_weight: float = 1.0
-
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        names = ("invariance_weight", "variance_weight", "covariance_weight")
-        self.weights = {name: getattr(self, name) for name in names}
-        require_least(0, **self.weights)
+    Options = VicregOptions
+    options: VicregOptions
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         view_a, view_b = self.projections(representations[0], batch)
-        return vicreg(view_a, view_b, **self.weights)._asdict(), {}
+        found = vicreg(
+            view_a,
+            view_b,
+            invariance_weight=self.options.invariance_weight,
+            variance_weight=self.options.variance_weight,
+            covariance_weight=self.options.covariance_weight,
+        )
+        return found._asdict(), {}

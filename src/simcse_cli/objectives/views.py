@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,36 +13,53 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
-from simcse_cli.objectives.base import Batch, TwoEncoders, require_least
+from simcse_cli.objectives.base import (
+    Batch,
+    Examples,
+    ObjectiveOptions,
+    TwoEncoderOptions,
+    TwoEncoders,
+)
 from simcse_cli.settings.choices import DropoutMode
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class TextViewOptions(TwoEncoderOptions):
+    """``original_scaling`` is the gradient of gathered vectors as in the original SimCSE code."""
+
+    dropout_mode: DropoutMode = setting(
+        DropoutMode.INDEPENDENT, "Dropout masks of the two views.", "--dropout-mode"
+    )
+    augment: TextAugmenter | TokenShuffle | None = setting(
+        None, "What makes the text of the positive, or reorders its sub-words.", "--augment"
+    )
+    augment_both: bool = setting(False, "Augment the anchor too, with a draw of its own.")
+    original_scaling: bool = setting(False, "As --gather original.", "--gather")
 
 
 class TextViews(TwoEncoders):
     """Two views of each example: dropout copies, augmented copies, or the columns of a pair file.
 
-    ``dropout_mode`` ``fixed`` encodes once and uses the vector for both views. ``augment`` makes
-    the positive's text, or reorders its sub-words; with ``augment_both`` the anchor's too, with a
-    draw of its own. ``original_scaling`` is the gradient of gathered vectors as in the original
-    SimCSE code.
+    ``dropout_mode`` ``fixed`` encodes once and uses the vector for both views.
     """
 
+    rows_are_examples: ClassVar[bool] = True
     n_columns: ClassVar[tuple[int, int]] = (1, 2)
 
-    dropout_mode: DropoutMode = DropoutMode.INDEPENDENT
-    augment: TextAugmenter | TokenShuffle | None = None
-    augment_both: bool = False
-    original_scaling: bool = False
+    Options: ClassVar[type[ObjectiveOptions]] = TextViewOptions
+    options: TextViewOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        if self.augment_both and self.augment is None:
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        if self.options.augment_both and self.options.augment is None:
             raise ConfigError(
                 "--set augment_both=true: nothing augments", hint="name a method with --augment"
             )
-        if self.dropout_mode is not DropoutMode.FIXED:
+        if self.options.dropout_mode is not DropoutMode.FIXED:
             return
         one_vector = "--dropout-mode fixed makes one vector serve as both views"
-        if self.augment is not None:
+        if self.options.augment is not None:
             raise ConfigError(
                 f"{one_vector}; with --augment they have different texts", hint="leave one out"
             )
@@ -50,7 +68,7 @@ class TextViews(TwoEncoders):
                 f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out"
             )
 
-    def examples(self, data: Any, generator: np.random.Generator) -> Sequence[tuple[str, ...]]:
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         n_columns = len(data.columns)
         least, most = self.n_columns
         if not least <= n_columns <= most:
@@ -65,36 +83,38 @@ class TextViews(TwoEncoders):
                 f"--objective {self.name} needs {needed} a row",
                 hint=f"use {other}, build the file with `simcse prepare`, or name a table .csv, .tsv or .jsonl",
             )
-        if self.dropout_mode is DropoutMode.FIXED and n_columns > 1:
+        if self.options.dropout_mode is DropoutMode.FIXED and n_columns > 1:
             raise ConfigError(
                 "--dropout-mode fixed makes one vector serve as both views; these have different texts",
                 hint="use it with single sentences",
             )
-        return data.rows  # type: ignore[no-any-return]
+        return super().examples(data, generator)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         """Tokenise the views of each example; a single sentence becomes a pair with itself."""
         views = list(zip(*examples, strict=True))
-        if len(views) == 1 and self.dropout_mode is not DropoutMode.FIXED:
+        if len(views) == 1 and self.options.dropout_mode is not DropoutMode.FIXED:
             views *= 2
         sides: tuple[int, ...] = (
-            () if self.augment is None else (0, 1) if self.augment_both else (1,)
+            () if self.options.augment is None else (0, 1) if self.options.augment_both else (1,)
         )
         keys = {side: generator.integers(0, 2**62, size=len(examples)).tolist() for side in sides}
-        if self.augment is not None and not isinstance(self.augment, TokenShuffle):
+        if self.options.augment is not None and not isinstance(self.options.augment, TokenShuffle):
             for side, own_keys in keys.items():
-                views[side] = tuple(self.augment.many(views[side], own_keys))
+                views[side] = tuple(self.options.augment.many(views[side], own_keys))
         rows = self.encoder.tokenize(
-            list(itertools.chain.from_iterable(views)), max_length=self.max_length
+            list(itertools.chain.from_iterable(views)), max_length=self.options.max_length
         )
-        if isinstance(self.augment, TokenShuffle):
+        if isinstance(self.options.augment, TokenShuffle):
             # What the tokenizer puts around a text keeps its place.
             names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
             found = (getattr(self.encoder.tokenizer, name, None) for name in names)
             frame_ids = frozenset(token for token in found if token is not None)
             for side, own_keys in keys.items():
                 own = slice(side * len(examples), (side + 1) * len(examples))
-                rows[own] = map(self.augment, rows[own], itertools.repeat(frame_ids), own_keys)
+                rows[own] = map(
+                    self.options.augment, rows[own], itertools.repeat(frame_ids), own_keys
+                )
         return Batch(rows, len(examples), texts=list(zip(*views, strict=True)))
 
     def local_views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
@@ -105,32 +125,36 @@ class TextViews(TwoEncoders):
     def views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return the views of all processes, each ``(N, D)``."""
         local = self.local_views(embeddings, batch)
-        return gather_views(local, batch.counts, original_scaling=self.original_scaling)
+        return gather_views(local, batch.counts, original_scaling=self.options.original_scaling)
+
+
+@dataclass(frozen=True)
+class ProjectedOptions(TextViewOptions):
+    projector_dim: int = setting(8192, "Width of all three layers of the projector.", min=2)
 
 
 class ProjectedViews(TextViews):
     """Two views of each sentence through encoder and projector: Barlow Twins and VICReg.
 
     Source of the set-up: Farina and Pappadopulo 2023; [CLS] without a head, batch 256, two epochs.
-    All three layers of the projector have ``projector_dim``.
     """
 
     projector_bias: ClassVar[bool]
     defaults = {"batch_size": 256, "epochs": 2.0, "head": "none"}  # noqa: RUF012 - a ClassVar of the base class
 
-    projector_dim: int = 8192
+    Options: ClassVar[type[ObjectiveOptions]] = ProjectedOptions
+    options: ProjectedOptions
 
-    def __init__(self, encoder: SentenceEncoder, **options: Any) -> None:
-        super().__init__(encoder, **options)
-        require_least(2, projector_dim=self.projector_dim)
-        if self.dropout_mode is DropoutMode.FIXED:
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        if self.options.dropout_mode is DropoutMode.FIXED:
             raise ConfigError(
                 f"--dropout-mode fixed: --objective {self.name} asks two views of a sentence to agree, "
                 "and one vector always agrees with itself",
                 hint="use --dropout-mode independent, or none with --augment",
             )
         self.projector = Projector(
-            encoder.hidden_size, self.projector_dim, bias=self.projector_bias
+            encoder.hidden_size, self.options.projector_dim, bias=self.projector_bias
         )
 
     def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:

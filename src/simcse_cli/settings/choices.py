@@ -40,6 +40,7 @@ Batches = StrEnum(
     },
 )
 """Rows as they come; the same with equal texts masked in the loss; no text twice in a batch."""
+ServedEncoder = StrEnum("ServedEncoder", "FIRST SECOND")
 DropoutMode = StrEnum("DropoutMode", "INDEPENDENT FIXED NONE")
 LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
 Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")

@@ -122,7 +122,7 @@ class TrainConfig(TableOptions):
     model: str = _data("minilm", MODEL_HELP, "--model", "-m", main=True, completes="model")
     revision: str | None = _data(None, REVISION_HELP)
     max_length: int = _data(
-        32, "Sub-words per sentence in training, including special ones.", min=1
+        32, "Sub-words per sentence in training, including special ones.", min=3
     )
     hard_negative_alpha: float = _method(
         1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", above=0
@@ -141,7 +141,10 @@ class TrainConfig(TableOptions):
         "Head after training: dropped (train-only, the default of unsup), kept, or never added.",
     )
     dropout: float | None = _method(
-        None, "Every dropout probability of the encoder; default: the model's own."
+        None,
+        "Every dropout probability of the encoder; default: the model's own.",
+        min=0,
+        below=1,
     )
     dropout_mode: choices.DropoutMode = _method(
         choices.DropoutMode.INDEPENDENT, "Dropout masks of the two views."
@@ -180,7 +183,9 @@ class TrainConfig(TableOptions):
     max_steps: int | None = _optimisation(
         None, "Optimizer steps, instead of epochs.", min=1, main=True
     )
-    warmup: float = _optimisation(0.0, "Share of the steps in which the rate rises.")
+    warmup: float = _optimisation(
+        0.0, "Share of the steps in which the rate rises.", min=0, below=1
+    )
     weight_decay: float = _optimisation(0.0, "Decoupled weight decay.")
     max_grad_norm: float = _optimisation(1.0, "Maximum gradient norm; 0: no clipping.", min=0)
     optimizer: choices.OptimizerName = _optimisation(choices.OptimizerName.ADAMW, "Update rule.")
@@ -194,7 +199,7 @@ class TrainConfig(TableOptions):
         None, "Steps between resume states; default: as --eval-every.", min=1
     )
     keep_checkpoints: int = _run(
-        1, "Resume states to keep for `simcse eval --checkpoints`; 0: all."
+        1, "Resume states to keep for `simcse eval --checkpoints`; 0: all.", min=0
     )
     log_every: int = _run(10, "Steps between lines of metrics.jsonl.", min=1)
     dev_metric: choices.Metric = _run(
@@ -236,18 +241,6 @@ class TrainConfig(TableOptions):
         if isinstance(self.train_file, str):
             object.__setattr__(self, "train_file", [self.train_file])
         check_values(settings_of(TrainConfig), vars(self))
-        if self.max_length < 3:
-            raise ConfigError(
-                f"--max-length {self.max_length}: need at least 3 (two special tokens and a word)"
-            )
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise ConfigError(f"--dropout {self.dropout}: need a probability in [0, 1)")
-        if not 0 <= self.warmup < 1:
-            raise ConfigError(f"--warmup {self.warmup}: need a share of the steps in [0, 1)")
-        if self.keep_checkpoints < 0:
-            raise ConfigError(
-                f"--keep-checkpoints {self.keep_checkpoints}: need a number, or 0 for all"
-            )
         self._check_dev_settings()
         self._check_companions()
 

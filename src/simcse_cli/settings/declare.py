@@ -2,15 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from enum import StrEnum
 from functools import cache
 from math import inf, isfinite
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from simcse_cli.errors import ConfigError, UsageError, did_you_mean
+from simcse_cli.settings.convert import convert
 
 ALL = ("*",)
 LARGEST = 2**63 - 1
@@ -39,6 +38,7 @@ class Setting:
     min: float | None = None
     above: float | None = None  # exclusive lower bound
     max: float | None = None
+    below: float | None = None  # exclusive upper bound
     hidden: bool = False  # a key in YAML only, not a flag
     main: bool = False  # --help shows only these if a command has any; --help-all shows the rest
     completes: str | None = None  # function of `commands.completion` that completes the value
@@ -69,11 +69,17 @@ def columns_setting(help: str, metavar: str, **details: Any) -> Any:  # noqa: A0
     return setting(None, help, "--columns", "--column", metavar=metavar, **details)
 
 
-@cache  # every call of the program asks for each group several times
-def settings_of(group: type) -> dict[str, tuple[Field[Any], Setting]]:
+def settings_of(group: Any) -> dict[str, tuple[Field[Any], Setting]]:
     """Return the settings of a dataclass by name, its own before inherited ones."""
+    return _settings_of(group)
+
+
+@cache  # every call of the program asks for each group several times
+def _settings_of(group: Any) -> dict[str, tuple[Field[Any], Setting]]:
     own = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
-    inherited = settings_of(group.__base__) if is_dataclass(group.__base__) else {}
+    inherited = {}
+    if is_dataclass(group.__base__):
+        inherited = settings_of(group.__base__)
     return {n: own[n] for n in own if n not in inherited} | {n: own[n] for n in inherited}
 
 
@@ -119,10 +125,15 @@ def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
             raise UsageError(reason, option=flag_of(name, declared[name][1]))
 
 
-def check_values(declared: Declared, values: Mapping[str, Any]) -> None:
+def check_values(
+    declared: Declared,
+    values: Mapping[str, Any],
+    place_of: Callable[[str, Setting], str] = flag_of,
+) -> None:
     """Raise ConfigError for a number out of range, not finite or beyond 64 bits, and for a folder called ``-``.
 
-    A text of another form than the setting's is a UsageError.
+    A text of another form than the setting's is a UsageError. ``place_of`` names a setting in
+    messages.
     """
     for name, (_, own) in declared.items():
         value = values.get(name)
@@ -138,13 +149,15 @@ def check_values(declared: Declared, values: Mapping[str, Any]) -> None:
             raise UsageError(f"{value!r}; need {own.form[1]}", option=flag_of(name, own))
         if not isinstance(value, int | float):
             continue
-        place = f"{flag_of(name, own)} {value}"
+        place = f"{place_of(name, own)} {value}"
         if isinstance(value, float) and not isfinite(value):
             raise ConfigError(f"{place}: need a finite number")
         if own.min is not None and value < own.min:
             raise ConfigError(f"{place}: need at least {own.min:g}")
         if own.above is not None and not value > own.above:
             raise ConfigError(f"{place}: need a number above {own.above:g}")
+        if own.below is not None and not value < own.below:
+            raise ConfigError(f"{place}: need a number below {own.below:g}")
         most = own.max if own.max is not None else LARGEST if isinstance(value, int) else inf
         if value > most:
             raise ConfigError(f"{place}: need at most {f'{most:,}'.removesuffix('.0')}")
@@ -243,54 +256,13 @@ def check_keys(
     return checked
 
 
-_SPELLINGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-def _coerce(name: str, value: Any, hint: Any, place: str) -> Any:
-    """Convert ``value`` to the type of the field, accepting the spellings of YAML and the environment."""
-    options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
-    kind = next(option for option in options if option is not type(None))
-    item, kind = next(iter(get_args(kind)), str), get_origin(kind) or kind
-    is_choice = issubclass(kind, StrEnum) and value in list(kind)  # --head none is a value
-    is_null = (
-        isinstance(value, str) and value.lower() in ("none", "null", "") and type(None) in options
-    )
-    if value is None or (is_null and not is_choice):
-        if type(None) in options:
-            return None
-        raise ConfigError(f"{place}: {name} needs a value")
-    try:
-        if issubclass(kind, StrEnum):
-            return kind(str(value))
-        if kind is bool:
-            return _SPELLINGS[str(value).lower()]
-        if isinstance(value, bool) or (kind is dict) != isinstance(value, dict):
-            raise ValueError(value)
-        if kind is list:
-            return [item(each) for each in (value if isinstance(value, list | tuple) else [value])]
-        if kind is str and isinstance(value, list):
-            raise ValueError(value)
-        if kind in (int, float) and not isfinite(float(value)):
-            raise ValueError(value)
-        if kind is int and float(value) != int(float(value)):
-            raise ValueError(value)
-        if kind is int:
-            return value if isinstance(value, int) else int(float(value))
-        return dict(value) if kind is dict else kind(value)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        choices = list(kind) if issubclass(kind, StrEnum) else []
-        needed = "a mapping" if kind is dict else f"a value of type {kind.__name__}"
-        raise ConfigError(
-            f"{place}: {name} {repr(value)[:80]}, need {'one of ' + ', '.join(choices) if choices else needed}",
-            hint=did_you_mean(str(value)[:80], choices),
-        ) from None
-
-
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
     hints = get_type_hints(group)
     valid = {name: flag(group, name) for name in settings_of(group)}
     checked = check_keys(values, valid, place=place)
-    return {name: _coerce(name, value, hints[name], place) for name, value in checked.items()}
+    return {
+        name: convert(value, hints[name], f"{place}: {name}") for name, value in checked.items()
+    }
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.data.text import digest_keys
 from simcse_cli.errors import DataError
-from simcse_cli.objectives.base import Batch, Objective
+from simcse_cli.objectives.base import Batch, Examples, Objective
 from simcse_cli.settings.choices import Batches
 from simcse_cli.settings.config import TrainConfig
 
@@ -39,7 +39,7 @@ class BatchMaker:
         self._objective, self._data, self._config = objective, data, config
         self._rank, self._n_processes = rank, n_processes
         self.global_batch_size = config.batch_size * n_processes
-        self._epoch: tuple[int, Sequence[Any], Indices] | None = None
+        self._epoch: tuple[int, Examples, Indices] | None = None
         self._shared, self.kind = shared, kind
         if kind is Batches.NO_DUPLICATES:
             n_examples = self._n_placed(n_examples, most_left_out)
@@ -69,7 +69,7 @@ class BatchMaker:
         parts = np.array_split(batch, self._n_processes)  # contiguous, in rank order
         own = parts[self._rank]
         generator = random_generator(self._config.seed, epoch, step, self._rank)
-        made = self._objective.collate([examples[int(i)] for i in own], generator)
+        made = self._objective.collate([examples.items[int(i)] for i in own], generator)
         # The number of examples made from one does not depend on the process.
         made.counts = [len(part) * made.n_examples // len(own) for part in parts]
         if self.kind is Batches.MASK_DUPLICATES and self._shared is not None:
@@ -77,7 +77,7 @@ class BatchMaker:
             made.extra["texts"] = torch.from_numpy(self._shared.numbers[batch])
         return made.prepacked(self._objective.encoder)
 
-    def _shuffled(self, epoch: int) -> tuple[Sequence[Any], Indices]:
+    def _shuffled(self, epoch: int) -> tuple[Examples, Indices]:
         """Return the examples of an epoch and their order, which is the same on every process."""
         if self._epoch is None or self._epoch[0] != epoch:
             generator = random_generator(self._config.seed, epoch)
@@ -85,11 +85,11 @@ class BatchMaker:
             if self._objective.ordered:
                 order: Indices = np.arange(len(examples))
             else:
-                order = shuffled_files(files_of(self._data, examples), generator)
+                order = shuffled_files(files_of(examples), generator)
                 if self._config.bucket_batches > 1:
                     window = self._config.bucket_batches
                     order = bucket_by_length(
-                        order, examples, window, self.global_batch_size, generator
+                        order, examples.items, window, self.global_batch_size, generator
                     )
             if self.kind is Batches.NO_DUPLICATES and self._shared is not None:
                 order = self._without_duplicates(order, self._shared, epoch)
@@ -178,10 +178,9 @@ def random_generator(*key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(key))
 
 
-def files_of(data: Any, examples: Sequence[Any]) -> Sequence[tuple[int, float]]:
+def files_of(examples: Examples) -> Sequence[tuple[int, float]]:
     """Return the number of examples of each training file and its passes per epoch."""
-    files = getattr(data, "files", ()) if examples is getattr(data, "rows", None) else ()
-    return files or ((len(examples), 1.0),)
+    return examples.files or ((len(examples), 1.0),)
 
 
 def n_taken(n_examples: int, weight: float) -> int:

@@ -353,6 +353,7 @@ class Trainer:
             self.scaler.step(self.optimizer)
             self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
+        self.objective.after_step()
         return norm
 
     def evaluate(self) -> DevScore | None:

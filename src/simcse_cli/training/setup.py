@@ -4,7 +4,6 @@ import itertools
 import math
 import random
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,9 @@ from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.poolers import POOLERS, without_head
 from simcse_cli.models.record import ModelRecord
 from simcse_cli.models.resolve import hub_name_of
-from simcse_cli.objectives.base import DataKind, Objective
-from simcse_cli.objectives.labelled_pairs import LabelledPairs
+from simcse_cli.objectives.base import DataKind, Examples, Objective
 from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective
-from simcse_cli.objectives.views import TextViews
 from simcse_cli.progress import Progress
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import (
@@ -46,7 +43,7 @@ from simcse_cli.settings.choices import (
     Pooler,
 )
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.settings.declare import flag
+from simcse_cli.settings.declare import flag, settings_of
 from simcse_cli.training.batches import (
     SHARED_SHARE,
     SharedTexts,
@@ -194,7 +191,7 @@ REFUSALS = {
 
 
 def check_settings(config: TrainConfig) -> None:
-    accepted = OBJECTIVES[config.objective].option_types()
+    accepted = settings_of(OBJECTIVES[config.objective].Options)
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
@@ -220,7 +217,6 @@ def check_settings(config: TrainConfig) -> None:
 MOST_REPEATED = (
     100_000_000  # examples of an epoch that repeats a file; their order takes 40 bytes each
 )
-_ROW_IS_EXAMPLE = (TextViews, LabelledPairs)
 
 
 def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
@@ -255,7 +251,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
     """
     objective, sources = OBJECTIVES[config.objective], train_sources(config)
     for source, weight in sources:
-        if weight != 1 and not issubclass(objective, _ROW_IS_EXAMPLE):
+        if weight != 1 and not objective.rows_are_examples:
             raise ConfigError(
                 f"--train-file {source}:{weight:g}: --objective {config.objective} makes its examples from all files "
                 "together, so a file has no weight of its own",
@@ -273,7 +269,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
             part = training_file.read_scored_rows(source, of_pairs)
         else:
             limit = None
-            is_stream = guess_format(source) is FileFormat.HUB and issubclass(objective, TextViews)
+            is_stream = guess_format(source) is FileFormat.HUB and objective.rows_are_examples
             if is_stream and config.max_steps is not None:
                 limit = config.max_steps * config.batch_size * process_count()
                 enough = f"which is enough for {config.max_steps:,} steps"
@@ -388,7 +384,7 @@ def build_parts(
                 module.freeze_unread()
     _choose_pass(objective, config, resolve_device(config.device))
     examples = objective.examples(data, random_generator(config.seed, 0))
-    n_examples = sum(n_taken(*file) for file in files_of(data, examples))
+    n_examples = sum(n_taken(*file) for file in files_of(examples))
     if n_examples < 2:
         need = "need at least 2 (negatives come from the batch)"
         raise DataError(f"{data.name}: {n_examples} training example, {need}")
@@ -397,7 +393,7 @@ def build_parts(
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
     digests["n_examples"] = n_examples
     digests |= count_cut(objective, examples, progress)
-    shared, batches = shared_texts(config, objective, data, examples, progress, started_with)
+    shared, batches = shared_texts(config, objective, examples, progress, started_with)
     digests["batches"] = batches.value
     # Version 1.0.0 left out any number of rows, and a resumed run keeps its batches.
     most_left_out = SHARED_SHARE if started_with is None else 1.0
@@ -405,8 +401,8 @@ def build_parts(
     return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out)
 
 
-def count_cut(objective: Objective, examples: Sequence[Any], progress: Progress) -> dict[str, int]:
-    """Tell how many rows have a text that training cuts; of many rows, a share is looked at.
+def count_cut(objective: Objective, examples: Examples, progress: Progress) -> dict[str, int]:
+    """Tell how many examples have a text that training cuts; of many, a share is looked at.
 
     Returns the two numbers for the record, ``n_cut`` of ``n_looked_at``; none where examples are
     no rows of texts, as for documents.
@@ -414,32 +410,41 @@ def count_cut(objective: Objective, examples: Sequence[Any], progress: Progress)
     if objective.reads is DataKind.DOCUMENTS:
         return {}
     tokens = objective.encoder.tokens
-    limit = min(objective.max_length, tokens.max_length)
+    limit = min(objective.options.max_length, tokens.max_length)
     step = max(1, math.ceil(len(examples) / MOST_LOOKED_AT))
     places = range(0, len(examples), step)
     n_cut = 0
     for first in range(0, len(places), LOOKED_AT_ONCE):
-        rows = [examples[place] for place in places[first : first + LOOKED_AT_ONCE]]
-        views = [[row] if isinstance(row, str) else row for row in rows]
+        chosen = places[first : first + LOOKED_AT_ONCE]
+        views = [_texts_of(examples.items[place]) for place in chosen]
         texts = [text for own in views for text in own]
         longer = tokens.longer_than(limit, texts, tokens.ids(texts, limit))
         owner = [row for row, own in enumerate(views) for _ in own]
         n_cut += len({owner[position] for position in longer})
     if n_cut:
+        unit = "rows" if examples.are_rows else "examples"
         share = f"{n_cut / len(places):.1%}"
         what = f"a text of more than {limit} sub-words, which is cut there (--max-length)"
         if step == 1:
-            progress.info(f"{n_cut:,} of {len(places):,} rows ({share}) have {what}")
+            progress.info(f"{n_cut:,} of {len(places):,} {unit} ({share}) have {what}")
         else:
-            progress.info(f"about {share} of the rows have {what}; {len(places):,} were looked at")
+            progress.info(
+                f"about {share} of the {unit} have {what}; {len(places):,} were looked at"
+            )
     return {"n_cut": n_cut, "n_looked_at": len(places)}
+
+
+def _texts_of(example: Any) -> list[str]:
+    """Return the texts of an example, without what else it holds, such as a class or a flag."""
+    if isinstance(example, str):
+        return [example]
+    return [part for part in example if isinstance(part, str)]
 
 
 def shared_texts(
     config: TrainConfig,
     objective: Objective,
-    data: Any,
-    examples: Any,
+    examples: Examples,
     progress: Progress,
     started_with: Batches | None = None,
 ) -> tuple[SharedTexts | None, Batches]:
@@ -447,7 +452,7 @@ def shared_texts(
 
     A run that is resumed goes on with the batches that it ``started_with``.
     """
-    if not (objective.in_batch_negatives and examples is getattr(data, "rows", None)):
+    if not (objective.in_batch_negatives and examples.are_rows):
         if config.batches in (Batches.NO_DUPLICATES, Batches.MASK_DUPLICATES):
             raise ConfigError(
                 f"--batches {config.batches}: the rows of a batch are no negatives in --objective {objective.name}",
@@ -456,7 +461,7 @@ def shared_texts(
         return None, Batches.SHUFFLED
     if config.batches is Batches.SHUFFLED:
         return None, Batches.SHUFFLED
-    shared = SharedTexts(data.rows)
+    shared = SharedTexts(examples.items)
     if config.batches is None and shared.share <= SHARED_SHARE:
         return None, Batches.SHUFFLED
     kind = config.batches or started_with or Batches.MASK_DUPLICATES
