@@ -20,7 +20,7 @@ LAYERS = (
     {"files"},
     {"settings"},
     {"machine", "results"},
-    {"data", "losses", "postprocess"},
+    {"data", "losses", "packed", "postprocess"},
     {"models"},
     {"encoding"},
     {"prepare"},
@@ -41,15 +41,15 @@ ROOMS = {
     "faiss": {"encoding"},
     "huggingface_hub": {"data", "files", "models", "training"},
     "jinja2": {"analysis", "models"},
-    "llvmlite": {"models"},
+    "llvmlite": {"packed"},
     "matplotlib": {"results"},
     "mlflow": {"training"},
     "mteb": {"evaluation"},
     "nncf": {"models"},
-    "numba": {"models"},
+    "numba": {"packed"},
     "numpy": {
         *("analysis", "api", "comparison", "data", "encoding", "evaluation", "machine", "models"),
-        *("objectives", "postprocess", "prepare", "results", "training"),
+        *("objectives", "packed", "postprocess", "prepare", "results", "training"),
     },
     "onnxruntime": {"models"},
     "openvino": {"models"},
@@ -69,7 +69,7 @@ ROOMS = {
     "tokenizers": {"models"},
     "torch": {
         *("augment", "encoding", "evaluation", "losses", "machine", "models", "objectives"),
-        *("postprocess", "training"),
+        *("packed", "postprocess", "training"),
     },
     "transformers": {"augment", "models"},
     "typer": {"commands"},
@@ -200,7 +200,7 @@ def test_extra_is_imported_in_one_module(package):
 
 @each_module
 def test_extras_are_imported_when_they_are_used(path):
-    if place(path) == "models/packed/kernels/compiled.py":  # imported where numba is installed
+    if place(path) == "packed/kernels/compiled.py":  # imported where numba is installed
         return
     at_once = {
         name.split(".")[0]

@@ -24,7 +24,7 @@ from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import OLDER_DIGEST, digest, is_older_digest, require_file
 from simcse_cli.models.encode import ReadyEncoder
-from simcse_cli.models.packed.products import multiply
+from simcse_cli.packed.products import multiply
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.settings.choices import SearchBackend
 

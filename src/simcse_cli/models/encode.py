@@ -18,9 +18,9 @@ from simcse_cli.machine.processes import add_up, process_count, process_rank
 from simcse_cli.machine.threads import map_on_cores
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.forward_config import read_entries
-from simcse_cli.models.packed.quantized import MOST_LEVELS, weight_levels
 from simcse_cli.models.padding import TokenRows, token_batches
 from simcse_cli.models.tokens import Tokens, in_windows
+from simcse_cli.packed.quantized import MOST_LEVELS, weight_levels
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import LongTexts, Pooler

@@ -20,8 +20,8 @@ from simcse_cli.machine.devices import (
     resolve_device,
     resolve_precision,
 )
-from simcse_cli.models.packed import kernels
-from simcse_cli.models.packed.products import product_in
+from simcse_cli.packed import kernels
+from simcse_cli.packed.products import product_in
 from simcse_cli.results.runs import versions
 from simcse_cli.settings.choices import Precision
 

@@ -13,22 +13,22 @@ from torch.nn import functional
 from simcse_cli.errors import how_to_install
 from simcse_cli.machine.buffers import pool_of
 from simcse_cli.machine.devices import is_x86
-from simcse_cli.models.packed import kernels
-from simcse_cli.models.packed.architectures import BackboneParts, read_parts
-from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_compile
-from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
-from simcse_cli.models.packed.kernels import QueueWeightGradient
-from simcse_cli.models.packed.layers import (
+from simcse_cli.packed import kernels
+from simcse_cli.packed.architectures import BackboneParts, read_parts
+from simcse_cli.packed.compiled_operators import CompiledOperators, can_compile
+from simcse_cli.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
+from simcse_cli.packed.kernels import QueueWeightGradient
+from simcse_cli.packed.layers import (
     Layer,
     QueryKeyValue,
     look_up,
     query_key_value,
     read_layers,
 )
-from simcse_cli.models.packed.operators import NestedOperators, Operators, inference_operators
-from simcse_cli.models.packed.quantized import QuantizedOperators, RecordingOperators, quantized
-from simcse_cli.models.packed.split_batch import run_shares
-from simcse_cli.models.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
+from simcse_cli.packed.operators import NestedOperators, Operators, inference_operators
+from simcse_cli.packed.quantized import QuantizedOperators, RecordingOperators, quantized
+from simcse_cli.packed.split_batch import run_shares
+from simcse_cli.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
 
 KERNELS_MISSING = "compiled kernels would make training steps in bf16 about a seventh shorter: "
 KERNELS_NOT_KEPT = (

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.machine.devices import CPU_CONSTANTS, cpu_kind
-from simcse_cli.models.packed.architectures import RelativeBias
-from simcse_cli.models.packed.dropout import Masks
-from simcse_cli.models.packed.layers import Layer, QueryKeyValue
-from simcse_cli.models.packed.tokens import PackedTokens
+from simcse_cli.packed.architectures import RelativeBias
+from simcse_cli.packed.dropout import Masks
+from simcse_cli.packed.layers import Layer, QueryKeyValue
+from simcse_cli.packed.tokens import PackedTokens
 
 # PyTorch vectorises its CPU softmax only for rows of at least one AVX-512 register.
 _VECTOR_ROW = 16

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from simcse_cli.models.packed.backbone import PackedBackbone
-from simcse_cli.models.packed.tokens import ROUNDED_TO, PackedRows
 from simcse_cli.models.poolers import POOLERS, Reduction, mean_of_layers
+from simcse_cli.packed.backbone import PackedBackbone
+from simcse_cli.packed.tokens import ROUNDED_TO, PackedRows
 from simcse_cli.settings.choices import Pooler
 
 
