@@ -362,7 +362,7 @@ def _batch_vectors(
 
 
 def one_behind(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield each item once the next one exists: a GPU computes that one while this one is read."""
+    """Yield items one step late, so the GPU computes the next while the caller reads this one."""
     before, after = tee(items)
     next(after, None)
     for item in before:

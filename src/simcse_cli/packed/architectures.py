@@ -75,7 +75,7 @@ class LoraLinear:
 
 
 class LayerParts(NamedTuple):
-    """The parts of one post-norm transformer layer: its modules, or their dotted names in an architecture.
+    """The parts of one post-norm transformer layer, as modules or as their dotted names.
 
     A linear layer is a ``Linear`` or a ``LoraLinear``; a dropout is None where the architecture has
     none.

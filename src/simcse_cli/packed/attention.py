@@ -31,7 +31,9 @@ def attend(
     masks: Masks | None = None,
     relative_bias: RelativeBias | None = None,
 ) -> Tensor:
-    """Return the context of attention within sentences, ``(T, 3D)`` to ``(T, D)``; tokens of no sentence get zeros.
+    """Return the context ``(T, D)`` of attention within sentences, from ``(T, 3D)``.
+
+    Tokens of no sentence get zeros.
 
     ``qkv`` holds queries, keys and values side by side, each with its heads side by side.
     ``relative_bias`` maps a length to ``(n_heads, L, L)``, added to the scaled scores.
