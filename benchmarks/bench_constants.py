@@ -22,7 +22,7 @@ from shapes import model_folder
 from simcse_cli.machine import processor
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
-from simcse_cli.models.packed import operators
+from simcse_cli.packed import operators
 from simcse_cli.settings.choices import Pooler
 
 PRODUCTS = {

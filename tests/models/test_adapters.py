@@ -17,9 +17,9 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import save_encoder, verify_export
-from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.padding import pad
 from simcse_cli.models.record import ModelRecord
+from simcse_cli.packed.backbone import packed_backbone
 from simcse_cli.settings.choices import HeadUse, Pooler
 
 peft = pytest.importorskip("peft")

@@ -11,7 +11,7 @@ import torch
 from helpers import SENTENCES, build_tiny_model, plain_vectors
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
-from simcse_cli.models.packed.architectures import read_parts
+from simcse_cli.packed.architectures import read_parts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "answers.md"
 ROWS = re.findall(

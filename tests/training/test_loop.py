@@ -14,7 +14,7 @@ from processes import run_on_processes
 from simcse_cli.errors import CheckpointError, TrainingError
 from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.packed.backbone import KERNELS_COMPILE
+from simcse_cli.packed.backbone import KERNELS_COMPILE
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Batches, DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.settings.config import TrainConfig

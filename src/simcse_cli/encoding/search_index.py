@@ -25,7 +25,7 @@ from simcse_cli.files.output import output_path
 from simcse_cli.files.safetensors import mapped_tensors, sort_metadata
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.models.encode import ReadyEncoder
-from simcse_cli.models.packed.products import multiply
+from simcse_cli.packed.products import multiply
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.settings.choices import SearchBackend
 

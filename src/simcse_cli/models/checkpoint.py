@@ -24,12 +24,12 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.model_files import ModelFiles, find_model
-from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.poolers import POOLERS
 from simcse_cli.models.pretrained import load_backbone, load_tokenizer, reads_padding
 from simcse_cli.models.record import RECORD_FILE, ModelRecord
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.models.tokens import NO_LIMIT, lower_case
+from simcse_cli.packed.backbone import packed_backbone
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.runs import STATE_FILE, WEIGHTS_FILE, kept_states, read_run_record, step_of
 from simcse_cli.settings.choices import Device, HeadUse, Pooler, Precision

@@ -19,9 +19,9 @@ from simcse_cli.machine.threads import map_on_cores
 from simcse_cli.machine.transfer import HostCopy
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.forward_config import read_entries
-from simcse_cli.models.packed.quantized import MOST_LEVELS, weight_levels
 from simcse_cli.models.padding import TokenRows, token_batches
 from simcse_cli.models.tokens import Tokens, in_windows
+from simcse_cli.packed.quantized import MOST_LEVELS, weight_levels
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import LongTexts, Pooler
@@ -363,7 +363,7 @@ def _batch_vectors(
 
 
 def one_behind(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield each item once the next one exists: a GPU computes that one while this one is read."""
+    """Yield items one step late, so the GPU computes the next while the caller reads this one."""
     before, after = tee(items)
     next(after, None)
     for item in before:

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from simcse_cli.errors import ConfigError, reason_of
 from simcse_cli.machine.precision import no_autocast
 from simcse_cli.models.heads import MlpHead, TokenCnn
-from simcse_cli.models.packed.backbone import PackedBackbone, forget_prepared, packed_backbone
-from simcse_cli.models.packed.pooling import packed_ahead, packed_states, packed_vectors
+from simcse_cli.models.packed_pooling import packed_ahead, packed_states, packed_vectors
 from simcse_cli.models.padding import PaddedRows, TokenRows, pad
 from simcse_cli.models.poolers import POOLERS, pool
 from simcse_cli.models.pretrained import attend_as_configured
 from simcse_cli.models.record import ModelRecord
 from simcse_cli.models.tokens import Tokens
+from simcse_cli.packed.backbone import PackedBackbone, forget_prepared, packed_backbone
 from simcse_cli.settings.choices import Attention, HeadUse, Pooler
 
 FLASH_LIBRARIES = {Attention.FLASH_2: "flash_attn", Attention.FLASH_3: "flash_attn_interface"}

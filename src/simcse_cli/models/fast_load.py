@@ -22,17 +22,15 @@ from torch import Tensor, nn
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.models.packed.architectures import layer_names
-from simcse_cli.models.packed.backbone import packed_backbone
 from simcse_cli.models.tokens import NO_LIMIT
+from simcse_cli.packed.architectures import (
+    ARCHITECTURES,
+    EMBEDDING_DROPOUT,
+    EMBEDDING_NORM,
+    plain_prefix,
+)
+from simcse_cli.packed.backbone import packed_backbone
 
-# Architectures, each with the prefix that its tensors have in a model with a further head.
-_PREFIXES = {
-    "bert": "bert.",
-    "roberta": "roberta.",
-    "xlm-roberta": "roberta.",
-    "camembert": "roberta.",
-}
 # Entries of config.json that the forward pass needs; transformers knows the defaults of missing ones.
 _NEEDED = (
     "attention_probs_dropout_prob",
@@ -113,10 +111,8 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     architecture's own pooler is included if the file holds it.
     """
     config = _json_object(folder / "config.json")
-    if (
-        config.get("model_type") not in list(_PREFIXES)
-        or not (folder / "model.safetensors").is_file()
-    ):
+    prefix = plain_prefix(config.get("model_type"))
+    if prefix is None or not (folder / "model.safetensors").is_file():
         return None
     if any(key not in config for key in _NEEDED) or any(config.get(key) for key in _BEYOND):
         return None
@@ -126,7 +122,6 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
         if config["hidden_size"] % config["num_attention_heads"]:
             return None
         tensors = {name: tensor.float() for name, tensor in read_tensors(folder, "").items()}
-        prefix = _PREFIXES[config["model_type"]]  # of models with a further head
         below = {
             name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)
         }
@@ -134,9 +129,9 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     except Exception:  # corrupt, incomplete, or not the plain model: transformers reports which
         return None
     packed = packed_backbone(backbone)
-    return (
-        backbone if packed is not None and packed.n_layers == config["num_hidden_layers"] else None
-    )
+    if packed is None or packed.n_layers != config["num_hidden_layers"]:
+        return None
+    return backbone
 
 
 def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
@@ -169,46 +164,44 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
     """Return modules that hold the tensors."""
-    backbone, width, inner = EncodingBackbone(config), config.hidden_size, config.intermediate_size
-    shapes = {
-        "up": (width, inner),
-        "down": (inner, width),
-    }  # inputs, outputs; other linear layers are square
+    backbone = EncodingBackbone(config)
+    width = config.hidden_size
+    # The embeddings.
     tables = {
         "word_embeddings": config.vocab_size,
         "position_embeddings": config.max_position_embeddings,
         "token_type_embeddings": config.type_vocab_size,
     }
-
-    def norm() -> nn.LayerNorm:
-        return nn.LayerNorm(width, eps=config.layer_norm_eps, device="meta")
-
     for table, n_rows in tables.items():
         empty = torch.empty(n_rows, width, device="meta")
         embedding = nn.Embedding.from_pretrained(empty, freeze=False)  # type: ignore[no-untyped-call]
         backbone.put(f"embeddings.{table}", embedding, tensors)
     backbone.get_submodule("embeddings").padding_idx = config.pad_token_id
-    backbone.put("embeddings.LayerNorm", norm(), tensors)
-    backbone.put("embeddings.dropout", nn.Dropout(config.hidden_dropout_prob), tensors)
+    backbone.put(EMBEDDING_NORM, _empty_part("embedding_norm", config), tensors)
+    backbone.put(EMBEDDING_DROPOUT, _empty_part("embedding_dropout", config), tensors)
+    # The layers.
+    architecture = ARCHITECTURES[config.model_type]
     for index in range(config.num_hidden_layers):
-        for part, name in layer_names(config.model_type, index)._asdict().items():
-            if part.endswith("norm"):
-                backbone.put(name, norm(), tensors)
-            elif part.endswith("dropout"):
-                is_attention = part == "attention_dropout"
-                p = (
-                    config.attention_probs_dropout_prob
-                    if is_attention
-                    else config.hidden_dropout_prob
-                )
-                backbone.put(name, nn.Dropout(p), tensors)
-            else:
-                backbone.put(
-                    name, nn.Linear(*shapes.get(part, (width, width)), device="meta"), tensors
-                )
+        for part, name in architecture.layer_names(index)._asdict().items():
+            backbone.put(name, _empty_part(part, config), tensors)
+    # The pooler.
     if "pooler.dense.weight" in tensors:
         backbone.put("pooler.dense", nn.Linear(width, width, device="meta"), tensors)
     return backbone
+
+
+def _empty_part(part: str, config: SimpleNamespace) -> nn.Module:
+    """Return the module of one part of the encoder, with its parameters on the meta device."""
+    width = config.hidden_size
+    if part.endswith("norm"):
+        return nn.LayerNorm(width, eps=config.layer_norm_eps, device="meta")
+    if part == "attention_dropout":
+        return nn.Dropout(config.attention_probs_dropout_prob)
+    if part.endswith("dropout"):
+        return nn.Dropout(config.hidden_dropout_prob)
+    n_inputs = config.intermediate_size if part == "down" else width
+    n_outputs = config.intermediate_size if part == "up" else width
+    return nn.Linear(n_inputs, n_outputs, device="meta")
 
 
 def plain_tokenizer(folder: Path) -> PlainTokenizer | None:

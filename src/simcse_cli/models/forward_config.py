@@ -3,21 +3,26 @@
 import re
 from typing import Any
 
-# What encoding alone needs of plain models; the folder may be opened without transformers, which knows the defaults.
+from simcse_cli.packed.architectures import plain_prefix
+
+# What encoding alone needs of plain models. Their folder may be opened without transformers, which
+# knows the defaults.
 _PLAIN = ("hidden_act", "layer_norm_eps", "model_type", "num_attention_heads", "pad_token_id")
-_PLAIN_TYPES = ("bert", "roberta", "xlm-roberta", "camembert")
 # Where a model comes from, how it was trained, what it is called, and what heads give.
 _UNREAD = re.compile(
-    r"_.*|architectures|auto_map|transformers_version|(torch_)?dtype|tokenizer_class|finetuning_task|task_specific_params"
-    r"|(?!token_).*(dropout|drop_prob|_drop|layerdrop)(_.*)?|initializer_(range|factor)|init_.*|(id2label|label2id|num_labels|problem_type)"
-    r"|output_(attentions|hidden_states|past|scores)|return_dict|use_cache|gradient_checkpointing|tie_word_embeddings|classifier_\w+"
+    r"_.*|architectures|auto_map|transformers_version|(torch_)?dtype|tokenizer_class"
+    r"|finetuning_task|task_specific_params"
+    r"|(?!token_).*(dropout|drop_prob|_drop|layerdrop)(_.*)?|initializer_(range|factor)|init_.*"
+    r"|(id2label|label2id|num_labels|problem_type)"
+    r"|output_(attentions|hidden_states|past|scores)|return_dict|use_cache|gradient_checkpointing"
+    r"|tie_word_embeddings|classifier_\w+"
     r"|(bos|eos|sep|cls|decoder_start)_token_id|vocab_size"
 )
 
 
 def read_entries(config: Any) -> dict[str, Any]:
     """Return the entries of a configuration on which states depend, besides the shapes of the weights."""
-    if config.model_type in _PLAIN_TYPES:
+    if plain_prefix(config.model_type) is not None:
         return {name: getattr(config, name, None) for name in _PLAIN}
     differs: dict[str, Any] = config.to_diff_dict()
     return {name: value for name, value in differs.items() if not _UNREAD.fullmatch(name)}

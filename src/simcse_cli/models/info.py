@@ -16,8 +16,8 @@ from simcse_cli.files.system import default_cache_dir
 from simcse_cli.machine.devices import resolve_device
 from simcse_cli.machine.precision import has_fast_bf16, resolve_precision
 from simcse_cli.machine.processor import cpu_kind, hardware
-from simcse_cli.models.packed import kernels
-from simcse_cli.models.packed.products import product_in
+from simcse_cli.packed import kernels
+from simcse_cli.packed.products import product_in
 from simcse_cli.results.runs import versions
 from simcse_cli.settings.choices import Precision
 

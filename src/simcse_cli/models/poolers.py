@@ -10,7 +10,7 @@ from simcse_cli.settings.choices import Pooler
 
 
 class Reduction(StrEnum):
-    """How tokens are reduced to one vector; the values are the pooling modes of sentence-transformers."""
+    """How tokens become one vector; the values are pooling modes of sentence-transformers."""
 
     CLS = "cls_token"
     MEAN = "mean_tokens"

@@ -25,8 +25,8 @@ from simcse_cli.machine.processes import average_gradients, average_tensor
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import probe_vectors, save_encoder
-from simcse_cli.models.packed.backbone import KERNELS_COMPILE
 from simcse_cli.objectives.base import Batch, Losses, Objective
+from simcse_cli.packed.backbone import KERNELS_COMPILE
 from simcse_cli.progress import Progress
 from simcse_cli.results.runs import RunRecord
 from simcse_cli.settings.choices import LoraSave, Precision

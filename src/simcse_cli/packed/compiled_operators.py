@@ -5,13 +5,13 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.machine.buffers import BufferPool
-from simcse_cli.models.packed import kernels
-from simcse_cli.models.packed.architectures import ACTIVATIONS, BackboneParts, LoraLinear
-from simcse_cli.models.packed.dropout import DropoutMasks, drop_threshold
-from simcse_cli.models.packed.kernels import QueueWeightGradient
-from simcse_cli.models.packed.layers import Layer, LinearWeights, NormWeights, Residual
-from simcse_cli.models.packed.operators import Operators, add_low_rank
-from simcse_cli.models.packed.tokens import PackedTokens
+from simcse_cli.packed import kernels
+from simcse_cli.packed.architectures import ACTIVATIONS, BackboneParts, LoraLinear
+from simcse_cli.packed.dropout import DropoutMasks, drop_threshold
+from simcse_cli.packed.kernels import QueueWeightGradient
+from simcse_cli.packed.layers import Layer, LinearWeights, NormWeights, Residual
+from simcse_cli.packed.operators import Operators, add_low_rank
+from simcse_cli.packed.tokens import PackedTokens
 
 
 def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:

@@ -1,4 +1,4 @@
-"""The supported architectures: where each keeps the parts of its layers."""
+"""What is known of each architecture that has a packed form: one row of ``ARCHITECTURES`` each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simcse_cli.models.packed.kernels import GELU, GELU_TANH, RELU
+from simcse_cli.packed.kernels import GELU, GELU_TANH, RELU
 
 RelativeBias = Callable[[int], Tensor]
 
 
 class Activation(NamedTuple):
-    """An activation as a function, in place, as a number for the kernels, by its name and algorithm in oneDNN."""
+    """An activation in every form that the operators need.
+
+    Attributes:
+        function: returns a new tensor.
+        in_place: changes its argument.
+        kind: number for the compiled kernels.
+        fused: its name and its algorithm in oneDNN.
+    """
 
     function: Callable[[Tensor], Tensor]
     in_place: Callable[[Tensor], Tensor]
@@ -68,7 +75,7 @@ class LoraLinear:
 
 
 class LayerParts(NamedTuple):
-    """The parts of one post-norm transformer layer: its modules, or their dotted names in an architecture.
+    """The parts of one post-norm transformer layer, as modules or as their dotted names.
 
     A linear layer is a ``Linear`` or a ``LoraLinear``; a dropout is None where the architecture has
     none.
@@ -153,42 +160,71 @@ _DISTILBERT = LayerParts(
     out_dropout=None,
     output_dropout="ffn.dropout",
 )
-_NAMES = dict.fromkeys(("bert", "electra", "roberta", "xlm-roberta", "camembert"), _BERT)
-_NAMES |= {"mpnet": _MPNET, "distilbert": _DISTILBERT}
-_LISTS_OF_LAYERS = dict.fromkeys(_NAMES, "encoder.layer") | {"distilbert": "transformer.layer"}
-_COUNTS_REAL_TOKENS = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
-def layer_names(model_type: str, index: int) -> LayerParts:
-    """Return the full dotted names of the parts of layer ``index`` in a supported architecture."""
-    start = f"{_LISTS_OF_LAYERS[model_type]}.{index}."
-    return LayerParts(*(None if name is None else start + name for name in _NAMES[model_type]))
+@dataclass(frozen=True)
+class Architecture:
+    """What is known of an architecture besides its configuration.
+
+    Attributes:
+        layer: names of the parts of a layer, below that of the layer.
+        prefix: of tensors in a model with a further head; None where only transformers opens one.
+        layers: name of the list of layers.
+        activation: entry of the configuration that names the activation.
+        numbers_real_tokens: padding takes no position, and the first one is behind its id.
+        has_relative_bias: attention scores depend on distances too, as in T5.
+    """
+
+    layer: LayerParts
+    prefix: str | None = None
+    layers: str = "encoder.layer"
+    activation: str = "hidden_act"
+    numbers_real_tokens: bool = False
+    has_relative_bias: bool = False
+
+    def layer_names(self, index: int) -> LayerParts:
+        """Return the full dotted names of the parts of layer ``index``."""
+        start = f"{self.layers}.{index}."
+        return LayerParts(*(None if name is None else start + name for name in self.layer))
+
+
+_ROBERTA = Architecture(_BERT, prefix="roberta.", numbers_real_tokens=True)
+ARCHITECTURES = {
+    "bert": Architecture(_BERT, prefix="bert."),
+    "electra": Architecture(_BERT),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "mpnet": Architecture(_MPNET, numbers_real_tokens=True, has_relative_bias=True),
+    "distilbert": Architecture(_DISTILBERT, layers="transformer.layer", activation="activation"),
+}
+"""By ``model_type``. A further row is all that an architecture with BERT's layers needs."""
+EMBEDDING_NORM = "embeddings.LayerNorm"
+EMBEDDING_DROPOUT = "embeddings.dropout"
+
+
+def plain_prefix(model_type: Any) -> str | None:
+    """Return the prefix of an architecture that can be opened without transformers, else None."""
+    known = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
+    return None if known is None else known.prefix
 
 
 def read_parts(backbone: nn.Module) -> BackboneParts | None:
     """Return the parts of a model, or None if its packed form would compute something else.
 
-    Supported are BERT (including MiniLM), ELECTRA, RoBERTa, XLM-R, CamemBERT, MPNet and DistilBERT
-    as encoders, with plain ``Linear`` and ``LayerNorm`` modules or PEFT's plain LoRA around a
-    ``Linear``. A model with another adapter has no packed form.
+    Supported are the encoders of ``ARCHITECTURES`` with plain ``Linear`` and ``LayerNorm`` modules,
+    or PEFT's plain LoRA around a ``Linear``. A model with another adapter has no packed form.
     """
     config: Any = getattr(backbone, "config", None)
-    model_type = getattr(config, "model_type", "")
-    if model_type not in _NAMES or getattr(config, "is_decoder", False):
+    architecture = ARCHITECTURES.get(getattr(config, "model_type", ""))
+    if architecture is None or getattr(config, "is_decoder", False):
         return None
-    activation = config.activation if model_type == "distilbert" else config.hidden_act
     has_absolute = getattr(config, "position_embedding_type", "absolute") in (None, "absolute")
-    if activation not in ACTIVATIONS or not has_absolute:
+    if getattr(config, architecture.activation) not in ACTIVATIONS or not has_absolute:
         return None
     try:
-        children = backbone.get_submodule(_LISTS_OF_LAYERS[model_type]).children()
-        layers = tuple(_layer_parts(layer, _NAMES[model_type]) for layer in children)
-        return _backbone_parts(backbone, config, activation, layers)
-    except (
-        AttributeError,
-        TypeError,
-        ValueError,
-    ):  # a part is missing or not that of the plain architecture
+        return _backbone_parts(backbone, config, architecture)
+    except (AttributeError, TypeError, ValueError):  # not the parts of the plain architecture
         return None
 
 
@@ -200,14 +236,16 @@ def _plain(module: nn.Module, kind: type[Any]) -> Any:
 
 
 def _linear(module: Any) -> Any:
-    """Return a plain linear layer, or a ``LoraLinear`` for PEFT's plain LoRA; PEFT need not be installed."""
+    """Return a plain linear layer, or a ``LoraLinear`` for PEFT's plain LoRA.
+
+    PEFT need not be installed.
+    """
     if type(module) is nn.Linear or not hasattr(module, "lora_A"):
         return _plain(module, nn.Linear)
     (name,) = module.active_adapters
-    is_plain = not (
-        module.merged or module.disable_adapters or module.lora_variant or module.lora_bias[name]
-    ) and isinstance(module.lora_dropout[name], nn.Identity)
-    if not is_plain or len(module.lora_A) > 1:
+    is_switched = module.merged or module.disable_adapters
+    has_more = module.lora_variant or module.lora_bias[name] or len(module.lora_A) > 1
+    if is_switched or has_more or not isinstance(module.lora_dropout[name], nn.Identity):
         raise TypeError("more than plain LoRA")
     return LoraLinear(
         _plain(module.base_layer, nn.Linear),
@@ -218,40 +256,43 @@ def _linear(module: Any) -> Any:
 
 
 def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
-    def module(part: str, name: str | None) -> Any:
+    parts: dict[str, Any] = {}
+    for part, name in names._asdict().items():
         if name is None:
-            return None
-        found = layer.get_submodule(name)
-        if part.endswith("norm"):
-            return _plain(found, nn.LayerNorm)
-        return _plain(found, nn.Dropout) if part.endswith("dropout") else _linear(found)
-
-    parts = LayerParts(*(module(part, name) for part, name in names._asdict().items()))
-    if len({linear.bias is None for linear in (parts.query, parts.key, parts.value)}) > 1:
+            parts[part] = None
+        elif part.endswith("norm"):
+            parts[part] = _plain(layer.get_submodule(name), nn.LayerNorm)
+        elif part.endswith("dropout"):
+            parts[part] = _plain(layer.get_submodule(name), nn.Dropout)
+        else:
+            parts[part] = _linear(layer.get_submodule(name))
+    if len({parts[name].bias is None for name in ("query", "key", "value")}) > 1:
         raise TypeError("query, key and value differ in having a bias")
-    return parts
+    return LayerParts(**parts)
 
 
-def _backbone_parts(
-    backbone: nn.Module, config: Any, activation: str, layers: tuple[LayerParts, ...]
-) -> BackboneParts:
-    embeddings: Any = backbone.embeddings
-    pad_id = int(embeddings.padding_idx) if config.model_type in _COUNTS_REAL_TOKENS else None
+def _backbone_parts(backbone: Any, config: Any, architecture: Architecture) -> BackboneParts:
+    # The layers.
+    layers = backbone.get_submodule(architecture.layers).children()
+    parts = tuple(_layer_parts(layer, architecture.layer) for layer in layers)
+    # The embeddings, and what some architectures lack.
+    embeddings = backbone.embeddings
     segments = getattr(embeddings, "token_type_embeddings", None)
     projection = getattr(backbone, "embeddings_project", None)
+    pad_id = int(embeddings.padding_idx) if architecture.numbers_real_tokens else None
     return BackboneParts(
         words=_plain(embeddings.word_embeddings, nn.Embedding),
         position_table=_plain(embeddings.position_embeddings, nn.Embedding),
         segment_table=None if segments is None else _plain(segments, nn.Embedding),
-        embedding_norm=_plain(embeddings.LayerNorm, nn.LayerNorm),
-        embedding_dropout=_plain(embeddings.dropout, nn.Dropout),
+        embedding_norm=_plain(backbone.get_submodule(EMBEDDING_NORM), nn.LayerNorm),
+        embedding_dropout=_plain(backbone.get_submodule(EMBEDDING_DROPOUT), nn.Dropout),
         projection=None if projection is None else _plain(projection, nn.Linear),
-        layers=layers,
+        layers=parts,
         n_heads=int(config.num_attention_heads),
-        activation=activation,
+        activation=getattr(config, architecture.activation),
         first_position=0 if pad_id is None else pad_id + 1,
         pad_id=pad_id,
-        relative_bias=_relative_bias(backbone) if config.model_type == "mpnet" else None,
+        relative_bias=_relative_bias(backbone) if architecture.has_relative_bias else None,
     )
 
 

@@ -21,11 +21,13 @@ from transformers import (
     RobertaModel,
 )
 
-from simcse_cli.models.packed.architectures import read_parts
-from simcse_cli.models.packed.attention import _products, attend
-from simcse_cli.models.packed.backbone import packed_backbone
-from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, add_dropped
-from simcse_cli.models.packed.layers import (
+from simcse_cli.models.packed_pooling import packed_vectors
+from simcse_cli.models.poolers import pool
+from simcse_cli.packed.architectures import read_parts
+from simcse_cli.packed.attention import _products, attend
+from simcse_cli.packed.backbone import packed_backbone
+from simcse_cli.packed.dropout import DeviceMasks, DropoutMasks, add_dropped
+from simcse_cli.packed.layers import (
     Layer,
     LinearWeights,
     NormWeights,
@@ -33,10 +35,8 @@ from simcse_cli.models.packed.layers import (
     query_key_value,
     read_layers,
 )
-from simcse_cli.models.packed.operators import NestedOperators, Operators
-from simcse_cli.models.packed.pooling import packed_vectors
-from simcse_cli.models.packed.tokens import pack
-from simcse_cli.models.poolers import pool
+from simcse_cli.packed.operators import NestedOperators, Operators
+from simcse_cli.packed.tokens import pack
 from simcse_cli.settings.choices import Pooler
 
 SIZES = {

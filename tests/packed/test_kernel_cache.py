@@ -10,7 +10,7 @@ pytest.importorskip("numba")
 
 SCRIPT = """
 import numpy as np
-from simcse_cli.models.packed.kernels import RELU, compiled
+from simcse_cli.packed.kernels import RELU, compiled
 x, bias, out = np.array([[-1.0, 2.0] * 8], np.float32), np.zeros(16, np.float32), np.empty((1, 16), np.float32)
 kernel = compiled.ACTIVATION_KERNELS[RELU][0]
 kernel(x, bias, out)

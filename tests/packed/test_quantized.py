@@ -11,9 +11,9 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.machine.processor import is_x86
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, encode
-from simcse_cli.models.packed import quantized
-from simcse_cli.models.packed.layers import LinearWeights
-from simcse_cli.models.packed.quantized import MOST_LEVELS, IntegerProduct, weight_levels
+from simcse_cli.packed import quantized
+from simcse_cli.packed.layers import LinearWeights
+from simcse_cli.packed.quantized import MOST_LEVELS, IntegerProduct, weight_levels
 
 pytestmark = pytest.mark.skipif(not is_x86(), reason="int8 products are for x86 processors")
 

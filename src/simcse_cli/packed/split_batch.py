@@ -16,9 +16,9 @@ from torch.autograd.function import once_differentiable
 
 from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.machine.threads import map_on_cores
-from simcse_cli.models.packed.kernels import QueueWeightGradient
-from simcse_cli.models.packed.layers import map_tensors
-from simcse_cli.models.packed.products import multiply
+from simcse_cli.packed.kernels import QueueWeightGradient
+from simcse_cli.packed.layers import map_tensors
+from simcse_cli.packed.products import multiply
 
 ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
 """Computes a share from its number, its rows, the parameters and a function that queues weight gradients."""

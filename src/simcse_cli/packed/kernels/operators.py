@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from simcse_cli.machine.buffers import BufferPool
-from simcse_cli.models.packed.kernels import LANES, QueueWeightGradient, compiled
-from simcse_cli.models.packed.products import multiply
+from simcse_cli.packed.kernels import LANES, QueueWeightGradient, compiled
+from simcse_cli.packed.products import multiply
 
 Gradients = tuple[Tensor | None, ...]
 

@@ -1,4 +1,4 @@
-"""The forward pass of a BERT-family encoder over packed tokens, on the parameters of the model itself."""
+"""The forward pass of an encoder over packed tokens, with the parameters of the model itself."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -13,22 +13,22 @@ from torch.nn import functional
 from simcse_cli.errors import how_to_install
 from simcse_cli.machine.buffers import pool_of
 from simcse_cli.machine.processor import is_x86
-from simcse_cli.models.packed import kernels
-from simcse_cli.models.packed.architectures import BackboneParts, read_parts
-from simcse_cli.models.packed.compiled_operators import CompiledOperators, can_compile
-from simcse_cli.models.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
-from simcse_cli.models.packed.kernels import QueueWeightGradient
-from simcse_cli.models.packed.layers import (
+from simcse_cli.packed import kernels
+from simcse_cli.packed.architectures import BackboneParts, read_parts
+from simcse_cli.packed.compiled_operators import CompiledOperators, can_compile
+from simcse_cli.packed.dropout import DeviceMasks, DropoutMasks, Masks, active_probability
+from simcse_cli.packed.kernels import QueueWeightGradient
+from simcse_cli.packed.layers import (
     Layer,
     QueryKeyValue,
     look_up,
     query_key_value,
     read_layers,
 )
-from simcse_cli.models.packed.operators import NestedOperators, Operators, inference_operators
-from simcse_cli.models.packed.quantized import QuantizedOperators, RecordingOperators, quantized
-from simcse_cli.models.packed.split_batch import run_shares
-from simcse_cli.models.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
+from simcse_cli.packed.operators import NestedOperators, Operators, inference_operators
+from simcse_cli.packed.quantized import QuantizedOperators, RecordingOperators, quantized
+from simcse_cli.packed.split_batch import run_shares
+from simcse_cli.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
 
 KERNELS_MISSING = "compiled kernels would make training steps in bf16 about a seventh shorter: "
 KERNELS_NOT_KEPT = (
@@ -50,7 +50,10 @@ MakeOperators = Callable[[Any, QueueWeightGradient | None], Operators]
 
 
 class PackedPath(NamedTuple):
-    """How one forward pass is computed; ``halves`` are shares of the sentences that are computed side by side."""
+    """How one forward pass is computed.
+
+    ``halves`` are two shares of the sentences, which are computed side by side.
+    """
 
     layers: list[Layer]
     make_operators: MakeOperators
@@ -58,7 +61,10 @@ class PackedPath(NamedTuple):
 
 
 class PackedBackbone:
-    """A model as a function of packed tokens, made by ``packed_backbone``; it holds no parameters of its own."""
+    """A model as a function of packed tokens. It has no parameters of its own.
+
+    ``packed_backbone`` makes it.
+    """
 
     def __init__(
         self,
@@ -68,12 +74,10 @@ class PackedBackbone:
         use_kernels: bool | None,
         nested: bool,
     ) -> None:
-        self._backbone, self._parts, self._use_kernels, self.nested = (
-            backbone,
-            parts,
-            use_kernels,
-            nested,
-        )
+        self._backbone = backbone
+        self._parts = parts
+        self._use_kernels = use_kernels
+        self.nested = nested
 
     @property
     def n_layers(self) -> int:
@@ -85,7 +89,7 @@ class PackedBackbone:
         return self._parts.position_table.num_embeddings - self._parts.first_position
 
     def pack(self, rows: Sequence[Sequence[int]], *, multiple: int = 1) -> PackedTokens:
-        """Return token-id rows laid end to end with the positions of this architecture; see ``pack``."""
+        """Return rows of token ids end to end, with this architecture's positions; see ``pack``."""
         parts = self._parts
         tokens = pack(
             rows, first_position=parts.first_position, pad_id=parts.pad_id, multiple=multiple
@@ -93,7 +97,10 @@ class PackedBackbone:
         return tokens.to(parts.words.weight.device)
 
     def prepare(self, dtype: torch.dtype | None = None) -> Prepared:
-        """Return operators and layers for inference; the first call makes them, before threads share the model."""
+        """Return operators and layers for inference.
+
+        The first call makes them, and must come before threads share the model.
+        """
         dtype, parts = dtype or self._default_dtype(), self._parts
         made = _PREPARED.setdefault(self._backbone, {})
         if dtype not in made:
@@ -104,7 +111,7 @@ class PackedBackbone:
 
     @torch.no_grad()
     def _quantized(self) -> Prepared:
-        """Return operators and layers in 8-bit integers, which a pass over random sub-words has fitted."""
+        """Return operators and layers in 8-bit integers, fitted by a pass over random sub-words."""
         layers = read_layers(self._parts, torch.float32, merged=True)
         length = min(_SAMPLED_LENGTH, self.max_tokens)
         size = (_SAMPLED_TOKENS // length, length)
@@ -158,7 +165,10 @@ class PackedBackbone:
         wanted: Collection[int],
         first_only: bool = False,
     ) -> dict[int, Tensor]:
-        """Return the states after the wanted layers; with ``first_only``, those of first tokens after the last."""
+        """Return the states after the wanted layers.
+
+        With ``first_only``, the last layer's are those of first tokens alone.
+        """
         dtype = dtype or self._default_dtype()  # autocast's, so before it is switched off
         with torch.autocast(tokens.ids.device.type, enabled=False):
             masks = self._draw_masks()
@@ -174,7 +184,7 @@ class PackedBackbone:
         return kept
 
     def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> PackedPath:
-        """Return how to compute these tokens with products in ``dtype``, in the present mode of the model."""
+        """Return how the model, in its present mode, computes these tokens in ``dtype``."""
         parts, activation = self._parts, self._parts.activation
         is_live = torch.is_grad_enabled() or self._backbone.training
         if is_live:
@@ -197,7 +207,7 @@ class PackedBackbone:
     def _run_halves(
         self, embedded: Tensor, path: PackedPath, first: QueryKeyValue | None, wanted: Sequence[int]
     ) -> dict[int, Tensor]:
-        """Return the states after the wanted layers, computed side by side for both halves of the sentences."""
+        """Return the states after the wanted layers, with both halves computed side by side."""
         halves = path.halves or ()
         masks = [self._draw_masks() for _ in halves]
         numbers = [number for number in wanted if number > 0]
@@ -277,16 +287,14 @@ def packed_backbone(
     """Return the packed form of a model, or None if its architecture or configuration has none.
 
     This is cheap enough for every forward pass: nothing is copied, and weights prepared for
-    inference are kept between calls. It trains with compiled kernels as ``use_kernels`` says, by
-    default if they are installed and pay. ``nested`` attends over all sentences in one call, on any
+    inference are kept between calls. ``use_kernels`` turns compiled kernels on or off; by default
+    they are used where they are installed and faster. ``nested`` attends over all sentences in one call, on any
     device; else there is one call a sentence length, on a CPU.
     """
     parts = read_parts(backbone)
-    return (
-        None
-        if parts is None
-        else PackedBackbone(backbone, parts, use_kernels=use_kernels, nested=nested)
-    )
+    if parts is None:
+        return None
+    return PackedBackbone(backbone, parts, use_kernels=use_kernels, nested=nested)
 
 
 def forget_prepared(backbone: nn.Module) -> None:
@@ -303,7 +311,7 @@ def run_layers(
     wanted: Collection[int],
     first: QueryKeyValue | None = None,
 ) -> dict[int, Tensor]:
-    """Return the states after the wanted layers, ``(T, H)`` each, by their numbers; 0 is for the embeddings.
+    """Return the states ``(T, H)`` after the wanted layers, by number; 0 is for the embeddings.
 
     With ``first``, the last layer attends from first tokens only, by these linear layers, and gives
     ``(R, H)``.

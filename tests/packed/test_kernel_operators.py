@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from simcse_cli.machine.buffers import BufferPool
-from simcse_cli.models.packed.kernels import GELU, GELU_TANH, NO_DROPOUT, RELU, compiled, operators
+from simcse_cli.packed.kernels import GELU, GELU_TANH, NO_DROPOUT, RELU, compiled, operators
 
 ACTIVATIONS = {
     GELU: functional.gelu,

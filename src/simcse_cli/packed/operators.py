@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.models.packed.architectures import ACTIVATIONS, BackboneParts
-from simcse_cli.models.packed.attention import attend, attend_from_first
-from simcse_cli.models.packed.dropout import Masks, add_dropped
-from simcse_cli.models.packed.layers import (
+from simcse_cli.packed.architectures import ACTIVATIONS, BackboneParts
+from simcse_cli.packed.attention import attend, attend_from_first
+from simcse_cli.packed.dropout import Masks, add_dropped
+from simcse_cli.packed.layers import (
     Layer,
     LinearWeights,
     QueryKeyValue,
     Residual,
     read_layers,
 )
-from simcse_cli.models.packed.products import product_in
-from simcse_cli.models.packed.tokens import PackedTokens
+from simcse_cli.packed.products import product_in
+from simcse_cli.packed.tokens import PackedTokens
 
 # The number of rows that oneDNN optimises its layout for; others work too, near ones as fast.
 _EXPECTED_ROWS = 2048

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from simcse_cli.machine.buffers import BufferPool
-from simcse_cli.models.packed.layers import look_up
+from simcse_cli.packed.layers import look_up
 
 
 @pytest.mark.parametrize(

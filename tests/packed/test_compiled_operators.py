@@ -19,15 +19,15 @@ from transformers import (
 
 from simcse_cli.machine.buffers import BufferPool, pool_of
 from simcse_cli.machine.processor import is_x86
-from simcse_cli.models.packed import backbone, kernels
-from simcse_cli.models.packed.backbone import packed_backbone
-from simcse_cli.models.packed.compiled_operators import CompiledOperators
-from simcse_cli.models.packed.dropout import DropoutMasks
-from simcse_cli.models.packed.layers import Layer, LinearWeights, NormWeights, Residual
-from simcse_cli.models.packed.operators import Operators
-from simcse_cli.models.packed.pooling import packed_vectors
-from simcse_cli.models.packed.tokens import pack
+from simcse_cli.models.packed_pooling import packed_vectors
 from simcse_cli.models.poolers import pool
+from simcse_cli.packed import backbone, kernels
+from simcse_cli.packed.backbone import packed_backbone
+from simcse_cli.packed.compiled_operators import CompiledOperators
+from simcse_cli.packed.dropout import DropoutMasks
+from simcse_cli.packed.layers import Layer, LinearWeights, NormWeights, Residual
+from simcse_cli.packed.operators import Operators
+from simcse_cli.packed.tokens import pack
 from simcse_cli.settings.choices import Pooler
 
 only_where_kernels_pay = pytest.mark.skipif(
@@ -337,7 +337,7 @@ def test_without_a_folder_for_compiled_kernels_pytorch_trains(monkeypatch):
     caching = pytest.importorskip("numba.core.caching")
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
     for name in ("compiled", "operators"):
-        monkeypatch.delitem(sys.modules, f"simcse_cli.models.packed.kernels.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"simcse_cli.packed.kernels.{name}", raising=False)
         monkeypatch.delattr(kernels, name, raising=False)
     kernels.can_load.cache_clear()
     try:

@@ -5,19 +5,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from simcse_cli.models.packed.backbone import PackedBackbone
-from simcse_cli.models.packed.tokens import ROUNDED_TO, PackedRows
 from simcse_cli.models.poolers import POOLERS, Reduction, mean_of_layers
+from simcse_cli.packed.backbone import PackedBackbone
+from simcse_cli.packed.tokens import ROUNDED_TO, PackedRows
 from simcse_cli.settings.choices import Pooler
 
 
 def packed_ahead(packed: PackedBackbone, rows: Sequence[Sequence[int]]) -> PackedRows:
-    """Return rows packed for ``packed_vectors`` on the device of the model, unless they are already."""
-    return (
-        rows
-        if isinstance(rows, PackedRows)
-        else PackedRows(rows, packed.pack(rows, multiple=ROUNDED_TO))
-    )
+    """Return rows packed for ``packed_vectors`` on the device of the model; packed ones as is."""
+    if isinstance(rows, PackedRows):
+        return rows
+    return PackedRows(rows, packed.pack(rows, multiple=ROUNDED_TO))
 
 
 def packed_vectors(
@@ -28,7 +26,7 @@ def packed_vectors(
     dtype: torch.dtype | None = None,
     n_skipped: int = 0,
 ) -> Tensor:
-    """Return sentence vectors before any head, ``(R, H)`` in float32 or wider; row i belongs to ``rows[i]``.
+    """Return sentence vectors before any head, ``(R, H)`` in float32 or wider, in order of rows.
 
     The first ``n_skipped`` tokens of each row, fewer than any has, do not count, as in ``pool``;
     ``dtype`` is as in ``PackedBackbone.hidden_states``.
@@ -60,7 +58,7 @@ def packed_vectors(
 def packed_states(
     packed: PackedBackbone, rows: Sequence[Sequence[int]], *, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the last layer's states end to end, ``(T, H)`` as for ``packed_vectors``, and the start of each row."""
+    """Return the last layer's states end to end, ``(T, H)``, and the start of each row."""
     tokens = packed_ahead(packed, rows).tokens
     (states,) = packed.hidden_states(tokens, dtype=dtype)
     return _wide(states), tokens.first_tokens().index_select(0, tokens.order.argsort())

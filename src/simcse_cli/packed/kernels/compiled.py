@@ -1,7 +1,7 @@
 """Compiled kernels for the parts of a transformer layer between its matrix products, forward and backward.
 
 Arrays are float32, or int16 that holds bfloat16 bits; arithmetic is float32. Dropout masks come
-from an SFC64 stream, 16 bits per draw, as in ``models.packed.dropout``. All kernels release
+from an SFC64 stream, 16 bits per draw, as in ``packed.dropout``. All kernels release
 Python's lock, use one thread, and are compiled for this processor on first use.
 
 They are in one file because numba keeps a compiled kernel on disk until its own file changes.
@@ -20,7 +20,7 @@ from numba.core import cgutils
 from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic, overload
 
-from simcse_cli.models.packed.kernels import DRAWS_A_WORD, GELU, GELU_TANH, LANES, RELU
+from simcse_cli.packed.kernels import DRAWS_A_WORD, GELU, GELU_TANH, LANES, RELU
 
 # Sums may be reordered and NaN is not considered; infinities are.
 _FAST = {"nnan", "nsz", "arcp", "contract", "reassoc"}

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.machine.processor import CPU_CONSTANTS, cpu_kind
-from simcse_cli.models.packed.architectures import RelativeBias
-from simcse_cli.models.packed.dropout import Masks
-from simcse_cli.models.packed.layers import Layer, QueryKeyValue
-from simcse_cli.models.packed.tokens import PackedTokens
+from simcse_cli.packed.architectures import RelativeBias
+from simcse_cli.packed.dropout import Masks
+from simcse_cli.packed.layers import Layer, QueryKeyValue
+from simcse_cli.packed.tokens import PackedTokens
 
 # PyTorch vectorises its CPU softmax only for rows of at least one AVX-512 register.
 _VECTOR_ROW = 16
@@ -31,7 +31,9 @@ def attend(
     masks: Masks | None = None,
     relative_bias: RelativeBias | None = None,
 ) -> Tensor:
-    """Return the context of attention within sentences, ``(T, 3D)`` to ``(T, D)``; tokens of no sentence get zeros.
+    """Return the context ``(T, D)`` of attention within sentences, from ``(T, 3D)``.
+
+    Tokens of no sentence get zeros.
 
     ``qkv`` holds queries, keys and values side by side, each with its heads side by side.
     ``relative_bias`` maps a length to ``(n_heads, L, L)``, added to the scaled scores.

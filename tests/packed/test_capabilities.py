@@ -9,15 +9,15 @@ from simcse_cli.machine.precision import resolve_precision
 from simcse_cli.models.checkpoint import load_encoder, load_for_encoding
 from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.packed import backbone, kernels
-from simcse_cli.models.packed.backbone import packed_backbone
-from simcse_cli.models.packed.operators import (
+from simcse_cli.packed import backbone, kernels
+from simcse_cli.packed.backbone import packed_backbone
+from simcse_cli.packed.operators import (
     NumpyOperators,
     Operators,
     PrepackedOperators,
     inference_operators,
 )
-from simcse_cli.models.packed.products import multiply
+from simcse_cli.packed.products import multiply
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Attention, Precision
 from simcse_cli.settings.config import ModelOptions

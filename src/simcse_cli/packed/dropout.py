@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from simcse_cli.models.packed.kernels import DRAWS_A_WORD
+from simcse_cli.packed.kernels import DRAWS_A_WORD
 
 _RESOLUTION = 1 << 16  # a mask element costs 16 random bits
 

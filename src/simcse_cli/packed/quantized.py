@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.models.packed.layers import Layer, LinearWeights
-from simcse_cli.models.packed.operators import Operators
+from simcse_cli.packed.layers import Layer, LinearWeights
+from simcse_cli.packed.operators import Operators
 
 MOST_LEVELS, _FEWER_LEVELS = 127, 64
 _ALPHA = 0.5

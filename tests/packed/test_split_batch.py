@@ -13,11 +13,11 @@ from transformers import (
 )
 
 from simcse_cli.machine.buffers import BufferPool
-from simcse_cli.models.packed.backbone import packed_backbone
-from simcse_cli.models.packed.kernels.operators import Linear
-from simcse_cli.models.packed.pooling import packed_vectors
-from simcse_cli.models.packed.split_batch import run_shares
-from simcse_cli.models.packed.tokens import pack
+from simcse_cli.models.packed_pooling import packed_vectors
+from simcse_cli.packed.backbone import packed_backbone
+from simcse_cli.packed.kernels.operators import Linear
+from simcse_cli.packed.split_batch import run_shares
+from simcse_cli.packed.tokens import pack
 from simcse_cli.settings.choices import Pooler
 
 WIDTH = 16

@@ -10,8 +10,8 @@ from torch.autograd.function import once_differentiable
 
 from simcse_cli.machine.buffers import BufferPool
 from simcse_cli.machine.threads import map_on_cores
-from simcse_cli.models.packed.architectures import BackboneParts, LoraLinear, RelativeBias
-from simcse_cli.models.packed.dropout import active_probability
+from simcse_cli.packed.architectures import BackboneParts, LoraLinear, RelativeBias
+from simcse_cli.packed.dropout import active_probability
 
 
 class LowRank(NamedTuple):

@@ -31,7 +31,7 @@ def is_installed() -> bool:
 
 def load_operators() -> Any:
     """Return the module ``operators``."""
-    return import_module("simcse_cli.models.packed.kernels.operators")
+    return import_module("simcse_cli.packed.kernels.operators")
 
 
 @cache
