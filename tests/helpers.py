@@ -307,6 +307,22 @@ def train_until(config: Any, run_dir: Path, stop_after: int | None = None) -> An
     return Trainer(config, parts, run_dir, SilentProgress(), should_stop).run()
 
 
+_LONG = {"-m": "--model", "-o": "--output", "-f": "--format"}
+
+
+def with_options(command: Sequence[object], *more: object) -> list[object]:
+    """Return a command with further options, which take the place of those that it has."""
+    again = {_LONG.get(str(word), str(word)) for word in more if str(word).startswith("-")}
+    kept: list[object] = []
+    is_dropped = False
+    for word in command:
+        if str(word).startswith("-"):
+            is_dropped = _LONG.get(str(word), str(word)) in again
+        if not is_dropped:
+            kept.append(word)
+    return [*kept, *more]
+
+
 @contextmanager
 def sigterm_in_second_window(monkeypatch: Any) -> Iterator[None]:
     """Let `encode` end as on SIGTERM when it comes to its second window."""

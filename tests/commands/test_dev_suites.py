@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from helpers import SENTENCES, write_transfer_folder
+from helpers import SENTENCES, with_options, write_transfer_folder
 from simcse_cli.comparison.entries import load_entries
 
 
@@ -20,20 +20,9 @@ def train(invoke, tiny_model_dir, tmp_path):
     source.write_text("\n".join(SENTENCES) + "\n")
 
     def run(*arguments, steps=3):
-        return invoke(
-            *(
-                "train",
-                "--model",
-                tiny_model_dir,
-                "--train-file",
-                source,
-                "--batch-size",
-                4,
-                "--lr",
-                "1e-3",
-            ),
-            *("--max-steps", steps, "--eval-every", 1, "--device", "cpu", *arguments),
-        )
+        command = ("train", "--model", tiny_model_dir, "--train-file", source, "--batch-size", 4)
+        length = ("--lr", "1e-3", "--max-steps", steps, "--eval-every", 1, "--device", "cpu")
+        return invoke(*with_options((*command, *length), *arguments))
 
     return run
 
@@ -209,7 +198,7 @@ def test_demo_corpus_serves_the_sts_suite(invoke, tiny_model_dir, tmp_path):
             1,
             "accuracy",
         ),
-        (("--keep-checkpoints", "-1"), 1, "0 for all"),
+        (("--keep-checkpoints", "-1"), 1, "need at least 0"),
     ],
 )
 def test_bad_dev_settings_end_before_training(

@@ -37,10 +37,8 @@ def encode(invoke, source, tiny_model_dir, tmp_path, monkeypatch):
     """Return a function that encodes the source, or another input, where relative names mean ``tmp_path``."""
     monkeypatch.chdir(tmp_path)
 
-    def run(output, *arguments, source=source):
-        return invoke(
-            "encode", source, "-o", output, "-m", tiny_model_dir, "--pooler", "avg", *arguments
-        )
+    def run(output, *arguments, source=source, model=tiny_model_dir):
+        return invoke("encode", source, "-o", output, "-m", model, "--pooler", "avg", *arguments)
 
     return run
 
@@ -141,7 +139,7 @@ def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp
     assert "has normalize True" in message()
     other = tmp_path / "other"
     build_tiny_model(other, seed=1)
-    assert encode("v.npy", "--shard", "2/2", "-m", other, "--force").exit_code == 0
+    assert encode("v.npy", "--shard", "2/2", "--force", model=other).exit_code == 0
     assert "has model_digest" in message()
     kept = source.read_text()
     source.write_text(kept.upper())
@@ -183,12 +181,14 @@ def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp
         (("--shard", "1/2", "--engine", "ray"), "cuts the input itself"),
         (("--workers", "2"), "without --engine ray"),
         (("--id-column", "id"), "with columns"),
-        (("-o", "-", "--dtype", "int8"), "which prints plain numbers: give a file"),
-        (("-o", "-", "--resume"), "which prints plain numbers: give a file"),
+        (("--dtype", "int8", "-"), "which prints plain numbers: give a file"),
+        (("--resume", "-"), "which prints plain numbers: give a file"),
     ],
 )
 def test_options_that_exclude_each_other(encode, tmp_path, arguments, message):
-    outcome = encode("v.npy", *arguments)
+    """A last argument of - is the output."""
+    is_stdout = arguments[-1] == "-"
+    outcome = encode(*(("-", *arguments[:-1]) if is_stdout else ("v.npy", *arguments)))
     assert outcome.exit_code == 2
     assert message in " ".join(outcome.stderr.split())
     assert not list(tmp_path.glob("v.*"))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from helpers import with_options
 from simcse_cli.results.examples import read_pair_scores
 from simcse_cli.settings.choices import STS_TASKS
 
@@ -80,7 +81,8 @@ def test_short_task_names_and_dev_split(invoke, sts_folder, tiny_model_dir):
     ],
 )
 def test_bad_requests(invoke, sts_folder, tiny_model_dir, arguments, code, message):
-    outcome = invoke("eval", "sts", "-m", tiny_model_dir, "--data-dir", sts_folder, *arguments)
+    command = ("eval", "sts", "-m", tiny_model_dir, "--data-dir", sts_folder)
+    outcome = invoke(*with_options(command, *arguments))
     assert outcome.exit_code == code
     assert message in " ".join(outcome.stderr.split())
 

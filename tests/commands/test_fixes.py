@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import SENTENCES, build_tiny_model, write_sts_folder
+from helpers import SENTENCES, build_tiny_model, with_options, write_sts_folder
 from simcse_cli.commands.app import build
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.export import save_encoder
@@ -17,6 +17,7 @@ from simcse_cli.models.export import save_encoder
 TINY = "-m bert --pooler avg"
 MINE = "prepare hard-negatives pairs.csv -o o.csv --range 0:9 --margin 0 --force"
 TRAIN = "train -m bert --batch-size 4 --max-steps 1 --dry-run"
+OF_CT = f"{TRAIN} --objective ct".replace("--batch-size 4", "--batch-size 8")
 # A command that fails, and what its fix says: a pattern whose match is added to the command; with a flag before a
 # colon, the match is the value of that flag; `without FLAG`, which is to be left out; `simcse ...`, to be run first.
 FIXES = [
@@ -45,7 +46,7 @@ FIXES = [
     (f"{TRAIN} --mode unsup --train-file text.txt --dev-suite sts", "--data-dir DIR"),
     (f"{TRAIN} --mode unsup --train-file text.txt --config simcse-unsup-bert-bas", r"--config: simcse[\w-]+"),
     (f"{TRAIN} --mode unsup --train-file text.txt --set serve_encoder=second", "--dual-encoder"),
-    (f"{TRAIN} --objective ct --train-file text.txt --batch-size 8 --temperature 0.1", "without --temperature"),
+    (f"{OF_CT} --train-file text.txt --temperature 0.1", "without --temperature"),
     (f"{TRAIN} --mode unsup --train-file text.txt --dropout-mode fixed --dual-encoder", "without --dual-encoder"),
     ("compare result.json --against simcse.5 --row SimCSE-BERT-base", r"--group \w+"),
     ("compare result.json --check --tolerance 100", "--against TABLE --row NAME"),
@@ -124,7 +125,7 @@ def with_fix(words, fix, hint):
     if flag and flag in words:
         at = words.index(flag) + 1
         return [*words[:at], *more, *words[at + 1 :]], None
-    return [*words, *more], None
+    return with_options(words, *more), None
 
 
 @pytest.mark.parametrize(

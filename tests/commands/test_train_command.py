@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import yaml
 
-from helpers import SENTENCES
+from helpers import SENTENCES, with_options
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
 from simcse_cli.training import dry_run
@@ -237,18 +237,8 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
 def test_bad_settings_are_refused(
     invoke, corpus, tiny_model_dir, tmp_path, arguments, code, message
 ):
-    outcome = invoke(
-        "train",
-        "-m",
-        tiny_model_dir,
-        "--train-file",
-        corpus,
-        "-o",
-        tmp_path / "run",
-        "--max-steps",
-        1,
-        *arguments,
-    )
+    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run")
+    outcome = invoke(*with_options((*command, "--max-steps", 1), *arguments))
     assert outcome.exit_code == code, outcome.stderr
     assert message in " ".join(outcome.stderr.split())
     assert "Traceback" not in outcome.stderr

@@ -45,7 +45,7 @@ def test_contrastive_tension_counts_the_texts_that_are_cut(tmp_path, tiny_model_
 
 def test_after_step_is_called_once_for_each_step(tmp_path, tiny_model_dir, monkeypatch):
     calls = []
-    monkeypatch.setattr(SimcseUnsup, "after_step", calls.append)
+    monkeypatch.setattr(SimcseUnsup, "after_step", lambda self: calls.append(self))
     config = config_of("simcse-unsup", write_train_files(tmp_path), tiny_model_dir)
     config = with_model_defaults(replace(config, max_steps=3), SilentProgress())
     train_run(config, tmp_path / "run", SilentProgress())

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
 
-from helpers import SENTENCES, build_tiny_model
+from helpers import SENTENCES, build_tiny_model, with_options
 from simcse_cli.augment.language_model import load_mlm_filler
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.checkpoint import load_encoder
@@ -41,19 +41,10 @@ def masked_lm(tmp_path, tiny_model_dir):
 def train(invoke, tmp_path, tiny_model_dir):
     def run(*arguments):
         (tmp_path / "texts.txt").write_text("\n".join(SENTENCES) + "\n")
-        outcome = invoke(
-            *(
-                "train",
-                "--objective",
-                "mlm",
-                "--model",
-                tiny_model_dir,
-                "--train-file",
-                tmp_path / "texts.txt",
-            ),
-            *("--batch-size", 6, "--max-steps", 3, "--lr", 1e-3, "--device", "cpu"),
-            *("-o", tmp_path / "run", *arguments),
-        )
+        source, run = tmp_path / "texts.txt", tmp_path / "run"
+        command = ("train", "--objective", "mlm", "--model", tiny_model_dir, "-o", run)
+        length = ("--batch-size", 6, "--max-steps", 3, "--lr", 1e-3, "--device", "cpu")
+        outcome = invoke(*with_options((*command, "--train-file", source, *length), *arguments))
         return outcome, tmp_path / "run"
 
     return run

@@ -23,7 +23,7 @@ from accelerate.utils.launch import (
 from safetensors.torch import load_file, save_file
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from helpers import LIMIT_S, SENTENCES, wait_until
+from helpers import LIMIT_S, SENTENCES, wait_until, with_options
 from processes import FORKS, is_alive, run_command, start_command
 from simcse_cli.errors import OutputError
 from simcse_cli.results import runs
@@ -235,7 +235,7 @@ def test_machines_that_are_not_alike_do_not_start(found, prepare, arguments, tmp
         "-o",
         str(tmp_path / "run"),
     ]
-    group = start_group([*arguments, *flags], prepare=prepare)
+    group = start_group(with_options(arguments, *flags), prepare=prepare)
     for process in group:
         process.join(LIMIT_S)
     assert [process.exitcode for process in group] == [1, 1]
