@@ -22,6 +22,8 @@ def test_every_option_is_refused_or_adds_up(path, invoke):
         takes_one = option.param_type_name == "option" and not option.multiple
         if not takes_one or option.name in ("help", "help_all", "quiet", "verbose"):
             continue
+        if "--columns" in option.opts:  # the last one counts, so that a fix can be added
+            continue
         flag = max(option.opts, key=len)
         if not option.is_flag:
             words = (flag, "1", flag, "2")

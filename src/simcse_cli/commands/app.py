@@ -167,8 +167,11 @@ def _refuse_repeated(command: Any) -> None:
 
 
 def _adds_up(option: Any) -> bool:
-    """Tell whether an option may be given again: it takes several values, or is a plain flag."""
-    if option.param_type_name != "option" or option.multiple:
+    """Tell whether an option may be given again: it takes several values, or is a plain flag.
+
+    So may the columns of a table: the fix of an error is a column that is added to the command.
+    """
+    if option.param_type_name != "option" or option.multiple or "--columns" in option.opts:
         return True
     return bool(option.is_flag and not option.secondary_opts)
 
