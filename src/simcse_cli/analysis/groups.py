@@ -32,7 +32,7 @@ _MOST_DRAWN = 7  # groups with a colour of their own
 _NO_GROUP = -1
 
 Units = NDArray[np.float32]
-Numbers = NDArray[np.int64]
+_Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class GroupedTexts:
     texts: list[str]
     rows: list[int]
     units: Units
-    groups: Numbers
+    groups: _Numbers
     cosines: NDArray[np.float64]
     ids: list[str] | None = None
     labels: list[str] | None = None
@@ -60,7 +60,7 @@ class GroupedTexts:
     def n_groups(self) -> int:
         return int(self.groups.max(initial=_NO_GROUP)) + 1
 
-    def members(self, group: int) -> Numbers:
+    def members(self, group: int) -> _Numbers:
         """Return the texts of a group, those nearest to its centre first."""
         found = np.flatnonzero(self.groups == group)
         return found[np.argsort(-self.cosines[found], kind="stable")]
@@ -74,7 +74,7 @@ class GroupedTexts:
 # ------------------------------------------------------------------ grouping
 def assign(
     units: Units, method: GroupMethod, *, k: int | None, threshold: float | None, seed: int
-) -> Numbers:
+) -> _Numbers:
     """Return the group of each vector of length 1, ``(n,)``; the largest is 0, and -1 is no group.
 
     ``kmeans`` makes ``k`` groups. ``agglomerative`` joins groups while the mean cosine between
@@ -83,7 +83,7 @@ def assign(
     """
     from sklearn import cluster  # takes a second, and an extra brings it
 
-    found: Numbers
+    found: _Numbers
     if method is GroupMethod.KMEANS:
         found = cluster.KMeans(k, n_init=10, random_state=seed).fit_predict(units)
     elif method is GroupMethod.HDBSCAN:
@@ -101,7 +101,7 @@ def assign(
     return np.array([order.get(group, _NO_GROUP) for group in found.tolist()], dtype=np.int64)
 
 
-def cosines_to_centres(units: Units, groups: Numbers) -> NDArray[np.float64]:
+def cosines_to_centres(units: Units, groups: _Numbers) -> NDArray[np.float64]:
     """Return the cosine of each vector with the mean of its group; NaN for one in no group."""
     cosines = np.full(len(units), np.nan)
     for group in range(int(groups.max(initial=_NO_GROUP)) + 1):
@@ -111,7 +111,7 @@ def cosines_to_centres(units: Units, groups: Numbers) -> NDArray[np.float64]:
     return cosines
 
 
-def telling_words(texts: Sequence[str], groups: Numbers, count: int) -> list[list[str]]:
+def telling_words(texts: Sequence[str], groups: _Numbers, count: int) -> list[list[str]]:
     """Return the words of each group that others lack, the most telling first.
 
     Source: the log-likelihood of Dunning 1993, over texts that hold the word: with n of the s texts
@@ -139,7 +139,7 @@ def telling_words(texts: Sequence[str], groups: Numbers, count: int) -> list[lis
     return telling
 
 
-def agreement(labels: Sequence[str], groups: Numbers, seed: int) -> dict[str, float]:
+def agreement(labels: Sequence[str], groups: _Numbers, seed: int) -> dict[str, float]:
     """Return how well groups agree with known labels; texts in no group are one group.
 
     ``v_measure`` is the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg

@@ -13,7 +13,7 @@ from simcse_cli.encoding.sinks import Sink
 from simcse_cli.errors import DataError
 from simcse_cli.progress import SILENT, Progress, ProgressTask, SilentProgress
 
-Encode = Callable[..., NDArray[np.float32]]
+EncodeWindow = Callable[..., NDArray[np.float32]]
 """A function from texts to vectors with a keyword ``progress``, such as ``ReadyEncoder.encode``."""
 
 
@@ -25,7 +25,7 @@ class EncodeJob:
     """
 
     texts: Iterable[str]
-    encode: Encode
+    encode: EncodeWindow
     settings: Mapping[str, Any] = field(default_factory=dict)
     total: int | None = None
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from simcse_cli.settings.choices import OutputFormat
 
-NO_SCORE = "–"
+DASH = "–"
 GAP = 2  # between columns on a terminal
 NARROWEST_TEXT = 20
 # Control characters (including the escape of terminal commands), direction marks and lone surrogates.
@@ -59,7 +59,7 @@ class Column:
 
     def show(self, value: Any) -> str:
         if value is None:
-            return NO_SCORE
+            return DASH
         if self.kind == "text":
             return str(value)
         return format(
@@ -229,7 +229,7 @@ _LATEX_ESCAPES = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {c: f"${c}$" for c in "<>|"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {NO_SCORE: "--", "…": r"\dots{}", "±": r"$\pm$"}
+    | {DASH: "--", "…": r"\dots{}", "±": r"$\pm$"}
 )
 
 

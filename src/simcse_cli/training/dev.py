@@ -45,7 +45,7 @@ from simcse_cli.settings import choices
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite, Metric, ObjectiveName
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 
-Facts = dict[str, Any]  # names and digests of the dev data, for the record of a run
+DevFacts = dict[str, Any]  # names and digests of the dev data, for the record of a run
 
 _ROWS_PER_PASS = 64
 TRANSFER_PROTOCOL = choices.TransferProtocol.FAST  # the paper's dev mode
@@ -256,8 +256,8 @@ def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]
 
 def build_dev_set(
     config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()
-) -> tuple[DevSet | None, Facts]:
-    pairs, facts = None, Facts()
+) -> tuple[DevSet | None, DevFacts]:
+    pairs, facts = None, DevFacts()
     if config.dev_split is not None:
         return _build_held_out(config, held_out, progress)
     if config.dev_file:
@@ -291,9 +291,9 @@ _RETRIEVAL_FACTS = {
 
 def _build_held_out(
     config: TrainConfig, rows: Sequence[Row], progress: Progress
-) -> tuple[DevSet | None, Facts]:
+) -> tuple[DevSet | None, DevFacts]:
     """Return the dev set of held-out rows; for the loss of an objective, which comes later, the facts alone."""
-    facts = Facts(dev_split=config.dev_split, n_dev_rows=len(rows))
+    facts = DevFacts(dev_split=config.dev_split, n_dev_rows=len(rows))
     progress.info(
         f"--dev-split {config.dev_split:g}: {len(rows):,} rows are held out to choose the model"
     )
@@ -308,7 +308,7 @@ def _build_held_out(
     return DevRetrieval.of_pairs(rows), facts | _RETRIEVAL_FACTS
 
 
-def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevSet, Facts]:
+def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevSet, DevFacts]:
     files = {name: str(getattr(config, name)) for name in ("corpus", "queries", "qrels")}
     for path in files.values():
         require_file(path)
@@ -332,7 +332,7 @@ def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevS
 
 def _build_sts(
     config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
-) -> tuple[DevSet, Facts]:
+) -> tuple[DevSet, DevFacts]:
     default = tuple(name for name in STS_TASKS if has_split(name, "dev"))
     names = default if config.dev_tasks is None else _tasks(config.dev_tasks, STS_TASKS)
     splits: dict[str, Split] = {name: "dev" if has_split(name, "dev") else "test" for name in names}
@@ -358,7 +358,7 @@ def _build_sts(
     ):  # alignment and uniformity are those of STS-B if it is among the tasks, else of all
         chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
         pairs = StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
-    facts = Facts(
+    facts = DevFacts(
         dev_tasks=[measure_of(task) for task in tasks], dev_files=_digests(data_dir, paths)
     )
     facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
@@ -368,7 +368,7 @@ def _build_sts(
 
 def _build_transfer(
     config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
-) -> tuple[DevSet, Facts]:
+) -> tuple[DevSet, DevFacts]:
     names = TRANSFER_TASKS if config.dev_tasks is None else _tasks(config.dev_tasks, TRANSFER_TASKS)
     if missing := transfer_files.missing_transfer_files(data_dir, tuple(names)):
         lacking = ", ".join(str(path) for group in missing.values() for path in group)
