@@ -111,8 +111,10 @@ def open_search(
         if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
         search_index.check_index_output(options.save_index, force=force)
-    given = Given.of(options, progress=progress).of_texts(options.column)
-    corpus = None if options.corpus is None else read_texts(options.corpus, given)
+    given = Given.of(options, progress=progress).of_texts(options.column, options.text)
+    corpus = None
+    if options.corpus is not None:
+        corpus = read_texts(options.corpus, given, id_column=options.id_column)
     indexes = []
     for i, source in enumerate(sources):
         if options.index:
@@ -276,9 +278,8 @@ def read_queries(
 ) -> NumberedTexts:
     """Return the queries with their ids: their line numbers in the file or corpus, or the positions of the flags."""
     if options.queries is not None:
-        return read_texts(
-            options.queries, Given.of(options, progress=progress).of_texts(options.column)
-        )
+        given = Given.of(options, progress=progress).of_texts(options.column, options.text)
+        return read_texts(options.queries, given)
     if options.sample:
         return sample_texts(corpus, options.sample, seed=options.seed)
     return NumberedTexts.numbered(options.query or ())

@@ -55,5 +55,6 @@ def encode_command(
     ):
         model = pinned(options.model, options.revision)
         column = () if options.column is None else ("--column", options.column)
+        column = column if options.text is None else ("--text", options.text)
         searched = (*column, "--model", model, "--embeddings", output, "--interactive")
         console.next_step("simcse", "analyze", "search", source, *searched)

@@ -4,7 +4,7 @@ from pathlib import Path
 from simcse_cli.settings.choices import Engine, TextPer
 from simcse_cli.settings.config import ModelOptions
 from simcse_cli.settings.declare import ALL, setting
-from simcse_cli.settings.tables import TableOptions
+from simcse_cli.settings.tables import TextOptions
 
 _OF_VECTORS = (
     "index",
@@ -16,12 +16,13 @@ _OF_VECTORS = (
     "id_column",
     "normalize",
     "text_per",
+    "text",
 )
 _TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 
 
 @dataclass(frozen=True)
-class EncodeOptions(ModelOptions, TableOptions):
+class EncodeOptions(ModelOptions, TextOptions):
     output: str | None = setting(
         None,
         "Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; a folder of parquet parts; - prints JSONL.",
@@ -34,6 +35,7 @@ class EncodeOptions(ModelOptions, TableOptions):
         "Column of a table (with --pairs two, as A,B); default: the usual names.",
         "--column",
         "--columns",
+        recorded=True,
     )
     text_per: TextPer | None = setting(
         None,

@@ -178,7 +178,7 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
         what = f"{output} exists already, without a side file that tells what it holds"
         raise OutputError(what, hint=EXISTS_HINT)
     # Version 1.0.0 recorded no capability, and "auto" for the precision that it chose.
-    untold = {"capability"} - side.keys()
+    untold = {"capability", "column"} - side.keys()
     if side.get("precision") == Precision.AUTO:
         untold.add("precision")
     for key, value in facts.items():

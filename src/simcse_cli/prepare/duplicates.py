@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.data.given import Given
+from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
+from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
@@ -184,10 +186,13 @@ class _Texts:
 
     @classmethod
     def read(cls, source: str, given: Given, id_column: str | None) -> "_Texts":
-        texts = [clean_text(text) for text in Table(source, Job.TEXTS, given).texts()]
-        ids = [""] * len(texts)
+        columns = () if id_column is None else (id_column,)
+        texts, ids = [], []
+        for text, cells in Table(source, Job.TEXTS, given).texts_with(*columns):
+            texts.append(clean_text(text))
+            ids.append("".join(map(cell_text, cells)))
         if id_column is not None:
-            ids = [str(cell) for cell in Table(source, Job.TEXTS, given).column(id_column)]
+            require_unique(lambda: ids, source, id_column)
         return cls(source, texts, ids)
 
 
@@ -200,7 +205,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
             raise DataError("standard input cannot be read twice", hint=hint)
 
     # The texts of the older file come first, and are kept whatever they repeat.
-    given = Given.of(options, progress=progress).of_texts(options.column)
+    given = Given.of(options, progress=progress).of_texts(options.column, options.text)
     own = _Texts.read(source, given, options.id_column)
     older = None
     if options.against is not None:
@@ -314,6 +319,8 @@ def _write(
     inputs = [source] if options.against is None else [source, options.against]
     own = ("column", "id_column", "kind", "threshold", "near_threshold", "keep")
     settings: dict[str, Any] = {name: getattr(options, name) for name in own}
+    if options.text is not None:
+        settings["text"] = options.text
     settings["model"] = pinned(options.model, options.revision)
     n_written = 0
 
