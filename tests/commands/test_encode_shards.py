@@ -193,7 +193,7 @@ def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp
         (("--shard", "1/2", "--index", "v.idx"), "one file of one process"),
         (("--shard", "1/2", "--engine", "ray"), "cuts the input itself"),
         (("--workers", "2"), "without --engine ray"),
-        (("--id-column", "id"), "with columns"),
+        (("--id-column", "id", "--shard", "1/2"), "with columns"),
         (("--dtype", "int8", "-"), "which prints plain numbers: give a file"),
         (("--resume", "-"), "which prints plain numbers: give a file"),
     ],

@@ -156,6 +156,14 @@ class FileSet:
 
         return self._rows(read, start, stop)
 
+    def texts_with(self, column: str) -> Iterator[tuple[str, Any]]:
+        """Yield all texts, each with the cell of a column in its row."""
+        self.blank.clear()
+        for file in self.files:
+            for text, (cell,) in self._table(file).texts_with(column):
+                self.blank[file] += not text.strip()
+                yield text, cell
+
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         def read(file: str, skipped: int) -> Iterator[Any]:
             return self._table(file).column(column, start=skipped)

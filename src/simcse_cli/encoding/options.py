@@ -14,6 +14,7 @@ _OF_VECTORS = (
     "workers",
     "dtype",
     "id_column",
+    "update",
     "normalize",
     "text_per",
     "text",
@@ -65,15 +66,29 @@ class EncodeOptions(ModelOptions, TextOptions):
     )
     index: Path | None = setting(
         None,
-        "Also write a search index, for `simcse analyze search`; FILE.faiss is one for FAISS too.",
+        "Also write a search index, for `simcse analyze search`; FILE.faiss is one for FAISS too. "
+        "--update keeps it in step.",
+        needs=_TO_A_FILE,
         excludes=("postprocess",),
         because="whose queries would not be post-processed",
     )
     id_column: str | None = setting(
         None,
-        "Input column written as `id` in parquet and JSONL; default in a folder: the row number.",
+        "Input column of ids, which must differ: `id` in parquet and JSONL, else in OUTPUT.ids.jsonl; "
+        "default in a folder: the row number.",
         recorded=True,
         unsaid=(None,),
+    )
+    update: bool = setting(
+        False,
+        "Encode only rows that are new in OUTPUT or have another text there, by id; keep the others.",
+        "--update",
+        needs="id_column",
+        excludes=("shard", "engine", "workers"),
+        because="which updates one file",
+    )
+    drop_gone: bool = setting(
+        False, "Drop rows whose id the input has no more.", "--drop-gone", needs="update"
     )
     shard: str | None = setting(
         None,
