@@ -112,6 +112,7 @@ class RetrievalOptions(LoadOptions, TextOptions):
             "truncate_dim",
             "long",
             "embeddings",
+            "id_column",
         ),
         because="which was built already",
     )

@@ -1,9 +1,10 @@
 """`analyze retrieval`: find the nearest sentences to queries, and measure how many relevant ones are found."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,10 @@ def open_search(
     if options.save_index is not None:
         indexes[0][1].save(options.save_index, force=force)
         progress.info(f"wrote {options.save_index}")
-    return CorpusSearch(options, corpus or NumberedTexts.numbered(indexes[0][1].sentences), indexes)
+    if corpus is None:
+        _, index = indexes[0]
+        corpus = NumberedTexts(index.ids, index.sentences)
+    return CorpusSearch(options, corpus, indexes)
 
 
 def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
@@ -203,7 +207,12 @@ def _build_index(
         vectors = model.encode(corpus.sentences, prompt=prompt, **how)
     info, factory = model.facts(prompt), options.faiss_factory
     return search_index.SearchIndex.build(
-        vectors, corpus.sentences, backend=options.backend, factory=factory, info=info
+        vectors,
+        corpus.sentences,
+        backend=options.backend,
+        factory=factory,
+        info=info,
+        ids=corpus.given_ids,
     )
 
 
@@ -315,17 +324,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
     left_out = search.count_left_out(queries.sentences)
     tables, series = neighbour_tables(asked, found, left_out), []
-    rows = [
-        {"query": query, "model": label, "rank": rank}
-        | {
-            "line": each.row + 1,
-            "sentence": each.sentence,
-            "cosine": each.cosine,
-        }  # lines as in editors
-        for number, query in enumerate(asked)
-        for label, neighbours in found.items()
-        for rank, each in enumerate(neighbours[number], start=1)
-    ]
+    rows = list(_neighbour_rows(asked, found))
     mrr, ndcg = f"mrr@{ks[-1]}", f"ndcg@{ks[-1]}"
     score_rows = [
         {"model": name, "n_queries": each.n_queries}
@@ -381,6 +380,20 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     )
 
 
+def _neighbour_rows(
+    queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each neighbour; lines are numbered as in editors."""
+    for number, query in enumerate(queries):
+        for label, neighbours in found.items():
+            for rank, each in enumerate(neighbours[number], start=1):
+                row: dict[str, Any] = {"query": query, "model": label, "rank": rank}
+                row["line"] = each.row + 1
+                if each.id is not None:
+                    row["id"] = each.id
+                yield row | {"sentence": each.sentence, "cosine": each.cosine}
+
+
 def _left_out_note(n_sentences: int, whose: str) -> list[str]:
     if not n_sentences:
         return []
@@ -394,7 +407,9 @@ def neighbour_tables(
     left_out: Counter[str],
 ) -> list[Report]:
     columns = [Column("rank", "#", "count")]
-    for label in found:
+    for label, of_queries in found.items():
+        if any(each.id is not None for each in chain(*of_queries)):
+            columns.append(Column(f"{label} id", "id"))
         columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]
     tables = []
     for number, query in enumerate(queries):
@@ -403,7 +418,8 @@ def neighbour_tables(
             for position, each in enumerate(neighbours[number]):
                 if position == len(rows):
                     rows.append({"rank": position + 1})
-                rows[position] |= {label: each.sentence, f"{label} cosine": each.cosine}
+                own = {label: each.sentence, f"{label} cosine": each.cosine}
+                rows[position] |= own | {f"{label} id": each.id}
         notes = _left_out_note(left_out[query], "the")
         tables.append(Report(f"Query: {query}", columns, rows, notes))
     return tables
