@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from simcse_cli.data.text import match_key
-from simcse_cli.prepare.duplicates import (
+from simcse_cli.prepare.duplicates import parse_kinds
+from simcse_cli.prepare.finders import (
     ExactFinder,
     Match,
     MeaningFinder,
     NearFinder,
     find_duplicates,
-    parse_kinds,
 )
 from simcse_cli.prepare.minhash import shingles
 from simcse_cli.settings.choices import DuplicateKind
@@ -92,12 +92,13 @@ def test_all_kinds_equal_a_loop_over_all_pairs(texts):
 
     expected = plain_loop(texts, similar)
     finders = {
-        DuplicateKind.EXACT: ExactFinder(texts),
-        DuplicateKind.NEAR: NearFinder(texts, 0.8),
+        DuplicateKind.EXACT: ExactFinder(),
+        DuplicateKind.NEAR: NearFinder(0.8),
         DuplicateKind.MEANING: MeaningFinder(units, 0.85),
     }
     found = {
-        number: (kind, match) for number, kind, match in find_duplicates(range(len(texts)), finders)
+        number: (kind, match)
+        for number, kind, match in find_duplicates(range(len(texts)), texts, finders)
     }
     assert {kind for kind, _ in expected.values()} == set(DuplicateKind)
     assert found.keys() == expected.keys()
@@ -110,8 +111,8 @@ def test_all_kinds_equal_a_loop_over_all_pairs(texts):
 
 def test_texts_that_are_known_are_kept_and_found():
     texts = ["a b", "A B", "new", "a-b"]
-    finders = {DuplicateKind.EXACT: ExactFinder(texts)}
-    found = list(find_duplicates([0, 1, 2, 3], finders, n_known=2))
+    finders = {DuplicateKind.EXACT: ExactFinder()}
+    found = list(find_duplicates([0, 1, 2, 3], texts, finders, n_known=2))
     assert [(number, match.of) for number, _, match in found] == [(3, 1)]
 
 

@@ -17,8 +17,8 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import words
+from simcse_cli.encoding.units import Units, load_and_encode
 from simcse_cli.errors import DataError, UsageError, require_extra
-from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.progress import Progress
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
@@ -32,7 +32,6 @@ _LEAST_SIZE = 5  # of a group of HDBSCAN
 _MOST_DRAWN = 7  # groups with a colour of their own
 _NO_GROUP = -1
 
-Units = NDArray[np.float32]
 _Numbers = NDArray[np.int64]
 
 
@@ -233,11 +232,7 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
         require_unique(lambda: own, source, options.id_column)
     ids, labels = column(options.id_column, filled), column(options.labels, filled)
     texts = [every[at][0] for at in filled]
-    encoder = load_for_encoding(options.model, options, progress)
-    units = encoder.encode(
-        texts, normalize=True, batch_tokens=options.batch_tokens, progress=progress
-    )
-    encoder.warn_truncated(progress)
+    units = load_and_encode(texts, options, progress)
     none = np.full(len(texts), _NO_GROUP)
     rows = [at + 1 for at in filled]
     return GroupedTexts(texts, rows, units, none, np.full(len(texts), np.nan), ids, labels)
