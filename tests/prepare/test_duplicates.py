@@ -193,6 +193,22 @@ def test_the_weekly_file_is_compared_with_the_older_one(invoke, tickets, tmp_pat
     assert [row["id"] for row in read("new.csv")] == ["21"]
 
 
+def test_rows_of_the_older_file_are_known_by_their_ids(invoke, tickets, tmp_path):
+    """An export that has all rows each week: as before is no duplicate, a new text replaces the older one."""
+    week = [
+        *ROWS[:1],  # as before
+        ("8", "How do I reset my password?", "", ""),  # now equal to 7
+        ("9", "Where is the parcel that I ordered?", "", ""),  # no more the invoices
+        ("20", "where are my invoices", "", ""),  # the older text of 9 is gone
+        ("21", "how do I reset my password!", "", ""),
+    ]
+    write(tmp_path / "week.csv", week)
+    words = ("--against", tickets, "--id-column", "id", "--kind", "exact", "-o", "found.csv")
+    assert invoke("prepare", "duplicates", "week.csv", *words).exit_code == 0
+    found = [(row["id"], row["of_file"], row["of_id"]) for row in read("found.csv")]
+    assert found == [("8", tickets, "7"), ("21", tickets, "7")]
+
+
 def test_meaning_is_the_cosine_of_the_model(invoke, tickets, tiny_model_dir):
     """Against the vectors that encode writes."""
     model = ("-m", tiny_model_dir, "--pooler", "avg", "--device", "cpu")

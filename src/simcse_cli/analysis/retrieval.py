@@ -1,5 +1,6 @@
 """`analyze retrieval`: find the nearest sentences to queries, and measure how many relevant ones are found."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -144,6 +145,11 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         require_extra("faiss", "--backend faiss")
     if shown.plot is not None and options.qrels is None:
         raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
+    if options.corpus is not None and search_index.is_index(options.corpus):
+        what = f"{options.corpus} is a search index, not a file of texts"
+        query = shlex.quote(next(iter(options.query or []), "a question"))
+        hint = f"simcse analyze search --index {shlex.quote(options.corpus)} {query}"
+        raise UsageError(what, option="--corpus", hint=hint)
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))

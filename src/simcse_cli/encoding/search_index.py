@@ -51,6 +51,15 @@ def index_files(path: Path | str) -> list[Path]:
     return [path, path.with_name(f"{path.name}.texts")] if path.suffix == FAISS_ENDING else [path]
 
 
+def is_index(path: Path | str) -> bool:
+    """Tell whether a path is a search index, by its ending or its first bytes."""
+    path = Path(path)
+    if path.suffix == FAISS_ENDING or not path.is_file():
+        return path.suffix == FAISS_ENDING
+    with path.open("rb") as stream:
+        return f'"{FORMAT}"'.encode() in stream.read(4096)
+
+
 def check_index_output(path: Path, *, force: bool) -> None:
     """Raise the error that saving an index would raise, before anything is computed."""
     files = index_files(path)

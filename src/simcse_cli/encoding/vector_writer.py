@@ -244,5 +244,9 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     for key, value in facts.items():
         if key == "model_digest" and is_older_digest(side.get(key), str(value)):
             raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
-        if key not in untold and side.get(key) != value:
-            raise OutputError(f"{output} exists already and has another {key}", hint=EXISTS_HINT)
+        if key in untold or side.get(key) == value:
+            continue
+        what = f"another {key}: {side.get(key)!r}, not {value!r}"
+        if key == "input_sha256":
+            what = f"another input: {side.get('input')} has changed, or this is another file"
+        raise OutputError(f"{output} exists already and has {what}", hint=EXISTS_HINT)

@@ -72,8 +72,12 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     n_older = len(texts) - len(own.texts)
 
     # Those to keep come before those that may repeat them.
-    known = [number for number in range(n_older) if texts[number]]
-    new = [number for number in range(n_older, len(texts)) if texts[number]]
+    passed_over: set[int] = set()
+    if older is not None and options.id_column is not None:
+        passed_over = _of_both(older, own)
+    filled = [number for number, text in enumerate(texts) if text and number not in passed_over]
+    known = [number for number in filled if number < n_older]
+    new = filled[len(known) :]
     if options.keep is KeepDuplicate.LONGEST:
         new.sort(key=lambda number: -len(texts[number]))
     finders = _finders(kinds, texts, options, progress)
@@ -88,6 +92,21 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         table = Table(source, Job.TEXTS, given)
         _write(source, options, table.reading.grid.names, result.kept(table), result)
     progress.info(f"{source}: {result.summary()}")
+
+
+def _of_both(older: _Texts, own: _Texts) -> set[int]:
+    """Return the texts that are not compared since both files have their ids, by their numbers.
+
+    A row that is as before is known; of a row with another text, the older one is not compared.
+    """
+    rows = {name: row for row, name in enumerate(own.ids)}
+    found = set()
+    for number, name in enumerate(older.ids):
+        row = rows.get(name)
+        if row is not None:
+            is_as_before = older.texts[number] == own.texts[row]
+            found.add(len(older.ids) + row if is_as_before else number)
+    return found
 
 
 def parse_kinds(text: str) -> list[DuplicateKind]:
