@@ -28,12 +28,12 @@ from simcse_cli.models.export import probe_vectors, save_encoder
 from simcse_cli.objectives.base import Batch, Losses, Objective
 from simcse_cli.packed.backbone import KERNELS_COMPILE
 from simcse_cli.progress import Progress
-from simcse_cli.results.runs import RunRecord
+from simcse_cli.results.runs import Gain, RunRecord
 from simcse_cli.settings.choices import LoraSave, Precision
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.batches import BatchMaker, prefetch
 from simcse_cli.training.cached_gradients import cached_backward
-from simcse_cli.training.dev import DevScore
+from simcse_cli.training.dev import DevScore, gain_of
 from simcse_cli.training.optim import build_optimizer, clip_gradients, lr_factor
 from simcse_cli.training.record import (
     Session,
@@ -154,6 +154,7 @@ class Trainer:
             if status != "interrupted":
                 if self.position.best_step is None:
                     self.save_model()
+                record.gain = self.gain()
                 complete_record(record, self.run_dir, self.objective.eval_encoder().folder)
                 self.save_state()
             record.write(self.run_dir)
@@ -396,8 +397,16 @@ class Trainer:
     def keep_best(self, score: DevScore | None) -> None:
         if score is not None and self.on_eval is not None:
             self.on_eval(self.position.step, score)
-        if score is not None and self.position.note_score(score.score):
+        if score is not None and self.position.note_score(score.score, score.examples):
             self.save_model()
+
+    def gain(self) -> Gain | None:
+        """Return the gain of the best model over the start; None if the start is the best."""
+        if not self.position.best_step:
+            return None
+        sides = self.position.best_examples, self.position.start_examples
+        after, before = ({name: np.array(each[name]) for name in each} for each in sides)
+        return gain_of(self.dev_set, after, before)
 
     def require_finite(self, encoder: SentenceEncoder | None = None) -> None:
         """Raise TrainingError if a weight, or a vector that the encoder gives, is NaN or infinite."""

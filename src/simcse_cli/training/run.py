@@ -5,7 +5,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from simcse_cli.data.demo import demo_folder
@@ -117,7 +117,7 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
         return None
     kind = "model" if record.best_score is None else "best model"
     progress.info(f"wrote {run_dir} ({kind}: {run_dir / 'model'})")
-    return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **vars(record)})
+    return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **asdict(record)})
 
 
 def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
