@@ -23,7 +23,7 @@ from simcse_cli.files.inputs import read_json
 from simcse_cli.files.locks import is_locked, sole_writer
 from simcse_cli.files.schema import checked, parse_json
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, label
-from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Batches, DevSuite
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Batches, DevSuite, Metric
 from simcse_cli.version import __version__
 
 RUN_FILE = "run.json"
@@ -134,7 +134,8 @@ class RunRecord:
     def chosen_by(self) -> str:
         suite, tasks = self.data.get("dev_suite"), self.data.get("dev_tasks", ())
         if suite is None:
-            return "the dev file"
+            metric = self.config.get("dev_metric", Metric.SPEARMAN)
+            return f"{metric} of {Path(str(self.data.get('dev_file', 'the dev file'))).name}"
         if suite == DevSuite.RETRIEVAL:
             share = self.data.get("dev_split")
             return f"nDCG@10 of {f'{share:.0%} held-out pairs' if share else Path(self.data['queries']).name}"
