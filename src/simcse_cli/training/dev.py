@@ -42,14 +42,15 @@ from simcse_cli.evaluation.transfer import TransferSuite, outer_splits
 from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.inputs import require_file
 from simcse_cli.machine.processes import exchange, process_count, process_rank
-from simcse_cli.objectives.base import Batch
+from simcse_cli.objectives.base import Batch, DataKind
 from simcse_cli.objectives.mlm import NOT_MASKED, MaskedLm
+from simcse_cli.objectives.registry import find_objective
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, RETRIEVAL_MEASURES, find_tasks
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.runs import DEV_PAIRS, Gain
 from simcse_cli.settings import choices
-from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite, Metric, ObjectiveName
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite, Metric
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 
 DevFacts = dict[str, Any]  # names and digests of the dev data, for the record of a run
@@ -303,7 +304,7 @@ def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]
     """Return what the user says about tables of training rows, and about those of scored pairs."""
     of_rows = (*POSITIONAL, "text", "label")
     roles = (*of_rows, *SCORED_PAIR)
-    if config.objective is ObjectiveName.COSENT:
+    if find_objective(config.objective).reads is DataKind.SCORED:
         roles = (*SCORED_PAIR, *of_rows)
     columns = parse_columns(config.columns, roles)
     of_pairs = {role: columns.pop(role) for role in SCORED_PAIR if role in columns}
@@ -356,13 +357,13 @@ def _build_held_out(
     progress.info(
         f"--dev-split {config.dev_split:g}: {len(rows):,} rows are held out to choose the model"
     )
-    if config.objective is ObjectiveName.COSENT:
+    if find_objective(config.objective).reads is DataKind.SCORED:
         left, right, scores = zip(*rows, strict=True)
         pairs = StsSubset(list(left), list(right), np.array(scores, dtype=np.float64))
         name = f"{len(rows)} held-out pairs"
         facts |= {"dev_file": name, DEV_PAIRS: {name: digest_of_pairs(pairs.pairs)}}
         return DevPairs(pairs, config.dev_metric), facts
-    if config.objective is ObjectiveName.MLM:
+    if issubclass(find_objective(config.objective), MaskedLm):
         return None, facts | {"dev_suite": MLM_MEASURE, "dev_tasks": [MLM_MEASURE + DEV_SUFFIX]}
     return DevRetrieval.of_pairs(rows), facts | _RETRIEVAL_FACTS
 

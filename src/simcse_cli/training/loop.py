@@ -26,6 +26,7 @@ from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import probe_vectors, save_encoder
 from simcse_cli.objectives.base import Batch, Losses, Objective
+from simcse_cli.objectives.registry import objective_label
 from simcse_cli.packed.backbone import KERNELS_COMPILE
 from simcse_cli.progress import Progress
 from simcse_cli.results.runs import Gain, RunRecord
@@ -177,7 +178,9 @@ class Trainer:
         with (
             log or nullcontext(),
             closing(prefetch(self.batches.make, steps)) as batches,
-            self.progress.task(f"training {self.config.objective}", self.total_steps) as task,
+            self.progress.task(
+                f"training {objective_label(self.config.objective)}", self.total_steps
+            ) as task,
         ):
             if steps.start:
                 task.advance(steps.start)
@@ -433,7 +436,7 @@ class Trainer:
             force=True,
             keep_adapter=self.config.lora is not None and self.config.lora_save is LoraSave.ADAPTER,
             mlm_head=self.objective.mlm_head(),
-            objective=self.config.objective.value,
+            objective=objective_label(self.config.objective),
             step=self.position.step,
         )
 
@@ -451,7 +454,7 @@ class Trainer:
         self.session.peak_memory_bytes = peak
         return RunRecord(
             status=status,
-            objective=config.objective.value,
+            objective=objective_label(config.objective),
             model=config.pinned_model,
             seed=config.seed,
             config=config.to_dict(),
