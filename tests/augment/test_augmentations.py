@@ -33,7 +33,9 @@ AWKWARD = [
     "مرحبا بالعالم",
     "ยินดีต้อนรับ",
 ]
-ON_TEXT = [method for method in Augmentation if method is not Augmentation.MLM]
+ON_TEXT = [
+    method for method in Augmentation if method not in (Augmentation.MLM, Augmentation.REPEAT)
+]
 
 
 def test_sentence_key_differs_for_every_argument() -> None:
@@ -80,6 +82,7 @@ def test_parse_augmentation_names_what_is_wrong(text: str, message: str) -> None
 
 def test_check_rate_fills_in_the_default_of_the_method() -> None:
     other = {Augmentation.MLM: 0.15, Augmentation.DELETE_ONE: None, Augmentation.SYNONYM: None}
+    other |= dict.fromkeys((Augmentation.REPEAT, Augmentation.REPEAT_WORDS), 0.32)
     for method in Augmentation:
         assert check_rate(method, None) == other.get(method, 0.1)
 

@@ -15,7 +15,8 @@ from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.next_sentence import NextSentence
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.sbert import Sbert
-from simcse_cli.objectives.simcse import SimcseSup, SimcseUnsup
+from simcse_cli.objectives.simcse import SimcseSup
+from simcse_cli.objectives.simcse_unsup import SimcseUnsup
 from simcse_cli.objectives.vicreg import Vicreg
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.convert import convert

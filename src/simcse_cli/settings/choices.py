@@ -96,6 +96,8 @@ Augmentation = StrEnum(
         "MLM": "mlm",
         "SHUFFLE": "shuffle",
         "EDA": "eda",
+        "REPEAT": "repeat",
+        "REPEAT_WORDS": "repeat-words",
     },
 )
 TextUnit = StrEnum("TextUnit", "WORD CHAR")
