@@ -18,6 +18,7 @@ from simcse_cli.augment.operators import (
     eda_clean,
     eda_synonyms,
     insert_synonyms,
+    mask_span,
     n_chosen,
     n_kept,
     n_operations,
@@ -145,6 +146,30 @@ def test_repeated_words_are_never_the_last(n: int, most: int) -> None:
         assert repeated.count(words[-1]) == 1
         added.add(len(repeated) - n)
     assert added == set(range(most + 1))
+
+
+def test_masked_span_is_one_of_the_text_and_never_reaches_its_end() -> None:
+    text = "The quick brown fox jumps over it"
+    starts = Counter[int]()
+    for key in range(6000):
+        masked = mask_span(text, 5, random.Random(key))
+        before, after = masked.split(" [MASK] ")
+        start = len(before)
+        assert before + text[start : start + 5] + after == text
+        starts[start] += 1
+    assert set(starts) == set(range(len(text) - 5))
+    assert chisquare(list(starts.values())).pvalue > ALMOST_NEVER
+
+
+def test_masked_span_counts_characters_as_read_and_takes_the_first_of_equal_ones() -> None:
+    for text in ("short text of 29 characters ok", "x" * 30):
+        shorter = text[:29]
+        assert all(mask_span(shorter, 5, random.Random(key)) == shorter for key in range(20))
+    assert {mask_span("x" * 30, 5, random.Random(key)) for key in range(20)} == {
+        " [MASK] " + "x" * 25
+    }
+    flags = "🇩🇪" * 40
+    assert mask_span(flags, 5, random.Random(0)) == " [MASK] " + "🇩🇪" * 35
 
 
 @pytest.mark.parametrize(("n", "rate"), [(5, 0.1), (10, 0.1), (14, 0.1), (1, 1.0)])

@@ -24,6 +24,7 @@ DEFAULT_RATES = dict.fromkeys(map(Augmentation, _TAKE_A_TENTH), 0.1) | {
     Augmentation.MLM: 0.15,
     Augmentation.REPEAT: 0.32,
     Augmentation.REPEAT_WORDS: 0.32,
+    Augmentation.MASK_SPAN: 5.0,
 }
 """``delete-one`` takes no rate; ``synonym`` without a rate replaces one word."""
 
@@ -59,6 +60,11 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
     if method is Augmentation.DELETE_ONE:
         hint = "use `delete` to drop a share of the words"
         raise ConfigError(f"{method} takes no rate, found {rate}", hint=hint)
+    if method is Augmentation.MASK_SPAN:
+        if rate < 1 or rate != int(rate):
+            what = f"{method}:{rate:g}: need a number of characters, at least 1"
+            raise ConfigError(what, hint=f"write {method}:5")
+        return rate
     if not 0 < rate <= 1:
         what = f"rate {rate} of {method}: need a fraction above 0 and at most 1"
         raise ConfigError(what, hint=f"for 10% write {method}:0.1")
@@ -210,6 +216,8 @@ def make_augmenter(
     if method in UNIT_OPERATORS:
         operator = partial(UNIT_OPERATORS[method], **settings)
         return Augmenter(partial(_on_units, operator=operator, unit=unit))
+    if method is Augmentation.MASK_SPAN:
+        return Augmenter(partial(_mask_span_text, **settings))
     if method is Augmentation.CROP_PREFIX_CHARS:
         return Augmenter(partial(_prefix_text, **settings))
     if method is Augmentation.REPEAT:
@@ -255,3 +263,7 @@ def _eda_text(text: str, rng: random.Random, *, rate: float, wordnet: WordNet) -
 
 def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:
     return operators.crop_prefix_chars(text, rate)
+
+
+def _mask_span_text(text: str, rng: random.Random, *, rate: float) -> str:
+    return operators.mask_span(text, int(rate), rng)

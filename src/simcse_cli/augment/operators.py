@@ -12,9 +12,11 @@ from itertools import chain
 from typing import TypeVar
 
 from simcse_cli.augment.wordnet import WordNet
-from simcse_cli.augment.words import EDA_STOP_WORDS, split_graphemes
+from simcse_cli.augment.words import EDA_STOP_WORDS, graphemes_of, split_graphemes
 
 MAX_SYNONYMS = 10  # nlpaug's default
+MASKED_SPAN = " [MASK] "
+SHORTEST_MASKED = 30  # characters, of Mirror-BERT
 MAX_REPEATED = 10  # of ESimCSE; one less is drawn at most
 _ROUNDING_SLACK = 1e-9  # (1 - 0.9) * 20 is 1.9999999999999996 in floating point and means 2
 _EDA_APOSTROPHES = re.compile("['’]")
@@ -131,6 +133,22 @@ def repeat(
 def repeat_words(words: Sequence[str], rate: float, rng: random.Random) -> list[str]:
     """Repeat words as ``repeat`` does, never the last, and with a chance of one in short texts."""
     return repeat(words, rate, rng, range(len(words) - 1), least=2)
+
+
+def mask_span(text: str, size: int, rng: random.Random) -> str:
+    """Put `` [MASK] `` in place of ``size`` characters; a text of fewer than 30 stays as it is.
+
+    Source: Liu et al. 2021 (Mirror-BERT) and the authors' code. The start is drawn evenly so that
+    the span ends before the last character; where the same characters stand earlier, these are
+    masked. Characters are graphemes here.
+    """
+    graphemes = graphemes_of(text)
+    if len(graphemes) < SHORTEST_MASKED:
+        return text
+    drawn = rng.randrange(max(len(graphemes) - size, 1))
+    span = graphemes[drawn : drawn + size]
+    first = next(at for at in range(drawn + 1) if graphemes[at : at + size] == span)
+    return "".join([*graphemes[:first], MASKED_SPAN, *graphemes[first + size :]])
 
 
 def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
