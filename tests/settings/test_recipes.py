@@ -69,6 +69,50 @@ RECIPES = {
         },
     ),
     "mlm": ("mlm", "bert-base", {"epochs": 3}),
+    "esimcse-bert-base": (
+        "simcse-unsup",
+        "bert-base",
+        UNSUP | {"augment": "repeat:0.32", "options": {"queue_size": 160, "momentum": 0.995}},
+    ),
+    "esimcse-roberta-base": (
+        "simcse-unsup",
+        "roberta-base",
+        UNSUP
+        | {
+            "augment": "repeat:0.3",
+            "lr": 1e-5,
+            "options": {"queue_size": 160, "momentum": 0.995},
+        },
+    ),
+    "simcse-plus-plus-bert-base": (
+        "simcse-unsup",
+        "bert-base",
+        UNSUP
+        | {
+            "options": {
+                "negatives": "no-dropout",
+                "dimension_weight": 0.1,
+                "dimension_temperature": 5.0,
+            }
+        },
+    ),
+    "mixcse-bert-base": ("simcse-unsup", "bert-base", UNSUP | {"options": {"mix": 0.2}}),
+    "mirror-bert-base": (
+        "simcse-unsup",
+        "bert-base",
+        UNSUP
+        | {
+            "augment": "mask-span:5",
+            "pooler": "avg",
+            "head": "none",
+            "batch_size": 200,
+            "lr": 2e-5,
+            "max_length": 50,
+            "temperature": 0.04,
+            "weight_decay": 0.01,
+            "options": {"negatives": "all-views"},
+        },
+    ),
     "barlow-twins": (
         "barlow-twins",
         "bert-base",

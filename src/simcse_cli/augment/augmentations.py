@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from simcse_cli.augment import operators
 from simcse_cli.augment.options import AugmentOptions
@@ -20,7 +20,12 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.settings.choices import Augmentation, TextUnit
 
 _TAKE_A_TENTH = ("crop", "crop-prefix-chars", "delete", "shuffle", "eda")
-DEFAULT_RATES = dict.fromkeys(map(Augmentation, _TAKE_A_TENTH), 0.1) | {Augmentation.MLM: 0.15}
+DEFAULT_RATES = dict.fromkeys(map(Augmentation, _TAKE_A_TENTH), 0.1) | {
+    Augmentation.MLM: 0.15,
+    Augmentation.REPEAT: 0.32,
+    Augmentation.REPEAT_WORDS: 0.32,
+    Augmentation.MASK_SPAN: 5.0,
+}
 """``delete-one`` takes no rate; ``synonym`` without a rate replaces one word."""
 
 UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
@@ -28,6 +33,7 @@ UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
     Augmentation.DELETE: operators.delete,
     Augmentation.DELETE_ONE: operators.delete_one,
     Augmentation.SHUFFLE: operators.shuffle,
+    Augmentation.REPEAT_WORDS: operators.repeat_words,
 }
 """The methods that work on characters as well as on words."""
 
@@ -54,6 +60,11 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
     if method is Augmentation.DELETE_ONE:
         hint = "use `delete` to drop a share of the words"
         raise ConfigError(f"{method} takes no rate, found {rate}", hint=hint)
+    if method is Augmentation.MASK_SPAN:
+        if rate < 1 or rate != int(rate):
+            what = f"{method}:{rate:g}: need a number of characters, at least 1"
+            raise ConfigError(what, hint=f"write {method}:5")
+        return rate
     if not 0 < rate <= 1:
         what = f"rate {rate} of {method}: need a fraction above 0 and at most 1"
         raise ConfigError(what, hint=f"for 10% write {method}:0.1")
@@ -161,15 +172,34 @@ class CombinedAugmenter:
 
 
 @dataclass(frozen=True)
-class TokenShuffle:
-    """Shuffles a fraction of a sentence's sub-word ids in training; below 2 nothing changes."""
+class TokenAugmenter:
+    """Changes a sentence's sub-word ids in training, and leaves what stands around a text."""
 
     rate: float
+    operator: ClassVar[Callable[..., list[int]]]
+    most_added: ClassVar[int] = 0  # sub-words by which a row may grow
 
     def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
-        """Return the ids reordered, with those in ``special_ids`` in their places."""
+        """Return the ids changed, with those in ``special_ids`` once and in their order."""
         ordinary = [place for place, token in enumerate(token_ids) if token not in special_ids]
-        return operators.shuffle(token_ids, self.rate, random.Random(key), ordinary)
+        return type(self).operator(token_ids, self.rate, random.Random(key), ordinary)
+
+
+class TokenShuffle(TokenAugmenter):
+    """Shuffles a fraction of a sentence's sub-word ids; below 2 nothing changes."""
+
+    operator = operators.shuffle
+
+
+class TokenRepeat(TokenAugmenter):
+    """Writes some of a sentence's sub-word ids twice (ESimCSE)."""
+
+    operator = operators.repeat
+    most_added = operators.MAX_REPEATED - 1
+
+
+ON_TOKENS = {Augmentation.SHUFFLE: TokenShuffle, Augmentation.REPEAT: TokenRepeat}
+"""The methods that training applies to sub-word ids."""
 
 
 def make_augmenter(
@@ -186,8 +216,13 @@ def make_augmenter(
     if method in UNIT_OPERATORS:
         operator = partial(UNIT_OPERATORS[method], **settings)
         return Augmenter(partial(_on_units, operator=operator, unit=unit))
+    if method is Augmentation.MASK_SPAN:
+        return Augmenter(partial(_mask_span_text, **settings))
     if method is Augmentation.CROP_PREFIX_CHARS:
         return Augmenter(partial(_prefix_text, **settings))
+    if method is Augmentation.REPEAT:
+        what = f"{method} acts on the sub-words of an encoder, in training"
+        raise ConfigError(what, hint=f"use train --augment {method}, or repeat-words")
     if method is Augmentation.MLM:
         hint = "load one with simcse_cli.augment.language_model.load_mlm_filler"
         what = f"{method} needs a masked language model and is no operator on words alone"
@@ -228,3 +263,7 @@ def _eda_text(text: str, rng: random.Random, *, rate: float, wordnet: WordNet) -
 
 def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:
     return operators.crop_prefix_chars(text, rate)
+
+
+def _mask_span_text(text: str, rng: random.Random, *, rate: float) -> str:
+    return operators.mask_span(text, int(rate), rng)

@@ -19,11 +19,12 @@ from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.next_sentence import NextSentence
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.sbert import Sbert
-from simcse_cli.objectives.simcse import SimcseSup, SimcseUnsup
+from simcse_cli.objectives.simcse import SimcseSup
+from simcse_cli.objectives.simcse_unsup import SimcseUnsup
 from simcse_cli.objectives.vicreg import Vicreg
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.convert import convert
-from simcse_cli.settings.declare import Setting, check_values, flag_of, settings_of
+from simcse_cli.settings.declare import Setting, check_rules, check_values, flag_of, settings_of
 
 _PLACE = "--objective"
 # Adding an objective is one line here.
@@ -144,7 +145,9 @@ def build_objective(
     for key, value in options.items():
         chosen[key] = convert(value, kinds[key], place_of_option(key, declared[key][1]))
     check_values(declared, chosen, place_of_option)
-    return cls(encoder, cls.Options(**chosen))
+    made = cls.Options(**chosen)
+    check_rules(declared, vars(made), place_of_option)
+    return cls(encoder, made)
 
 
 def option_rows(name: str) -> list[tuple[str, str]]:

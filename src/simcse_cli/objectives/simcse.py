@@ -1,4 +1,4 @@
-"""SimCSE: identical pairs under dropout, or annotated pairs with hard negatives."""
+"""SimCSE: the loss of pairs, and annotated pairs with hard negatives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,10 +35,10 @@ class SimcseOptions(TextViewOptions):
     mlm_tied: bool = setting(False, "Use the word embeddings as the term's output matrix.")
 
 
-class SimcseUnsup(TextViews):
-    """Unsupervised SimCSE: each sentence is its own positive, told apart by dropout alone.
+class Simcse(TextViews):
+    """In-batch contrast of two views, as all forms of SimCSE have it.
 
-    Source: Gao et al. 2021, Eq. 4. A training file with two columns gives the pairs instead.
+    Source: Gao et al. 2021.
 
     ``matryoshka_dims`` are widths of leading parts of the vector that are trained too; the loss is
     the mean over them and the whole vector (Kusupati et al. 2022). A ``mlm_weight`` above 0 adds a
@@ -46,7 +46,6 @@ class SimcseUnsup(TextViews):
     its output matrix; the original code trains one of its own, which starts from the same values.
     """
 
-    name = ObjectiveName.SIMCSE_UNSUP
     in_batch_negatives = True
     hard_negative_alpha = 1.0
     Options: ClassVar[type[ObjectiveOptions]] = SimcseOptions
@@ -91,17 +90,20 @@ class SimcseUnsup(TextViews):
         return embeddings, self.mlm.row_losses(states, labels, starts)
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        views = self.views(representations[0], batch)
+        terms = self.view_terms(self.views(representations[0], batch), batch)
+        if self.mlm is not None:
+            terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
+        return terms, {}
+
+    def view_terms(self, views: list[Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Return the terms that come from the gathered views: the mean of the loss over the widths."""
         texts = batch.extra.get("texts")
         if texts is not None and texts.shape[1] == 1:
             texts = texts.expand(-1, 2)  # a single sentence is its own positive
         losses = [
             self.contrast([view[:, :width] for view in views], texts) for width in self.widths
         ]
-        terms = {"contrastive": torch.stack(losses).mean()}
-        if self.mlm is not None:
-            terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
-        return terms, {}
+        return {"contrastive": torch.stack(losses).mean()}
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         """Return the contrastive loss of gathered views, with hard negatives where the data has them.
@@ -129,7 +131,7 @@ class SimcseSupOptions(SimcseOptions):
     unsup_weight: float = setting(0.0, "Weight of the unsupervised loss of the anchors.", min=0)
 
 
-class SimcseSup(SimcseUnsup):
+class SimcseSup(Simcse):
     """Supervised SimCSE: annotated pairs, with each anchor's contradiction as a hard negative.
 
     Source: Gao et al. 2021, Eq. 5 and 8.
@@ -152,15 +154,7 @@ class SimcseSup(SimcseUnsup):
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         batch = super().collate(examples, generator)
-        if self.options.unsup_weight:
-            n_plain = batch.extra.get("n_plain", len(batch.rows))
-            batch.rows = [
-                *batch.rows[:n_plain],
-                *batch.rows[: batch.n_examples],
-                *batch.rows[n_plain:],
-            ]
-            batch.extra["n_plain"] = n_plain + batch.n_examples
-        return batch
+        return with_anchors_again(batch) if self.options.unsup_weight else batch
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         if not self.options.unsup_weight:
@@ -169,6 +163,15 @@ class SimcseSup(SimcseUnsup):
         own_texts = None if texts is None else texts[:, :1].expand(-1, 2)
         unsupervised = super().contrast([anchors, again], own_texts)
         return super().contrast(views[:-1], texts) + self.options.unsup_weight * unsupervised
+
+
+def with_anchors_again(batch: Batch) -> Batch:
+    """Add the rows of the anchors once more, behind the views and before masked rows."""
+    n_plain = batch.extra.get("n_plain", len(batch.rows))
+    anchors = batch.rows[: batch.n_examples]
+    batch.rows = [*batch.rows[:n_plain], *anchors, *batch.rows[n_plain:]]
+    batch.extra["n_plain"] = n_plain + batch.n_examples
+    return batch
 
 
 def training_width(encoder: SentenceEncoder) -> int:

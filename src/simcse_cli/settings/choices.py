@@ -42,6 +42,12 @@ Batches = StrEnum(
 """Rows as they come; the same with equal texts masked in the loss; no text twice in a batch."""
 ServedEncoder = StrEnum("ServedEncoder", "FIRST SECOND")
 DropoutMode = StrEnum("DropoutMode", "INDEPENDENT FIXED NONE")
+Negatives = StrEnum(
+    "Negatives", {"DROPOUT": "dropout", "NO_DROPOUT": "no-dropout", "ALL_VIEWS": "all-views"}
+)
+"""Negatives of unsupervised SimCSE: other rows under dropout or without, or those of both views."""
+MixMasked = StrEnum("MixMasked", "EXCLUDE ZERO")
+MixSides = StrEnum("MixSides", "POSITIVES BOTH")
 LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
 Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")
 Aggregation = StrEnum("Aggregation", "ALL MEAN WMEAN")
@@ -96,6 +102,9 @@ Augmentation = StrEnum(
         "MLM": "mlm",
         "SHUFFLE": "shuffle",
         "EDA": "eda",
+        "REPEAT": "repeat",
+        "REPEAT_WORDS": "repeat-words",
+        "MASK_SPAN": "mask-span",
     },
 )
 TextUnit = StrEnum("TextUnit", "WORD CHAR")

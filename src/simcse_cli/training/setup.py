@@ -10,7 +10,12 @@ from typing import Any
 
 import torch
 
-from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_steps
+from simcse_cli.augment.augmentations import (
+    ON_TOKENS,
+    TextAugmenter,
+    TokenAugmenter,
+    parse_steps,
+)
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.data import training_file
@@ -160,23 +165,26 @@ def put_lora(
         progress.info(f"--lr {config.lr:g} is low for LoRA, {wants}")
 
 
-def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | TokenShuffle | None:
+def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | TokenAugmenter | None:
     """Return the augmenter of ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, or None.
 
-    ``shuffle`` acts on sub-words and cannot be combined; the others act on text.
+    ``shuffle`` and ``repeat`` act on sub-words and cannot be combined; the others act on text.
     """
     if text is None:
         return None
     options = AugmentOptions(method=text, device=device)
     steps = parse_steps(options)
-    if all(step.method != choices.Augmentation.SHUFFLE for step in steps):
+    on_tokens = [choices.Augmentation(step.method) for step in steps if step.method in ON_TOKENS]
+    if not on_tokens:
         return model_augmenter(options)
+    method, rate = on_tokens[0], steps[0].rate or 0.0
     if len(steps) > 1 or steps[0].model is not None:
+        verb = "moves" if method is choices.Augmentation.SHUFFLE else "repeats"
         raise ConfigError(
-            f"--augment {text}: shuffle moves the sub-words of the encoder's own tokenizer and cannot be combined",
-            hint="write --augment shuffle:0.2, or combine it with others by `simcse augment`",
+            f"--augment {text}: {method} {verb} the sub-words of the encoder's own tokenizer and cannot be combined",
+            hint=f"write --augment {method}:{rate:g}, or combine others by `simcse augment`",
         )
-    return TokenShuffle(steps[0].rate or 0.0)
+    return ON_TOKENS[method](rate)
 
 
 # Reasons why some objectives do not take a setting.
