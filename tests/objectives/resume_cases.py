@@ -87,4 +87,4 @@ def config_of(case: str, train_files: Mapping[str, Path], model_dir: Path) -> Tr
         "device": "cpu",
         "options": options,
     }
-    return resolve_config(flags=flags | more, objective_defaults=objective_defaults())
+    return resolve_config(flags=flags | more, objective_defaults=objective_defaults)

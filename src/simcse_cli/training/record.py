@@ -152,8 +152,7 @@ def run_report(record: RunRecord, run_dir: Path) -> Report:
         keys += ["start", "best", "best_step"]
         notes.append(f"dev score: {record.chosen_by}")
     if record.gain is not None:
-        keys.insert(-1, "gain")
-        notes.append(record.gain.meaning)
+        notes.append(f"gain: {record.gain}, {record.gain.meaning}")
     row = {
         "run": str(run_dir),
         "objective": record.objective,
@@ -161,7 +160,6 @@ def run_report(record: RunRecord, run_dir: Path) -> Report:
         "start": record.start_score,
         "best": record.best_score,
         "best_step": record.best_step,
-        "gain": record.gain,
         "rate": record.timings.get("sentences_per_second"),
         "duration": duration(record.timings.get("hours")),
     }
