@@ -1,8 +1,10 @@
+import math
+
 import pytest
 import torch
-from draws import normal
+from draws import cosine, normal
 
-from simcse_cli.losses.dclr import ascended
+from simcse_cli.losses.dclr import ascended, released_dclr
 from simcse_cli.losses.info_nce import info_nce
 
 ANCHORS, POSITIVES, NOISE = normal(5, 4), normal(5, 4, seed=1), normal(7, 4, seed=2)
@@ -45,3 +47,28 @@ def test_noise_without_a_gradient_or_a_step_stays():
     assert torch.equal(ascended(NOISE, ANCHORS, POSITIVES, temperature=0.05, n_steps=0), NOISE)
     anchors = ANCHORS.clone().requires_grad_()
     assert not ascended(NOISE, anchors, POSITIVES, temperature=0.05, n_steps=2).requires_grad
+
+
+def test_released_loss_of_equal_logits_is_closed_form():
+    """The reference states 0.45056 for 6 columns."""
+    same = torch.ones(4, 3, dtype=torch.float64)
+    none = torch.zeros(4, 4, dtype=torch.bool)
+    found = released_dclr(same, same, same[:2], none, temperature=0.05).item()
+    assert found == pytest.approx((math.log(6) - 5 * math.log(1 - 1 / 6)) / 6, rel=1e-12)
+    assert found == pytest.approx(0.45056, abs=1e-5)
+
+
+def test_released_loss_equals_loops():
+    false = torch.zeros(5, 5, dtype=torch.bool)
+    false[0, 1] = false[3, 4] = True
+    columns = torch.cat([POSITIVES, NOISE])
+    total = 0.0
+    for i in range(5):
+        logits = [cosine(ANCHORS[i], each) / 0.3 for each in columns]
+        logits = [0.0 if j < 5 and false[i, j] else logit for j, logit in enumerate(logits)]
+        whole = sum(map(math.exp, logits))
+        for j, logit in enumerate(logits):
+            share = math.exp(logit) / whole
+            total -= math.log(share) if i == j else math.log(1 - share)
+    found = released_dclr(ANCHORS, POSITIVES, NOISE, false, temperature=0.3).item()
+    assert found == pytest.approx(total / (5 * 12), rel=1e-9)

@@ -33,6 +33,8 @@ CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
         {"micro_batch_size": 5},
     ),
     "simcse-unsup, noise": (Name.SIMCSE_UNSUP, {"noise": 1.5}, {"augment": "mask-span:5"}),
+    "rankcse": (Name.RANKCSE, {}, {}),
+    "distill": (Name.DISTILL, {"match": "mse"}, {"micro_batch_size": 5}),
     "simcse-sup": (Name.SIMCSE_SUP, {}, {}),
     "simcse-sup, masked duplicates": (Name.SIMCSE_SUP, {}, {"batches": Batches.MASK_DUPLICATES}),
     "simcse-sup, no duplicates": (Name.SIMCSE_SUP, {}, {"batches": Batches.NO_DUPLICATES}),
@@ -87,4 +89,6 @@ def config_of(case: str, train_files: Mapping[str, Path], model_dir: Path) -> Tr
         "device": "cpu",
         "options": options,
     }
+    if name in (Name.RANKCSE, Name.DISTILL):
+        flags["teacher"] = [str(model_dir)]
     return resolve_config(flags=flags | more, objective_defaults=objective_defaults)

@@ -113,6 +113,25 @@ RECIPES = {
             "options": {"negatives": "all-views"},
         },
     ),
+    "rankcse-bert-base": (
+        "rankcse",
+        "bert-base",
+        UNSUP
+        | {
+            "batch_size": 128,
+            "options": {"rank": "listmle", "rank_weight": 1.0, "consistency_weight": 1.0},
+        },
+    ),
+    "dclr-bert-base": (
+        "simcse-unsup",
+        "bert-base",
+        UNSUP
+        | {
+            "batch_size": 128,
+            "epochs": 3,
+            "options": {"false_negative_cosine": 0.9, "noise": 1.0, "noise_steps": 4},
+        },
+    ),
     "barlow-twins": (
         "barlow-twins",
         "bert-base",
@@ -146,7 +165,8 @@ def test_recipe_builds_its_objective(name, tiny_model_dir):
     assert config.model in ALIASES
     check_settings(config)
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
-    build_objective(config.objective, encoder, {}, small(config.options))
+    taught = {"teacher": 8} if name.startswith("dclr") else {}
+    build_objective(config.objective, encoder, taught, small(config.options))
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -14,10 +14,12 @@ from simcse_cli.objectives.base import Objective, ObjectiveOptions
 from simcse_cli.objectives.cosent import Cosent
 from simcse_cli.objectives.ct import ContrastiveTension
 from simcse_cli.objectives.declutr import Declutr
+from simcse_cli.objectives.distill import Distill
 from simcse_cli.objectives.isbert import IsBert
 from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.next_sentence import NextSentence
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
+from simcse_cli.objectives.rankcse import Rankcse
 from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.simcse import SimcseSup
 from simcse_cli.objectives.simcse_unsup import SimcseUnsup
@@ -43,6 +45,8 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
         BarlowTwins,
         Vicreg,
         MaskedLm,
+        Rankcse,
+        Distill,
     )
 }
 

@@ -11,15 +11,22 @@ import torch
 from torch import Tensor
 
 from simcse_cli.errors import ConfigError
-from simcse_cli.losses.dclr import ascended
+from simcse_cli.losses.dclr import ascended, released_dclr
 from simcse_cli.losses.info_nce import equal_pairs, info_nce
 from simcse_cli.losses.mixcse import mixcse
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.losses.simcse_plus_plus import dimension_contrast, off_dropout
 from simcse_cli.machine.gather import gather_with_grad
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Examples, ObjectiveOptions
-from simcse_cli.objectives.simcse import Simcse, SimcseOptions, training_width, with_anchors_again
+from simcse_cli.objectives.base import Batch, Examples, Losses, ObjectiveOptions
+from simcse_cli.objectives.simcse import (
+    Simcse,
+    SimcseOptions,
+    numbers_of_texts,
+    teacher_cosines,
+    training_width,
+    with_anchors_again,
+)
 from simcse_cli.objectives.vector_queue import VectorQueue
 from simcse_cli.settings.choices import (
     DropoutMode,
@@ -80,6 +87,24 @@ class SimcseUnsupOptions(SimcseOptions):
         needs=ONE_FORM,
     )
     noise_steps: int = setting(4, "Steps of the random vectors up the loss.", min=0)
+    teacher: int | None = setting(
+        None,
+        "Width of the vectors of a teacher that finds false negatives.",
+        "--teacher",
+        needs="false_negative_cosine",
+    )
+    false_negative_cosine: float | None = setting(
+        None,
+        "Rows that the teacher finds closer than this are no negatives (DCLR).",
+        needs="teacher",
+        max=1,
+    )
+    as_released: bool = setting(
+        False,
+        "The loss of DCLR as its code has it: false negatives at logit 0, binary cross-entropy.",
+        needs="false_negative_cosine",
+        excludes=("symmetric", "queue_size", "mix", "negatives"),
+    )
 
 
 class SimcseUnsup(Simcse):
@@ -165,36 +190,57 @@ class SimcseUnsup(Simcse):
             parts.append(self.encoder.embed_rows(plain, dropout=False))
         return torch.cat(parts)
 
-    def view_terms(self, views: list[Tensor], batch: Batch) -> dict[str, Tensor]:
-        own, others = self.options, []
+    def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
+        own, negatives = self.options, list[Tensor]()
         if self.queue is not None:
-            others.append(self.queue.negatives(batch.extra["epoch"]))
+            negatives.append(self.queue.negatives(batch.extra["epoch"]))
         if own.noise:
             counts = list(map(self._n_noise, batch.counts))
             noise = gather_with_grad(batch.extra["noise"], counts)
-            others.append(noise[: int(own.noise * len(views[0]))])
-        terms = super().view_terms([*views, *others], batch)
+            negatives.append(noise[: int(own.noise * len(views[0]))].to(views[0].dtype))
+
+        # The loss in its form, over every width.
+        excluded, metrics = self._excluded(batch)
+        losses = [
+            self._form([view[:, :width] for view in (*views, *negatives)], excluded)
+            for width in self.widths
+        ]
+        terms = {"contrastive": torch.stack(losses).mean()}
         if own.dimension_weight:
             temperature = own.dimension_temperature
             loss = dimension_contrast(views[0], views[1], temperature=temperature)
             terms["dimension"] = own.dimension_weight * loss
         if self.queue is not None:
             self.queue.push(self.encoder, batch.rows[: batch.n_examples], batch.counts)
-        return terms
+        return terms, metrics
 
-    def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
-        """Return the contrastive loss of gathered views in its form; those behind the two are its own.
+    def _excluded(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """Return which rows are no negatives of each other, ``(N, N)``, and the share that a teacher found."""
+        texts, bar = numbers_of_texts(batch), self.options.false_negative_cosine
+        known = None if texts is None else equal_pairs(texts)
+        if bar is None:
+            return known, {}
+        false = (teacher_cosines(batch) > bar).fill_diagonal_(False)
+        share = false.sum() / (false.numel() - len(false))
+        return false if known is None else known | false, {"false_negatives": share}
+
+    def _form(self, views: list[Tensor], excluded: Tensor | None) -> Tensor:
+        """Return the contrastive loss of gathered views; those behind the two are of its form.
 
         They are the vectors without dropout, or the negatives of no row: queue and noise.
         """
         own = self.options
         anchors, positives, *others = views
-        shared: dict[str, Any] = {"temperature": own.temperature}
-        shared["excluded"] = None if texts is None else equal_pairs(texts)
+        shared: dict[str, Any] = {"temperature": own.temperature, "excluded": excluded}
         if own.negatives is Negatives.ALL_VIEWS:
             return nt_xent(anchors, positives, **shared)
         if own.noise:
-            others[-1] = ascended(others[-1], anchors, positives, n_steps=own.noise_steps, **shared)
+            noise = others.pop()
+            others.append(ascended(noise, anchors, positives, n_steps=own.noise_steps, **shared))
+        if own.as_released and excluded is not None:
+            noise = torch.cat([*others, anchors[:0]])
+            temperature = own.temperature
+            return released_dclr(anchors, positives, noise, excluded, temperature=temperature)
         shared["similarity"] = own.similarity
         if own.negatives is Negatives.NO_DROPOUT:
             scale = own.positive_scale
@@ -202,7 +248,7 @@ class SimcseUnsup(Simcse):
         if own.mix:
             shared |= {"masked": own.mix_masked, "sides": own.mix_sides}
             return mixcse(anchors, positives, mix=own.mix, **shared)
-        negatives = torch.cat([each.to(anchors.dtype) for each in others]) if others else None
+        negatives = torch.cat(others) if others else None
         return info_nce(
             anchors, positives, symmetric=own.symmetric, extra_negatives=negatives, **shared
         )

@@ -38,6 +38,8 @@ RESULTS = "results"
 STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
 TRACKING = "tracking"
 """The folder that a tracker writes to."""
+TEACHERS = "teachers"
+"""The vectors of teachers for the training texts, one file a model."""
 OWN_NAMES = (
     "config.yaml",
     RUN_FILE,
@@ -47,6 +49,7 @@ OWN_NAMES = (
     "README.md",
     RESULTS,
     TRACKING,
+    TEACHERS,
 )
 """The contents of a run folder; without the first it holds no run yet."""
 DEV_PAIRS = "dev_pairs"

@@ -48,6 +48,10 @@ Negatives = StrEnum(
 """Negatives of unsupervised SimCSE: other rows under dropout or without, or those of both views."""
 MixMasked = StrEnum("MixMasked", "EXCLUDE ZERO")
 MixSides = StrEnum("MixSides", "POSITIVES BOTH")
+Ranking = StrEnum("Ranking", "LISTMLE LISTNET")
+ContrastBlock = StrEnum("ContrastBlock", "AA PP")
+"""Negatives beside positives in guided training: other anchors, and positives among themselves."""
+DistillTarget = StrEnum("DistillTarget", "SIMILARITIES COSINE MSE")
 LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
 Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")
 Aggregation = StrEnum("Aggregation", "ALL MEAN WMEAN")
@@ -89,6 +93,8 @@ ObjectiveName = StrEnum(
         "BARLOW_TWINS": "barlow-twins",
         "VICREG": "vicreg",
         "MLM": "mlm",
+        "RANKCSE": "rankcse",
+        "DISTILL": "distill",
     },
 )
 Augmentation = StrEnum(

@@ -159,6 +159,14 @@ class TrainConfig(TableOptions):
         None,
         "Augment positives on the fly: METHOD[:RATE[:MODEL or WORDNET_DIR]], such as crop:0.1+mlm:0.15:bert-base.",
     )
+    teacher: list[str] | None = _method(
+        None,
+        "Frozen model, or the vectors that `encode` wrote of the training file: for rankcse, distill, false "
+        "negatives and guided training. Repeatable.",
+        "--teacher",
+        "--guide",
+        metavar="MODEL[:WEIGHT]|FILE.npy",
+    )
     gather: choices.Gather = _method(
         choices.Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W)."
     )

@@ -128,6 +128,7 @@ class Trainer:
             shared=parts.shared,
             kind=parts.batches,
             most_left_out=parts.most_left_out,
+            teachers=parts.teachers,
         )
         if n_left_out := parts.digests["n_examples"] - self.batches.n_examples:
             progress.info(

@@ -141,7 +141,9 @@ def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
 
 def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
     single = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
-    every = single | dict(data.get("dev_files", {})) | dict(data.get("code_files", {}))
+    every = single
+    for kind in ("dev_files", "code_files", "teachers"):
+        every |= dict(data.get(kind, {}))
     return {str(name): digest for name, digest in every.items() if digest is not None}
 
 

@@ -231,6 +231,8 @@ def train_run(
                         runs.open_run_dir(run_dir, force=force)
                     with atomic_text(run_dir / "config.yaml", force=True) as stream:
                         stream.write(recipes.dump_config(config))
+                if parts.teachers is not None:
+                    parts.teachers.prepare(run_dir, shown)
                 record = trainer.run()
         except KeyboardInterrupt:
             raise stopped_in(run_dir, processes.process_count()) from None

@@ -57,6 +57,7 @@ from simcse_cli.training.batches import (
     random_generator,
 )
 from simcse_cli.training.dev import DevMasked, DevSet, build_dev_set, given_tables
+from simcse_cli.training.teachers import Teachers
 
 LOW_LORA_RATE = 1e-4
 MOST_LOOKED_AT = 20_000
@@ -73,6 +74,7 @@ class TrainingParts:
     shared: SharedTexts | None = None
     batches: Batches = Batches.SHUFFLED
     most_left_out: float = SHARED_SHARE
+    teachers: Teachers | None = None
 
 
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
@@ -193,6 +195,7 @@ REFUSALS = {
     "similarity": "its loss compares vectors in one way only",
     "hard_negative_alpha": "it has no hard negatives",
     "augment": "it makes its own pairs of texts",
+    "teacher": "no part of its loss reads the vectors of another model",
     "whole_words": "it masks sub-words at most",
     "dropout_mode": "it never compares two encodings of one text, so there is no mask to share",
 }
@@ -240,7 +243,7 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
     return sources
 
 
-def split_weight(text: str) -> tuple[str, float]:
+def split_weight(text: str, place: str = "--train-file") -> tuple[str, float]:
     source, _, number = text.rpartition(":")
     try:
         weight = float(number) if source and not Path(text).exists() else None
@@ -249,7 +252,7 @@ def split_weight(text: str) -> tuple[str, float]:
     if weight is None:
         return text, 1.0
     if not (math.isfinite(weight) and weight > 0):
-        raise ConfigError(f"--train-file {text}: need a weight above 0, for example {source}:2")
+        raise ConfigError(f"{place} {text}: need a weight above 0, for example {source}:2")
     return source, weight
 
 
@@ -363,6 +366,22 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
             encoder.backbone.compile(dynamic=True)
 
 
+LEARN_FROM_TEACHERS = (ObjectiveName.RANKCSE, ObjectiveName.DISTILL)
+
+
+def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teachers | None:
+    """Return the teachers of the settings, whose vectors are not made yet."""
+    if config.teacher is None:
+        if config.objective in LEARN_FROM_TEACHERS:
+            raise ConfigError(
+                f"--objective {config.objective} learns from a teacher, and none is named",
+                hint="add --teacher MODEL, or --teacher FILE.npy that `simcse encode` wrote",
+            )
+        return None
+    named = [split_weight(text, "--teacher") for text in config.teacher]
+    return Teachers(named, data.rows, config.device, progress)
+
+
 def build_parts(
     config: TrainConfig, progress: Progress, started_with: Batches | None = None
 ) -> TrainingParts:
@@ -373,11 +392,13 @@ def build_parts(
     if config.dev_split is not None:
         data, held_out = _hold_out(config, data, config.dev_split)
     dev_set, dev_facts = build_dev_set(config, progress, held_out)
+    teachers = build_teachers(config, data, progress)
     settings = config.to_dict() | {
         "temperature": config.effective_temperature,
         "similarity": config.similarity,
         "dropout_mode": config.dropout_mode,
         "augment": build_augment(config.augment, config.device),
+        "teacher": None if teachers is None else teachers.dim,
         "original_scaling": config.gather is choices.Gather.ORIGINAL,
     }
     encoder = build_encoder(config, progress)
@@ -404,13 +425,15 @@ def build_parts(
     named = [text for text in (config.objective, config.augment) if names_code(text)]
     if named:
         digests["code_files"] = {k: v for text in named for k, v in code_digest(str(text)).items()}
+    if teachers is not None:
+        digests["teachers"] = teachers.digests
     digests |= count_cut(objective, examples, progress)
     shared, batches = shared_texts(config, objective, examples, progress, started_with)
     digests["batches"] = batches.value
     # Version 1.0.0 left out any number of rows, and a resumed run keeps its batches.
     most_left_out = SHARED_SHARE if started_with is None else 1.0
     facts = digests | dev_facts
-    return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out)
+    return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out, teachers)
 
 
 def count_cut(objective: Objective, examples: Examples, progress: Progress) -> dict[str, int]:
