@@ -33,7 +33,9 @@ AWKWARD = [
     "مرحبا بالعالم",
     "ยินดีต้อนรับ",
 ]
-ON_TEXT = [method for method in Augmentation if method is not Augmentation.MLM]
+ON_TEXT = [
+    method for method in Augmentation if method not in (Augmentation.MLM, Augmentation.REPEAT)
+]
 
 
 def test_sentence_key_differs_for_every_argument() -> None:
@@ -70,6 +72,7 @@ def test_parse_augmentation_reads_method_and_rate(
         ("delete:1.5", "above 0 and at most 1"),
         ("delete:nan", "above 0 and at most 1"),
         ("delete-one:0.1", "takes no rate"),
+        ("mask-span:0.1", "mask-span:0.1: need a number of characters"),
     ],
 )
 def test_parse_augmentation_names_what_is_wrong(text: str, message: str) -> None:
@@ -80,6 +83,8 @@ def test_parse_augmentation_names_what_is_wrong(text: str, message: str) -> None
 
 def test_check_rate_fills_in_the_default_of_the_method() -> None:
     other = {Augmentation.MLM: 0.15, Augmentation.DELETE_ONE: None, Augmentation.SYNONYM: None}
+    other |= {Augmentation.MASK_SPAN: 5}
+    other |= dict.fromkeys((Augmentation.REPEAT, Augmentation.REPEAT_WORDS), 0.32)
     for method in Augmentation:
         assert check_rate(method, None) == other.get(method, 0.1)
 
@@ -89,7 +94,8 @@ def test_check_rate_fills_in_the_default_of_the_method() -> None:
 def test_augmenter_never_returns_blank_text(
     method: Augmentation, text: str, wordnet_dir: Path
 ) -> None:
-    for rate in (None,) if method is Augmentation.DELETE_ONE else (None, 0.1, 0.5, 1.0):
+    whole = {Augmentation.DELETE_ONE: (None,), Augmentation.MASK_SPAN: (None, 1, 7)}
+    for rate in whole.get(method, (None, 0.1, 0.5, 1.0)):
         augment = make_augmenter(method, rate, wordnet_dir=wordnet_dir)
         assert all(augment(text, key).strip() for key in range(20))
 
@@ -103,7 +109,8 @@ def test_augmenter_never_returns_blank_text(
 def test_augmenter_never_splits_a_grapheme(
     method: Augmentation, unit: TextUnit, text: str, wordnet_dir: Path
 ) -> None:
-    rate = None if method is Augmentation.DELETE_ONE else 0.5
+    whole = method in (Augmentation.DELETE_ONE, Augmentation.MASK_SPAN)
+    rate = None if whole else 0.5
     augment = make_augmenter(method, rate, unit=unit, wordnet_dir=wordnet_dir)
     known = {grapheme.strip() for grapheme in split_graphemes(text)}
     if method is Augmentation.EDA:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from scipy.stats import binom, chisquare
 
-from simcse_cli.augment.augmentations import TokenShuffle
+from simcse_cli.augment.augmentations import TokenRepeat, TokenShuffle
 from simcse_cli.augment.operators import (
     crop,
     crop_prefix_chars,
@@ -18,10 +18,12 @@ from simcse_cli.augment.operators import (
     eda_clean,
     eda_synonyms,
     insert_synonyms,
+    mask_span,
     n_chosen,
     n_kept,
     n_operations,
     n_synonyms,
+    repeat_words,
     replace_synonyms,
     shuffle,
     swap_words,
@@ -103,6 +105,71 @@ def test_shuffle_moves_only_chosen_positions_which_are_uniform() -> None:
     assert chisquare(list(moved.values())).pvalue > ALMOST_NEVER
     # Of the two orders of two chosen units one is the original.
     assert chisquare([identity, moved.total()]).pvalue > ALMOST_NEVER
+
+
+def without_doubles(row: list[int]) -> tuple[list[int], int]:
+    """Return a row of rising ids with each of them once, and how many stood twice in a row."""
+    return sorted(set(row)), len(row) - len(set(row))
+
+
+@pytest.mark.parametrize("length", [3, 4, 6, 7, 10, 32, 64])
+def test_repeated_subwords_are_a_number_below_the_share_drawn_evenly(length: int) -> None:
+    """The code of ESimCSE: of length l, c = min(10, int(0.32 l)), 0 to c - 1 of places 1 to l - 2."""
+    ids, special = list(range(length)), {0, length - 1}
+    count = min(10, int(0.32 * length))
+    added: Counter[int] = Counter()
+    places: Counter[int] = Counter()
+    for key in range(4000):
+        row = TokenRepeat(0.32)(ids, special, key)
+        assert without_doubles(row) == (ids, len(row) - length)
+        assert row == sorted(row)
+        added[len(row) - length] += 1
+        places.update(place for place, times in Counter(row).items() if times == 2)
+    assert set(added) == set(range(max(count, 1)))
+    if count > 1:
+        assert chisquare(list(added.values())).pvalue > ALMOST_NEVER
+        assert set(places) == set(range(1, length - 1))
+        assert chisquare(list(places.values())).pvalue > ALMOST_NEVER
+    if length == 32:
+        assert added.total() * 4.5 == pytest.approx(sum(places.values()), rel=0.03)
+
+
+@pytest.mark.parametrize(("n", "most"), [(1, 0), (2, 1), (5, 1), (6, 1), (10, 2), (40, 9)])
+def test_repeated_words_are_never_the_last(n: int, most: int) -> None:
+    """min(10, n, max(2, int(0.32 n))) exceeds the largest number of repeated words by one."""
+    words = [f"{i:02}" for i in range(n)]
+    added = set()
+    for key in range(400):
+        repeated = repeat_words(words, 0.32, random.Random(key))
+        assert sorted(set(repeated)) == words
+        assert repeated == sorted(repeated)
+        assert repeated.count(words[-1]) == 1
+        added.add(len(repeated) - n)
+    assert added == set(range(most + 1))
+
+
+def test_masked_span_is_one_of_the_text_and_never_reaches_its_end() -> None:
+    text = "The quick brown fox jumps over it"
+    starts = Counter[int]()
+    for key in range(6000):
+        masked = mask_span(text, 5, random.Random(key))
+        before, after = masked.split(" [MASK] ")
+        start = len(before)
+        assert before + text[start : start + 5] + after == text
+        starts[start] += 1
+    assert set(starts) == set(range(len(text) - 5))
+    assert chisquare(list(starts.values())).pvalue > ALMOST_NEVER
+
+
+def test_masked_span_counts_characters_as_read_and_takes_the_first_of_equal_ones() -> None:
+    for text in ("short text of 29 characters ok", "x" * 30):
+        shorter = text[:29]
+        assert all(mask_span(shorter, 5, random.Random(key)) == shorter for key in range(20))
+    assert {mask_span("x" * 30, 5, random.Random(key)) for key in range(20)} == {
+        " [MASK] " + "x" * 25
+    }
+    flags = "🇩🇪" * 40
+    assert mask_span(flags, 5, random.Random(0)) == " [MASK] " + "🇩🇪" * 35
 
 
 @pytest.mark.parametrize(("n", "rate"), [(5, 0.1), (10, 0.1), (14, 0.1), (1, 1.0)])

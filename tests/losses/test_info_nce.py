@@ -93,6 +93,42 @@ def test_masking_changes_no_bit_without_equal_texts_and_leaves_nothing_of_equal_
         info_nce(a, p, temperature=0.05, texts=texts)
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_extra_negatives_and_excluded_pairs_are_those_of_a_double_loop(symmetric):
+    a, p, q = normal(4, 3), normal(4, 3, seed=1), normal(5, 3, seed=2)
+    excluded = torch.zeros(4, 4, dtype=torch.bool)
+    excluded[0, 2] = excluded[3, 0] = excluded[3, 1] = True
+    found = info_nce(
+        a, p, temperature=0.3, extra_negatives=q, excluded=excluded, symmetric=symmetric
+    )
+    total = 0.0
+    for i in range(4):
+        right = math.exp(cosine(a[i], p[i]) / 0.3)
+        others = [j for j in range(4) if not excluded[i, j]]
+        forward = sum(math.exp(cosine(a[i], p[j]) / 0.3) for j in others)
+        forward += sum(math.exp(cosine(a[i], each) / 0.3) for each in q)
+        others = [j for j in range(4) if not excluded[j, i]]
+        backward = sum(math.exp(cosine(a[j], p[i]) / 0.3) for j in others)
+        losses = [math.log(forward / right), math.log(backward / right)]
+        total += sum(losses) / 2 if symmetric else losses[0]
+    assert found.item() == pytest.approx(total / 4, rel=1e-12)
+
+
+def test_extra_negatives_are_counted_and_absent_ones_change_no_bit():
+    same = torch.ones(5, 3, dtype=torch.float64)
+    extra = torch.ones(7, 3, dtype=torch.float64)
+    loss = info_nce(same, same, temperature=0.05, extra_negatives=extra)
+    assert loss.item() == pytest.approx(math.log(5 + 7))
+    a, p = normal(6, 4), normal(6, 4, seed=1)
+    none = torch.zeros(6, 6, dtype=torch.bool)
+    plain = info_nce(a, p, temperature=0.05)
+    assert torch.equal(
+        info_nce(a, p, temperature=0.05, extra_negatives=a[:0], excluded=none), plain
+    )
+    everything = ~torch.eye(6, dtype=torch.bool)
+    assert info_nce(a, p, temperature=0.05, excluded=everything).item() == 0.0
+
+
 class TestInfoNce:
     @pytest.mark.parametrize("temperature", [0.05, 0.5, 1.0])
     def test_info_nce_of_orthogonal_pairs_is_closed_form(self, temperature):

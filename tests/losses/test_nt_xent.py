@@ -42,3 +42,16 @@ class TestNtXent:
         zeros = torch.zeros(3, 4, requires_grad=True)
         nt_xent(zeros, zeros, temperature=0.05).backward()
         assert torch.isfinite(zeros.grad).all()
+
+
+def test_excluded_rows_are_no_negatives_of_each_other():
+    a, p = normal(4, 3), normal(4, 3, seed=1)
+    excluded = torch.zeros(4, 4, dtype=torch.bool)
+    excluded[0, 2] = excluded[2, 0] = True
+    views, total = torch.cat([a, p]), 0.0
+    for i in range(8):
+        right = math.exp(cosine(views[i], views[(i + 4) % 8]) / 0.3)
+        others = [j for j in range(8) if j != i and not excluded[i % 4, j % 4]]
+        total += math.log(sum(math.exp(cosine(views[i], views[j]) / 0.3) for j in others) / right)
+    found = nt_xent(a, p, temperature=0.3, excluded=excluded).item()
+    assert found == pytest.approx(total / 8, rel=1e-12)

@@ -57,12 +57,40 @@ VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
         SINGLES,
         {"mlm_weight": 0.1, "matryoshka_dims": [8, 16], "symmetric": True},
     ),
+    "simcse-unsup queue": (Name.SIMCSE_UNSUP, SINGLES, {"queue_size": 10, "momentum": 0.9}),
+    "simcse-unsup queue, filled": (Name.SIMCSE_UNSUP, SINGLES, {"queue_size": 10}),
+    "simcse-unsup no-dropout": (
+        Name.SIMCSE_UNSUP,
+        SINGLES,
+        {"negatives": "no-dropout", "dimension_weight": 0.1},
+    ),
+    "simcse-unsup all-views": (Name.SIMCSE_UNSUP, SINGLES, {"negatives": "all-views"}),
+    "simcse-unsup mix": (Name.SIMCSE_UNSUP, SINGLES, {"mix": 0.2}),
+    "simcse-unsup noise": (Name.SIMCSE_UNSUP, SINGLES, {"noise": 1.5}),
+    "simcse-unsup false negatives": (
+        Name.SIMCSE_UNSUP,
+        SINGLES,
+        {"teacher": 4, "false_negative_cosine": 0.3, "noise": 1.0},
+    ),
+    "simcse-unsup false negatives as released": (
+        Name.SIMCSE_UNSUP,
+        SINGLES,
+        {"teacher": 4, "false_negative_cosine": 0.3, "as_released": True},
+    ),
+    "rankcse": (Name.RANKCSE, SINGLES, {"teacher": 12}),
+    "rankcse listnet": (Name.RANKCSE, SINGLES, {"teacher": 12, "rank": "listnet"}),
+    "rankcse as released": (Name.RANKCSE, SINGLES, {"teacher": 12, "as_released": True}),
+    "distill": (Name.DISTILL, SINGLES, {"teacher": 12}),
+    "distill mse": (Name.DISTILL, SINGLES, {"teacher": 12, "match": "mse"}),
+    "distill similarities": (Name.DISTILL, PAIRS, {"teacher": 12, "match": "similarities"}),
+    "simcse-sup guided": (Name.SIMCSE_SUP, TRIPLETS, {"teacher": 12, "guide_margin": 0.1}),
     "simcse-sup": (Name.SIMCSE_SUP, TRIPLETS, {"hard_negative_alpha": 2.0}),
     "simcse-sup dual mlm": (Name.SIMCSE_SUP, TRIPLETS, {"dual_encoder": True, "mlm_weight": 0.1}),
     "next-sentence": (Name.NEXT_SENTENCE, DOCUMENTS, {"window": 3, "dual_encoder": True}),
     "quick-thoughts": (Name.QUICK_THOUGHTS, DOCUMENTS, {}),
     "sbert": (Name.SBERT, LABELLED, {}),
     "cosent": (Name.COSENT, SCORED, {}),
+    "cosent angle": (Name.COSENT, SCORED, {"angle_weight": 0.5}),
     "ct": (Name.CT, SINGLES, {"n_negatives": 3}),
     "is-bert": (Name.IS_BERT, SINGLES, {"n_channels": 8}),
     "declutr": (Name.DECLUTR, LONG_DOCUMENTS, {"min_span": 4, "max_span": 24}),
@@ -82,15 +110,20 @@ def build(variant: str, model_dir: Path, **overrides: Any) -> tuple[Objective, A
     name, data, options = VARIANTS[variant]
     encoder = deepcopy(_encoder(model_dir, overrides.pop("dropout", None)))
     torch.manual_seed(0)
-    if name in (Name.SIMCSE_UNSUP, Name.SIMCSE_SUP, Name.NEXT_SENTENCE):
+    if name in (Name.SIMCSE_UNSUP, Name.SIMCSE_SUP, Name.NEXT_SENTENCE, Name.RANKCSE):
         encoder.change(head=MlpHead(32), head_use=HeadUse.TRAIN_ONLY, pooler=Pooler.CLS)
     objective = build_objective(name, encoder, {}, options | overrides)
+    if variant == "simcse-unsup queue, filled":
+        objective.queue.vectors.normal_(generator=torch.Generator().manual_seed(7))
+        objective.queue.n_filled = 6
     return objective.train(), data
 
 
 def batch_of(objective: Objective, data: Any, rows: slice = slice(0, 8)) -> Batch:
     """Return a batch of the first epoch's examples; the random draws follow the examples, not the slice."""
     examples = objective.examples(data, np.random.default_rng(1)).items
+    if getattr(objective, "queue", None) is not None:
+        objective.queue.epoch = objective._epoch  # what it holds is of this epoch
     parts = [
         objective.collate([examples[i]], np.random.default_rng((2, i)))
         for i in range(len(examples))[rows]
@@ -105,6 +138,12 @@ def batch_of(objective: Objective, data: Any, rows: slice = slice(0, 8)) -> Batc
         ],
         sum(part.n_examples for part in parts),
     )
+    if getattr(objective.options, "teacher", None):
+        # Of the eight rows that all processes together have, for each text.
+        size = 8, len(data.columns), objective.options.teacher
+        vectors = torch.randn(size, generator=torch.Generator().manual_seed(4))
+        joined.extra["teacher"] = torch.nn.functional.normalize(vectors, dim=2)
+        joined.extra["first"] = rows.start
     for key, value in parts[0].extra.items():
         joined.extra[key] = _join(key, [part.extra[key] for part in parts], parts, type(value))
     return joined
@@ -113,6 +152,8 @@ def batch_of(objective: Objective, data: Any, rows: slice = slice(0, 8)) -> Batc
 def _join(key: str, values: list[Any], parts: list[Batch], kind: type) -> Any:
     if key == "n_plain":
         return sum(values)
+    if key == "epoch":
+        return values[0]
     if key == "mlm_labels":  # view by view, as the rows are
         n_views = len(values[0]) // parts[0].n_examples
         return [

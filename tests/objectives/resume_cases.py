@@ -22,6 +22,19 @@ CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
         {"dual_encoder": True},
         {"augment": "delete:0.2"},
     ),
+    "simcse-unsup, queue": (
+        Name.SIMCSE_UNSUP,
+        {"queue_size": 20, "momentum": 0.9},
+        {"augment": "repeat", "max_length": 16},
+    ),
+    "simcse-unsup, no-dropout": (
+        Name.SIMCSE_UNSUP,
+        {"negatives": "no-dropout", "dimension_weight": 0.1, "mlm_weight": 0.1},
+        {"micro_batch_size": 5},
+    ),
+    "simcse-unsup, noise": (Name.SIMCSE_UNSUP, {"noise": 1.5}, {"augment": "mask-span:5"}),
+    "rankcse": (Name.RANKCSE, {}, {}),
+    "distill": (Name.DISTILL, {"match": "mse"}, {"micro_batch_size": 5}),
     "simcse-sup": (Name.SIMCSE_SUP, {}, {}),
     "simcse-sup, masked duplicates": (Name.SIMCSE_SUP, {}, {"batches": Batches.MASK_DUPLICATES}),
     "simcse-sup, no duplicates": (Name.SIMCSE_SUP, {}, {"batches": Batches.NO_DUPLICATES}),
@@ -76,4 +89,6 @@ def config_of(case: str, train_files: Mapping[str, Path], model_dir: Path) -> Tr
         "device": "cpu",
         "options": options,
     }
-    return resolve_config(flags=flags | more, objective_defaults=objective_defaults())
+    if name in (Name.RANKCSE, Name.DISTILL):
+        flags["teacher"] = [str(model_dir)]
+    return resolve_config(flags=flags | more, objective_defaults=objective_defaults)

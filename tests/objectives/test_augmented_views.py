@@ -6,10 +6,15 @@ import torch
 from cases import SINGLES
 from transformers import AutoConfig, AutoModelForMaskedLM
 
-from simcse_cli.augment.augmentations import CombinedAugmenter, TokenShuffle, make_augmenter
+from simcse_cli.augment.augmentations import (
+    CombinedAugmenter,
+    TokenRepeat,
+    TokenShuffle,
+    make_augmenter,
+)
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.simcse import SimcseOptions, SimcseUnsup
+from simcse_cli.objectives.simcse_unsup import SimcseUnsup, SimcseUnsupOptions
 from simcse_cli.settings.choices import Augmentation, Device
 from simcse_cli.training.setup import build_augment
 
@@ -21,7 +26,7 @@ def generator() -> np.random.Generator:
 
 
 def test_collate_augments_the_positive_and_leaves_the_anchor(tiny_encoder: SentenceEncoder) -> None:
-    batch = SimcseUnsup(tiny_encoder, SimcseOptions(augment=DELETE)).collate(
+    batch = SimcseUnsup(tiny_encoder, SimcseUnsupOptions(augment=DELETE)).collate(
         SINGLES.rows, generator()
     )
     keys = generator().integers(0, 2**62, size=len(SINGLES.rows))
@@ -31,9 +36,9 @@ def test_collate_augments_the_positive_and_leaves_the_anchor(tiny_encoder: Sente
 
 
 def test_collate_augments_both_sides_independently(tiny_encoder: SentenceEncoder) -> None:
-    batch = SimcseUnsup(tiny_encoder, SimcseOptions(augment=DELETE, augment_both=True)).collate(
-        SINGLES.rows, generator()
-    )
+    batch = SimcseUnsup(
+        tiny_encoder, SimcseUnsupOptions(augment=DELETE, augment_both=True)
+    ).collate(SINGLES.rows, generator())
     long_enough = [pair for pair in batch.texts if len(pair[0].split()) > 4]
     assert all(
         pair[0].split() != text.split()
@@ -48,7 +53,7 @@ def test_collate_shuffles_the_subwords_of_the_augmented_side(
 ) -> None:
     plain = SimcseUnsup(tiny_encoder).collate(SINGLES.rows, generator()).rows
     objective = SimcseUnsup(
-        tiny_encoder, SimcseOptions(augment=TokenShuffle(1.0), augment_both=both)
+        tiny_encoder, SimcseUnsupOptions(augment=TokenShuffle(1.0), augment_both=both)
     )
     shuffled = objective.collate(SINGLES.rows, generator()).rows
     n = len(SINGLES.rows)
@@ -57,6 +62,29 @@ def test_collate_shuffles_the_subwords_of_the_augmented_side(
     for before, after in zip(plain, shuffled, strict=True):
         assert sorted(before) == sorted(after)
         assert (before[0], before[-1]) == (after[0], after[-1])  # [CLS] and [SEP]
+
+
+def test_collate_repeats_subwords_of_the_positive_and_special_ones_once(
+    tiny_encoder: SentenceEncoder,
+) -> None:
+    plain = SimcseUnsup(tiny_encoder).collate(SINGLES.rows, generator()).rows
+    objective = SimcseUnsup(tiny_encoder, SimcseUnsupOptions(augment=TokenRepeat(0.5)))
+    repeated = objective.collate(SINGLES.rows, generator()).rows
+    n = len(SINGLES.rows)
+    assert repeated[:n] == plain[:n]
+    assert any(len(after) > len(before) for before, after in zip(plain, repeated, strict=True))
+    for before, after in zip(plain[n:], repeated[n:], strict=True):
+        assert 0 <= len(after) - len(before) <= 9
+        assert all(after.count(special) == 1 for special in (before[0], before[-1]))
+
+
+def test_repeated_subwords_must_fit_the_positions(tiny_encoder: SentenceEncoder) -> None:
+    limit = tiny_encoder.tokens.max_length
+    fits = SimcseUnsupOptions(augment=TokenRepeat(0.5), max_length=limit - 9)
+    SimcseUnsup(tiny_encoder, fits)
+    with pytest.raises(ConfigError, match=f"and .* reads {limit}") as caught:
+        SimcseUnsup(tiny_encoder, SimcseUnsupOptions(augment=TokenRepeat(0.5), max_length=limit))
+    assert caught.value.hint == f"use --max-length {limit - 9}"
 
 
 def test_collate_draws_nothing_where_nothing_augments(tiny_encoder: SentenceEncoder) -> None:
@@ -71,6 +99,8 @@ def test_build_augment_makes_text_and_subword_augmenters() -> None:
     assert delete.many(["one two three four"], [5]) == [DELETE("one two three four", 5)]
     assert build_augment("shuffle:0.2") == TokenShuffle(0.2)
     assert build_augment("shuffle") == TokenShuffle(0.1)
+    assert build_augment("repeat") == TokenRepeat(0.32)
+    assert build_augment("repeat:0.3") == TokenRepeat(0.3) != TokenShuffle(0.3)
     assert build_augment(None) is None
 
 
@@ -93,5 +123,6 @@ def test_build_augment_combines_methods_on_text_and_keeps_shuffle_apart() -> Non
     combined = build_augment("crop:0.5+delete-one")
     assert isinstance(combined, CombinedAugmenter)
     assert [len(text.split()) for text in combined.many(["a b c d e f"] * 5, range(5))] == [2] * 5
-    with pytest.raises(ConfigError, match="cannot be combined"):
-        build_augment("crop:0.5+shuffle:0.2")
+    for on_tokens in ("shuffle:0.2", "repeat:0.3"):
+        with pytest.raises(ConfigError, match="cannot be combined"):
+            build_augment(f"crop:0.5+{on_tokens}")

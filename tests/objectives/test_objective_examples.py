@@ -8,7 +8,7 @@ from cases import PAIRS, build
 from resume_cases import config_of, write_train_files
 
 from simcse_cli.errors import ConfigError
-from simcse_cli.objectives.simcse import SimcseUnsup
+from simcse_cli.objectives.simcse_unsup import SimcseUnsup
 from simcse_cli.progress import SilentProgress
 from simcse_cli.training.run import train_run
 from simcse_cli.training.setup import read_data, with_model_defaults

@@ -69,6 +69,69 @@ RECIPES = {
         },
     ),
     "mlm": ("mlm", "bert-base", {"epochs": 3}),
+    "esimcse-bert-base": (
+        "simcse-unsup",
+        "bert-base",
+        UNSUP | {"augment": "repeat:0.32", "options": {"queue_size": 160, "momentum": 0.995}},
+    ),
+    "esimcse-roberta-base": (
+        "simcse-unsup",
+        "roberta-base",
+        UNSUP
+        | {
+            "augment": "repeat:0.3",
+            "lr": 1e-5,
+            "options": {"queue_size": 160, "momentum": 0.995},
+        },
+    ),
+    "simcse-plus-plus-bert-base": (
+        "simcse-unsup",
+        "bert-base",
+        UNSUP
+        | {
+            "options": {
+                "negatives": "no-dropout",
+                "dimension_weight": 0.1,
+                "dimension_temperature": 5.0,
+            }
+        },
+    ),
+    "mixcse-bert-base": ("simcse-unsup", "bert-base", UNSUP | {"options": {"mix": 0.2}}),
+    "mirror-bert-base": (
+        "simcse-unsup",
+        "bert-base",
+        UNSUP
+        | {
+            "augment": "mask-span:5",
+            "pooler": "avg",
+            "head": "none",
+            "batch_size": 200,
+            "lr": 2e-5,
+            "max_length": 50,
+            "temperature": 0.04,
+            "weight_decay": 0.01,
+            "options": {"negatives": "all-views"},
+        },
+    ),
+    "rankcse-bert-base": (
+        "rankcse",
+        "bert-base",
+        UNSUP
+        | {
+            "batch_size": 128,
+            "options": {"rank": "listmle", "rank_weight": 1.0, "consistency_weight": 1.0},
+        },
+    ),
+    "dclr-bert-base": (
+        "simcse-unsup",
+        "bert-base",
+        UNSUP
+        | {
+            "batch_size": 128,
+            "epochs": 3,
+            "options": {"false_negative_cosine": 0.9, "noise": 1.0, "noise_steps": 4},
+        },
+    ),
     "barlow-twins": (
         "barlow-twins",
         "bert-base",
@@ -98,25 +161,26 @@ def small(options):
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_recipe_builds_its_objective(name, tiny_model_dir):
-    config = resolve_config(recipe=name, objective_defaults=objective_defaults())
+    config = resolve_config(recipe=name, objective_defaults=objective_defaults)
     assert config.model in ALIASES
     check_settings(config)
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
-    build_objective(config.objective, encoder, {}, small(config.options))
+    taught = {"teacher": 8} if name.startswith("dclr") else {}
+    build_objective(config.objective, encoder, taught, small(config.options))
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipe_has_the_published_settings(name):
     objective, model, more = RECIPES[name]
     flags = {"objective": objective, "model": model} | more
-    expected = resolve_config(flags=flags, objective_defaults=objective_defaults())
-    assert resolve_config(recipe=name, objective_defaults=objective_defaults()) == expected
+    expected = resolve_config(flags=flags, objective_defaults=objective_defaults)
+    assert resolve_config(recipe=name, objective_defaults=objective_defaults) == expected
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_recipe_says_nothing_that_contradicts_its_objective(name):
     values = read_recipe(name)
-    config = resolve_config(recipe=name, objective_defaults=objective_defaults())
+    config = resolve_config(recipe=name, objective_defaults=objective_defaults)
     defaults = OBJECTIVES[config.objective].defaults
     for setting in ("pooler", "head"):
         expected = defaults.get(setting)
@@ -134,7 +198,7 @@ def test_sweep_gives_valid_settings(name, tiny_model_dir):
     )
     for settings in proposals:
         merged = nest_options(plan.settings | settings, place=name)
-        config = resolve_config(flags=merged, objective_defaults=objective_defaults())
+        config = resolve_config(flags=merged, objective_defaults=objective_defaults)
         check_settings(config)
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     build_objective(

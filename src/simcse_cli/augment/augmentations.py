@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from simcse_cli.augment import operators
 from simcse_cli.augment.options import AugmentOptions
+from simcse_cli.augment.own import OwnOperator, parse_own
 from simcse_cli.augment.synonyms import replace_with_synonyms
 from simcse_cli.augment.wordnet import WordNet, find_wordnet
 from simcse_cli.augment.words import join_units, split_units, split_words
@@ -20,7 +21,12 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.settings.choices import Augmentation, TextUnit
 
 _TAKE_A_TENTH = ("crop", "crop-prefix-chars", "delete", "shuffle", "eda")
-DEFAULT_RATES = dict.fromkeys(map(Augmentation, _TAKE_A_TENTH), 0.1) | {Augmentation.MLM: 0.15}
+DEFAULT_RATES = dict.fromkeys(map(Augmentation, _TAKE_A_TENTH), 0.1) | {
+    Augmentation.MLM: 0.15,
+    Augmentation.REPEAT: 0.32,
+    Augmentation.REPEAT_WORDS: 0.32,
+    Augmentation.MASK_SPAN: 5.0,
+}
 """``delete-one`` takes no rate; ``synonym`` without a rate replaces one word."""
 
 UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
@@ -28,11 +34,12 @@ UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
     Augmentation.DELETE: operators.delete,
     Augmentation.DELETE_ONE: operators.delete_one,
     Augmentation.SHUFFLE: operators.shuffle,
+    Augmentation.REPEAT_WORDS: operators.repeat_words,
 }
 """The methods that work on characters as well as on words."""
 
 DEFAULT_MLM = "bert-base"  # as in the paper's Table 1
-_JOINT = re.compile(r"\s*\+\s*(?=[A-Za-z-]+\s*(?:[:+]|$))")
+_JOINT = re.compile(r"\s*\+\s*(?=[A-Za-z-]+\s*(?:[:+]|$)|[^+:]+\.py:)")
 """Between methods; a plus sign in the name of a folder joins nothing."""
 _STEP_BITS = 192  # above those of every key, so that the steps of a combination share none
 
@@ -54,6 +61,11 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
     if method is Augmentation.DELETE_ONE:
         hint = "use `delete` to drop a share of the words"
         raise ConfigError(f"{method} takes no rate, found {rate}", hint=hint)
+    if method is Augmentation.MASK_SPAN:
+        if rate < 1 or rate != int(rate):
+            what = f"{method}:{rate:g}: need a number of characters, at least 1"
+            raise ConfigError(what, hint=f"write {method}:5")
+        return rate
     if not 0 < rate <= 1:
         what = f"rate {rate} of {method}: need a fraction above 0 and at most 1"
         raise ConfigError(what, hint=f"for 10% write {method}:0.1")
@@ -71,7 +83,7 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     try:
         method = Augmentation(name.strip().lower())
     except ValueError:
-        hint = f"choose one of: {', '.join(Augmentation)}"
+        hint = f"choose one of: {', '.join(Augmentation)}, or FILE.py:FUNCTION"
         raise ConfigError(f"unknown augmentation {name!r}", hint=hint) from None
     try:
         rate = float(number) if number else None
@@ -108,6 +120,9 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
 
 
 def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
+    if own := parse_own(text):
+        source, given = own
+        return replace(options, method=source, rate=given or options.rate, model=None)
     name, number, resource = (*text.split(":", 2), "", "")[:3]
     plain = f"{name}:{number}" if ":" in text else name
     method, rate = parse_augmentation(plain)
@@ -161,15 +176,34 @@ class CombinedAugmenter:
 
 
 @dataclass(frozen=True)
-class TokenShuffle:
-    """Shuffles a fraction of a sentence's sub-word ids in training; below 2 nothing changes."""
+class TokenAugmenter:
+    """Changes a sentence's sub-word ids in training, and leaves what stands around a text."""
 
     rate: float
+    operator: ClassVar[Callable[..., list[int]]]
+    most_added: ClassVar[int] = 0  # sub-words by which a row may grow
 
     def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
-        """Return the ids reordered, with those in ``special_ids`` in their places."""
+        """Return the ids changed, with those in ``special_ids`` once and in their order."""
         ordinary = [place for place, token in enumerate(token_ids) if token not in special_ids]
-        return operators.shuffle(token_ids, self.rate, random.Random(key), ordinary)
+        return type(self).operator(token_ids, self.rate, random.Random(key), ordinary)
+
+
+class TokenShuffle(TokenAugmenter):
+    """Shuffles a fraction of a sentence's sub-word ids; below 2 nothing changes."""
+
+    operator = operators.shuffle
+
+
+class TokenRepeat(TokenAugmenter):
+    """Writes some of a sentence's sub-word ids twice (ESimCSE)."""
+
+    operator = operators.repeat
+    most_added = operators.MAX_REPEATED - 1
+
+
+ON_TOKENS = {Augmentation.SHUFFLE: TokenShuffle, Augmentation.REPEAT: TokenRepeat}
+"""The methods that training applies to sub-word ids."""
 
 
 def make_augmenter(
@@ -186,8 +220,13 @@ def make_augmenter(
     if method in UNIT_OPERATORS:
         operator = partial(UNIT_OPERATORS[method], **settings)
         return Augmenter(partial(_on_units, operator=operator, unit=unit))
+    if method is Augmentation.MASK_SPAN:
+        return Augmenter(partial(_mask_span_text, **settings))
     if method is Augmentation.CROP_PREFIX_CHARS:
         return Augmenter(partial(_prefix_text, **settings))
+    if method is Augmentation.REPEAT:
+        what = f"{method} acts on the sub-words of an encoder, in training"
+        raise ConfigError(what, hint=f"use train --augment {method}, or repeat-words")
     if method is Augmentation.MLM:
         hint = "load one with simcse_cli.augment.language_model.load_mlm_filler"
         what = f"{method} needs a masked language model and is no operator on words alone"
@@ -201,6 +240,8 @@ def word_augmenter(options: AugmentOptions) -> TextAugmenter:
 
 
 def word_step(step: AugmentOptions) -> Augmenter:
+    if step.method not in list(Augmentation):
+        return Augmenter(OwnOperator(step.method, step.rate))
     return make_augmenter(
         Augmentation(step.method), step.rate, unit=step.unit, wordnet_dir=step.wordnet_dir
     )
@@ -228,3 +269,7 @@ def _eda_text(text: str, rng: random.Random, *, rate: float, wordnet: WordNet) -
 
 def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:
     return operators.crop_prefix_chars(text, rate)
+
+
+def _mask_span_text(text: str, rng: random.Random, *, rate: float) -> str:
+    return operators.mask_span(text, int(rate), rng)

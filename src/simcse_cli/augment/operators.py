@@ -12,9 +12,12 @@ from itertools import chain
 from typing import TypeVar
 
 from simcse_cli.augment.wordnet import WordNet
-from simcse_cli.augment.words import EDA_STOP_WORDS, split_graphemes
+from simcse_cli.augment.words import EDA_STOP_WORDS, graphemes_of, split_graphemes
 
 MAX_SYNONYMS = 10  # nlpaug's default
+MASKED_SPAN = " [MASK] "
+SHORTEST_MASKED = 30  # characters, of Mirror-BERT
+MAX_REPEATED = 10  # of ESimCSE; one less is drawn at most
 _ROUNDING_SLACK = 1e-9  # (1 - 0.9) * 20 is 1.9999999999999996 in floating point and means 2
 _EDA_APOSTROPHES = re.compile("['’]")
 _EDA_SEPARATORS = re.compile("[^a-z]+")
@@ -102,6 +105,50 @@ def shuffle(
         for target, source in zip(chosen, rng.sample(chosen, count), strict=True):
             shuffled[target] = units[source]
     return shuffled
+
+
+def repeat(
+    units: Sequence[Unit],
+    rate: float,
+    rng: random.Random,
+    positions: Sequence[int],
+    *,
+    least: int = 0,
+) -> list[Unit]:
+    """Write some units twice in their places: from none to one less than ``int(rate n)``, at most 9.
+
+    Source: Wu et al. 2021 (ESimCSE) and the authors' code. The number of units to repeat is drawn
+    evenly below ``min(10, n, max(least, int(rate n)))``, then that many of ``positions``. A text in
+    which nothing may be repeated stays as it is.
+    """
+    count = min(MAX_REPEATED, len(units), max(least, int(rate * len(units))))
+    n_repeated = min(rng.randrange(count), len(positions)) if count else 0
+    chosen = set(rng.sample(positions, n_repeated))
+    repeated: list[Unit] = []
+    for position, unit in enumerate(units):
+        repeated += [unit, unit] if position in chosen else [unit]
+    return repeated
+
+
+def repeat_words(words: Sequence[str], rate: float, rng: random.Random) -> list[str]:
+    """Repeat words as ``repeat`` does, never the last, and with a chance of one in short texts."""
+    return repeat(words, rate, rng, range(len(words) - 1), least=2)
+
+
+def mask_span(text: str, size: int, rng: random.Random) -> str:
+    """Put `` [MASK] `` in place of ``size`` characters; a text of fewer than 30 stays as it is.
+
+    Source: Liu et al. 2021 (Mirror-BERT) and the authors' code. The start is drawn evenly so that
+    the span ends before the last character; where the same characters stand earlier, these are
+    masked. Characters are graphemes here.
+    """
+    graphemes = graphemes_of(text)
+    if len(graphemes) < SHORTEST_MASKED:
+        return text
+    drawn = rng.randrange(max(len(graphemes) - size, 1))
+    span = graphemes[drawn : drawn + size]
+    first = next(at for at in range(drawn + 1) if graphemes[at : at + size] == span)
+    return "".join([*graphemes[:first], MASKED_SPAN, *graphemes[first + size :]])
 
 
 def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:

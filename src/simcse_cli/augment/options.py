@@ -11,7 +11,7 @@ from simcse_cli.settings.tables import TableOptions
 class AugmentOptions(TableOptions):
     method: str = setting(
         ...,
-        "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda or "
+        "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda, repeat-words, mask-span or "
         "crop-prefix-chars; several in turn as crop:0.1+mlm:0.15.",
         metavar="METHOD[:RATE][+...]",
     )
@@ -19,7 +19,9 @@ class AugmentOptions(TableOptions):
         None, "Pairs: .csv, .tsv or .jsonl (.gz); - is stdout.", "--output", "-o"
     )
     rate: float | None = setting(
-        None, "Fraction of the words, above 0; default 0.1, mlm 0.15, synonym one word."
+        None,
+        "Fraction of the words, above 0; default 0.1, mlm 0.15, repeat-words 0.32, synonym one word. mask-span: "
+        "number of characters, 5.",
     )
     sides: Sides = setting(Sides.ONE, "Augment the positive, or the anchor too.")
     copies: int = setting(1, "Rows per sentence.", min=1)

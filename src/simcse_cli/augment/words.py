@@ -38,6 +38,11 @@ def split_graphemes(text: str) -> list[str]:
     return [match.group() for match in _SPACED_GRAPHEME.finditer(text.strip())]
 
 
+def graphemes_of(text: str) -> list[str]:
+    """Return the graphemes, white space among them; together they are the text."""
+    return [match.group() for match in _GRAPHEME.finditer(text)]
+
+
 def grapheme_starts(text: str) -> set[int]:
     return {match.start() for match in _GRAPHEME.finditer(text)}
 

@@ -198,11 +198,11 @@ def table_ids() -> list[str]:
 
     def by_source(table_id: str) -> tuple[int, str, int]:
         prefix, _, number = table_id.partition(".")
-        return (
-            _PREFIXES.index(prefix),
-            re.sub(r"\d", "", number),
-            int(re.sub(r"\D", "", number) or 0),
-        )
+        # The successors of SimCSE have one table each, named after the method.
+        if prefix not in _PREFIXES:
+            return len(_PREFIXES), table_id, 0
+        letters, digits = re.sub(r"\d", "", number), re.sub(r"\D", "", number)
+        return _PREFIXES.index(prefix), letters, int(digits or 0)
 
     return sorted(
         (name.removesuffix(".yaml") for name in names if not name.startswith("_")), key=by_source

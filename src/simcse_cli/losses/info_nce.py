@@ -20,6 +20,8 @@ def info_nce(
     similarity: Similarity = Similarity.COSINE,
     symmetric: bool = False,
     texts: Tensor | None = None,
+    extra_negatives: Tensor | None = None,
+    excluded: Tensor | None = None,
 ) -> Tensor:
     """Return the in-batch contrastive loss, mean over anchors, in nats.
 
@@ -41,7 +43,12 @@ def info_nce(
     where the hard negative is anchor or positive of row i. Rows without such a text keep their
     value, bit for bit; all rows equal: 0.
 
-    All embeddings equal: ``ln N``, or ``ln(2N - 1 + alpha)`` with one hard negative each.
+    ``extra_negatives`` ``(M, D)`` belong to no row and count once for each anchor; ``excluded``
+    ``(N, N)`` is true where positive j is no negative of anchor i, and not on the diagonal. The
+    other direction sees no extra negatives either.
+
+    All embeddings equal: ``ln N``, ``ln(2N - 1 + alpha)`` with one hard negative each, or
+    ``ln(N + M)`` with M extra negatives.
     """
     check_pairs(anchors, positives, temperature)
     n_rows = len(anchors)
@@ -49,7 +56,9 @@ def info_nce(
     logits = similarity_matrix(anchors, positives, similarity) / temperature  # (N, N)
     if texts is not None:
         _check_texts(texts, anchors, hard_negatives)
-        logits = logits.masked_fill(_is_equal_pair(texts), -torch.inf)
+        logits = logits.masked_fill(equal_pairs(texts), -torch.inf)
+    if excluded is not None:
+        logits = logits.masked_fill(excluded, -torch.inf)
     backward = functional.cross_entropy(logits.T, labels) if symmetric else None
     if hard_negatives is not None:
         _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
@@ -62,11 +71,14 @@ def info_nce(
         if texts is not None:
             negative_logits = negative_logits.masked_fill(_is_right(texts), -torch.inf)
         logits = torch.cat([logits, negative_logits], dim=1)
+    if extra_negatives is not None:
+        extra_logits = similarity_matrix(anchors, extra_negatives, similarity) / temperature
+        logits = torch.cat([logits, extra_logits], dim=1)
     forward = functional.cross_entropy(logits, labels)
     return forward if backward is None else (forward + backward) / 2
 
 
-def _is_equal_pair(texts: Tensor) -> Tensor:
+def equal_pairs(texts: Tensor) -> Tensor:
     """Return ``(N, N)``: whether anchor i and positive j of another row are a known pair."""
     anchors, positives = texts[:, 0], texts[:, 1]
     has_same_anchor = anchors[:, None] == anchors

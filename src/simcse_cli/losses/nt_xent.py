@@ -8,7 +8,9 @@ from simcse_cli.losses.info_nce import check_pairs
 from simcse_cli.losses.similarity import similarity_matrix
 
 
-def nt_xent(anchors: Tensor, positives: Tensor, *, temperature: float) -> Tensor:
+def nt_xent(
+    anchors: Tensor, positives: Tensor, *, temperature: float, excluded: Tensor | None = None
+) -> Tensor:
     """Return the normalised-temperature cross-entropy of two views, mean over 2N vectors, in nats.
 
     Source: Chen et al. 2020, Eq. 1, as Giorgi et al. 2021 (DeCLUTR) use it: each of the 2N vectors
@@ -16,8 +18,9 @@ def nt_xent(anchors: Tensor, positives: Tensor, *, temperature: float) -> Tensor
     remaining 2(N - 1) are negatives.
 
     ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes; row i
-    of both belongs together. ``temperature`` has no unit; 0.05 in DeCLUTR. A ValueError for other
-    shapes, or one that is not above 0.
+    of both belongs together. ``temperature`` has no unit; 0.05 in DeCLUTR. Rows that are
+    ``excluded`` ``(N, N)`` are no negatives of each other. A ValueError for other shapes, or a
+    temperature that is not above 0.
 
     All embeddings equal: ``ln(2N - 1)``; one pair alone: 0.
     """
@@ -25,8 +28,9 @@ def nt_xent(anchors: Tensor, positives: Tensor, *, temperature: float) -> Tensor
     n_rows = len(anchors)
     views = torch.cat([anchors, positives])
     logits = similarity_matrix(views, views) / temperature  # (2N, 2N)
-    logits = logits.masked_fill(
-        torch.eye(2 * n_rows, dtype=torch.bool, device=logits.device), -torch.inf
-    )
+    left_out = torch.eye(2 * n_rows, dtype=torch.bool, device=logits.device)
+    if excluded is not None:
+        left_out = left_out | excluded.repeat(2, 2)
+    logits = logits.masked_fill(left_out, -torch.inf)
     partners = torch.arange(2 * n_rows, device=logits.device).roll(n_rows)
     return functional.cross_entropy(logits, partners)

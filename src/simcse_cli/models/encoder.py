@@ -1,7 +1,8 @@
 """The encoder: a transformer, a pooler and possibly a head."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -233,10 +234,12 @@ class SentenceEncoder(nn.Module):
 
         They are those of tasks beside text: global attention, entities, an own pooler.
         """
+        trained = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
+        if not trained:
+            return
         was_training = self.training
         self.eval()
         ids, mask = pad([[5, 6, 7]], self.tokens.pad_id, self.device)
-        trained = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
         with torch.enable_grad():
             total = self(ids % self.tokens.n_known, mask).sum()
         gradients = torch.autograd.grad(total, trained, allow_unused=True)
@@ -299,11 +302,15 @@ class SentenceEncoder(nn.Module):
         else:
             self.matmul_dtype = dtype
 
-    def embed_rows(self, rows: TokenRows, *, n_skipped: int = 0) -> Tensor:
+    def embed_rows(self, rows: TokenRows, *, n_skipped: int = 0, dropout: bool = True) -> Tensor:
         """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training mode.
 
-        Pooling ignores the first ``n_skipped`` tokens of each row.
+        Pooling ignores the first ``n_skipped`` tokens of each row. Without ``dropout``, training
+        mode draws no random number, and a head applies as it does with dropout.
         """
+        if self.training and not dropout:
+            with self._no_dropout():
+                return self.embed_rows(rows, n_skipped=n_skipped)
         packed = self._packed_for(rows)
         if packed is not None:
             pooled = packed_vectors(
@@ -311,6 +318,18 @@ class SentenceEncoder(nn.Module):
             )
             return self.apply_head(pooled)
         return self(*self._padded(rows), n_skipped=n_skipped)  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _no_dropout(self) -> Iterator[None]:
+        """Switch dropout off; the transformer itself stays in training mode, so that it prepares no weights."""
+        parts = list(self.backbone.children())
+        for part in parts:
+            part.eval()
+        try:
+            yield
+        finally:
+            for part in parts:
+                part.train()
 
     def _padded(self, rows: TokenRows) -> tuple[Tensor, Tensor]:
         return (

@@ -1,4 +1,4 @@
-"""CoSENT: ranking of scored pairs."""
+"""CoSENT and AnglE: ranking of scored pairs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from simcse_cli.losses.cosent import cosent
+from simcse_cli.losses.cosent import angle, cosent
 from simcse_cli.machine.gather import gather_views, gather_with_grad
 from simcse_cli.machine.transfer import to_device
 from simcse_cli.objectives.base import Batch, DataKind, Losses
@@ -20,13 +20,15 @@ from simcse_cli.settings.declare import setting
 @dataclass(frozen=True)
 class CosentOptions(LabelledPairOptions):
     temperature: float = setting(0.05, "Divisor of similarities.", "--temperature", above=0)
+    cosine_weight: float = setting(1.0, "Weight of the term that ranks cosines.", min=0)
+    angle_weight: float = setting(0.0, "Weight of AnglE's term.", min=0)
 
 
 class Cosent(LabelledPairs):
-    """The ranking loss over all pairs of the batch.
+    """The ranking loss over all pairs of the batch, of cosines, of AnglE's score, or of both.
 
-    Source: Su 2022; the defaults are those of sentence-transformers for STS-B, the batch size is a
-    toolkit default.
+    Source: Su 2022; Li and Li 2023 (AnglE); the defaults are those of sentence-transformers for
+    STS-B, the batch size is a toolkit default.
     """
 
     name = ObjectiveName.COSENT
@@ -42,4 +44,12 @@ class Cosent(LabelledPairs):
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         left, right = gather_views(representations[0].chunk(2), batch.counts)
         scores = gather_with_grad(to_device(batch.extra["labels"], left.device), batch.counts)
-        return {"cosent": cosent(left, right, scores, temperature=self.options.temperature)}, {}
+        own = self.options
+        terms = {}
+        if own.cosine_weight or not own.angle_weight:
+            loss = cosent(left, right, scores, temperature=own.temperature)
+            terms["cosent"] = own.cosine_weight * loss
+        if own.angle_weight:
+            loss = angle(left, right, scores, temperature=own.temperature)
+            terms["angle"] = own.angle_weight * loss
+        return terms, {}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simcse_cli.errors import DataError
 from simcse_cli.objectives.base import DataKind, Examples
-from simcse_cli.objectives.simcse import SimcseOptions, SimcseUnsup
+from simcse_cli.objectives.simcse import Simcse, SimcseOptions
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.declare import setting
 
@@ -19,7 +19,7 @@ class NextSentenceOptions(SimcseOptions):
     window: int = setting(1, "The positive is one of this many following sentences.", min=1)
 
 
-class NextSentence(SimcseUnsup):
+class NextSentence(Simcse):
     """The positive is the following sentence, or one of the next few; the loss is that of SimCSE.
 
     Source: Gao et al. 2021, Table 2; no code was released. The positive is drawn evenly from the

@@ -1,4 +1,4 @@
-"""SimCSE: identical pairs under dropout, or annotated pairs with hard negatives."""
+"""SimCSE: the loss of pairs, and annotated pairs with hard negatives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from simcse_cli.errors import ConfigError
-from simcse_cli.losses.info_nce import info_nce
+from simcse_cli.losses.guided import guided_info_nce
+from simcse_cli.losses.info_nce import equal_pairs, info_nce
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.objectives.views import TextViewOptions, TextViews
-from simcse_cli.settings.choices import HeadUse, ObjectiveName, Similarity
+from simcse_cli.settings.choices import ContrastBlock, HeadUse, ObjectiveName, Similarity
 from simcse_cli.settings.declare import setting
 
 
@@ -35,10 +36,10 @@ class SimcseOptions(TextViewOptions):
     mlm_tied: bool = setting(False, "Use the word embeddings as the term's output matrix.")
 
 
-class SimcseUnsup(TextViews):
-    """Unsupervised SimCSE: each sentence is its own positive, told apart by dropout alone.
+class Simcse(TextViews):
+    """In-batch contrast of two views, as all forms of SimCSE have it.
 
-    Source: Gao et al. 2021, Eq. 4. A training file with two columns gives the pairs instead.
+    Source: Gao et al. 2021.
 
     ``matryoshka_dims`` are widths of leading parts of the vector that are trained too; the loss is
     the mean over them and the whole vector (Kusupati et al. 2022). A ``mlm_weight`` above 0 adds a
@@ -46,7 +47,6 @@ class SimcseUnsup(TextViews):
     its output matrix; the original code trains one of its own, which starts from the same values.
     """
 
-    name = ObjectiveName.SIMCSE_UNSUP
     in_batch_negatives = True
     hard_negative_alpha = 1.0
     Options: ClassVar[type[ObjectiveOptions]] = SimcseOptions
@@ -91,17 +91,18 @@ class SimcseUnsup(TextViews):
         return embeddings, self.mlm.row_losses(states, labels, starts)
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        views = self.views(representations[0], batch)
-        texts = batch.extra.get("texts")
-        if texts is not None and texts.shape[1] == 1:
-            texts = texts.expand(-1, 2)  # a single sentence is its own positive
+        terms, metrics = self.view_terms(self.views(representations[0], batch), batch)
+        if self.mlm is not None:
+            terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
+        return terms, metrics
+
+    def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
+        """Return what comes from the gathered views: the mean of the loss over the widths."""
+        texts = numbers_of_texts(batch)
         losses = [
             self.contrast([view[:, :width] for view in views], texts) for width in self.widths
         ]
-        terms = {"contrastive": torch.stack(losses).mean()}
-        if self.mlm is not None:
-            terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
-        return terms, {}
+        return {"contrastive": torch.stack(losses).mean()}, {}
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         """Return the contrastive loss of gathered views, with hard negatives where the data has them.
@@ -127,12 +128,27 @@ class SimcseSupOptions(SimcseOptions):
         1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", above=0
     )
     unsup_weight: float = setting(0.0, "Weight of the unsupervised loss of the anchors.", min=0)
+    teacher: int | None = setting(
+        None,
+        "Width of the vectors of a guide, which masks false negatives (GIST).",
+        "--teacher",
+        enables=("guide_margin", "contrast"),
+        excludes=("similarity", "symmetric", "hard_negative_alpha", "unsup_weight"),
+        because="whose loss is of one form",
+    )
+    guide_margin: float = setting(
+        0.0, "Negatives are masked above the guide's cosine of the pair less this."
+    )
+    contrast: tuple[ContrastBlock, ...] = setting(
+        (ContrastBlock.AA, ContrastBlock.PP),
+        "Further negatives beside a guide: anchors (aa), positives among themselves (pp).",
+    )
 
 
-class SimcseSup(SimcseUnsup):
+class SimcseSup(Simcse):
     """Supervised SimCSE: annotated pairs, with each anchor's contradiction as a hard negative.
 
-    Source: Gao et al. 2021, Eq. 5 and 8.
+    Source: Gao et al. 2021, Eq. 5 and 8. A teacher is a guide that masks false negatives (GIST).
 
     An ``unsup_weight`` above 0 adds the unsupervised loss of the anchors: each is encoded a second
     time under another dropout mask and is its own positive, as in Eq. 4. The paper tried the
@@ -152,15 +168,25 @@ class SimcseSup(SimcseUnsup):
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         batch = super().collate(examples, generator)
-        if self.options.unsup_weight:
-            n_plain = batch.extra.get("n_plain", len(batch.rows))
-            batch.rows = [
-                *batch.rows[:n_plain],
-                *batch.rows[: batch.n_examples],
-                *batch.rows[n_plain:],
-            ]
-            batch.extra["n_plain"] = n_plain + batch.n_examples
-        return batch
+        return with_anchors_again(batch) if self.options.unsup_weight else batch
+
+    def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
+        own, texts = self.options, numbers_of_texts(batch)
+        if "teacher" not in batch.extra:
+            return super().view_terms(views, batch)
+        found = [
+            guided_info_nce(
+                [view[:, :width] for view in views],
+                batch.extra["teacher"].unbind(1),
+                temperature=own.temperature,
+                margin=own.guide_margin,
+                blocks=own.contrast,
+                excluded=None if texts is None else equal_pairs(texts),
+            )
+            for width in self.widths
+        ]
+        losses, shares = zip(*found, strict=True)
+        return {"contrastive": torch.stack(losses).mean()}, {"masked": shares[0]}
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         if not self.options.unsup_weight:
@@ -169,6 +195,29 @@ class SimcseSup(SimcseUnsup):
         own_texts = None if texts is None else texts[:, :1].expand(-1, 2)
         unsupervised = super().contrast([anchors, again], own_texts)
         return super().contrast(views[:-1], texts) + self.options.unsup_weight * unsupervised
+
+
+def numbers_of_texts(batch: Batch) -> Tensor | None:
+    """Return the numbers of the texts of all rows where equal ones are masked, else None."""
+    texts: Tensor | None = batch.extra.get("texts")
+    if texts is not None and texts.shape[1] == 1:
+        return texts.expand(-1, 2)  # a single sentence is its own positive
+    return texts
+
+
+def teacher_cosines(batch: Batch) -> Tensor:
+    """Return the teachers' weighted cosines of the anchors of all processes, ``(N, N)``."""
+    anchors: Tensor = batch.extra["teacher"][:, 0]
+    return anchors @ anchors.T
+
+
+def with_anchors_again(batch: Batch) -> Batch:
+    """Add the rows of the anchors once more, behind the views and before masked rows."""
+    n_plain = batch.extra.get("n_plain", len(batch.rows))
+    anchors = batch.rows[: batch.n_examples]
+    batch.rows = [*batch.rows[:n_plain], *anchors, *batch.rows[n_plain:]]
+    batch.extra["n_plain"] = n_plain + batch.n_examples
+    return batch
 
 
 def training_width(encoder: SentenceEncoder) -> int:

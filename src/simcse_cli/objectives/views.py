@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle
+from simcse_cli.augment.augmentations import TextAugmenter, TokenAugmenter
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
@@ -31,8 +31,8 @@ class TextViewOptions(TwoEncoderOptions):
     dropout_mode: DropoutMode = setting(
         DropoutMode.INDEPENDENT, "Dropout masks of the two views.", "--dropout-mode"
     )
-    augment: TextAugmenter | TokenShuffle | None = setting(
-        None, "What makes the text of the positive, or reorders its sub-words.", "--augment"
+    augment: TextAugmenter | TokenAugmenter | None = setting(
+        None, "What makes the text of the positive, or changes its sub-words.", "--augment"
     )
     augment_both: bool = setting(False, "Augment the anchor too, with a draw of its own.")
     original_scaling: bool = setting(False, "As --gather original.", "--gather")
@@ -56,6 +56,7 @@ class TextViews(TwoEncoders):
             raise ConfigError(
                 "--set augment_both=true: nothing augments", hint="name a method with --augment"
             )
+        self._check_room()
         if self.options.dropout_mode is not DropoutMode.FIXED:
             return
         one_vector = "--dropout-mode fixed makes one vector serve as both views"
@@ -66,6 +67,18 @@ class TextViews(TwoEncoders):
         if self.second is not None:
             raise ConfigError(
                 f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out"
+            )
+
+    def _check_room(self) -> None:
+        """Raise ConfigError if sub-words that are added may go beyond the encoder's positions."""
+        augment, limit = self.options.augment, self.encoder.tokens.max_length
+        most_added = augment.most_added if isinstance(augment, TokenAugmenter) else 0
+        room = limit - most_added
+        if most_added and self.options.max_length > room:
+            raise ConfigError(
+                f"--augment repeat adds up to {most_added} sub-words to {self.options.max_length}, "
+                f"and {self.encoder.name} reads {limit}",
+                hint=f"use --max-length {room}",
             )
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
@@ -99,13 +112,15 @@ class TextViews(TwoEncoders):
             () if self.options.augment is None else (0, 1) if self.options.augment_both else (1,)
         )
         keys = {side: generator.integers(0, 2**62, size=len(examples)).tolist() for side in sides}
-        if self.options.augment is not None and not isinstance(self.options.augment, TokenShuffle):
+        if self.options.augment is not None and not isinstance(
+            self.options.augment, TokenAugmenter
+        ):
             for side, own_keys in keys.items():
                 views[side] = tuple(self.options.augment.many(views[side], own_keys))
         rows = self.encoder.tokenize(
             list(itertools.chain.from_iterable(views)), max_length=self.options.max_length
         )
-        if isinstance(self.options.augment, TokenShuffle):
+        if isinstance(self.options.augment, TokenAugmenter):
             # What the tokenizer puts around a text keeps its place.
             names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
             found = (getattr(self.encoder.tokenizer, name, None) for name in names)

@@ -42,6 +42,16 @@ Batches = StrEnum(
 """Rows as they come; the same with equal texts masked in the loss; no text twice in a batch."""
 ServedEncoder = StrEnum("ServedEncoder", "FIRST SECOND")
 DropoutMode = StrEnum("DropoutMode", "INDEPENDENT FIXED NONE")
+Negatives = StrEnum(
+    "Negatives", {"DROPOUT": "dropout", "NO_DROPOUT": "no-dropout", "ALL_VIEWS": "all-views"}
+)
+"""Negatives of unsupervised SimCSE: other rows under dropout or without, or those of both views."""
+MixMasked = StrEnum("MixMasked", "EXCLUDE ZERO")
+MixSides = StrEnum("MixSides", "POSITIVES BOTH")
+Ranking = StrEnum("Ranking", "LISTMLE LISTNET")
+ContrastBlock = StrEnum("ContrastBlock", "AA PP")
+"""Negatives beside positives in guided training: other anchors, and positives among themselves."""
+DistillTarget = StrEnum("DistillTarget", "SIMILARITIES COSINE MSE")
 LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
 Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")
 Aggregation = StrEnum("Aggregation", "ALL MEAN WMEAN")
@@ -83,6 +93,8 @@ ObjectiveName = StrEnum(
         "BARLOW_TWINS": "barlow-twins",
         "VICREG": "vicreg",
         "MLM": "mlm",
+        "RANKCSE": "rankcse",
+        "DISTILL": "distill",
     },
 )
 Augmentation = StrEnum(
@@ -96,6 +108,9 @@ Augmentation = StrEnum(
         "MLM": "mlm",
         "SHUFFLE": "shuffle",
         "EDA": "eda",
+        "REPEAT": "repeat",
+        "REPEAT_WORDS": "repeat-words",
+        "MASK_SPAN": "mask-span",
     },
 )
 TextUnit = StrEnum("TextUnit", "WORD CHAR")

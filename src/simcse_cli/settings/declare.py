@@ -163,13 +163,17 @@ def check_values(
             raise ConfigError(f"{place}: need at most {f'{most:,}'.removesuffix('.0')}")
 
 
-def check_rules(declared: Declared, values: Mapping[str, Any]) -> None:
+def check_rules(
+    declared: Declared,
+    values: Mapping[str, Any],
+    place_of: Callable[[str, Setting], str] = flag_of,
+) -> None:
     """Raise UsageError for the first setting that was chosen and has no effect beside the others."""
     for name, (_, own) in declared.items():
         for condition, reason in _needs(own):
             if is_chosen(name, declared, values) and not _holds(condition, values):
-                phrase = _phrase(condition, declared) + (f", {reason}" if reason else "")
-                raise UsageError(f"has no use {phrase}", option=flag_of(name, own))
+                phrase = _phrase(condition, declared, place_of) + (f", {reason}" if reason else "")
+                raise UsageError(f"has no use {phrase}", option=place_of(name, own))
         preposition, others = (
             ("with", own.excludes) if values.get(name) else ("without", own.enables)
         )
@@ -180,9 +184,9 @@ def check_rules(declared: Declared, values: Mapping[str, Any]) -> None:
                 and is_chosen(other, declared, values)
             ):
                 reason = f", {own.because}" if own.because else ""
-                place = flag_of(other, declared[other][1])
+                place = place_of(other, declared[other][1])
                 raise UsageError(
-                    f"has no use {preposition} {flag_of(name, own)}{reason}", option=place
+                    f"has no use {preposition} {place_of(name, own)}{reason}", option=place
                 )
 
 
@@ -229,10 +233,16 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
     return any(holds(*part) for part in _parts(condition))
 
 
-def _phrase(condition: str, declared: Declared) -> str:
+def _phrase(
+    condition: str, declared: Declared, place_of: Callable[[str, Setting], str] = flag_of
+) -> str:
     """Put a condition that does not hold into words: ``without --dedup near or --leak-near``."""
     parts = list(_parts(condition))
-    flags = [f"{flag_of(name, declared[name][1])} {text}".strip() for name, _, text in parts]
+    flags = []
+    for name, _, text in parts:
+        place = place_of(name, declared[name][1])
+        joint = "=" if place.startswith("--set ") else " "
+        flags.append(f"{place}{joint}{text}" if text else place)
     preposition = "with" if parts[0][1].startswith("!") else "without"
     return f"{preposition} {' or '.join(flags)}"
 

@@ -14,6 +14,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.objectives.base import Batch, Examples, Objective
 from simcse_cli.settings.choices import Batches
 from simcse_cli.settings.config import TrainConfig
+from simcse_cli.training.teachers import Teachers
 
 _T = TypeVar("_T")
 Indices = NDArray[np.int64]
@@ -35,8 +36,10 @@ class BatchMaker:
         shared: "SharedTexts | None" = None,
         kind: Batches = Batches.SHUFFLED,
         most_left_out: float = SHARED_SHARE,
+        teachers: Teachers | None = None,
     ) -> None:
         self._objective, self._data, self._config = objective, data, config
+        self._teachers = teachers
         self._rank, self._n_processes = rank, n_processes
         self.global_batch_size = config.batch_size * n_processes
         self._epoch: tuple[int, Examples, Indices] | None = None
@@ -75,6 +78,9 @@ class BatchMaker:
         if self.kind is Batches.MASK_DUPLICATES and self._shared is not None:
             # Of the rows of all processes, in the order in which their vectors are gathered.
             made.extra["texts"] = torch.from_numpy(self._shared.numbers[batch])
+        if self._teachers is not None:
+            made.extra["teacher"] = self._teachers.of_rows(batch)
+            made.extra["first"] = sum(map(len, parts[: self._rank]))
         return made.prepacked(self._objective.encoder)
 
     def _shuffled(self, epoch: int) -> tuple[Examples, Indices]:

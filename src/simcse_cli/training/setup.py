@@ -10,13 +10,19 @@ from typing import Any
 
 import torch
 
-from simcse_cli.augment.augmentations import TextAugmenter, TokenShuffle, parse_steps
+from simcse_cli.augment.augmentations import (
+    ON_TOKENS,
+    TextAugmenter,
+    TokenAugmenter,
+    parse_steps,
+)
 from simcse_cli.augment.language_model import model_augmenter
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.data import training_file
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, require_extra
+from simcse_cli.files.code import code_digest, names_code
 from simcse_cli.files.inputs import STDIO, require_file
 from simcse_cli.machine.devices import resolve_device
 from simcse_cli.machine.processes import process_count
@@ -31,7 +37,7 @@ from simcse_cli.models.record import ModelRecord
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.objectives.base import DataKind, Examples, Objective
 from simcse_cli.objectives.mlm import MaskedLm
-from simcse_cli.objectives.registry import OBJECTIVES, build_objective
+from simcse_cli.objectives.registry import build_objective, find_objective
 from simcse_cli.progress import Progress
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import (
@@ -39,7 +45,6 @@ from simcse_cli.settings.choices import (
     DropoutMode,
     HeadUse,
     LoraSave,
-    ObjectiveName,
     Pooler,
 )
 from simcse_cli.settings.config import TrainConfig
@@ -52,6 +57,7 @@ from simcse_cli.training.batches import (
     random_generator,
 )
 from simcse_cli.training.dev import DevMasked, DevSet, build_dev_set, given_tables
+from simcse_cli.training.teachers import Teachers
 
 LOW_LORA_RATE = 1e-4
 MOST_LOOKED_AT = 20_000
@@ -68,6 +74,7 @@ class TrainingParts:
     shared: SharedTexts | None = None
     batches: Batches = Batches.SHUFFLED
     most_left_out: float = SHARED_SHARE
+    teachers: Teachers | None = None
 
 
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
@@ -160,23 +167,26 @@ def put_lora(
         progress.info(f"--lr {config.lr:g} is low for LoRA, {wants}")
 
 
-def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | TokenShuffle | None:
+def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | TokenAugmenter | None:
     """Return the augmenter of ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, or None.
 
-    ``shuffle`` acts on sub-words and cannot be combined; the others act on text.
+    ``shuffle`` and ``repeat`` act on sub-words and cannot be combined; the others act on text.
     """
     if text is None:
         return None
     options = AugmentOptions(method=text, device=device)
     steps = parse_steps(options)
-    if all(step.method != choices.Augmentation.SHUFFLE for step in steps):
+    on_tokens = [choices.Augmentation(step.method) for step in steps if step.method in ON_TOKENS]
+    if not on_tokens:
         return model_augmenter(options)
+    method, rate = on_tokens[0], steps[0].rate or 0.0
     if len(steps) > 1 or steps[0].model is not None:
+        verb = "moves" if method is choices.Augmentation.SHUFFLE else "repeats"
         raise ConfigError(
-            f"--augment {text}: shuffle moves the sub-words of the encoder's own tokenizer and cannot be combined",
-            hint="write --augment shuffle:0.2, or combine it with others by `simcse augment`",
+            f"--augment {text}: {method} {verb} the sub-words of the encoder's own tokenizer and cannot be combined",
+            hint=f"write --augment {method}:{rate:g}, or combine others by `simcse augment`",
         )
-    return TokenShuffle(steps[0].rate or 0.0)
+    return ON_TOKENS[method](rate)
 
 
 # Reasons why some objectives do not take a setting.
@@ -185,13 +195,14 @@ REFUSALS = {
     "similarity": "its loss compares vectors in one way only",
     "hard_negative_alpha": "it has no hard negatives",
     "augment": "it makes its own pairs of texts",
+    "teacher": "no part of its loss reads the vectors of another model",
     "whole_words": "it masks sub-words at most",
     "dropout_mode": "it never compares two encodings of one text, so there is no mask to share",
 }
 
 
 def check_settings(config: TrainConfig) -> None:
-    accepted = settings_of(OBJECTIVES[config.objective].Options)
+    accepted = settings_of(find_objective(config.objective).Options)
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
@@ -203,7 +214,8 @@ def check_settings(config: TrainConfig) -> None:
     if config.precision is choices.Precision.INT8:
         what = "--precision int8 is for inference: training has no int8"
         raise ConfigError(what, hint="use --precision bf16 or fp32")
-    if config.objective is ObjectiveName.MLM and config.lora_save is LoraSave.ADAPTER:
+    is_mlm = issubclass(find_objective(config.objective), MaskedLm)
+    if is_mlm and config.lora_save is LoraSave.ADAPTER:
         raise ConfigError(
             f"--lora-save adapter: an adapter has no place for the masked-LM head of --objective {config.objective}",
             hint="leave it out, which saves the whole model",
@@ -231,7 +243,7 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
     return sources
 
 
-def split_weight(text: str) -> tuple[str, float]:
+def split_weight(text: str, place: str = "--train-file") -> tuple[str, float]:
     source, _, number = text.rpartition(":")
     try:
         weight = float(number) if source and not Path(text).exists() else None
@@ -240,7 +252,7 @@ def split_weight(text: str) -> tuple[str, float]:
     if weight is None:
         return text, 1.0
     if not (math.isfinite(weight) and weight > 0):
-        raise ConfigError(f"--train-file {text}: need a weight above 0, for example {source}:2")
+        raise ConfigError(f"{place} {text}: need a weight above 0, for example {source}:2")
     return source, weight
 
 
@@ -249,7 +261,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
 
     If every row is an example, no more rows of a Hub dataset are read than ``--max-steps`` needs.
     """
-    objective, sources = OBJECTIVES[config.objective], train_sources(config)
+    objective, sources = find_objective(config.objective), train_sources(config)
     for source, weight in sources:
         if weight != 1 and not objective.rows_are_examples:
             raise ConfigError(
@@ -295,7 +307,7 @@ def _hold_out(
     config: TrainConfig, data: Any, share: float
 ) -> tuple[training_file.TrainingRows, list[Row]]:
     """Return the rows to train on and those held out: all rows of a random share of the anchors, whatever the seed."""
-    least = 1 if config.objective is ObjectiveName.MLM else 2
+    least = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
     is_rows = isinstance(data, training_file.TrainingRows)
     if not is_rows or len(data.columns) < least or data.columns[-1] == "label":
         raise ConfigError(
@@ -354,6 +366,22 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
             encoder.backbone.compile(dynamic=True)
 
 
+LEARN_FROM_TEACHERS = (ObjectiveName.RANKCSE, ObjectiveName.DISTILL)
+
+
+def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teachers | None:
+    """Return the teachers of the settings, whose vectors are not made yet."""
+    if config.teacher is None:
+        if config.objective in LEARN_FROM_TEACHERS:
+            raise ConfigError(
+                f"--objective {config.objective} learns from a teacher, and none is named",
+                hint="add --teacher MODEL, or --teacher FILE.npy that `simcse encode` wrote",
+            )
+        return None
+    named = [split_weight(text, "--teacher") for text in config.teacher]
+    return Teachers(named, data.rows, config.device, progress)
+
+
 def build_parts(
     config: TrainConfig, progress: Progress, started_with: Batches | None = None
 ) -> TrainingParts:
@@ -364,11 +392,13 @@ def build_parts(
     if config.dev_split is not None:
         data, held_out = _hold_out(config, data, config.dev_split)
     dev_set, dev_facts = build_dev_set(config, progress, held_out)
+    teachers = build_teachers(config, data, progress)
     settings = config.to_dict() | {
         "temperature": config.effective_temperature,
         "similarity": config.similarity,
         "dropout_mode": config.dropout_mode,
         "augment": build_augment(config.augment, config.device),
+        "teacher": None if teachers is None else teachers.dim,
         "original_scaling": config.gather is choices.Gather.ORIGINAL,
     }
     encoder = build_encoder(config, progress)
@@ -392,13 +422,18 @@ def build_parts(
         progress.warn(warning)
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
     digests["n_examples"] = n_examples
+    named = [text for text in (config.objective, config.augment) if names_code(text)]
+    if named:
+        digests["code_files"] = {k: v for text in named for k, v in code_digest(str(text)).items()}
+    if teachers is not None:
+        digests["teachers"] = teachers.digests
     digests |= count_cut(objective, examples, progress)
     shared, batches = shared_texts(config, objective, examples, progress, started_with)
     digests["batches"] = batches.value
     # Version 1.0.0 left out any number of rows, and a resumed run keeps its batches.
     most_left_out = SHARED_SHARE if started_with is None else 1.0
     facts = digests | dev_facts
-    return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out)
+    return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out, teachers)
 
 
 def count_cut(objective: Objective, examples: Examples, progress: Progress) -> dict[str, int]:

@@ -1,0 +1,71 @@
+"""Distillation: a student takes over vectors, or similarities, of frozen teachers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional
+
+from simcse_cli.losses.rankcse import similarity_distance
+from simcse_cli.losses.similarity import l2_normalize, similarity_matrix
+from simcse_cli.machine.gather import gather_with_grad, mean_over_processes
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
+from simcse_cli.objectives.simcse import teacher_cosines, training_width
+from simcse_cli.settings.choices import DistillTarget, ObjectiveName
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class DistillOptions(ObjectiveOptions):
+    teacher: int | None = setting(None, "Width of the teachers' vectors.", "--teacher")
+    match: DistillTarget = setting(
+        DistillTarget.COSINE,
+        "What is learnt: the direction of the teacher's vector, its entries (mse), or the cosines of the batch.",
+    )
+
+
+class Distill(Objective):
+    """The student's vector of a text, or its cosines with others, become the teachers'.
+
+    Source: Reimers and Gurevych 2020 for ``mse``; the others are plain forms of it. The teachers'
+    vectors have length 1, several are joined by the roots of their weights. A linear map without
+    bias is trained between unlike widths; it is dropped afterwards.
+    """
+
+    name = ObjectiveName.DISTILL
+    rows_are_examples = True
+    defaults = {"head": "none"}  # noqa: RUF012 - a ClassVar of the base class
+    Options: ClassVar[type[ObjectiveOptions]] = DistillOptions
+    options: DistillOptions
+
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        width = training_width(encoder)
+        wanted = self.options.teacher or width
+        is_mapped = wanted != width and self.options.match is not DistillTarget.SIMILARITIES
+        self.map = nn.Linear(width, wanted, bias=False) if is_mapped else None
+
+    def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
+        texts = [example[:1] for example in examples]
+        rows = self.encoder.tokenize(
+            [text for (text,) in texts], max_length=self.options.max_length
+        )
+        return Batch(rows, len(examples), texts=texts)
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        (vectors,) = representations
+        if self.options.match is DistillTarget.SIMILARITIES:
+            vectors = gather_with_grad(vectors, batch.counts)
+            cosines = similarity_matrix(vectors, vectors)
+            return {"distance": similarity_distance(cosines, teacher_cosines(batch))}, {}
+        first = batch.extra["first"]
+        teacher = batch.extra["teacher"][first : first + len(vectors), 0]
+        mapped = vectors if self.map is None else self.map(vectors)
+        if self.options.match is DistillTarget.MSE:
+            losses = (mapped - teacher).square().mean(dim=1)
+        else:
+            losses = 1 - functional.cosine_similarity(l2_normalize(mapped), teacher)
+        return {"distance": mean_over_processes(losses)}, {}

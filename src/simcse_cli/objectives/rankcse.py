@@ -1,0 +1,69 @@
+"""RankCSE: SimCSE whose similarities agree with each other and are ordered as a teacher's."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from simcse_cli.losses.rankcse import consistency, list_mle, list_net, negative_entropy
+from simcse_cli.losses.similarity import similarity_matrix
+from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
+from simcse_cli.objectives.simcse import Simcse, SimcseOptions, teacher_cosines
+from simcse_cli.settings.choices import ObjectiveName, Ranking
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class RankcseOptions(SimcseOptions):
+    teacher: int | None = setting(None, "Width of the teachers' vectors.", "--teacher")
+    rank: Ranking = setting(Ranking.LISTMLE, "How the teachers' order is learnt.")
+    rank_weight: float = setting(1.0, "Weight of that term.", min=0)
+    consistency_weight: float = setting(
+        1.0, "Weight of the agreement of both directions of the similarities.", min=0
+    )
+    rank_temperature: float = setting(
+        0.05, "Divisor of the student's cosines in listnet.", above=0, needs="rank=listnet"
+    )
+    teacher_temperature: float = setting(
+        0.025, "Divisor of the teachers' cosines in listnet.", above=0, needs="rank=listnet"
+    )
+    as_released: bool = setting(
+        False,
+        "The community's code: negative entropy for the agreement, one temperature in listnet.",
+        excludes=("consistency_weight", "teacher_temperature"),
+        because="which does not read it",
+    )
+
+
+class Rankcse(Simcse):
+    """SimCSE, the Jensen-Shannon divergence of both directions, and the order of frozen teachers.
+
+    Source: Liu et al. 2023 (RankCSE), as a community's code has it; the authors' was not found.
+    Teachers read the text of the anchor as it is in the file, without dropout.
+    """
+
+    name = ObjectiveName.RANKCSE
+    Options: ClassVar[type[ObjectiveOptions]] = RankcseOptions
+    options: RankcseOptions
+
+    def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
+        own = self.options
+        terms, metrics = super().view_terms(views, batch)
+        cosines = similarity_matrix(views[0], views[1], own.similarity)
+        logits = cosines / own.temperature
+        if own.as_released:
+            terms["consistency"] = negative_entropy(logits)
+        elif own.consistency_weight:
+            terms["consistency"] = own.consistency_weight * consistency(logits)
+        if own.rank_weight:
+            terms["rank"] = own.rank_weight * self._rank(logits, cosines, teacher_cosines(batch))
+        return terms, metrics
+
+    def _rank(self, logits: Tensor, cosines: Tensor, teacher: Tensor) -> Tensor:
+        own = self.options
+        if own.rank is Ranking.LISTMLE:
+            return list_mle(logits, teacher)
+        if own.as_released:
+            return list_net(logits, teacher / own.rank_temperature)
+        student = cosines / own.rank_temperature
+        return list_net(student, teacher / own.teacher_temperature)

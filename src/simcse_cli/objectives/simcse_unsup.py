@@ -1,0 +1,254 @@
+"""Unsupervised SimCSE, and what came after it: other negatives of the same two views."""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.losses.dclr import ascended, released_dclr
+from simcse_cli.losses.info_nce import equal_pairs, info_nce
+from simcse_cli.losses.mixcse import mixcse
+from simcse_cli.losses.nt_xent import nt_xent
+from simcse_cli.losses.simcse_plus_plus import dimension_contrast, off_dropout
+from simcse_cli.machine.gather import gather_with_grad
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.objectives.base import Batch, Examples, Losses, ObjectiveOptions
+from simcse_cli.objectives.simcse import (
+    Simcse,
+    SimcseOptions,
+    numbers_of_texts,
+    teacher_cosines,
+    training_width,
+    with_anchors_again,
+)
+from simcse_cli.objectives.vector_queue import VectorQueue
+from simcse_cli.settings.choices import (
+    DropoutMode,
+    MixMasked,
+    MixSides,
+    Negatives,
+    ObjectiveName,
+    Similarity,
+)
+from simcse_cli.settings.declare import setting
+
+ONE_FORM = {"negatives=dropout": "the loss has one form", "mix=0.0": "the loss has one form"}
+
+
+@dataclass(frozen=True)
+class SimcseUnsupOptions(SimcseOptions):
+    queue_size: int = setting(
+        0,
+        "Vectors of past batches that are negatives too (ESimCSE).",
+        min=0,
+        enables=("momentum",),
+        needs=ONE_FORM,
+    )
+    momentum: float = setting(
+        0.995, "Share that the copy behind the queue keeps of itself in a step.", min=0, max=1
+    )
+    negatives: Negatives = setting(
+        Negatives.DROPOUT,
+        "Negatives: other rows under dropout, without dropout (SimCSE++), or of all views (Mirror-BERT).",
+    )
+    positive_scale: float = setting(
+        1.0, "Factor of the positive's logit.", above=0, needs="negatives=no-dropout"
+    )
+    dimension_weight: float = setting(
+        0.0,
+        "Weight of the contrast between dimensions (SimCSE++).",
+        min=0,
+        enables=("dimension_temperature",),
+    )
+    dimension_temperature: float = setting(5.0, "Divisor of correlations in that term.", above=0)
+    mix: float = setting(
+        0.0,
+        "Share of the own positive in mixed negatives (MixCSE); 0: none.",
+        min=0,
+        max=1,
+        enables=("mix_masked", "mix_sides"),
+        needs={"negatives=dropout": "the loss has one form"},
+    )
+    mix_masked: MixMasked = setting(
+        MixMasked.EXCLUDE, "What becomes of mixed vectors that hold a row's own pair."
+    )
+    mix_sides: MixSides = setting(MixSides.BOTH, "Views that are mixed.")
+    noise: float = setting(
+        0.0,
+        "Random vectors that are negatives too, as a multiple of the batch (DCLR).",
+        min=0,
+        enables=("noise_steps",),
+        needs=ONE_FORM,
+    )
+    noise_steps: int = setting(4, "Steps of the random vectors up the loss.", min=0)
+    teacher: int | None = setting(
+        None,
+        "Width of the vectors of a teacher that finds false negatives.",
+        "--teacher",
+        needs="false_negative_cosine",
+    )
+    false_negative_cosine: float | None = setting(
+        None,
+        "Rows that the teacher finds closer than this are no negatives (DCLR).",
+        needs="teacher",
+        max=1,
+    )
+    as_released: bool = setting(
+        False,
+        "The loss of DCLR as its code has it: false negatives at logit 0, binary cross-entropy.",
+        needs="false_negative_cosine",
+        excludes=("symmetric", "queue_size", "mix", "negatives"),
+    )
+
+
+class SimcseUnsup(Simcse):
+    """Unsupervised SimCSE: each sentence is its own positive, told apart by dropout alone.
+
+    Source: Gao et al. 2021, Eq. 4. A training file with two columns gives the pairs instead. The
+    options are those of its successors (``docs/objectives.md``); without them it is SimCSE, bit for
+    bit.
+    """
+
+    name = ObjectiveName.SIMCSE_UNSUP
+    Options: ClassVar[type[ObjectiveOptions]] = SimcseUnsupOptions
+    options: SimcseUnsupOptions
+
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        self._check_form()
+        own = self.options
+        self.queue: VectorQueue | None = None
+        if own.queue_size:
+            width = training_width(encoder)
+            self.queue = VectorQueue(encoder, own.queue_size, own.momentum, width=width)
+        self._epoch = 0
+
+    def _check_form(self) -> None:
+        """Raise ConfigError for options that the form of the loss cannot use."""
+        own = self.options
+        form = f"--set negatives={own.negatives}"
+        if own.symmetric and (own.mix or own.negatives is not Negatives.DROPOUT):
+            form = f"--set mix={own.mix:g}" if own.mix else form
+            raise ConfigError(f"{form} has no other direction", hint="leave symmetric out")
+        is_cosine = own.similarity is Similarity.COSINE
+        if not is_cosine and (own.noise or own.negatives is Negatives.ALL_VIEWS):
+            form = f"--set noise={own.noise:g}" if own.noise else form
+            raise ConfigError(f"{form} compares by cosine", hint="leave --similarity out")
+        if own.negatives is not Negatives.NO_DROPOUT:
+            return
+        if own.dropout_mode is not DropoutMode.INDEPENDENT:
+            raise ConfigError(
+                f"{form}: with --dropout-mode {own.dropout_mode} no vector is without dropout alone",
+                hint="leave --dropout-mode out",
+            )
+        if self.second is not None:
+            raise ConfigError(
+                f"{form} compares vectors of one encoder", hint="leave --dual-encoder out"
+            )
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
+        if self.options.negatives is Negatives.NO_DROPOUT and len(data.columns) > 1:
+            raise ConfigError(
+                "--set negatives=no-dropout compares a sentence with itself; these rows are pairs",
+                hint="use it with single sentences",
+            )
+        # The generator is the epoch's own, so that a draw from a copy of it names the epoch.
+        self._epoch = int(copy.deepcopy(generator).integers(1, 2**62))
+        return super().examples(data, generator)
+
+    def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
+        batch = super().collate(examples, generator)
+        if self.options.negatives is Negatives.NO_DROPOUT:
+            batch = with_anchors_again(batch)
+        if self.queue is not None:
+            batch.extra["epoch"] = self._epoch
+        if self.options.noise:
+            size = self._n_noise(len(examples)), training_width(self.encoder)
+            noise = generator.standard_normal(size, dtype=np.float32)
+            batch.extra["noise"] = torch.from_numpy(noise)
+        return batch
+
+    def _n_noise(self, n_rows: int) -> int:
+        """Return how many noise vectors a process draws for its rows; too many are cut later."""
+        return math.ceil(self.options.noise * n_rows)
+
+    def embed(self, batch: Batch) -> Tensor:
+        if self.options.negatives is not Negatives.NO_DROPOUT:
+            return super().embed(batch)
+        n_views = max(2 * batch.n_examples - batch.offset, 0)
+        views, plain = batch.rows[:n_views], batch.rows[n_views:]
+        parts = []
+        if views:
+            parts.append(super().embed(replace(batch, rows=views)))
+        if plain:
+            parts.append(self.encoder.embed_rows(plain, dropout=False))
+        return torch.cat(parts)
+
+    def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
+        own, negatives = self.options, list[Tensor]()
+        if self.queue is not None:
+            negatives.append(self.queue.negatives(batch.extra["epoch"]))
+        if own.noise:
+            counts = list(map(self._n_noise, batch.counts))
+            noise = gather_with_grad(batch.extra["noise"], counts)
+            negatives.append(noise[: int(own.noise * len(views[0]))].to(views[0].dtype))
+
+        # The loss in its form, over every width.
+        excluded, metrics = self._excluded(batch)
+        losses = [
+            self._form([view[:, :width] for view in (*views, *negatives)], excluded)
+            for width in self.widths
+        ]
+        terms = {"contrastive": torch.stack(losses).mean()}
+        if own.dimension_weight:
+            temperature = own.dimension_temperature
+            loss = dimension_contrast(views[0], views[1], temperature=temperature)
+            terms["dimension"] = own.dimension_weight * loss
+        if self.queue is not None:
+            self.queue.push(self.encoder, batch.rows[: batch.n_examples], batch.counts)
+        return terms, metrics
+
+    def _excluded(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """Return which rows are no negatives of each other, ``(N, N)``, and the share that a teacher found."""
+        texts, bar = numbers_of_texts(batch), self.options.false_negative_cosine
+        known = None if texts is None else equal_pairs(texts)
+        if bar is None:
+            return known, {}
+        false = (teacher_cosines(batch) > bar).fill_diagonal_(False)
+        share = false.sum() / (false.numel() - len(false))
+        return false if known is None else known | false, {"false_negatives": share}
+
+    def _form(self, views: list[Tensor], excluded: Tensor | None) -> Tensor:
+        """Return the contrastive loss of gathered views; those behind the two are of its form.
+
+        They are the vectors without dropout, or the negatives of no row: queue and noise.
+        """
+        own = self.options
+        anchors, positives, *others = views
+        shared: dict[str, Any] = {"temperature": own.temperature, "excluded": excluded}
+        if own.negatives is Negatives.ALL_VIEWS:
+            return nt_xent(anchors, positives, **shared)
+        if own.noise:
+            noise = others.pop()
+            others.append(ascended(noise, anchors, positives, n_steps=own.noise_steps, **shared))
+        if own.as_released and excluded is not None:
+            noise = torch.cat([*others, anchors[:0]])
+            temperature = own.temperature
+            return released_dclr(anchors, positives, noise, excluded, temperature=temperature)
+        shared["similarity"] = own.similarity
+        if own.negatives is Negatives.NO_DROPOUT:
+            scale = own.positive_scale
+            return off_dropout(anchors, positives, others[0], positive_scale=scale, **shared)
+        if own.mix:
+            shared |= {"masked": own.mix_masked, "sides": own.mix_sides}
+            return mixcse(anchors, positives, mix=own.mix, **shared)
+        negatives = torch.cat(others) if others else None
+        return info_nce(
+            anchors, positives, symmetric=own.symmetric, extra_negatives=negatives, **shared
+        )

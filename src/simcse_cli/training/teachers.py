@@ -1,0 +1,106 @@
+"""Teachers: vectors of the training texts by frozen models, made once and read by row."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, distributed
+
+from simcse_cli.encoding.job import EncodeJob
+from simcse_cli.encoding.parts import ALONE, ProcessGroup
+from simcse_cli.encoding.sinks import VectorSink
+from simcse_cli.errors import ConfigError
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.inputs import require_file
+from simcse_cli.losses.similarity import l2_normalize
+from simcse_cli.machine.processes import process_count, process_rank
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.models.encode import ReadyEncoder
+from simcse_cli.models.precomputed import read_matrix
+from simcse_cli.progress import Progress
+from simcse_cli.results.runs import TEACHERS
+from simcse_cli.settings.config import LoadOptions
+
+
+class Teacher:
+    """One teacher: a model, or a file with its vectors."""
+
+    def __init__(self, name: str, weight: float, device: str, progress: Progress) -> None:
+        self.name, self.weight = name, weight
+        self.model: ReadyEncoder | None = None
+        self.vectors: NDArray[Any] | None = None
+        if name.endswith(".npy"):
+            self.vectors = read_matrix(require_file(name))
+            self.dim, self.digest = int(self.vectors.shape[1]), sha256_file(Path(name))
+            return
+        self.model = load_for_encoding(name, LoadOptions(device=device), progress)
+        self.dim, self.digest = self.model.dim, self.model.digest
+
+
+class Teachers:
+    """The vectors of all teachers for the rows of the training data, text by text.
+
+    A row's vectors are ``(C, D)`` for its C texts: of each teacher at length 1 times the root of
+    its share of the weights, joined, so that their products are weighted means of cosines.
+    """
+
+    def __init__(
+        self,
+        named: Sequence[tuple[str, float]],
+        rows: Sequence[tuple[str, ...]],
+        device: str,
+        progress: Progress,
+    ) -> None:
+        self.rows, self.n_columns = rows, len(rows[0])
+        self.teachers = [Teacher(name, weight, device, progress) for name, weight in named]
+        self.dim = sum(teacher.dim for teacher in self.teachers)
+        self.digests = {teacher.name: teacher.digest for teacher in self.teachers}
+        n_texts = len(rows) * self.n_columns
+        for teacher in self.teachers:
+            found = n_texts if teacher.vectors is None else len(teacher.vectors)
+            if found != n_texts:
+                raise ConfigError(
+                    f"--teacher {teacher.name}: {found:,} vectors for {n_texts:,} training texts",
+                    hint="encode the training file itself, or name the model, which then reads the texts",
+                )
+
+    def prepare(self, folder: Path, progress: Progress) -> None:
+        """Encode all texts by each model into files of the run, or find what is there."""
+        n_processes = process_count()
+        group = ALONE
+        if n_processes > 1:
+            group = ProcessGroup(process_rank(), n_processes, distributed.barrier)
+        for number, teacher in enumerate(self.teachers, 1):
+            if teacher.model is None:
+                continue
+            output = folder / TEACHERS / f"{number}.npy"
+            output.parent.mkdir(parents=True, exist_ok=True)
+            is_there = output.exists()
+            group.wait()  # before a process writes what another one looks for
+            if not is_there:
+                progress.info(f"encoding the training texts by teacher {teacher.name}, once")
+                texts = (text for row in self.rows for text in row)
+                total = len(self.rows) * self.n_columns
+                encode = partial(teacher.model.encode, normalize=True)
+                sink = VectorSink(output, teacher.dim, resume=True, group=group)
+                EncodeJob(texts, encode, total=total).run(sink, progress)
+            teacher.vectors = read_matrix(output)
+            teacher.model = None
+
+    def of_rows(self, rows: NDArray[np.int64]) -> Tensor:
+        """Return the vectors of some rows, ``(N, C, D)``; zeros of width 1 before they are made."""
+        total = sum(teacher.weight for teacher in self.teachers)
+        places = (rows[:, None] * self.n_columns + np.arange(self.n_columns)).ravel()
+        parts = [torch.zeros(len(places), 1)]
+        if all(teacher.vectors is not None for teacher in self.teachers):
+            parts = [
+                l2_normalize(torch.from_numpy(np.asarray(teacher.vectors[places], np.float32)))
+                * (teacher.weight / total) ** 0.5
+                for teacher in self.teachers
+                if teacher.vectors is not None
+            ]
+        return torch.cat(parts, dim=1).view(len(rows), self.n_columns, -1)

@@ -1,0 +1,105 @@
+"""Teachers: whose vectors they give for which row, made once; what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import SENTENCES
+from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.models.checkpoint import load_encoder
+from simcse_cli.models.encode import ReadyEncoder
+from simcse_cli.objectives.registry import objective_defaults
+from simcse_cli.progress import SilentProgress
+from simcse_cli.settings.recipes import resolve_config
+from simcse_cli.training.setup import build_parts
+from simcse_cli.training.teachers import Teachers
+
+ROWS = [(text,) for text in SENTENCES[:6]]
+
+
+def cosines(vectors):
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return units @ units.T
+
+
+def test_products_are_weighted_means_of_the_teachers_cosines(tmp_path):
+    rng = np.random.default_rng(0)
+    vectors = [rng.normal(size=(6, width)).astype(np.float32) for width in (3, 5)]
+    named = []
+    for number, own in enumerate(vectors):
+        np.save(tmp_path / f"{number}.npy", own)
+        named.append((str(tmp_path / f"{number}.npy"), (1.0, 3.0)[number]))
+    teachers = Teachers(named, ROWS, "cpu", SilentProgress())
+    assert teachers.dim == 8
+    rows = np.array([4, 0, 2])
+    found = teachers.of_rows(rows)[:, 0]
+    expected = (cosines(vectors[0]) + 3 * cosines(vectors[1])) / 4
+    torch.testing.assert_close(
+        found @ found.T, torch.from_numpy(expected[rows][:, rows]), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_zero_vector_has_cosine_zero(tmp_path):
+    vectors = np.eye(6, 4, dtype=np.float32)
+    np.save(tmp_path / "some.npy", vectors)
+    teachers = Teachers([(str(tmp_path / "some.npy"), 1.0)], ROWS, "cpu", SilentProgress())
+    found = teachers.of_rows(np.arange(6))[:, 0]
+    assert (found @ found.T).tolist() == (vectors @ vectors.T).tolist()
+
+
+def test_a_model_reads_every_text_once_and_its_file_is_found_again(tiny_model_dir, tmp_path):
+    rows = list(zip(SENTENCES[:6], SENTENCES[6:12], strict=True))
+    named = [(str(tiny_model_dir), 1.0)]
+    teachers = Teachers(named, rows, "cpu", SilentProgress())
+    assert teachers.of_rows(np.arange(2)).shape == (2, 2, 1)  # before they are made
+    teachers.prepare(tmp_path, SilentProgress())
+    encoder = ReadyEncoder(load_encoder(tiny_model_dir, pooler="avg"))
+    expected = encoder.encode([text for row in rows for text in row], normalize=True)
+    found = teachers.of_rows(np.arange(6))
+    np.testing.assert_allclose(found.view(12, -1), expected, rtol=1e-4, atol=1e-5)
+    written = (tmp_path / "teachers" / "1.npy").stat().st_mtime_ns
+    again = Teachers(named, rows, "cpu", SilentProgress())
+    again.prepare(tmp_path, SilentProgress())
+    assert torch.equal(again.of_rows(np.arange(6)), found)
+    assert (tmp_path / "teachers" / "1.npy").stat().st_mtime_ns == written
+
+
+def test_vectors_of_other_texts_are_refused_by_their_number(tmp_path):
+    np.save(tmp_path / "five.npy", np.ones((5, 3), np.float32))
+    with pytest.raises(ConfigError, match="5 vectors for 6 training texts"):
+        Teachers([(str(tmp_path / "five.npy"), 1.0)], ROWS, "cpu", SilentProgress())
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "message"),
+    [
+        ({"objective": "rankcse"}, ConfigError, "learns from a teacher, and none is named"),
+        ({"objective": "vicreg", "teacher": ["m"]}, ConfigError, "vicreg cannot use it"),
+        (
+            {"objective": "rankcse", "teacher": ["m:-1"]},
+            ConfigError,
+            "--teacher m:-1: need a weight",
+        ),
+        (
+            {"objective": "simcse-unsup", "teacher": ["MODEL"]},
+            UsageError,
+            "without --set false_negative_cosine",
+        ),
+        (
+            {"objective": "simcse-unsup", "options": {"false_negative_cosine": 0.9}},
+            UsageError,
+            "without --teacher",
+        ),
+    ],
+)
+def test_teachers_without_use_and_uses_without_teachers_are_refused(
+    flags, error, message, tiny_model_dir, tmp_path
+):
+    train_file = tmp_path / "plain.txt"
+    train_file.write_text("\n".join(SENTENCES))
+    named = [str(tiny_model_dir) if each == "MODEL" else each for each in flags.get("teacher", [])]
+    flags = {"model": str(tiny_model_dir), "train_file": str(train_file), "pooler": "avg"} | flags
+    flags |= {"teacher": named} if named else {}
+    config = resolve_config(flags=flags, objective_defaults=objective_defaults())
+    with pytest.raises(error, match=message):
+        build_parts(config, SilentProgress())
