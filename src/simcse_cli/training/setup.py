@@ -45,6 +45,7 @@ from simcse_cli.settings.choices import (
     DropoutMode,
     HeadUse,
     LoraSave,
+    ObjectiveName,
     Pooler,
 )
 from simcse_cli.settings.config import TrainConfig
