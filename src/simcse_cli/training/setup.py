@@ -354,13 +354,6 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
                     "not padded",
                     hint="leave it out; it is for GPUs and for architectures that are padded",
                 )
-        if config.attention is choices.Attention.PACKED and (
-            config.compile or config.gradient_checkpointing
-        ):
-            raise ConfigError(
-                "--attention packed works neither with --compile nor with --gradient-checkpointing",
-                hint="choose one of them",
-            )
         if config.attention is not None:
             encoder.attend_by(config.attention)
         if config.compile:
