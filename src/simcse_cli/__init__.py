@@ -1,9 +1,11 @@
 """Contrastive sentence embeddings from the command line: prepare, augment, train, eval, encode, analyze, compare.
 
 In Python, ``load`` opens a model and ``train`` makes one, ``evaluate`` scores it, and
-``mine_hard_negatives`` makes training data; ``docs/python.md`` lists what is public.
+``mine_hard_negatives`` makes training data. A method of your own is a class derived from
+``Objective``. ``docs/python.md`` lists what is public.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from simcse_cli.version import __version__ as __version__
@@ -11,10 +13,26 @@ from simcse_cli.version import __version__ as __version__
 if TYPE_CHECKING:
     from simcse_cli.api import BatchEncoder, Embedder, evaluate, mine_hard_negatives
     from simcse_cli.api import train_model as train
+    from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
+    from simcse_cli.settings.declare import setting
 
     load = Embedder.load
 
-__all__ = ["BatchEncoder", "Embedder", "evaluate", "load", "mine_hard_negatives", "train"]
+__all__ = [
+    "Batch",
+    "BatchEncoder",
+    "Embedder",
+    "Losses",
+    "Objective",
+    "ObjectiveOptions",
+    "evaluate",
+    "load",
+    "mine_hard_negatives",
+    "setting",
+    "train",
+]
+_HOMES = dict.fromkeys(("Batch", "Losses", "Objective", "ObjectiveOptions"), "objectives.base")
+_HOMES["setting"] = "settings.declare"
 
 
 def __dir__() -> list[str]:
@@ -25,6 +43,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that the package itself stays light."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from simcse_cli import api
-
-    return {"load": api.Embedder.load, "train": api.train_model}.get(name) or getattr(api, name)
+    home = import_module(f"simcse_cli.{_HOMES.get(name, 'api')}")
+    if name == "load":
+        return home.Embedder.load
+    return getattr(home, "train_model" if name == "train" else name)

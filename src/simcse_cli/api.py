@@ -309,10 +309,14 @@ def train_model(
         on_eval: called with the number of steps done and the ``DevScore``; 0 steps is the model
             before training.
         settings: by the names of a recipe, such as ``objective="simcse-sup"`` or
-            ``train_file="nli.csv"``.
+            ``train_file="nli.csv"``; ``objective`` may also be a class derived from
+            ``simcse_cli.Objective``.
     """
-    from simcse_cli.training.run import ready_settings, train_run  # takes seconds
+    from simcse_cli.objectives.registry import register_objective  # takes seconds
+    from simcse_cli.training.run import ready_settings, train_run
 
+    if isinstance(settings.get("objective"), type):
+        settings["objective"] = register_objective(settings["objective"])
     run_dir, progress = Path(output), _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
     ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)

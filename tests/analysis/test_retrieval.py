@@ -130,6 +130,7 @@ def test_neighbours_of_a_query_leave_it_out_and_stand_side_by_side(loaded, corpu
         "n_left_out": 1,
         "neighbours": found.series[0].rows,
         "scores": [],
+        "tests": {},
     }
     assert (found.figure, found.terminal_plot()) == (None, "")
     kept = analyse(**options, keep_identical=True, show_n=1)
@@ -160,6 +161,9 @@ def test_scores_of_known_rankings(loaded, judged):
     found = analyse(**judged, at="2,1,3")
     (row,) = found.payload["scores"]
     second = 1 / np.log2(3)
+    intervals = row.pop("ci")
+    assert intervals["hit_rate@1"] == {"low": 0.0, "high": 1.0, "level": 0.95}
+    assert intervals.keys() == row.keys() - {"model", "n_queries"}
     assert row == pytest.approx(
         {"model": "m", "n_queries": 2, "hit_rate@1": 0.5, "hit_rate@2": 1.0, "hit_rate@3": 1.0}
         | {"recall@1": 0.25, "recall@2": 0.75, "recall@3": 1.0, "mrr": 0.75, "mrr@3": 0.75}
@@ -442,11 +446,10 @@ def test_ranks_are_whole_numbers_above_0(text):
 
 
 def test_retrieval_figure_draws_hit_rate_and_recall():
-    zeros = np.zeros(5)
-    scores = RetrievalScores(
-        5, np.array([0.1, 0.2]), np.array([0.4, 0.6]), np.zeros(2), np.zeros(2)
-    )
-    longer = RetrievalScores(5, zeros, zeros, zeros, zeros)
+    zeros = np.zeros((5, 2))
+    recalls = np.tile([0.1, 0.2], (5, 1))
+    scores = RetrievalScores(recalls, np.tile([0.4, 0.6], (5, 1)), zeros, zeros)
+    longer = RetrievalScores(*[np.zeros((5, 5))] * 4)
     panels = retrieval_figure({"one": scores, "two": longer}).axes
     assert [panel.lines[0].get_ydata().tolist() for panel in panels] == [[40.0, 60.0], [10.0, 20.0]]
     assert panels[0].lines[0].get_xdata().tolist() == [1, 2]

@@ -199,6 +199,18 @@ def test_rate_and_time_left_leave_out_the_first_work(capsys, monkeypatch):
     ]
 
 
+def test_a_task_that_gives_the_rate_of_its_work_has_no_other(capsys, monkeypatch):
+    clock(monkeypatch, [0.0, 10.0, 20.0, 40.0])
+    with Console().task("training", 40) as task:
+        task.update(rate="64 sentences/s")
+        task.advance()
+        task.advance(9)
+    assert capsys.readouterr().err.splitlines() == [
+        "training: 10 of 40 (25%), 33 s left, rate 64 sentences/s",
+        "training: 10 in 40 s, rate 64 sentences/s",
+    ]
+
+
 def test_a_task_that_counts_nothing_ends_with_its_time(capsys, monkeypatch):
     clock(monkeypatch, [0.0, 17.0])
     with Console().task("compiling"):
@@ -227,6 +239,15 @@ def test_live_progress_has_label_count_and_rate(capsys, monkeypatch):
         console._bar.refresh()
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
     assert re.search(r"encoding .* 1,000/2,000  [\d,]+/s", shown)
+
+    with console.task("training", 2000) as task:
+        task.update(rate="64 sentences/s")
+        task.advance(500)
+        task.advance(500)
+        console._bar.refresh()
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert re.search(r"training .* 1,000/2,000 ", shown)
+    assert not re.search(r"2,000  [\d,]+/s", shown)
 
 
 def test_detail_needs_verbose(capsys):

@@ -116,7 +116,7 @@ def test_compare_warns_about_runs_chosen_by_unlike_scores(train, invoke, senteva
     outcome = invoke("compare", tmp_path / "a", tmp_path / "b")
     text = " ".join((outcome.stdout + outcome.stderr).split())
     assert (
-        "unlike settings: chosen by is the dev file in a; mean correlation of STS-B, SICK-R in b"
+        "unlike settings: chosen by is spearman of sts-dev.csv in a; mean correlation of STS-B, SICK-R in b"
         in text
     )
 

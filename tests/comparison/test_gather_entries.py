@@ -204,6 +204,15 @@ def test_an_entry_in_the_json_has_the_measures_of_the_table(folder) -> None:
     assert compare(["a.json"], CompareOptions(), SILENT).payload["entries"][0]["on_front"] is None
 
 
+def test_an_average_says_of_what_where_its_tasks_are_not_shown() -> None:
+    scores = {"STS12": 0.5, "STS13": 0.7, "average": 0.6}
+    both = [entry("a", scores=scores), entry("b", scores=scores)]
+    (alone, *_) = comparison_tables(join(both, reference=None, measures=["average"]))
+    assert alone.notes == ["Avg.: mean of STS12, STS13"]
+    (whole, *_) = comparison_tables(join(both, reference=None))
+    assert whole.notes == []
+
+
 def test_tables_of_scores_and_differences() -> None:
     base = entry("base", scores={"STS12": 0.5, "STSBenchmark-dev": 0.5, "alignment": 0.25})
     ours = entry(

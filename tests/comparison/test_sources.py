@@ -374,7 +374,11 @@ def test_run_folder_gives_its_facts_settings_and_cost(tmp_path: Path) -> None:
     assert found.config == settings | data | {"processes": 3, "versions.torch": "2"}
     cost = {"peak_memory_bytes": None, "finished": None, "sentences_per_second": None}
     assert found.cost == facts | times | cost
-    chosen = {"pooler": "cls_before_pooler", "chosen by": "the dev file", "metric": "spearman"}
+    chosen = {
+        "pooler": "cls_before_pooler",
+        "chosen by": "spearman of sts-dev.csv",
+        "metric": "spearman",
+    }
     assert found.settings == chosen | {"dev data": "sts-dev.csv (abcdef01)"}
     change(tmp_path / "run/run.json", pooler=None, best_score=None)
     (bare,) = load_entries(str(tmp_path / "run"))

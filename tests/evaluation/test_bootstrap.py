@@ -15,7 +15,7 @@ from simcse_cli.evaluation.bootstrap import (
     mcnemar_exact,
     paired_accuracy_bootstrap,
     paired_bootstrap,
-    paired_seeds_accuracy_bootstrap,
+    paired_mean_bootstrap,
     resample_accuracy,
     resample_counts,
     resample_sts,
@@ -419,7 +419,7 @@ def test_seeds_and_examples_together_are_clarks_quasi_f(by_seed) -> None:
     gain = np.array([0.15, 0.0])[:, None, None]
     skill = gain + rng.normal(scale=0.05, size=(2, 4, 1))
     candidate, baseline = rng.normal(size=(2, 4, n)) + hard + 5 * skill > 0
-    found = paired_seeds_accuracy_bootstrap(
+    found = paired_mean_bootstrap(
         {"MR": (candidate, baseline)}, n_resamples=40_000, by_seed=by_seed
     )[0]["MR"]
 
@@ -443,11 +443,11 @@ def test_seeds_and_examples_together_are_clarks_quasi_f(by_seed) -> None:
 
 def test_examples_never_lower_the_p_value_of_the_seeds_and_one_seed_has_none() -> None:
     correct = np.array([[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=bool)
-    found = paired_seeds_accuracy_bootstrap(
+    found = paired_mean_bootstrap(
         {"MR": (np.repeat(correct, 100, axis=1), np.zeros((3, 400), dtype=bool))}, by_seed=True
     )[0]["MR"]
     assert found.p_seeds == pytest.approx(stats.ttest_1samp([0.75, 0.5, 0.25], 0).pvalue)
     assert found.p_both >= found.p_seeds
-    single = paired_seeds_accuracy_bootstrap({"MR": (correct[:1], correct)})[0]["MR"]
+    single = paired_mean_bootstrap({"MR": (correct[:1], correct)})[0]["MR"]
     assert (single.n_seeds, single.p_seeds, single.p_both) == (None, None, None)
     assert single.p_decisive == single.p_value

@@ -91,4 +91,4 @@ def config_of(case: str, train_files: Mapping[str, Path], model_dir: Path) -> Tr
     }
     if name in (Name.RANKCSE, Name.DISTILL):
         flags["teacher"] = [str(model_dir)]
-    return resolve_config(flags=flags | more, objective_defaults=objective_defaults())
+    return resolve_config(flags=flags | more, objective_defaults=objective_defaults)

@@ -510,7 +510,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", list(Name))
 def test_defaults_are_those_of_the_original(name):
-    config = resolve_config(flags={"objective": name}, objective_defaults=objective_defaults())
+    config = resolve_config(flags={"objective": name}, objective_defaults=objective_defaults)
     found = {setting: config.to_dict()[setting] for setting in COMMON}
     assert found == COMMON | DEFAULTS[name]
     assert config.effective_temperature == 0.05
@@ -528,7 +528,7 @@ def test_flag_beats_environment_beats_recipe_beats_the_default_of_the_objective(
 
     def resolved(**flags):
         given = {"recipe": str(tmp_path / "recipe.yaml"), "flags": flags}
-        config = resolve_config(**given, objective_defaults=objective_defaults())
+        config = resolve_config(**given, objective_defaults=objective_defaults)
         return config.optimizer, config.max_grad_norm, config.lr, config.schedule
 
     assert resolved() == ("rmsprop", 2, 0.5, "constant")

@@ -161,7 +161,7 @@ def small(options):
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_recipe_builds_its_objective(name, tiny_model_dir):
-    config = resolve_config(recipe=name, objective_defaults=objective_defaults())
+    config = resolve_config(recipe=name, objective_defaults=objective_defaults)
     assert config.model in ALIASES
     check_settings(config)
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
@@ -173,14 +173,14 @@ def test_recipe_builds_its_objective(name, tiny_model_dir):
 def test_recipe_has_the_published_settings(name):
     objective, model, more = RECIPES[name]
     flags = {"objective": objective, "model": model} | more
-    expected = resolve_config(flags=flags, objective_defaults=objective_defaults())
-    assert resolve_config(recipe=name, objective_defaults=objective_defaults()) == expected
+    expected = resolve_config(flags=flags, objective_defaults=objective_defaults)
+    assert resolve_config(recipe=name, objective_defaults=objective_defaults) == expected
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_recipe_says_nothing_that_contradicts_its_objective(name):
     values = read_recipe(name)
-    config = resolve_config(recipe=name, objective_defaults=objective_defaults())
+    config = resolve_config(recipe=name, objective_defaults=objective_defaults)
     defaults = OBJECTIVES[config.objective].defaults
     for setting in ("pooler", "head"):
         expected = defaults.get(setting)
@@ -198,7 +198,7 @@ def test_sweep_gives_valid_settings(name, tiny_model_dir):
     )
     for settings in proposals:
         merged = nest_options(plan.settings | settings, place=name)
-        config = resolve_config(flags=merged, objective_defaults=objective_defaults())
+        config = resolve_config(flags=merged, objective_defaults=objective_defaults)
         check_settings(config)
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     build_objective(

@@ -103,7 +103,7 @@ def test_default_settings_train_as_the_plain_loop_does(mode, model_type, dropout
         "train_file": str(train_file),
         "batches": "shuffled",
     }
-    config = resolve_config(flags=flags, objective_defaults=objective_defaults())
+    config = resolve_config(flags=flags, objective_defaults=objective_defaults)
     parts = build_parts(config, SilentProgress())
     parts.objective.to(dtype)
     assert Trainer(config, parts, tmp_path, SilentProgress()).train() == "finished"

@@ -9,13 +9,15 @@ from scipy.stats import pearsonr, spearmanr
 from helpers import write_transfer_folder
 from simcse_cli.data.senteval import read_sts_task, sts_files
 from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.evaluation.bootstrap import PairedSample, paired_bootstrap
 from simcse_cli.evaluation.sts import StsSuite, evaluate_sts
 from simcse_cli.evaluation.transfer import TransferSuite, evaluate_transfer
 from simcse_cli.files.digests import sha256_file
 from simcse_cli.progress import SilentProgress
+from simcse_cli.results.runs import Gain
 from simcse_cli.settings.choices import STS_TASKS, DevSuite, Metric, TransferProtocol
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.training.dev import build_dev_set
+from simcse_cli.training.dev import DevRetrieval, build_dev_set, gain_of
 
 
 def encode(sentences):
@@ -66,6 +68,47 @@ def test_sts_suite_is_the_mean_of_the_dev_correlations(sts_folder, metric):
     assert found.tasks == pytest.approx(expected)
     assert found.score == pytest.approx(np.mean(list(expected.values())))
     assert facts["dev_tasks"] == list(expected)
+
+
+def other(sentences):
+    return encode([text[::-1] for text in sentences])
+
+
+def test_the_gain_is_the_paired_bootstrap_over_the_pairs_that_chose(sts_folder):
+    path = sts_files(sts_folder, "STSBenchmark", split="dev")[0]
+    task = read_sts_task(sts_folder, "STSBenchmark", split="dev")
+    dev, _ = build_dev_set(TrainConfig(dev_file=str(path)), SilentProgress())
+    before, after = dev.score(encode), dev.score(other)
+    gain = gain_of(dev, after.examples, before.examples)
+    assert gain.difference == pytest.approx(after.score - before.score)
+    sample = PairedSample(cosines(task)[1], after.examples["pairs"], before.examples["pairs"])
+    expected = paired_bootstrap({"pairs": [sample]})[1]
+    assert (gain.low, gain.high, gain.p_value) == (expected.low, expected.high, expected.p_value)
+    assert (gain.n_examples, gain.unit) == (task.n_pairs, "pairs")
+    assert gain_of(dev, before.examples, before.examples).p_value == 1.0
+    assert gain_of(dev, after.examples, {}) is None  # a state of an earlier version
+
+
+def test_the_gain_of_a_suite_is_that_of_the_mean_over_tasks(sts_folder, transfer_folder):
+    suite, _ = build_dev_set(sts_config(sts_folder), SilentProgress())
+    before, after = suite.score(encode), suite.score(other)
+    gain = gain_of(suite, after.examples, before.examples)
+    assert gain.difference == pytest.approx(after.score - before.score)
+    assert gain.n_examples == sum(task.n_pairs for task in suite.tasks)
+
+    transfer = TrainConfig(dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder))
+    accuracies, _ = build_dev_set(transfer, SilentProgress())
+    assert gain_of(accuracies, accuracies.score(encode).examples, {}) is None
+
+
+def test_the_gain_of_a_search_is_paired_over_the_queries():
+    rows = [(f"question {i}", f"answer {i % 7} of {i}") for i in range(30)]
+    search = DevRetrieval.of_pairs(rows)
+    before, after = search.score(encode), search.score(other)
+    gain = gain_of(search, after.examples, before.examples)
+    assert gain.difference == pytest.approx(after.score - before.score)
+    assert (gain.n_examples, gain.unit) == (30, "queries")
+    assert str(Gain(0.012, 0.004, 0.02, 0.01, 30, "queries")) == "+1.20 (+0.40 to +2.00)"
 
 
 def test_sts_suite_takes_the_geometry_of_stsb(sts_folder):

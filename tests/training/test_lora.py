@@ -38,7 +38,7 @@ def settings(tiny_model_dir, tmp_path):
 
 
 def config_of(settings, **more):
-    return resolve_config(flags=settings | more, objective_defaults=objective_defaults())
+    return resolve_config(flags=settings | more, objective_defaults=objective_defaults)
 
 
 def train(settings, run, **more):

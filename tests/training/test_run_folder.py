@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import SENTENCES
+from simcse_cli.data.senteval import sts_files
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, TrainingError
 from simcse_cli.progress import SILENT, SilentProgress
 from simcse_cli.results.runs import (
@@ -450,6 +451,25 @@ def test_the_record_says_what_a_run_was_computed_on_and_took(settings, stopped):
     assert record.peak_memory_bytes >= before.peak_memory_bytes > 2**20
     assert record.timings["hours"] > before.timings["hours"]
     assert 3600 * record.timings["hours"] > record.timings["train_s"] + record.timings["eval_s"]
+
+
+def test_the_gain_is_that_of_the_best_model_whether_resumed_or_not(settings, sts_folder, tmp_path):
+    dev_file = sts_files(sts_folder, "STSBenchmark", split="dev")[0]
+    config = dataclasses.replace(
+        settings, dev_file=str(dev_file), eval_every=1, max_steps=4, lr=1e-3
+    )
+    whole = train_run(config, tmp_path / "whole", SilentProgress())
+    assert whole.best_step > 0
+    assert whole.gain.difference == pytest.approx(whole.best_score - whole.start_score)
+
+    parts = build_parts(config, SilentProgress())
+    run = tmp_path / "cut"
+    run.mkdir()
+    (run / "config.yaml").write_text(dump_config(config))
+    Trainer(config, parts, run, SilentProgress(), should_stop=lambda: True).run()
+    assert resume(config, run).gain == whole.gain
+    assert read_run_record(run).gain == whole.gain
+    assert str(whole.gain) in (run / "README.md").read_text()
 
 
 def test_a_run_that_is_resumed_in_another_folder_says_so(tmp_path, monkeypatch):

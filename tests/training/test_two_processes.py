@@ -79,7 +79,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
 
     def config(objective: ObjectiveName, **flags: Any) -> TrainConfig:
         flags = common | {"objective": objective} | flags
-        return resolve_config(flags=flags, objective_defaults=objective_defaults())
+        return resolve_config(flags=flags, objective_defaults=objective_defaults)
 
     plain = {"train_file": str(folder / "plain.txt"), "pooler": "avg"}
     repeated = {"train_file": str(folder / "repeated.csv"), "pooler": "avg", "epochs": 1}

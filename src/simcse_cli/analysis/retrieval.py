@@ -18,6 +18,12 @@ from simcse_cli.analysis.presentation import (
     label_sources,
     name_sources,
 )
+from simcse_cli.analysis.search_scores import (
+    interval_note,
+    score_rows,
+    search_tests,
+    verdict_notes,
+)
 from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import Given
@@ -326,17 +332,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         for rank, each in enumerate(neighbours[number], start=1)
     ]
     mrr, ndcg = f"mrr@{ks[-1]}", f"ndcg@{ks[-1]}"
-    score_rows = [
-        {"model": name, "n_queries": each.n_queries}
-        | {f"hit_rate@{k}": float(each.hit_rate[k - 1]) for k in ks}
-        | {f"recall@{k}": float(each.recall[k - 1]) for k in ks}
-        | {
-            "mrr": each.mrr,
-            mrr: float(each.reciprocal_rank[ks[-1] - 1]),
-            ndcg: float(each.ndcg[ks[-1] - 1]),
-        }
-        for name, each in scores.items()
-    ]
+    scored = score_rows(scores, ks)
+    groups = {encoder.label: encoder.group for encoder, _ in search.indexes}
+    tests = search_tests(scores, groups, ks[-1]) if scores else {}
     if asked:
         series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
     if scores:
@@ -344,13 +342,18 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ks]
         columns += [Column(f"recall@{k}", kind="score") for k in ks]
         columns += [Column("mrr", f"MRR@{depth}", "score"), Column(mrr, f"MRR@{ks[-1]}", "score")]
-        columns.append(Column(ndcg, f"nDCG@{ks[-1]}", "score"))
+        ndcg_heading = f"nDCG@{ks[-1]}"
+        columns.append(Column(ndcg, ndcg_heading, "score"))
         note = "hit@k: queries with a relevant sentence among the first k; recall@k: share of the relevant found."
-        notes = [note, *_left_out_note(sum(left_out[text] for text in queries.sentences), "their")]
-        table = Report("Retrieval", columns, score_rows, notes)
-        tables.append(
-            with_seed_means(table, {encoder.label: encoder.group for encoder, _ in search.indexes})
-        )
+        first = next(iter(scores))
+        notes = [
+            note,
+            interval_note(scored, ndcg, ndcg_heading),
+            *verdict_notes(tests, groups[first] or first, ndcg_heading),
+            *_left_out_note(sum(left_out[text] for text in queries.sentences), "their"),
+        ]
+        table = with_seed_means(Report("Retrieval", columns, scored, notes), groups)
+        tables.append(table)
         series.append(table)
 
     def hit_rates() -> str:
@@ -372,7 +375,8 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
             "n_left_out": sum(left_out[text] for text in queries.sentences),
             "models": [encoder.facts() for encoder, _ in search.indexes],
             "neighbours": rows,
-            "scores": score_rows,
+            "scores": scored,
+            "tests": {name: vars(test) for name, test in tests.items()},
         },
         figure=(lambda: retrieval_figure(scores)) if scores else None,
         terminal_plot=hit_rates if scores else str,

@@ -131,7 +131,9 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Any:
         yield f"{_dev_name(record)}, best", _mean_text(best)
     pairs = [(each.best_score, each.start_score) for each in records]
     gains = [high - low for high, low in pairs if high is not None and low is not None]
-    if len(gains) == len(records):
+    if len(records) == 1 and record.gain is not None:
+        yield "gain over the start", str(record.gain)
+    elif len(gains) == len(records):
         yield "gain over the start", _gain_text(gains)
     yield "steps", f"{record.step:,}"
     if (n_examples := record.data.get("n_examples")) is not None:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from simcse_cli.commands.console import configure_console, get_console
-from simcse_cli.commands.help import COMMON_NAMES, help_page, main_options
+from simcse_cli.commands.help import COMMON_NAMES, OBJECTIVE, help_page, main_options
 from simcse_cli.errors import (
     INTERRUPTED,
     SimcseError,
@@ -101,10 +101,12 @@ def _root(
 def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
     """Make the keys of a YAML file the defaults of the command, below flags and environment."""
     if value is not None and not ctx.resilient_parsing:
+        from simcse_cli.files.code import require_typed
         from simcse_cli.settings.declare import check_keys
         from simcse_cli.settings.recipes import read_recipe
 
         values = read_recipe(str(value))
+        require_typed(values, {}, str(value))
         valid = [param.name for param in ctx.command.params if param.name not in COMMON_NAMES]
         ctx.default_map = check_keys(values, list(filter(None, valid)), place=str(value))
     return value
@@ -147,13 +149,17 @@ def _with_ending(callback: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _refuse_repeated(command: Any) -> None:
-    """Make it an error to give an option twice of which only the last value would count."""
+def _look_at_arguments(command: Any) -> None:
+    """Make it an error to give an option twice of which only the last value would count.
+
+    The help page is told which objective was named, since it shows the options of that one.
+    """
     parse_args = command.parse_args
 
     def parse(ctx: Any, arguments: list[str]) -> Any:
         if not ctx.resilient_parsing:
-            _, _, given = command.make_parser(ctx).parse_args(args=list(arguments))
+            values, _, given = command.make_parser(ctx).parse_args(args=list(arguments))
+            ctx.meta[OBJECTIVE] = values.get("objective")
             for option, count in Counter(given).items():
                 if count > 1 and not _adds_up(option):
                     raise UsageError(
@@ -186,7 +192,7 @@ def _add_common_options(command: Any) -> None:
     single = typer.Typer(add_completion=False)
     single.command()(_common)
     command.callback = _with_ending(command.callback)
-    _refuse_repeated(command)
+    _look_at_arguments(command)
     taken = {param.name for param in command.params}
     if not main_options(command):
         taken.add("help_all")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, ObjectiveName
 
 RUN_FILES = ("*/run.json", "*/*/run.json")
 
@@ -12,6 +12,10 @@ def recipe(incomplete: str) -> list[str]:
     from simcse_cli.settings.recipes import shipped_recipes
 
     return _starting(incomplete, shipped_recipes())
+
+
+def objective(incomplete: str) -> list[str]:
+    return _starting(incomplete, ObjectiveName)
 
 
 def sweep(incomplete: str) -> list[str]:

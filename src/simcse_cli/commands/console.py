@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 PLAIN_INTERVAL_S = 15.0
+RATE = "rate"
+"""The field of a task that gives the rate of its work."""
 DAY_S = 24 * 3600
 # Libraries read these on import, here and in child processes, and show no progress bars.
 QUIET_LIBRARIES = {
@@ -88,7 +90,7 @@ class _PlainTask:
             text += f" of {self._total:,.0f} ({self._done / self._total:.0%})"
         done = self._done - self._first[0]
         elapsed = now - self._first[1]
-        if done:
+        if done and not self._has_rate():
             text += f", {_rate(done, elapsed)}"
         if done and self._total and self._total > self._done:
             text += f", {_duration((self._total - self._done) * elapsed / done)} left"
@@ -100,16 +102,23 @@ class _PlainTask:
 
     def end(self) -> None:
         elapsed = time.monotonic() - self._started
-        self._console.info(_summary(self._description, self._done, elapsed) + self._values())
+        rate = "" if self._has_rate() else None
+        self._console.info(_summary(self._description, self._done, elapsed, rate) + self._values())
+
+    def _has_rate(self) -> bool:
+        """Tell whether the task gives the rate of its work itself, in a better unit."""
+        return RATE in self._fields
 
     def _values(self) -> str:
         return "".join(f", {name} {value}" for name, value in self._fields.items())
 
 
-def _summary(description: str, done: float, seconds: float) -> str:
+def _summary(description: str, done: float, seconds: float, rate: str | None = None) -> str:
+    """Return what a task has done; ``rate`` replaces the items per second."""
     if not done:
         return f"{description}: {_duration(seconds)}"
-    return f"{description}: {done:,.0f} in {_duration(seconds)} ({_rate(done, seconds)})"
+    shown = f" ({_rate(done, seconds)})" if rate is None else rate
+    return f"{description}: {done:,.0f} in {_duration(seconds)}{shown}"
 
 
 def _rate(done: float, seconds: float) -> str:
@@ -142,7 +151,7 @@ class _LiveTask:
         self._bar, self._total = bar, total
         self.done = 0.0
         self._fields: dict[str, str] = {}
-        self.id = bar.add_task(_literal(description), total=None, values="")
+        self.id = bar.add_task(_literal(description), total=None, values="", has_rate=False)
 
     def advance(self, amount: float = 1) -> None:
         self.done += amount
@@ -154,7 +163,7 @@ class _LiveTask:
             f"{name} [bold]{_literal(value)}[/]" for name, value in self._fields.items()
         )
         self._total = self._total if total is None else total
-        self._bar.update(self.id, values=values)
+        self._bar.update(self.id, values=values, has_rate=RATE in self._fields)
 
 
 class Console:
@@ -264,7 +273,8 @@ class Console:
         class CountAndRate(ProgressColumn):
             def render(self, task: Task) -> Text:
                 total = "" if task.total is None else f"/{task.total:,.0f}"
-                rate = "" if not task.speed else f"  {_rate(task.speed, 1)}"
+                has_own = task.fields["has_rate"] or not task.speed
+                rate = "" if has_own else f"  {_rate(task.speed or 0, 1)}"
                 return Text(f"{task.completed:,.0f}{total}{rate}" if task.completed else "")
 
         class BarWithValues(Progress):

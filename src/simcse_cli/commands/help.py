@@ -13,6 +13,8 @@ HELP_WIDTH = 100
 NAMES_WIDTH = 26
 COMMON_NAMES = ("config", "quiet", "verbose", "help_all", "help")
 """Parameters of every command."""
+OBJECTIVE = "simcse.objective"
+"""Key of a context: the objective whose options its help page shows."""
 _OF_ALL = (*COMMON_NAMES, "version", "install_completion", "show_completion")
 BRACKETS = re.compile(r"\[(default|env): [^]]*\]")
 EVERYWHERE = "Everywhere"
@@ -111,6 +113,7 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
     command = ctx.command
     prose, examples = examples_of(command.help or "")
     sections = list(_option_sections(ctx, frozenset() if everything else main_options(command)))
+    sections += _own_sections(ctx)
     children = getattr(command, "commands", {})
     if children:
         rows = []
@@ -127,6 +130,18 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
             usage.append(_option_names(param).rpartition(", ")[2])
     usage.append("COMMAND [OPTIONS]" if children else "[OPTIONS]")
     return HelpPage(" ".join(usage), prose, examples, sections)
+
+
+def _own_sections(ctx: Any) -> list[HelpSection]:
+    """Return the options of the objective that stands before ``--help``; none for other commands."""
+    name = ctx.meta.get(OBJECTIVE)
+    if name is None:
+        return []
+    from simcse_cli.objectives.registry import (
+        option_rows,
+    )  # with torch, which nobody else waits for
+
+    return [HelpSection(f"Options of --objective {name}", option_rows(name))]
 
 
 def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:

@@ -11,6 +11,7 @@ from simcse_cli.comparison.join import (
     Comparison,
     ToleranceCheck,
     add_means,
+    averaged_tasks,
     join,
     merge_parts,
     without_members,
@@ -223,6 +224,11 @@ def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
             if any(measure in values for measure in comparison.measures):
                 rows.append({"system": f"  {name}", **values, "front": ""})
     notes += comparison.unlike_data
+    notes += [
+        f"{label(average)}: mean of {', '.join(map(label, tasks))}"
+        for average, tasks in averaged_tasks(systems).items()
+        if average in measures and not set(tasks).issubset(measures)
+    ]
     if any(entry.members for entry in systems):
         notes.append("±: sample standard deviation over the members (n - 1)")
     return Report("Scores", shown, rows, notes)

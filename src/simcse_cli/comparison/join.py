@@ -463,6 +463,17 @@ def is_pareto_optimal(points: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(~np.any(at_most & lower, axis=1))
 
 
+def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
+    """Return the tasks that each average of the entries is the mean of; none where nobody has single tasks."""
+    found = {}
+    for average, tasks in _AVERAGES.items():
+        held = [entry.scores.keys() for entry in entries if average in entry.scores]
+        over = [task for task in tasks if any(task in names for names in held)]
+        if over:
+            found[average] = over
+    return found
+
+
 def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     levelled, warnings = list(entries), []
     for average, tasks in _AVERAGES.items():

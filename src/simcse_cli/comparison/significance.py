@@ -74,7 +74,7 @@ def run_tests(
     def of_classes(shared: Mapping[str, Any], _: Entry, by_seed: bool) -> Tests:
         if all(isinstance(found, Discordance) for found in shared.values()):
             return bootstrap.paired_accuracy_bootstrap(shared, **how)
-        return bootstrap.paired_seeds_accuracy_bootstrap(shared, by_seed=by_seed, **how)
+        return bootstrap.paired_mean_bootstrap(shared, by_seed=by_seed, **how)
 
     pairs, predictions = comparison.systems("pair_scores"), comparison.systems("predictions")
     for remark in dict.fromkeys(system.remark for system in (*pairs, *predictions)):

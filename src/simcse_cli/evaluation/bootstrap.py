@@ -7,7 +7,7 @@ this accounts for the choice of examples and not for that of training seeds.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,6 +159,15 @@ def resample_accuracy(
     """Return ``(R,)`` resampled accuracies: drawing N examples with replacement makes the hits binomial."""
     rng = task_generator(task, seed)
     return rng.binomial(len(correct), correct.mean(), size=n_resamples) / len(correct)
+
+
+def resample_means(
+    task: str, values: Floats, *, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> Floats:
+    """Return ``(measures, R)`` resampled means of ``(measures, n)`` values of the same examples."""
+    blocks = resample_counts(values.shape[1], n_resamples, task_generator(task, seed))
+    sums = np.hstack([values @ counts for counts in blocks])
+    return np.asarray(sums / values.shape[1])
 
 
 # Two models on the same examples
@@ -360,30 +369,29 @@ def paired_accuracy_bootstrap(
     return _tests({task: differences(task, found) for task, found in tasks.items()}, by_seed=False)
 
 
-def paired_seeds_accuracy_bootstrap(
-    tasks: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]],
+def paired_mean_bootstrap(
+    tasks: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
     *,
     n_resamples: int = 2000,
     seed: int = 0,
     by_seed: bool = False,
 ) -> tuple[dict[str, PairedTest], PairedTest]:
-    """Return the tests of ``paired_accuracy_bootstrap`` for systems with several seeds.
+    """Return the test of each task's difference in a mean over examples, and that of their mean.
 
-    A task holds which examples each seed of candidate and baseline gets right, ``(seeds, n)`` each.
-    Each resample draws the examples, the same for all seeds.
+    A task holds the values of the examples, such as hits or the nDCG of queries, for each seed of
+    candidate and baseline, ``(seeds, n)`` each. Each resample draws the examples, the same for all
+    seeds. p-values as for ``paired_bootstrap``.
     """
 
-    def differences(
-        task: str, candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]
-    ) -> _Differences:
+    def differences(task: str, candidate: NDArray[Any], baseline: NDArray[Any]) -> _Differences:
         blocks = resample_counts(candidate.shape[1], n_resamples, task_generator(task, seed))
-        hits = np.vstack([candidate, baseline]).astype(np.float64)
-        drawn = np.hstack([hits @ counts for counts in blocks])
-        # (seeds of both, 1 + R): observed accuracies, then resampled ones
-        scores = np.hstack([hits.sum(axis=1, keepdims=True), drawn]) / hits.shape[1]
+        values = np.vstack([candidate, baseline]).astype(np.float64)
+        drawn = np.hstack([values @ counts for counts in blocks])
+        # (seeds of both, 1 + R): observed means, then resampled ones
+        scores = np.hstack([values.sum(axis=1, keepdims=True), drawn]) / values.shape[1]
         both = scores[: len(candidate)], scores[len(candidate) :]
         gains = both[0].mean(axis=0) - both[1].mean(axis=0)
-        return _Differences(float(gains[0]), gains[1:], hits.shape[1], both)
+        return _Differences(float(gains[0]), gains[1:], values.shape[1], both)
 
     return _tests(
         {task: differences(task, *sides) for task, sides in tasks.items()}, by_seed=by_seed

@@ -1,5 +1,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,22 +11,45 @@ Ranking = NDArray[np.int64]
 _BLOCK = 256
 
 
+ByRank = NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class RetrievalScores:
-    """Means over the queries that have at least one relevant text; all in [0, 1], higher is better.
+    """Scores of the queries that have at least one relevant text; in [0, 1], higher is better.
 
-    The arrays are ``(depth,)``: entry k - 1 is the value at rank k.
+    The measures of single queries are ``(queries, depth)``, their means ``(depth,)``: entry k - 1
+    is the value at rank k.
     """
 
-    n_queries: int
-    recall: NDArray[np.float64]
-    hit_rate: NDArray[np.float64]
-    reciprocal_rank: NDArray[np.float64]
-    ndcg: NDArray[np.float64]
+    recalls: ByRank
+    hits: ByRank
+    reciprocal_ranks: ByRank
+    ndcgs: ByRank
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.ndcgs)
 
     @property
     def depth(self) -> int:
-        return len(self.recall)
+        return int(self.ndcgs.shape[1])
+
+    @cached_property
+    def recall(self) -> ByRank:
+        return np.asarray(np.mean(self.recalls, axis=0))
+
+    @cached_property
+    def hit_rate(self) -> ByRank:
+        return np.asarray(np.mean(self.hits, axis=0))
+
+    @cached_property
+    def reciprocal_rank(self) -> ByRank:
+        return np.asarray(np.mean(self.reciprocal_ranks, axis=0))
+
+    @cached_property
+    def ndcg(self) -> ByRank:
+        return np.asarray(np.mean(self.ndcgs, axis=0))
 
     @property
     def mrr(self) -> float:
@@ -61,14 +85,12 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
     discount = 1 / np.log2(np.arange(2, depth + 2))
     found = np.cumsum(gains > 0, axis=1)
     first = np.where(found[:, -1:] > 0, 1.0 / (1 + (gains > 0).argmax(axis=1, keepdims=True)), 0.0)
+    n_relevant = np.array([[len(wanted)] for _, wanted in judged])
     return RetrievalScores(
-        n_queries=len(judged),
-        recall=np.mean(found / np.array([[len(wanted)] for _, wanted in judged]), axis=0),
-        hit_rate=np.mean(found > 0, axis=0),
-        reciprocal_rank=np.mean(first * (found > 0), axis=0),
-        ndcg=np.mean(
-            np.cumsum(gains * discount, axis=1) / np.cumsum(ideal * discount, axis=1), axis=0
-        ),
+        recalls=found / n_relevant,
+        hits=(found > 0).astype(np.float64),
+        reciprocal_ranks=first * (found > 0),
+        ndcgs=np.cumsum(gains * discount, axis=1) / np.cumsum(ideal * discount, axis=1),
     )
 
 

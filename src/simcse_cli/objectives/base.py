@@ -16,7 +16,7 @@ from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.padding import PaddedRows, TokenRows
 from simcse_cli.models.pretrained import MlmHead
-from simcse_cli.settings.choices import ObjectiveName, ServedEncoder
+from simcse_cli.settings.choices import ServedEncoder
 from simcse_cli.settings.declare import setting
 
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
@@ -123,7 +123,7 @@ class Objective(nn.Module, ABC):
     followed by ``losses``.
     """
 
-    name: ClassVar[ObjectiveName]
+    name: ClassVar[str]  # a class in a file is called as its file and itself
     Options: ClassVar[type[ObjectiveOptions]] = ObjectiveOptions
     reads: ClassVar[DataKind] = DataKind.ROWS
     ordered: ClassVar[bool] = False  # examples keep their order instead of being shuffled

@@ -1,12 +1,16 @@
 """The list of objectives, and the passing of settings to their constructors."""
 
+import inspect
 from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import PurePath
 from typing import Any, get_type_hints
 
-from simcse_cli.errors import ConfigError, did_you_mean
+from simcse_cli.errors import ConfigError, UsageError, did_you_mean
+from simcse_cli.files.code import entry_point, entry_point_names, load_code, names_code
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.barlow_twins import BarlowTwins
-from simcse_cli.objectives.base import Objective
+from simcse_cli.objectives.base import Objective, ObjectiveOptions
 from simcse_cli.objectives.cosent import Cosent
 from simcse_cli.objectives.ct import ContrastiveTension
 from simcse_cli.objectives.declutr import Declutr
@@ -24,6 +28,7 @@ from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import Setting, check_rules, check_values, flag_of, settings_of
 
+_PLACE = "--objective"
 # Adding an objective is one line here.
 OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
     cls.name: cls
@@ -46,12 +51,77 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
 }
 
 
-def objective_defaults() -> dict[ObjectiveName, Mapping[str, Any]]:
-    return {name: cls.defaults for name, cls in OBJECTIVES.items()}
+ENTRY_POINTS = "simcse_cli.objectives"
+"""The group under which packages offer objectives."""
+_own: dict[str, type[Objective]] = {}
+"""Classes that a program has given instead of a name."""
+
+
+def find_objective(name: str) -> type[Objective]:
+    """Return the class of one of our objectives, of an installed package, or of a user's file."""
+    if name in _own:
+        return _own[name]
+    if name in list(ObjectiveName):
+        return OBJECTIVES[ObjectiveName(name)]
+    found = load_code(name, _PLACE) if names_code(name) else entry_point(ENTRY_POINTS, name)
+    if found is None:
+        known = [*ObjectiveName, *entry_point_names(ENTRY_POINTS)]
+        raise UsageError(
+            f"{name!r} is no objective; need one of {', '.join(known)}, or FILE.py:CLASS",
+            option=_PLACE,
+            hint=did_you_mean(name, known),
+        )
+    check_objective(found, f"{_PLACE} {name}")
+    return _named(found, name)
+
+
+def check_objective(found: Any, place: str) -> None:
+    """Raise ConfigError for what is no complete subclass of ``Objective`` with frozen options."""
+    if not (isinstance(found, type) and issubclass(found, Objective)):
+        raise ConfigError(
+            f"{place}: is no subclass of Objective",
+            hint="derive it from simcse_cli.Objective, or from the class of an objective",
+        )
+    if missing := sorted(found.__abstractmethods__):
+        raise ConfigError(f"{place}: lacks {', '.join(missing)}", hint="define what is missing")
+    if not (
+        issubclass(found.Options, ObjectiveOptions)
+        and "__dataclass_fields__" in vars(found.Options)
+    ):
+        raise ConfigError(
+            f"{place}: Options is no dataclass derived from that of its base",
+            hint="write @dataclass(frozen=True) class Options(Base.Options)",
+        )
+
+
+def register_objective(cls: type[Objective]) -> str:
+    """Return a name under which ``find_objective`` finds a class that a program has defined."""
+    check_objective(cls, cls.__qualname__)
+    file = inspect.getsourcefile(cls) if cls.__module__ != "__main__" else None
+    name = f"{file or cls.__module__}:{cls.__qualname__}"
+    _own[name] = _named(cls, name)
+    return name
+
+
+def _named(cls: type[Objective], name: str) -> type[Objective]:
+    """Return a class with its name in messages, which it does not inherit."""
+    if "name" not in vars(cls):
+        cls.name = objective_label(name)
+    return cls
+
+
+def objective_label(name: str) -> str:
+    """Return what an objective is called in records and on cards: a file without its folders."""
+    file, colon, cls = name.rpartition(":")
+    return f"{PurePath(file).name}{colon}{cls}"
+
+
+def objective_defaults(name: str) -> Mapping[str, Any]:
+    return find_objective(name).defaults
 
 
 def build_objective(
-    name: ObjectiveName,
+    name: str,
     encoder: SentenceEncoder,
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
@@ -61,7 +131,7 @@ def build_objective(
     Of the common ``settings`` it takes those that it knows; ``options`` are meant for it alone
     (``--set``).
     """
-    cls = OBJECTIVES[name]
+    cls = find_objective(name)
     declared = settings_of(cls.Options)
     own = sorted(declared.keys() - settings.keys())
     for option in options:
@@ -82,6 +152,28 @@ def build_objective(
     made = cls.Options(**chosen)
     check_rules(declared, vars(made), place_of_option)
     return cls(encoder, made)
+
+
+def option_rows(name: str) -> list[tuple[str, str]]:
+    """Return how each option of an objective is given, and its help with the default."""
+    options = find_objective(name).Options
+    kinds = get_type_hints(options)
+    rows = []
+    for option, (field, own) in settings_of(options).items():
+        names = place_of_option(option, own)
+        if value := _value_name(kinds[option], has_flag=bool(own.flags)):
+            names += f" {value}" if own.flags else f"={value}"
+        has_default = field.default not in (None, False, ())
+        rows.append((names, own.help + (f" [default: {field.default}]" if has_default else "")))
+    return rows
+
+
+def _value_name(kind: Any, *, has_flag: bool) -> str:
+    if kind is bool:
+        return "" if has_flag else "true"
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return "|".join(kind)
+    return {int: "N", float: "X", tuple[int, ...]: "N,N"}.get(kind, "...")
 
 
 def place_of_option(name: str, own: Setting) -> str:

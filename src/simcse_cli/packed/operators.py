@@ -5,7 +5,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -20,7 +19,7 @@ from simcse_cli.packed.layers import (
     Residual,
     read_layers,
 )
-from simcse_cli.packed.products import product_in
+from simcse_cli.packed.products import numpy_product, product_in
 from simcse_cli.packed.tokens import PackedTokens
 
 # The number of rows that oneDNN optimises its layout for; others work too, near ones as fast.
@@ -127,7 +126,7 @@ class NumpyOperators(Operators):
 
     def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:
         product = x.new_empty(len(x), linear.weight.shape[1])
-        np.matmul(x.numpy(), linear.weight.numpy(), out=product.numpy())
+        numpy_product(x, linear.weight, product)
         return product if linear.bias is None else product.add_(linear.bias)
 
 

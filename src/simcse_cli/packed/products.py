@@ -21,5 +21,11 @@ def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     """Return ``a b`` in the memory of ``out``, without a graph, by the library that is fastest here."""
     if out.dtype is not torch.float32 or CPU_CONSTANTS[cpu_kind()].product != "numpy":
         return torch.mm(a, b, out=out)
-    np.matmul(a.detach().numpy(), b.detach().numpy(), out=out.numpy())
+    numpy_product(a.detach(), b.detach(), out)
     return out
+
+
+def numpy_product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Write ``a b`` by NumPy; as in PyTorch, an overflow is infinite and no warning."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.matmul(a.numpy(), b.numpy(), out=out.numpy())

@@ -23,7 +23,7 @@ from simcse_cli.files.inputs import read_json
 from simcse_cli.files.locks import is_locked, sole_writer
 from simcse_cli.files.schema import checked, parse_json
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, label
-from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Batches, DevSuite
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Batches, DevSuite, Metric
 from simcse_cli.version import __version__
 
 RUN_FILE = "run.json"
@@ -70,11 +70,37 @@ def versions() -> dict[str, str]:
     return found
 
 
+@dataclass(frozen=True)
+class Gain:
+    """What a run has gained on the dev data that chose its model, in fractions, with a 95% interval.
+
+    ``unit`` is what the bootstrap draws: pairs, or queries.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    n_examples: int
+    unit: str
+
+    def __str__(self) -> str:
+        """Return the points: 0.012 from 0.004 to 0.02 is ``+1.20 (+0.40 to +2.00)``."""
+        points = (100 * each for each in (self.difference, self.low, self.high))
+        return "{:+.2f} ({:+.2f} to {:+.2f})".format(*points)
+
+    @property
+    def meaning(self) -> str:
+        over = f"{self.n_examples:,} {self.unit}"
+        return f"gain: with its 95% interval over {over}, which also chose the model"
+
+
 @dataclass
 class RunRecord:
     """The record of a training run; scores are fractions, durations are in seconds, and what was not measured is null.
 
-    ``trained_score`` is the best dev score after step 0. ``device``, ``precision``, ``hardware``
+    ``trained_score`` is the best dev score after step 0, ``gain`` that of the best model over the
+    start. ``device``, ``precision``, ``hardware``
     and ``peak_memory_bytes`` are those of the first process, as used. ``base`` is what is known of
     the model that training started from: ``name`` on the Hub, ``commit``, ``license``,
     ``language``.
@@ -94,6 +120,7 @@ class RunRecord:
     trained_score: float | None = None
     best_score: float | None = None
     best_step: int | None = None
+    gain: Gain | None = None
     scores: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, float | None] = field(default_factory=dict)
     model_digest: str | None = None
@@ -110,7 +137,8 @@ class RunRecord:
     def chosen_by(self) -> str:
         suite, tasks = self.data.get("dev_suite"), self.data.get("dev_tasks", ())
         if suite is None:
-            return "the dev file"
+            metric = self.config.get("dev_metric", Metric.SPEARMAN)
+            return f"{metric} of {Path(str(self.data.get('dev_file', 'the dev file'))).name}"
         if suite == DevSuite.RETRIEVAL:
             share = self.data.get("dev_split")
             return f"nDCG@10 of {f'{share:.0%} held-out pairs' if share else Path(self.data['queries']).name}"

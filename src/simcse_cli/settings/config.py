@@ -75,8 +75,13 @@ class ModelOptions(LoadOptions, _OneModel):  # the last base's fields come first
 
 @dataclass(frozen=True)
 class TrainConfig(TableOptions):
-    objective: choices.ObjectiveName = _method(
-        choices.ObjectiveName.SIMCSE_UNSUP, "Any training objective by name.", main=True
+    objective: str = _method(
+        choices.ObjectiveName.SIMCSE_UNSUP,
+        "Any training objective by name, that of an installed package, or your own class in a file, "
+        "FILE.py:CLASS.",
+        metavar="|".join(choices.ObjectiveName),
+        completes="objective",
+        main=True,
     )
     train_file: list[str] | None = _data(
         None,
@@ -248,6 +253,8 @@ class TrainConfig(TableOptions):
         super().__post_init__()
         if isinstance(self.train_file, str):
             object.__setattr__(self, "train_file", [self.train_file])
+        if self.objective in list(choices.ObjectiveName):
+            object.__setattr__(self, "objective", choices.ObjectiveName(self.objective))
         check_values(settings_of(TrainConfig), vars(self))
         self._check_dev_settings()
         self._check_companions()

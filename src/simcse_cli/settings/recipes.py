@@ -4,7 +4,7 @@ Order of precedence: dataclass default < the objective's own defaults < recipe <
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
@@ -13,9 +13,10 @@ from typing import Any
 import yaml
 
 from simcse_cli.errors import ConfigError, UsageError, did_you_mean
+from simcse_cli.files.code import require_typed
 from simcse_cli.files.inputs import read_text
 from simcse_cli.files.schema import parse_yaml
-from simcse_cli.settings.choices import DevSuite, ObjectiveName
+from simcse_cli.settings.choices import DevSuite
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 from simcse_cli.settings.declare import coerce_settings
 
@@ -90,19 +91,22 @@ def resolve_config(
     *,
     recipe: str | None = None,
     flags: Mapping[str, Any] | None = None,
-    objective_defaults: Mapping[ObjectiveName, Mapping[str, Any]] | None = None,
+    objective_defaults: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> TrainConfig:
     """Return the settings of a run; later sources override earlier ones.
 
-    None among ``flags`` means not given; ``objective_defaults`` holds the defaults that each
-    objective changes.
+    None among ``flags`` means not given; ``objective_defaults`` gives the defaults that an
+    objective changes. Code is named by flags alone.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
+    typed = coerce_settings(TrainConfig, given, place="command line")
     layers = [
         coerce_settings(TrainConfig, read_recipe(recipe), place=recipe) if recipe else {},
         environment_settings(),
-        coerce_settings(TrainConfig, given, place="command line"),
     ]
+    for layer, place in zip(layers, (recipe, "environment"), strict=True):
+        require_typed(layer, typed, str(place))
+    layers.append(typed)
     merged: dict[str, Any] = {}
     for layer in layers:
         options = merged.get("options", {}) | layer.get("options", {})
@@ -110,7 +114,7 @@ def resolve_config(
         if options:
             merged["options"] = options
     objective = merged.get("objective", TrainConfig.objective)
-    own = (objective_defaults or {}).get(objective, {})
+    own = objective_defaults(objective) if objective_defaults is not None else {}
     defaults = coerce_settings(TrainConfig, own, place=f"defaults of {objective}")
     config = TrainConfig(**(defaults | merged))
     if config.dev_suite in (DevSuite.STS, DevSuite.TRANSFER) and config.data_dir is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from simcse_cli.data import senteval, transfer_files
 from simcse_cli.data.given import Given, parse_columns
@@ -26,7 +27,13 @@ from simcse_cli.data.senteval import (
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, TrainingError
 from simcse_cli.evaluation.alignment import alignment, is_positive, uniformity
-from simcse_cli.evaluation.correlation import aggregate, correlate, cosine_rows
+from simcse_cli.evaluation.bootstrap import (
+    PairedSample,
+    PairedTest,
+    paired_bootstrap,
+    paired_mean_bootstrap,
+)
+from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct, memoize
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
 from simcse_cli.evaluation.retrieval import rank_exactly, score_retrieval
@@ -35,18 +42,23 @@ from simcse_cli.evaluation.transfer import TransferSuite, outer_splits
 from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.inputs import require_file
 from simcse_cli.machine.processes import exchange, process_count, process_rank
-from simcse_cli.objectives.base import Batch
+from simcse_cli.objectives.base import Batch, DataKind
 from simcse_cli.objectives.mlm import NOT_MASKED, MaskedLm
+from simcse_cli.objectives.registry import find_objective
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, RETRIEVAL_MEASURES, find_tasks
 from simcse_cli.results.report import mean_and_deviation
-from simcse_cli.results.runs import DEV_PAIRS
+from simcse_cli.results.runs import DEV_PAIRS, Gain
 from simcse_cli.settings import choices
-from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite, Metric, ObjectiveName
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite, Metric
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 
 DevFacts = dict[str, Any]  # names and digests of the dev data, for the record of a run
 
+Examples = Mapping[str, Floats]
+"""What the examples of each dev task have got from a model, ``(n,)`` each."""
+_PAIRS = "pairs"
+_QUERIES = "queries"
 _ROWS_PER_PASS = 64
 TRANSFER_PROTOCOL = choices.TransferProtocol.FAST  # the paper's dev mode
 
@@ -56,12 +68,15 @@ class DevScore:
     """The scores of one dev evaluation; None for values that the data or the vectors do not define.
 
     ``tasks`` holds the scores behind the mean of a suite, by name (``STSBenchmark-dev``).
+    ``examples`` holds what each score was made of, ``(n,)`` each: the cosines of pairs, or the
+    nDCG of queries.
     """
 
     score: float | None
     alignment: float | None
     uniformity: float | None
     tasks: Mapping[str, float | None] = field(default_factory=dict)
+    examples: Examples = field(default_factory=dict)
 
 
 NO_SCORE = DevScore(None, None, None)
@@ -83,11 +98,18 @@ class DevPairs:
             return NO_SCORE
         left, right = np.split(vectors, 2)
         positive = is_positive(self.pairs.gold)
+        cosines = cosine_rows(left, right)
         return DevScore(
-            correlate(self.metric, cosine_rows(left, right), self.pairs.gold),
+            correlate(self.metric, cosines, self.pairs.gold),
             alignment(left[positive], right[positive]) if positive.any() else None,
             uniformity(vectors),
+            examples={_PAIRS: cosines},
         )
+
+    def gain(self, after: Examples, before: Examples) -> PairedTest:
+        """Return the paired bootstrap over the pairs of two models."""
+        sample = PairedSample(self.pairs.gold, after[_PAIRS], before[_PAIRS])
+        return paired_bootstrap({_PAIRS: [sample]}, metric=self.metric)[1]
 
 
 @dataclass(frozen=True)
@@ -104,14 +126,27 @@ class DevSts:
         vectors = encode_distinct(encode, self.pairs.sentences + texts)
         if not all(np.isfinite(vector).all() for vector in vectors.values()):
             return NO_SCORE
-        tasks = {}
+        tasks, cosines = {}, {}
         for task in self.tasks:
+            name = measure_of(task)
             pairs = cosine_and_gold(score_sts_task(task, vectors))
-            tasks[measure_of(task)] = aggregate(self.metric, choices.Aggregation.ALL, pairs)
+            tasks[name] = aggregate(self.metric, choices.Aggregation.ALL, pairs)
+            cosines[name] = np.concatenate([predicted for predicted, _ in pairs])
         mean, _ = mean_and_deviation(list(tasks.values()))
-        return measured(
-            lambda texts: np.stack([vectors[text] for text in texts]), self.pairs, mean, tasks
-        )
+
+        def encoded(texts: Sequence[str]) -> NDArray[np.float32]:
+            return np.stack([vectors[text] for text in texts])
+
+        return measured(encoded, self.pairs, mean, tasks, cosines)
+
+    def gain(self, after: Examples, before: Examples) -> PairedTest:
+        """Return the paired bootstrap over the pairs of each task, for the mean over tasks."""
+        samples = {}
+        for task in self.tasks:
+            name = measure_of(task)
+            gold = np.concatenate([subset.gold for subset in task.subsets.values()])
+            samples[name] = [PairedSample(gold, after[name], before[name])]
+        return paired_bootstrap(samples, metric=self.metric)[1]
 
 
 @dataclass(frozen=True)
@@ -182,7 +217,13 @@ class DevRetrieval:
         values = (found.ndcg[9], found.reciprocal_rank[9], *found.recall[[0, 9, 99]])
         names = (name + DEV_SUFFIX for name in RETRIEVAL_MEASURES)
         tasks = dict(zip(names, map(float, values), strict=True))
-        return measured(encode, self.pairs, float(found.ndcg[9]), tasks)
+        ndcg = {_QUERIES: found.ndcgs[:, 9]}
+        return measured(encode, self.pairs, float(found.ndcg[9]), tasks, ndcg)
+
+    def gain(self, after: Examples, before: Examples) -> PairedTest:
+        """Return the paired bootstrap over the queries."""
+        sides = after[_QUERIES][None], before[_QUERIES][None]
+        return paired_mean_bootstrap({_QUERIES: sides})[1]
 
     @classmethod
     def of_pairs(cls, pairs: Sequence[tuple[str, ...]]) -> "DevRetrieval":
@@ -234,17 +275,36 @@ def measure_of(task: StsTask) -> str:
 
 
 def measured(
-    encode: Encode, pairs: StsSubset | None, score: float | None, tasks: Mapping[str, float | None]
+    encode: Encode,
+    pairs: StsSubset | None,
+    score: float | None,
+    tasks: Mapping[str, float | None],
+    examples: Examples | None = None,
 ) -> DevScore:
     found = NO_SCORE if pairs is None else DevPairs(pairs).score(encode)
-    return replace(found, score=score, tasks=tasks)
+    return replace(found, score=score, tasks=tasks, examples=examples or {})
+
+
+def gain_of(dev_set: DevSet | None, after: Examples, before: Examples) -> Gain | None:
+    """Return the gain of one model over another on a dev set, with its 95% interval.
+
+    None where the examples of one are not known, or where a dev set has no interval: accuracies of
+    folds, and the loss of masked texts.
+    """
+    if not after or after.keys() != before.keys():
+        return None
+    if dev_set is None or isinstance(dev_set, DevTransfer | DevMasked):
+        return None
+    found = dev_set.gain(after, before)
+    unit = _QUERIES if isinstance(dev_set, DevRetrieval) else _PAIRS
+    return Gain(found.difference, found.low, found.high, found.p_value, found.n_pairs, unit)
 
 
 def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]:
     """Return what the user says about tables of training rows, and about those of scored pairs."""
     of_rows = (*POSITIONAL, "text", "label")
     roles = (*of_rows, *SCORED_PAIR)
-    if config.objective is ObjectiveName.COSENT:
+    if find_objective(config.objective).reads is DataKind.SCORED:
         roles = (*SCORED_PAIR, *of_rows)
     columns = parse_columns(config.columns, roles)
     of_pairs = {role: columns.pop(role) for role in SCORED_PAIR if role in columns}
@@ -297,13 +357,13 @@ def _build_held_out(
     progress.info(
         f"--dev-split {config.dev_split:g}: {len(rows):,} rows are held out to choose the model"
     )
-    if config.objective is ObjectiveName.COSENT:
+    if find_objective(config.objective).reads is DataKind.SCORED:
         left, right, scores = zip(*rows, strict=True)
         pairs = StsSubset(list(left), list(right), np.array(scores, dtype=np.float64))
         name = f"{len(rows)} held-out pairs"
         facts |= {"dev_file": name, DEV_PAIRS: {name: digest_of_pairs(pairs.pairs)}}
         return DevPairs(pairs, config.dev_metric), facts
-    if config.objective is ObjectiveName.MLM:
+    if issubclass(find_objective(config.objective), MaskedLm):
         return None, facts | {"dev_suite": MLM_MEASURE, "dev_tasks": [MLM_MEASURE + DEV_SUFFIX]}
     return DevRetrieval.of_pairs(rows), facts | _RETRIEVAL_FACTS
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import INTERRUPTED, ConfigError, TrainingError
+from simcse_cli.files.code import names_code
 from simcse_cli.files.locks import held_locks
 from simcse_cli.files.system import apart, ask_to_stop, stop_signals, usable_cores
 from simcse_cli.machine.processes import LAUNCHED
@@ -145,6 +146,9 @@ def launch_run(
         recipe = Path(folder) / "settings.yaml"
         recipe.write_text(dump_config(config), encoding="utf-8")
         arguments = ["train", "--config", str(recipe), "--output", str(run_dir)]
+        for name in ("objective", "augment"):
+            if names_code(value := getattr(config, name)):
+                arguments += [f"--{name}", value]  # code is named by the command line alone
         arguments += ["--resume"] if resume else ["--force"] if force else []
         launch(n_processes, arguments, progress, environment=without_settings(os.environ))
     return read_run_record(run_dir)

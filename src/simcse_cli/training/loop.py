@@ -26,14 +26,15 @@ from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import probe_vectors, save_encoder
 from simcse_cli.objectives.base import Batch, Losses, Objective
+from simcse_cli.objectives.registry import objective_label
 from simcse_cli.packed.backbone import KERNELS_COMPILE
 from simcse_cli.progress import Progress
-from simcse_cli.results.runs import RunRecord
+from simcse_cli.results.runs import Gain, RunRecord
 from simcse_cli.settings.choices import LoraSave, Precision
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.batches import BatchMaker, prefetch
 from simcse_cli.training.cached_gradients import cached_backward
-from simcse_cli.training.dev import DevScore
+from simcse_cli.training.dev import DevScore, gain_of
 from simcse_cli.training.optim import build_optimizer, clip_gradients, lr_factor
 from simcse_cli.training.record import (
     Session,
@@ -155,6 +156,7 @@ class Trainer:
             if status != "interrupted":
                 if self.position.best_step is None:
                     self.save_model()
+                record.gain = self.gain()
                 complete_record(record, self.run_dir, self.objective.eval_encoder().folder)
                 self.save_state()
             record.write(self.run_dir)
@@ -177,7 +179,9 @@ class Trainer:
         with (
             log or nullcontext(),
             closing(prefetch(self.batches.make, steps)) as batches,
-            self.progress.task(f"training {self.config.objective}", self.total_steps) as task,
+            self.progress.task(
+                f"training {objective_label(self.config.objective)}", self.total_steps
+            ) as task,
         ):
             if steps.start:
                 task.advance(steps.start)
@@ -397,8 +401,16 @@ class Trainer:
     def keep_best(self, score: DevScore | None) -> None:
         if score is not None and self.on_eval is not None:
             self.on_eval(self.position.step, score)
-        if score is not None and self.position.note_score(score.score):
+        if score is not None and self.position.note_score(score.score, score.examples):
             self.save_model()
+
+    def gain(self) -> Gain | None:
+        """Return the gain of the best model over the start; None if the start is the best."""
+        if not self.position.best_step:
+            return None
+        sides = self.position.best_examples, self.position.start_examples
+        after, before = ({name: np.array(each[name]) for name in each} for each in sides)
+        return gain_of(self.dev_set, after, before)
 
     def require_finite(self, encoder: SentenceEncoder | None = None) -> None:
         """Raise TrainingError if a weight, or a vector that the encoder gives, is NaN or infinite."""
@@ -425,7 +437,7 @@ class Trainer:
             force=True,
             keep_adapter=self.config.lora is not None and self.config.lora_save is LoraSave.ADAPTER,
             mlm_head=self.objective.mlm_head(),
-            objective=self.config.objective.value,
+            objective=objective_label(self.config.objective),
             step=self.position.step,
         )
 
@@ -443,7 +455,7 @@ class Trainer:
         self.session.peak_memory_bytes = peak
         return RunRecord(
             status=status,
-            objective=config.objective.value,
+            objective=objective_label(config.objective),
             model=config.pinned_model,
             seed=config.seed,
             config=config.to_dict(),

@@ -16,7 +16,7 @@ from simcse_cli.models.export import verify_export
 from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
-from simcse_cli.results.runs import RunRecord, is_run, read_run_record
+from simcse_cli.results.runs import RunRecord, duration, is_run, read_run_record
 from simcse_cli.training.dev import DevScore
 from simcse_cli.training.trackers import RunLog, start_tracker
 
@@ -141,12 +141,21 @@ def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
 
 def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
     single = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
-    every = single | dict(data.get("dev_files", {})) | dict(data.get("teachers", {}))
+    every = dict(single)
+    for kind in ("dev_files", "code_files", "teachers"):
+        every |= data.get(kind, {})
     return {str(name): digest for name, digest in every.items() if digest is not None}
 
 
 def run_report(record: RunRecord, run_dir: Path) -> Report:
-    scores = ("start", "best", "best_step") if record.best_score is not None else ()
+    keys = ["run", "objective", "steps"]
+    notes = []
+    if record.best_score is not None:
+        keys += ["start", "best", "best_step"]
+        notes.append(f"dev score: {record.chosen_by}")
+    if record.gain is not None:
+        keys.insert(-1, "gain")
+        notes.append(record.gain.meaning)
     row = {
         "run": str(run_dir),
         "objective": record.objective,
@@ -154,10 +163,11 @@ def run_report(record: RunRecord, run_dir: Path) -> Report:
         "start": record.start_score,
         "best": record.best_score,
         "best_step": record.best_step,
+        "gain": record.gain,
         "rate": record.timings.get("sentences_per_second"),
-        "train_s": record.timings.get("train_s"),
+        "duration": duration(record.timings.get("hours")),
     }
-    return Report("", columns("run", "objective", "steps", *scores, "rate", "train_s"), [row])
+    return Report("", columns(*keys, "rate", "duration"), [row], notes)
 
 
 def percent(score: float | None) -> str:

@@ -5,18 +5,19 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from simcse_cli.data.demo import demo_folder
 from simcse_cli.data.senteval import sts_files
 from simcse_cli.errors import INTERRUPTED, ConfigError, ContactError, UsageError
 from simcse_cli.files.atomic import atomic_text
+from simcse_cli.files.code import require_typed
 from simcse_cli.files.inputs import STDIO
 from simcse_cli.machine import processes
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.objectives.base import DataKind
-from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
+from simcse_cli.objectives.registry import find_objective, objective_defaults
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results import runs
 from simcse_cli.results.report import Outcome
@@ -96,7 +97,8 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     if is_many:
         return train_many(make_config, run_one, options, progress)
     config = make_config({})
-    stem = f"{config.objective}-{Path(config.model).name}-{config.seed}"
+    method = config.objective.rpartition(":")[2]
+    stem = f"{method}-{Path(config.model).name}-{config.seed}"
     candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
     unused = next(path for path in candidates if not path.exists())
     run_dir = options.output or processes.exchange(unused)[0]
@@ -117,7 +119,7 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
         return None
     kind = "model" if record.best_score is None else "best model"
     progress.info(f"wrote {run_dir} ({kind}: {run_dir / 'model'})")
-    return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **vars(record)})
+    return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **asdict(record)})
 
 
 def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
@@ -254,7 +256,7 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
                 f"{options.mode!r}; need unsup or sup (others: --objective)", option="--mode"
             )
         found["objective"] = MODES[options.mode]
-        if flags.get("objective", found["objective"]) is not found["objective"]:
+        if flags.get("objective", found["objective"]) != found["objective"]:
             raise UsageError(f"--mode {options.mode} contradicts --objective {flags['objective']}")
     own: Settings = {} if options.mlm_weight is None else {"mlm_weight": options.mlm_weight}
     if options.dual_encoder:
@@ -269,15 +271,15 @@ def resolve_settings(
     """Return the settings; a resumed run keeps its own, but for its length."""
     if resumed is None or processes.is_launched() or not (resumed / "config.yaml").exists():
         return recipes.resolve_config(
-            recipe=recipe, flags=flags, objective_defaults=objective_defaults()
+            recipe=recipe, flags=flags, objective_defaults=objective_defaults
         )
     recorded = str(resumed / "config.yaml")
     config = TrainConfig(
         **coerce_settings(TrainConfig, recipes.read_recipe(recorded), place=recorded)
     )
-    given = recipes.environment_settings() | coerce_settings(
-        TrainConfig, flags, place="command line"
-    )
+    typed = coerce_settings(TrainConfig, flags, place="command line")
+    require_typed(vars(config), typed, recorded)
+    given = recipes.environment_settings() | typed
     lengths = {}
     for name, value in given.items():
         if getattr(config, name) == value:
@@ -336,7 +338,7 @@ def ready_settings(
     }
     is_sup = config.objective is ObjectiveName.SIMCSE_SUP
     train_file = folder / (
-        "triplets.csv" if is_sup else by_kind[OBJECTIVES[config.objective].reads]
+        "triplets.csv" if is_sup else by_kind[find_objective(config.objective).reads]
     )
     progress.warn(f"no --train-file: training on the generated demo corpus ({train_file})")
     dev: Settings = {}

@@ -22,6 +22,7 @@ from simcse_cli.data import training_file
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, require_extra
+from simcse_cli.files.code import code_digest, names_code
 from simcse_cli.files.inputs import STDIO, require_file
 from simcse_cli.machine.devices import resolve_device
 from simcse_cli.machine.processes import process_count
@@ -36,7 +37,7 @@ from simcse_cli.models.record import ModelRecord
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.objectives.base import DataKind, Examples, Objective
 from simcse_cli.objectives.mlm import MaskedLm
-from simcse_cli.objectives.registry import OBJECTIVES, build_objective
+from simcse_cli.objectives.registry import build_objective, find_objective
 from simcse_cli.progress import Progress
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import (
@@ -44,7 +45,6 @@ from simcse_cli.settings.choices import (
     DropoutMode,
     HeadUse,
     LoraSave,
-    ObjectiveName,
     Pooler,
 )
 from simcse_cli.settings.config import TrainConfig
@@ -202,7 +202,7 @@ REFUSALS = {
 
 
 def check_settings(config: TrainConfig) -> None:
-    accepted = settings_of(OBJECTIVES[config.objective].Options)
+    accepted = settings_of(find_objective(config.objective).Options)
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
@@ -214,7 +214,8 @@ def check_settings(config: TrainConfig) -> None:
     if config.precision is choices.Precision.INT8:
         what = "--precision int8 is for inference: training has no int8"
         raise ConfigError(what, hint="use --precision bf16 or fp32")
-    if config.objective is ObjectiveName.MLM and config.lora_save is LoraSave.ADAPTER:
+    is_mlm = issubclass(find_objective(config.objective), MaskedLm)
+    if is_mlm and config.lora_save is LoraSave.ADAPTER:
         raise ConfigError(
             f"--lora-save adapter: an adapter has no place for the masked-LM head of --objective {config.objective}",
             hint="leave it out, which saves the whole model",
@@ -260,7 +261,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
 
     If every row is an example, no more rows of a Hub dataset are read than ``--max-steps`` needs.
     """
-    objective, sources = OBJECTIVES[config.objective], train_sources(config)
+    objective, sources = find_objective(config.objective), train_sources(config)
     for source, weight in sources:
         if weight != 1 and not objective.rows_are_examples:
             raise ConfigError(
@@ -306,7 +307,7 @@ def _hold_out(
     config: TrainConfig, data: Any, share: float
 ) -> tuple[training_file.TrainingRows, list[Row]]:
     """Return the rows to train on and those held out: all rows of a random share of the anchors, whatever the seed."""
-    least = 1 if config.objective is ObjectiveName.MLM else 2
+    least = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
     is_rows = isinstance(data, training_file.TrainingRows)
     if not is_rows or len(data.columns) < least or data.columns[-1] == "label":
         raise ConfigError(
@@ -365,7 +366,7 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
             encoder.backbone.compile(dynamic=True)
 
 
-LEARN_FROM_TEACHERS = (ObjectiveName.RANKCSE, ObjectiveName.DISTILL)
+LEARN_FROM_TEACHERS = (choices.ObjectiveName.RANKCSE, choices.ObjectiveName.DISTILL)
 
 
 def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teachers | None:
@@ -423,6 +424,9 @@ def build_parts(
     digests["n_examples"] = n_examples
     if teachers is not None:
         digests["teachers"] = teachers.digests
+    named = [text for text in (config.objective, config.augment) if names_code(text)]
+    if named:
+        digests["code_files"] = {k: v for text in named for k, v in code_digest(str(text)).items()}
     digests |= count_cut(objective, examples, progress)
     shared, batches = shared_texts(config, objective, examples, progress, started_with)
     digests["batches"] = batches.value

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simcse_cli.errors import CheckpointError, DataError, reason_of
+from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.files.atomic import (
     fsync_tree,
     staging_folder,
@@ -27,6 +28,7 @@ from simcse_cli.objectives.base import Objective
 from simcse_cli.results.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states, step_of
 
 OPTIMIZER_FILE = "optimizer.safetensors"
+NO_EXAMPLES: Mapping[str, Floats] = {}
 _UNREADABLE = (
     SafetensorError,
     DataError,
@@ -44,7 +46,8 @@ class Position:
     """The position of a run after a completed optimizer step.
 
     ``trained_score`` is the best dev score after step 0; ``total_seconds`` covers all sessions,
-    ``n_sentences`` all processes.
+    ``n_sentences`` all processes. ``start_examples`` and ``best_examples`` hold what each dev
+    example has got from the model before training and from the best one.
     """
 
     step: int = 0
@@ -57,20 +60,28 @@ class Position:
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
     n_sentences: int = 0
+    start_examples: dict[str, list[float]] = field(default_factory=dict)
+    best_examples: dict[str, list[float]] = field(default_factory=dict)
 
-    def note_score(self, score: float | None) -> bool:
+    def note_score(self, score: float | None, examples: Mapping[str, Floats] = NO_EXAMPLES) -> bool:
         """Record a dev score; return whether it is the best so far, counting the one before training."""
         if score is None:
             return False
         if self.step == 0:
             self.start_score = score
+            self.start_examples = _listed(examples)
         elif self.trained_score is None or score > self.trained_score:
             self.trained_score = score
         if self.best_score is None or score > self.best_score:
             self.best_score, self.best_step, self.evaluations_without_gain = score, self.step, 0
+            self.best_examples = _listed(examples)
             return True
         self.evaluations_without_gain += 1
         return False
+
+
+def _listed(examples: Mapping[str, Floats]) -> dict[str, list[float]]:
+    return {name: values.tolist() for name, values in examples.items()}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from simcse_cli.errors import (
     require_extra,
 )
 from simcse_cli.files.atomic import write_json
+from simcse_cli.files.code import require_typed
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked
 from simcse_cli.machine.processes import process_rank
@@ -333,5 +334,6 @@ def merge_settings(flags: Settings, swept: Settings) -> Settings:
     if both:
         what = f"{flag(TrainConfig, both[0])} is given, and the sweep sets it too"
         raise ConfigError(what, hint="leave the flag out")
+    require_typed(swept, flags, "the sweep")
     options = flags.get("options", {}) | swept.get("options", {})
     return flags | swept | ({"options": options} if options else {})

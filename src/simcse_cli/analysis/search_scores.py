@@ -1,0 +1,87 @@
+"""Scores of searches by model: rows of a table, their intervals, and paired tests in words."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from simcse_cli.evaluation.bootstrap import (
+    PairedTest,
+    adjust,
+    interval,
+    paired_mean_bootstrap,
+    resample_means,
+)
+from simcse_cli.evaluation.retrieval import RetrievalScores
+from simcse_cli.results.result import verdict
+from simcse_cli.settings.choices import Correction
+
+Scores = Mapping[str, RetrievalScores]
+"""The scores of each model by its label."""
+Groups = Mapping[str, str | None]
+"""The group of seeds that a label belongs to; None for a model alone."""
+
+
+def score_rows(scores: Scores, ranks: Sequence[int]) -> list[dict[str, Any]]:
+    """Return a row for each model; ``ci`` holds the 95% interval over the queries of each score."""
+    rows = []
+    for name, found in scores.items():
+        by_query = _by_query(found, ranks)
+        drawn = resample_means("retrieval", np.stack(list(by_query.values())))
+        row: dict[str, Any] = {"model": name, "n_queries": found.n_queries}
+        for measure, values in by_query.items():
+            row[measure] = float(np.mean(values))
+        row["ci"] = dict(zip(by_query, map(interval, drawn), strict=True))
+        rows.append(row)
+    return rows
+
+
+def _by_query(found: RetrievalScores, ranks: Sequence[int]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the values of the queries ``(n,)`` of each measure."""
+    last = ranks[-1]
+    values = {f"hit_rate@{k}": found.hits[:, k - 1] for k in ranks}
+    values |= {f"recall@{k}": found.recalls[:, k - 1] for k in ranks}
+    values["mrr"] = found.reciprocal_ranks[:, -1]
+    values[f"mrr@{last}"] = found.reciprocal_ranks[:, last - 1]
+    values[f"ndcg@{last}"] = found.ndcgs[:, last - 1]
+    return values
+
+
+def interval_note(rows: Sequence[Mapping[str, Any]], measure: str, heading: str) -> str:
+    found = []
+    for row in rows:
+        low, high = (100 * row["ci"][measure][end] for end in ("low", "high"))
+        found.append(f"{row['model']} {low:.2f} to {high:.2f}")
+    return f"95% intervals of {heading} over the queries: {', '.join(found)}"
+
+
+def search_tests(scores: Scores, groups: Groups, rank: int) -> dict[str, PairedTest]:
+    """Return the paired test of nDCG@``rank`` of each system against the first one, by name.
+
+    The seeds of a system are tested together, paired by seed where both have the same.
+    """
+    seeds: dict[str, dict[str, Any]] = {}
+    for name, found in scores.items():
+        group = groups.get(name) or name
+        seeds.setdefault(group, {})[PurePath(name).name] = found.ndcgs[:, rank - 1]
+    first, *others = seeds
+    tests: dict[str, PairedTest] = {}
+    for name in others:
+        by_seed = seeds[name].keys() == seeds[first].keys()
+        candidate = np.stack([seeds[name][each] for each in sorted(seeds[name])])
+        baseline = np.stack([seeds[first][each] for each in sorted(seeds[first])])
+        tests |= paired_mean_bootstrap({name: (candidate, baseline)}, by_seed=by_seed)[0]
+    return tests
+
+
+def verdict_notes(tests: Mapping[str, PairedTest], baseline: str, heading: str) -> list[str]:
+    p_values = adjust([test.p_decisive for test in tests.values()], Correction.HOLM)
+    notes = []
+    for (name, test), p_value in zip(tests.items(), p_values, strict=True):
+        examples = f"{test.n_pairs:,} queries"
+        if test.n_seeds is not None:
+            examples += f" and {test.n_seeds} seeds"
+        words = verdict(test.low, test.high, p_value, baseline, examples)
+        notes.append(f"{name}: {words} ({heading}, p = {p_value:.2g})")
+    return notes

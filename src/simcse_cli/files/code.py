@@ -1,0 +1,102 @@
+"""Code of the user: a class or function of a file that the command line names, or of a package.
+
+A file of code is taken from the command line (or a call in Python) alone, never from a recipe, an
+environment variable, a run folder or a model.
+"""
+
+import importlib.util
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.errors import ConfigError, did_you_mean, reason_of
+from simcse_cli.files.digests import digest, sha256_file
+from simcse_cli.files.inputs import require_file
+
+_NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
+_FILES = re.compile(r"(?:^|\+)\s*([^:+]+\.py)(?=:[A-Za-z_])")
+_KEYS = ("objective", "augment", "method")
+"""The settings that may name code."""
+
+
+def names_code(text: object) -> bool:
+    """Tell whether a text names something in a file: ``my_file.py:MyLoss``."""
+    return isinstance(text, str) and _NAMED.search(text) is not None
+
+
+def require_typed(values: Mapping[str, Any], typed: Mapping[str, Any], place: str) -> None:
+    """Raise ConfigError if settings that were read name a file of code that nobody has typed."""
+    for key in _KEYS:
+        value = values.get(key)
+        if names_code(value) and typed.get(key) != value:
+            raise ConfigError(
+                f"{place}: {key} names code, {value}, which is run only if the command line names it",
+                hint=f"if you trust the file, add --{key} {value}",
+            )
+
+
+def load_code(text: str, place: str) -> Any:
+    """Return what ``FILE.py:NAME`` names, from a module that is read once.
+
+    Errors name ``place``: the file is missing, cannot be imported, or has no such name.
+    """
+    found = _NAMED.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"{place} {text}: need FILE.py:NAME, such as my_file.py:MyClass")
+    require_file(found["file"], hint="need FILE.py:NAME, with the path of the file")
+    path = Path(found["file"]).resolve()
+    try:
+        module = _module(path)
+    except Exception as error:
+        raise ConfigError(
+            f"{place} {text}: the file cannot be imported: {type(error).__name__}: "
+            f"{reason_of(error)}",
+            hint=f"python {shlex.quote(found['file'])} shows where",
+        ) from error
+    if not hasattr(module, found["name"]):
+        own = [name for name, value in vars(module).items() if _is_own(value, module)]
+        has = f"{found['file']} has {', '.join(own) or 'no class or function of its own'}"
+        hint = did_you_mean(found["name"], own, has)
+        raise ConfigError(f"{place} {text}: no {found['name']} in the file", hint=hint)
+    return getattr(module, found["name"])
+
+
+def _is_own(value: Any, module: Any) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module.__name__
+
+
+@cache
+def _module(path: Path) -> Any:
+    name = f"simcse_user_{path.stem}_{digest(str(path))[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def code_digest(text: str) -> dict[str, str]:
+    """Return the digest of each file of code that a setting names, by its name as it was given."""
+    return {file: sha256_file(file) for file in _FILES.findall(text)}
+
+
+def entry_point(group: str, name: str) -> Any:
+    """Return what an installed package offers under a name; None if none does."""
+    for found in entry_points(group=group, name=name):
+        return found.load()
+    return None
+
+
+def entry_point_names(group: str) -> list[str]:
+    return sorted(found.name for found in entry_points(group=group))
