@@ -1,6 +1,6 @@
 # What the recipes share; sourced by them, not run.
 #
-#   SIMCSE_DATA  folder with senteval/, wiki/ and nli/ (some recipes name more); required
+#   SIMCSE_DATA  folder with senteval/, wiki/ and nli/ (some recipes name more), as for all commands; required
 #   SCALE        full: encoder, data and settings of the paper, for a GPU (default)
 #                small: the packaged MiniLM and short runs, on a CPU
 #   OUT          folder for runs and results (default: runs); complete runs in it are kept, others resume

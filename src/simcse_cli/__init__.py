@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from simcse_cli.api import BatchEncoder, Embedder, evaluate, mine_hard_negatives
     from simcse_cli.api import train_model as train
     from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
+    from simcse_cli.objectives.simcse import Simcse
     from simcse_cli.settings.declare import setting
 
     load = Embedder.load
@@ -25,6 +26,7 @@ __all__ = [
     "Losses",
     "Objective",
     "ObjectiveOptions",
+    "Simcse",
     "evaluate",
     "load",
     "mine_hard_negatives",
@@ -32,7 +34,7 @@ __all__ = [
     "train",
 ]
 _HOMES = dict.fromkeys(("Batch", "Losses", "Objective", "ObjectiveOptions"), "objectives.base")
-_HOMES["setting"] = "settings.declare"
+_HOMES |= {"Simcse": "objectives.simcse", "setting": "settings.declare"}
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,7 @@
 """Search among sentences that are angles: the cosine of "10 degrees" and "40 degrees" is that of 30 degrees."""
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -468,3 +470,38 @@ def test_retrieval_figure_draws_hit_rate_and_recall():
         assert bottom == 0
         assert 100 < top < 103
     assert panels[0].get_shared_y_axes().joined(*panels)
+
+
+@pytest.mark.parametrize("saved", [None, "corpus.idx"])
+def test_neighbours_have_the_ids_of_the_table_or_of_the_index(
+    invoke, tiny_model_dir, tmp_path, saved
+):
+    """Printed in the table, and written as JSON and CSV; the template makes the texts."""
+    table, index = tmp_path / "tickets.csv", tmp_path / "corpus.idx"
+    rows = [("T-1", "Refund", "Where is it?"), ("T-2", "", "The parcel never came to us.")]
+    cells = "".join(f"{','.join(row)}\n" for row in rows)
+    table.write_text(f"ticket,subject,body\n{cells}")
+    model = ["--model", tiny_model_dir, "--device", "cpu"]
+    corpus = [table, "--text", "{subject}: {body}", "--id-column", "ticket"]
+    if saved:
+        done = invoke("encode", *corpus, "-o", tmp_path / "v.npy", "--index", index, *model)
+        assert done.exit_code == 0, done.stderr
+        corpus = ["--index", index]
+    texts = {"T-1": "Refund: Where is it?", "T-2": "The parcel never came to us."}
+    ask = ["analyze", "search", *corpus, "a parcel", "-k", "2", *model]
+    done = invoke(*ask, "-f", "json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)["neighbours"]
+    assert {each["id"]: each["sentence"] for each in found} == texts
+    lines = list(csv.DictReader(io.StringIO(invoke(*ask, "-f", "csv").stdout)))
+    assert [line["id"] for line in lines] == [each["id"] for each in found]
+    assert "T-1" in invoke(*ask).stdout
+
+
+@pytest.mark.parametrize("name", ["corpus.idx", "corpus.faiss"])
+def test_an_index_in_place_of_texts_is_named(invoke, tmp_path, name):
+    index = tmp_path / name
+    SearchIndex.build(np.eye(3, dtype=np.float32), ["a", "b", "c"]).save(tmp_path / "corpus.idx")
+    done = invoke("analyze", "search", index, "where is it?")
+    assert done.exit_code == 2
+    assert f"simcse analyze search --index {index} 'where is it?'" in " ".join(done.stderr.split())

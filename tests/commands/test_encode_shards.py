@@ -125,6 +125,19 @@ def test_vectors_of_unlike_processors_are_not_mixed(encode, invoke, tmp_path, mo
     assert "has precision 'fp32'" in invoke("encode", "--merge", "v.npy").stderr
 
 
+def test_shards_of_other_columns_are_not_merged(invoke, tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "WINDOW", 8)
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"A subject of mail {n}.,And the body of {n}.\n" for n in range(16))
+    (tmp_path / "mails.csv").write_text(f"subject,body\n{rows}")
+    for number, column in enumerate(("subject", "body"), start=1):
+        shard = ["--shard", f"{number}/2", "--column", column, "--model", tiny_model_dir]
+        done = invoke("encode", "mails.csv", "-o", "v.npy", *shard, "--device", "cpu")
+        assert done.exit_code == 0, done.stderr
+    merged = " ".join(invoke("encode", "--merge", "v.npy").stderr.split())
+    assert "has column 'body', v.shard-1-of-2.npy has 'subject'" in merged
+
+
 def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp_path):
     encode_shards(encode, "v.npy", 2)
     second = tmp_path / "v.shard-2-of-2.npy"
@@ -180,7 +193,7 @@ def test_merge_refuses_what_does_not_belong_together(encode, invoke, source, tmp
         (("--shard", "1/2", "--index", "v.idx"), "one file of one process"),
         (("--shard", "1/2", "--engine", "ray"), "cuts the input itself"),
         (("--workers", "2"), "without --engine ray"),
-        (("--id-column", "id"), "with columns"),
+        (("--id-column", "id", "--shard", "1/2"), "with columns"),
         (("--dtype", "int8", "-"), "which prints plain numbers: give a file"),
         (("--resume", "-"), "which prints plain numbers: give a file"),
     ],

@@ -191,6 +191,15 @@ def test_eval_keeps_the_scores_current_and_the_rest_as_it_is(run, invoke, sts_fo
     )
 
 
+def test_a_score_in_other_arithmetic_is_named_and_not_put_on_the_card(run, invoke, sts_folder):
+    words = ("--data-dir", sts_folder, "--tasks", "STSBenchmark", "--device", "cpu")
+    before = (run / "model" / "README.md").read_text()
+    done = invoke("eval", "sts", "--model", run, *words, "--precision", "bf16")
+    assert done.exit_code == 0, done.stderr
+    assert "the model card has scores in fp32, and leaves out" in " ".join(done.stderr.split())
+    assert (run / "model" / "README.md").read_text() == before
+
+
 def test_a_run_of_version_1_0_0_says_why_its_card_gets_no_scores(run, invoke, sts_folder, tmp_path):
     older = shutil.copytree(run, tmp_path / "older")
     record = json.loads((older / "run.json").read_text())

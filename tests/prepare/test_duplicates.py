@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from simcse_cli.data.text import match_key
-from simcse_cli.prepare.duplicates import (
+from simcse_cli.prepare.duplicates import parse_kinds
+from simcse_cli.prepare.finders import (
     ExactFinder,
     Match,
     MeaningFinder,
     NearFinder,
     find_duplicates,
-    parse_kinds,
 )
 from simcse_cli.prepare.minhash import shingles
 from simcse_cli.settings.choices import DuplicateKind
@@ -92,12 +92,13 @@ def test_all_kinds_equal_a_loop_over_all_pairs(texts):
 
     expected = plain_loop(texts, similar)
     finders = {
-        DuplicateKind.EXACT: ExactFinder(texts),
-        DuplicateKind.NEAR: NearFinder(texts, 0.8),
+        DuplicateKind.EXACT: ExactFinder(),
+        DuplicateKind.NEAR: NearFinder(0.8),
         DuplicateKind.MEANING: MeaningFinder(units, 0.85),
     }
     found = {
-        number: (kind, match) for number, kind, match in find_duplicates(range(len(texts)), finders)
+        number: (kind, match)
+        for number, kind, match in find_duplicates(range(len(texts)), texts, finders)
     }
     assert {kind for kind, _ in expected.values()} == set(DuplicateKind)
     assert found.keys() == expected.keys()
@@ -110,8 +111,8 @@ def test_all_kinds_equal_a_loop_over_all_pairs(texts):
 
 def test_texts_that_are_known_are_kept_and_found():
     texts = ["a b", "A B", "new", "a-b"]
-    finders = {DuplicateKind.EXACT: ExactFinder(texts)}
-    found = list(find_duplicates([0, 1, 2, 3], finders, n_known=2))
+    finders = {DuplicateKind.EXACT: ExactFinder()}
+    found = list(find_duplicates([0, 1, 2, 3], texts, finders, n_known=2))
     assert [(number, match.of) for number, _, match in found] == [(3, 1)]
 
 
@@ -190,6 +191,22 @@ def test_the_weekly_file_is_compared_with_the_older_one(invoke, tickets, tmp_pat
     words = ("--against", tickets, "--kind", "exact", "--keep", "first", "-o", "new.csv")
     assert invoke("prepare", "duplicates", "week.csv", *words).exit_code == 0
     assert [row["id"] for row in read("new.csv")] == ["21"]
+
+
+def test_rows_of_the_older_file_are_known_by_their_ids(invoke, tickets, tmp_path):
+    """An export that has all rows each week: as before is no duplicate, a new text replaces the older one."""
+    week = [
+        *ROWS[:1],  # as before
+        ("8", "How do I reset my password?", "", ""),  # now equal to 7
+        ("9", "Where is the parcel that I ordered?", "", ""),  # no more the invoices
+        ("20", "where are my invoices", "", ""),  # the older text of 9 is gone
+        ("21", "how do I reset my password!", "", ""),
+    ]
+    write(tmp_path / "week.csv", week)
+    words = ("--against", tickets, "--id-column", "id", "--kind", "exact", "-o", "found.csv")
+    assert invoke("prepare", "duplicates", "week.csv", *words).exit_code == 0
+    found = [(row["id"], row["of_file"], row["of_id"]) for row in read("found.csv")]
+    assert found == [("8", tickets, "7"), ("21", tickets, "7")]
 
 
 def test_meaning_is_the_cosine_of_the_model(invoke, tickets, tiny_model_dir):

@@ -19,7 +19,9 @@ def test_objective_defaults_lie_under_the_recipe(tmp_path):
     recipe = tmp_path / "r.yaml"
     recipe.write_text("objective: simcse-sup\nepochs: 2\n")
     defaults = {ObjectiveName.SIMCSE_SUP: {"epochs": 3.0, "head": HeadUse.KEPT}}
-    config = resolve_config(recipe=str(recipe), objective_defaults=defaults)
+    config = resolve_config(
+        recipe=str(recipe), objective_defaults=lambda name: defaults.get(name, {})
+    )
     assert (config.epochs, config.head) == (2.0, HeadUse.KEPT)
 
 

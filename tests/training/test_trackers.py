@@ -408,17 +408,17 @@ def test_a_missing_package_is_named_before_anything_is_read(invoke, tmp_path, tr
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--track-project", "p"), "--track-project p: has no effect without --track"),
-        (("--track-name", "n"), "--track-name n: has no effect without --track"),
+        (("--track-project", "p"), "--track-project: has no use without --track"),
+        (("--track-name", "n"), "--track-name: has no use without --track"),
         (
             ("--track", "tensorboard", "--track-name", "n"),
-            "has no projects or names: it shows folders",
+            "--track-name: has no use with --track tensorboard, which shows folders",
         ),
     ],
 )
 def test_names_that_nothing_reads_are_refused(invoke, tmp_path, flags, message):
     outcome = invoke("train", "--train-file", tmp_path / "missing.txt", *flags)
-    assert outcome.exit_code == 1
+    assert outcome.exit_code == 2
     assert message in " ".join(outcome.stderr.split())
 
 

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from simcse_cli.analysis.options import GroupOptions
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.data.given import Given
+from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
+from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import words
+from simcse_cli.encoding.units import Units, load_and_encode
 from simcse_cli.errors import DataError, UsageError, require_extra
-from simcse_cli.files.inputs import STDIO
-from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.progress import Progress
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
@@ -31,7 +32,6 @@ _LEAST_SIZE = 5  # of a group of HDBSCAN
 _MOST_DRAWN = 7  # groups with a colour of their own
 _NO_GROUP = -1
 
-Units = NDArray[np.float32]
 _Numbers = NDArray[np.int64]
 
 
@@ -212,30 +212,27 @@ def _method(options: GroupOptions) -> GroupMethod:
 
 def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedTexts:
     """Read and encode the texts; rows without text are counted and left out."""
-    given = Given.of(options, progress=progress).of_texts(options.column)
+    given = Given.of(options, progress=progress).of_texts(options.column, options.text)
     others = [name for name in (options.id_column, options.labels) if name is not None]
-    if source == STDIO and others:
-        raise DataError("standard input cannot be read twice", hint="write it into a file first")
-    every = list(Table(source, Job.TEXTS, given).texts())
-    filled = [at for at, text in enumerate(every) if text.strip()]
+    every = list(Table(source, Job.TEXTS, given).texts_with(*others))
+    filled = [at for at, (text, _) in enumerate(every) if text.strip()]
     if len(filled) < 2:
         raise DataError(f"{source}: {len(filled)} texts, need at least 2")
     if len(filled) < len(every):
         progress.info(f"{source}: left out, since without text: {len(every) - len(filled):,} rows")
 
-    def column(name: str | None) -> list[str] | None:
+    def column(name: str | None, rows: Sequence[int]) -> list[str] | None:
         if name is None:
             return None
-        cells = list(Table(source, Job.TEXTS, given).column(name))
-        return [str(cells[at]) for at in filled]
+        at_name = others.index(name)
+        return [cell_text(every[at][1][at_name]) for at in rows]
 
-    ids, labels = column(options.id_column), column(options.labels)
-    texts = [every[at] for at in filled]
-    encoder = load_for_encoding(options.model, options, progress)
-    units = encoder.encode(
-        texts, normalize=True, batch_tokens=options.batch_tokens, progress=progress
-    )
-    encoder.warn_truncated(progress)
+    if options.id_column is not None:
+        own = column(options.id_column, range(len(every))) or []
+        require_unique(lambda: own, source, options.id_column)
+    ids, labels = column(options.id_column, filled), column(options.labels, filled)
+    texts = [every[at][0] for at in filled]
+    units = load_and_encode(texts, options, progress)
     none = np.full(len(texts), _NO_GROUP)
     rows = [at + 1 for at in filled]
     return GroupedTexts(texts, rows, units, none, np.full(len(texts), np.nan), ids, labels)

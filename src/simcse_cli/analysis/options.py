@@ -14,7 +14,7 @@ from simcse_cli.settings.config import (
     ModelOptions,
 )
 from simcse_cli.settings.declare import columns_setting, setting
-from simcse_cli.settings.tables import TableOptions
+from simcse_cli.settings.tables import TableOptions, TextOptions
 
 _MODELS_HELP = MODEL_HELP + " Repeat to compare."
 
@@ -67,13 +67,16 @@ class SpectrumOptions(SpaceOptions):
 
 
 @dataclass(frozen=True)
-class RetrievalOptions(LoadOptions, TableOptions):
+class RetrievalOptions(LoadOptions, TextOptions):
     model: list[str] | None = setting(
         None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
     )
     corpus: str | None = setting(None, "Sentences to search: text, table, or - for stdin.")
     column: str | None = setting(
         None, "Column of sentences, in corpus and queries.", "--column", "--columns"
+    )
+    id_column: str | None = setting(
+        None, "Column with the id of each row; default: `id` or `_id`.", metavar="COLUMN"
     )
     corpus_prompt: str | None = setting(
         None,
@@ -109,6 +112,7 @@ class RetrievalOptions(LoadOptions, TableOptions):
             "truncate_dim",
             "long",
             "embeddings",
+            "id_column",
         ),
         because="which was built already",
     )
@@ -119,7 +123,7 @@ class RetrievalOptions(LoadOptions, TableOptions):
 
 
 @dataclass(frozen=True)
-class GroupOptions(ModelOptions, TableOptions):
+class GroupOptions(ModelOptions, TextOptions):
     k: int | None = setting(
         None,
         "Number of groups.",
@@ -132,9 +136,6 @@ class GroupOptions(ModelOptions, TableOptions):
     )
     by: GroupMethod | None = setting(
         None, "How to group; default: kmeans with --k, agglomerative with --threshold."
-    )
-    column: str | None = setting(
-        None, "Column of a table that holds the text.", "--column", "--columns"
     )
     id_column: str | None = setting(None, "Column with the id of each row.", metavar="COLUMN")
     labels: str | None = setting(

@@ -1,9 +1,11 @@
 """`analyze retrieval`: find the nearest sentences to queries, and measure how many relevant ones are found."""
 
+import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +119,10 @@ def open_search(
         if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
         search_index.check_index_output(options.save_index, force=force)
-    given = Given.of(options, progress=progress).of_texts(options.column)
-    corpus = None if options.corpus is None else read_texts(options.corpus, given)
+    given = Given.of(options, progress=progress).of_texts(options.column, options.text)
+    corpus = None
+    if options.corpus is not None:
+        corpus = read_texts(options.corpus, given, id_column=options.id_column)
     indexes = []
     for i, source in enumerate(sources):
         if options.index:
@@ -133,7 +137,10 @@ def open_search(
     if options.save_index is not None:
         indexes[0][1].save(options.save_index, force=force)
         progress.info(f"wrote {options.save_index}")
-    return CorpusSearch(options, corpus or NumberedTexts.numbered(indexes[0][1].sentences), indexes)
+    if corpus is None:
+        _, index = indexes[0]
+        corpus = NumberedTexts(index.ids, index.sentences)
+    return CorpusSearch(options, corpus, indexes)
 
 
 def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
@@ -144,6 +151,11 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         require_extra("faiss", "--backend faiss")
     if shown.plot is not None and options.qrels is None:
         raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
+    if options.corpus is not None and search_index.is_index(options.corpus):
+        what = f"{options.corpus} is a search index, not a file of texts"
+        query = shlex.quote(next(iter(options.query or []), "a question"))
+        hint = f"simcse analyze search --index {shlex.quote(options.corpus)} {query}"
+        raise UsageError(what, option="--corpus", hint=hint)
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
@@ -207,7 +219,12 @@ def _build_index(
         vectors = model.encode(corpus.sentences, prompt=prompt, **how)
     info, factory = model.facts(prompt), options.faiss_factory
     return search_index.SearchIndex.build(
-        vectors, corpus.sentences, backend=options.backend, factory=factory, info=info
+        vectors,
+        corpus.sentences,
+        backend=options.backend,
+        factory=factory,
+        info=info,
+        ids=corpus.given_ids,
     )
 
 
@@ -282,9 +299,8 @@ def read_queries(
 ) -> NumberedTexts:
     """Return the queries with their ids: their line numbers in the file or corpus, or the positions of the flags."""
     if options.queries is not None:
-        return read_texts(
-            options.queries, Given.of(options, progress=progress).of_texts(options.column)
-        )
+        given = Given.of(options, progress=progress).of_texts(options.column, options.text)
+        return read_texts(options.queries, given)
     if options.sample:
         return sample_texts(corpus, options.sample, seed=options.seed)
     return NumberedTexts.numbered(options.query or ())
@@ -320,17 +336,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
     left_out = search.count_left_out(queries.sentences)
     tables, series = neighbour_tables(asked, found, left_out), []
-    rows = [
-        {"query": query, "model": label, "rank": rank}
-        | {
-            "line": each.row + 1,
-            "sentence": each.sentence,
-            "cosine": each.cosine,
-        }  # lines as in editors
-        for number, query in enumerate(asked)
-        for label, neighbours in found.items()
-        for rank, each in enumerate(neighbours[number], start=1)
-    ]
+    rows = list(_neighbour_rows(asked, found))
     mrr, ndcg = f"mrr@{ks[-1]}", f"ndcg@{ks[-1]}"
     scored = score_rows(scores, ks)
     groups = {encoder.label: encoder.group for encoder, _ in search.indexes}
@@ -384,6 +390,20 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     )
 
 
+def _neighbour_rows(
+    queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each neighbour; lines are numbered as in editors."""
+    for number, query in enumerate(queries):
+        for label, neighbours in found.items():
+            for rank, each in enumerate(neighbours[number], start=1):
+                row: dict[str, Any] = {"query": query, "model": label, "rank": rank}
+                row["line"] = each.row + 1
+                if each.id is not None:
+                    row["id"] = each.id
+                yield row | {"sentence": each.sentence, "cosine": each.cosine}
+
+
 def _left_out_note(n_sentences: int, whose: str) -> list[str]:
     if not n_sentences:
         return []
@@ -397,7 +417,9 @@ def neighbour_tables(
     left_out: Counter[str],
 ) -> list[Report]:
     columns = [Column("rank", "#", "count")]
-    for label in found:
+    for label, of_queries in found.items():
+        if any(each.id is not None for each in chain(*of_queries)):
+            columns.append(Column(f"{label} id", "id"))
         columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]
     tables = []
     for number, query in enumerate(queries):
@@ -406,7 +428,8 @@ def neighbour_tables(
             for position, each in enumerate(neighbours[number]):
                 if position == len(rows):
                     rows.append({"rank": position + 1})
-                rows[position] |= {label: each.sentence, f"{label} cosine": each.cosine}
+                own = {label: each.sentence, f"{label} cosine": each.cosine}
+                rows[position] |= own | {f"{label} id": each.id}
         notes = _left_out_note(left_out[query], "the")
         tables.append(Report(f"Query: {query}", columns, rows, notes))
     return tables

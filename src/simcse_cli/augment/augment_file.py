@@ -25,6 +25,7 @@ from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
+from simcse_cli.files.code import code_digest, names_code
 from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.system import usable_cores
 from simcse_cli.progress import Progress
@@ -109,6 +110,7 @@ def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[
         "copies": options.copies,
         "unit": options.unit,
         "model": options.pinned_model,
+        **({"code": code_digest(options.method)} if names_code(options.method) else {}),
     }
 
 

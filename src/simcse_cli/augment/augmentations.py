@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from simcse_cli.augment import operators
 from simcse_cli.augment.options import AugmentOptions
+from simcse_cli.augment.own import OwnOperator, parse_own
 from simcse_cli.augment.synonyms import replace_with_synonyms
 from simcse_cli.augment.wordnet import WordNet, find_wordnet
 from simcse_cli.augment.words import join_units, split_units, split_words
@@ -38,7 +39,7 @@ UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
 """The methods that work on characters as well as on words."""
 
 DEFAULT_MLM = "bert-base"  # as in the paper's Table 1
-_JOINT = re.compile(r"\s*\+\s*(?=[A-Za-z-]+\s*(?:[:+]|$))")
+_JOINT = re.compile(r"\s*\+\s*(?=[A-Za-z-]+\s*(?:[:+]|$)|[^+:]+\.py:)")
 """Between methods; a plus sign in the name of a folder joins nothing."""
 _STEP_BITS = 192  # above those of every key, so that the steps of a combination share none
 
@@ -82,7 +83,7 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     try:
         method = Augmentation(name.strip().lower())
     except ValueError:
-        hint = f"choose one of: {', '.join(Augmentation)}"
+        hint = f"choose one of: {', '.join(Augmentation)}, or FILE.py:FUNCTION"
         raise ConfigError(f"unknown augmentation {name!r}", hint=hint) from None
     try:
         rate = float(number) if number else None
@@ -119,6 +120,9 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
 
 
 def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
+    if own := parse_own(text):
+        source, given = own
+        return replace(options, method=source, rate=given or options.rate, model=None)
     name, number, resource = (*text.split(":", 2), "", "")[:3]
     plain = f"{name}:{number}" if ":" in text else name
     method, rate = parse_augmentation(plain)
@@ -236,6 +240,8 @@ def word_augmenter(options: AugmentOptions) -> TextAugmenter:
 
 
 def word_step(step: AugmentOptions) -> Augmenter:
+    if step.method not in list(Augmentation):
+        return Augmenter(OwnOperator(step.method, step.rate))
     return make_augmenter(
         Augmentation(step.method), step.rate, unit=step.unit, wordnet_dir=step.wordnet_dir
     )

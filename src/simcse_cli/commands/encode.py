@@ -28,12 +28,13 @@ def encode_command(
     """Encode sentences: row i of the output is line i of the input.
 
     The files of a folder or glob are read in the order of their names. Memory does not grow with
-    the input. A side file (OUTPUT.json) records the model, the pooler and digests. With `--pairs`
-    the input is a table of pairs and the output is the same table with cosines, by default on
-    stdout.
+    the input. A side file (OUTPUT.json) records the model, the pooler and digests. With `--update`
+    only new and changed rows of a table with ids are encoded. With `--pairs` the input is a table
+    of pairs and the output is the same table with cosines, by default on stdout.
 
     simcse encode sentences.txt -o vectors.npy --model runs/first
     simcse encode corpus.txt -o corpus.npy --index corpus.index
+    simcse encode week.csv --text '{subject} {body}' --id-column id -o corpus.parquet --update
     simcse encode queries.csv --column question -o - | head -3
     simcse encode pairs.csv --pairs
     simcse encode corpus/ -o corpus.npy --shard 3/16
@@ -55,5 +56,6 @@ def encode_command(
     ):
         model = pinned(options.model, options.revision)
         column = () if options.column is None else ("--column", options.column)
+        column = column if options.text is None else ("--text", options.text)
         searched = (*column, "--model", model, "--embeddings", output, "--interactive")
         console.next_step("simcse", "analyze", "search", source, *searched)

@@ -60,7 +60,8 @@ def takes(
         def with_options(**values: Any) -> None:
             if not with_options.is_inner:  # type: ignore[attr-defined]
                 check_values(declared, values)
-                check_rules(declared, values)
+                if not given_only:  # else the rules hold for what a recipe says as well
+                    check_rules(declared, values)
             taken = {name: values.pop(name) for name in options}
             given = {name: value for name, value in taken.items() if value is not None}
             command(**{parameter: given if given_only else group(**taken)}, **values)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.given import Given
+from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError, UsageError
@@ -155,11 +156,23 @@ class FileSet:
 
         return self._rows(read, start, stop)
 
+    def texts_with(self, column: str) -> Iterator[tuple[str, Any]]:
+        """Yield all texts, each with the cell of a column in its row."""
+        self.blank.clear()
+        for file in self.files:
+            for text, (cell,) in self._table(file).texts_with(column):
+                self.blank[file] += not text.strip()
+                yield text, cell
+
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         def read(file: str, skipped: int) -> Iterator[Any]:
             return self._table(file).column(column, start=skipped)
 
         return self._rows(read, start, stop)
+
+    def require_unique(self, column: str) -> None:
+        """Raise DataError, which names two rows, unless the cells of a column differ."""
+        require_unique(lambda: self.cells(column), self.source, column)
 
     def within(self, start: int, stop: int) -> dict[str, int]:
         """Return the number of rows between ``start`` and ``stop`` in each file that has some."""

@@ -91,7 +91,7 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     is_plain = single and not given.wants_table
     if not is_plain and (given.separator or given.header or holds_cells(head, name)):
         return open_delimited(lines, name, given), False
-    if single and set(given.columns.values()) - {"1"}:
+    if single and (given.template or set(given.columns.values()) - {"1"}):
         what = f"needs a table (.csv, .tsv, .jsonl or .parquet), and {name} is plain text"
         raise UsageError(what, option=given.option)
     rows = enumerate(([line] for line in lines), start=1)

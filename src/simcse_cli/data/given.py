@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
+from simcse_cli.data.template import Template
 from simcse_cli.errors import UsageError
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.tables import TableOptions
@@ -41,6 +42,7 @@ class Given:
     Attributes:
         columns: names or numbers of columns by role; ``text``, ``anchor``, ``left``, ``label``, ...
         roles: the roles that ``option`` takes in this command.
+        template: the columns that a text is made of, if there are several.
         never_asks: whether an open question is only reported, as in lint.
         told: shows what was read.
     """
@@ -52,6 +54,7 @@ class Given:
     keep_labels: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     option: str = "--columns"
+    template: Template | None = None
     never_asks: bool = False
     told: Told = field(default_factory=Told, compare=False)
 
@@ -79,10 +82,15 @@ class Given:
 
     def of_file(self, option: str) -> "Given":
         """Return the same choices for a file of texts that an option names, without its columns."""
-        return replace(self, columns={}, roles=(), option=option)
+        return replace(self, columns={}, roles=(), option=option, template=None)
 
-    def of_texts(self, column: str | None) -> "Given":
-        """Return the same choices with one column of texts: ``NAME``, or ``text=NAME``."""
+    def of_texts(self, column: str | None, text: str | None = None) -> "Given":
+        """Return the same choices with one column of texts, or with a template of several.
+
+        The column is ``NAME``, or ``text=NAME``.
+        """
+        if text is not None:
+            return replace(self, roles=("text",), option="--text", template=Template.parse(text))
         columns = {}
         if column is not None:
             role, sign, name = column.partition("=")
@@ -92,7 +100,9 @@ class Given:
     @property
     def wants_table(self) -> bool:
         """Tell whether the user speaks of cells, which lines of plain text do not have."""
-        return bool(self.columns) or self.header is not None or self.separator is not None
+        if self.columns or self.template is not None:
+            return True
+        return self.header is not None or self.separator is not None
 
 
 def parse_columns(

@@ -91,16 +91,22 @@ class Grid:
         chosen: Sequence[int],
         start: int = 0,
         again: Callable[["Grid"], Sequence[int]] | None = None,
+        *,
+        may_lack: bool = False,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row, and its cells in the chosen columns.
 
-        A row of JSON may lack a column: ``again`` chooses among its own.
+        A row of JSON may lack a column: ``again`` chooses among its own, or, with ``may_lack``,
+        the cell is None.
         """
         names = tuple(self.names[at] for at in chosen)
         take = _take(chosen)
         for number, row in islice(self.rows, start, None):
             if not isinstance(row, dict):
                 yield number, take(row)
+                continue
+            if may_lack:
+                yield number, tuple(map(row.get, names))
                 continue
             own = names
             if again is not None and any(name not in row for name in names):

@@ -218,7 +218,10 @@ def _which_column(role: str, found: Places, among: Sequence[int]) -> UndecidedEr
         what = f"{len(among)} columns may hold the {role}"
     pair = _pair(found)
     choices = [Choice({**pair, role: at}) for at in among if at not in pair.values()]
-    return UndecidedError(what, choices[:MOST_CHOICES])
+    others = []
+    if role == "label" and not choices:
+        others.append("add a column named label; texts without labels: simcse analyze groups")
+    return UndecidedError(what, choices[:MOST_CHOICES], others)
 
 
 def _free(facts: Facts, found: Places) -> list[int]:

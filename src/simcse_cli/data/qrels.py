@@ -21,7 +21,9 @@ from pathlib import Path
 
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import Given
+from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
+from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
@@ -52,31 +54,42 @@ class NumberedTexts:
         return [str(number) for number in range(1, len(self.sentences) + 1)]
 
 
-def read_texts(source: Path | str, given: Given | None = None) -> NumberedTexts:
+def read_texts(
+    source: Path | str, given: Given | None = None, *, id_column: str | None = None
+) -> NumberedTexts:
     """Return the sentences of an input with their ids.
 
-    These are its column ``id`` or ``_id``, or line numbers from 1.
+    These are its column ``id`` or ``_id``, or the one that is named, or line numbers from 1.
     """
     given = given or Given()
     files = FileSet.find(str(source), given)
     if len(files.files) > 1:
-        return NumberedTexts.numbered(PackedTexts.of(files.sentences()))
+        return _of_several(files, id_column)
     table = Table(files.files[0], Job.TEXTS, given)
     names = table.reading.grid.names
-    id_name = "id" if "id" in names else "_id"
-    if table.is_text or id_name not in names:
+    id_name = id_column or ("id" if "id" in names else "_id")
+    if id_column is None and (table.is_text or id_name not in names):
         return NumberedTexts.numbered(PackedTexts.of(table.texts()))
-    (at,) = table.reading.places("text")
-    is_beir = not given.columns and {"_id", "title", "text"} <= set(names)
+
+    # BEIR has titles, which are part of the texts.
+    is_chosen = given.columns or given.template
+    is_beir = not is_chosen and {"_id", "title", "text"} <= set(names)
     ids = []
     sentences = []
-    for _, record in table.records():
-        ids.append(record[id_name])
-        if is_beir:
-            sentences.append(f"{record['title']} {record['text']}".strip())
-        else:
-            sentences.append(record[names[at]])
+    for text, (own, *title) in table.texts_with(id_name, *(("title",) if is_beir else ())):
+        ids.append(cell_text(own))
+        sentences.append(" ".join([*map(cell_text, title), text]).strip() if is_beir else text)
+    if id_column is not None:
+        require_unique(lambda: ids, table.name, id_column)
     return NumberedTexts(ids, sentences)
+
+
+def _of_several(files: FileSet, id_column: str | None) -> NumberedTexts:
+    texts = PackedTexts.of(files.sentences())
+    if id_column is None:
+        return NumberedTexts.numbered(texts)
+    files.require_unique(id_column)
+    return NumberedTexts(list(map(cell_text, files.cells(id_column))), texts)
 
 
 def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedTexts:

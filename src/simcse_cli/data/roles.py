@@ -74,27 +74,40 @@ def _named(facts: Facts) -> dict[str, int]:
 
 
 def _no_column(facts: Facts, role: str, name: str) -> UndecidedError:
-    what = f"no column {name}; row 1 is no header"
-    if facts.grid.is_named:
-        shown = ", ".join(shorten(each, 40) for each in facts.grid.names[:20])
-        what = f"no column {name}; there are {shown}"
     rest = {}
     for own, text in facts.given.columns.items():
         at = facts.find(text)
         if own != role and at is not None:
             rest[own] = at
     choices = [Choice({**rest, role: at}) for at in facts.every if at not in rest.values()]
-    return UndecidedError(what, choices[:MOST_CHOICES])
+    return UndecidedError(_without_column(facts, name), choices[:MOST_CHOICES])
+
+
+def _without_column(facts: Facts, name: str) -> str:
+    if not facts.grid.is_named:
+        return f"no column {name}; row 1 is no header"
+    shown = ", ".join(shorten(each, 40) for each in facts.grid.names[:20])
+    return f"no column {name}; there are {shown}"
 
 
 # ------------------------------------------------------------------ single texts
 def _of_texts(facts: Facts, job: Job, named: Mapping[str, int]) -> Roles:
+    template = facts.given.template
+    if template is not None:
+        return Roles({"text": tuple(_of_template(facts, name) for name in template.columns)})
     at = named.get("text", named.get("anchor"))
     if at is not None and "positive" not in named:
         return Roles({"text": (at,)})
     if job is Job.VIEWS and _has_views(facts, named):
         return Roles(find_sides(facts, job, named))
     return Roles({"text": (find_text(facts, facts.every),)})
+
+
+def _of_template(facts: Facts, name: str) -> int:
+    at = facts.find(name)
+    if at is None:
+        raise UndecidedError(_without_column(facts, name))
+    return at
 
 
 def _has_views(facts: Facts, named: Mapping[str, int]) -> bool:

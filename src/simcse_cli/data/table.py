@@ -126,19 +126,22 @@ class Table:
         )
 
     # -------------------------------------------------------------- the rows
-    def rows(self, *roles: str, start: int = 0) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield the number of each row, and its cells in the columns of some roles."""
+    def rows(
+        self, *roles: str, start: int = 0, beside: Sequence[int] = ()
+    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Yield the number of each row, and its cells in the columns of some roles and others."""
         reading = self.reading
         chosen = reading.places(*roles)
+        others = [reading.grid.names[at] for at in beside]
 
         def again(row: Grid) -> Sequence[int]:
             found = TableReading(row, decide(row, self._job, self._given), False).places(*roles)
-            if len(found) != len(chosen):
+            if len(found) != len(chosen) or not set(others) <= set(row.names):
                 columns = ", ".join(row.names)
                 raise DataError(f"{row.source}: other columns than in row 1: {columns}")
-            return found
+            return *found, *map(row.names.index, others)
 
-        return self._pick(chosen, start, again)
+        return self._pick((*chosen, *beside), start, again)
 
     def _pick(
         self,
@@ -152,7 +155,8 @@ class Table:
         if self._is_read:  # from the beginning again
             grid = self._read().grid
         self._is_read = True
-        return grid.pick(chosen, start, again)
+        may_lack = again is not None and self._given.template is not None
+        return grid.pick(chosen, start, again, may_lack=may_lack)
 
     def _parquet_cells(
         self, names: Sequence[str], start: int
@@ -168,23 +172,34 @@ class Table:
 
     def texts(self, start: int = 0) -> Iterator[str]:
         """Yield a text per line of a text file, even if it is blank, or per row of a table."""
+        return (text for text, _ in self.texts_with(start=start))
+
+    def texts_with(self, *columns: str, start: int = 0) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Yield the texts as ``texts`` does, each with the cells of other columns of its row."""
         reading = self.reading
+        beside = [self._place_of(name) for name in columns]
         if reading.is_text:
             lines: Iterator[str] = (cells[0] for _, cells in self.rows("text"))
             if self._is_whole:
                 lines = iter([one_line(" ".join(lines))])
-            yield from islice(lines, start, None)
+            for line in islice(lines, start, None):
+                yield line, (line,) * len(beside)
             return
         if not reading.grid.names:
             return
         role = "text" if reading.has("text") else "anchor"
-        name = reading.grid.names[reading.places(role)[0]]
+        names = [reading.grid.names[at] for at in reading.places(role)]
         missing = MISSING if self._has_missing else frozenset()
-        for number, (cell,) in self.rows(role, start=start):
-            if isinstance(cell, str):
-                yield "" if cell in missing else cell
+        template = self._given.template
+        for number, cells in self.rows(role, start=start, beside=beside):
+            cell, others = cells[0], cells[len(names) :]
+            if template is not None:
+                filled = zip(cells, names, strict=False)
+                yield template.fill([self._text(*each, number) for each in filled]), others
+            elif isinstance(cell, str):
+                yield "" if cell in missing else cell, others
             else:
-                yield self._text(cell, name, number)
+                yield self._text(cell, names[0], number), others
 
     def _text(self, cell: Any, column: str, number: int) -> str:
         """Return the text of a cell, "" for a missing one; refuse objects and lists."""
@@ -251,15 +266,16 @@ class Table:
 
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
         """Yield the cells of a column by its name or number."""
+        return (cell for _, (cell,) in self._pick((self._place_of(name),), start))
+
+    def _place_of(self, name: str) -> int:
         grid = self.reading.grid
         if grid.is_named and name in grid.names:
-            at = grid.names.index(name)
-        elif name.isdigit() and 1 <= int(name) <= len(grid.names):
-            at = int(name) - 1
-        else:
-            there = ", ".join(shorten(each, 40) for each in grid.names)
-            raise DataError(f"{self.name}: no column {name}; there are {there}")
-        return (cell for _, (cell,) in self._pick((at,), start))
+            return grid.names.index(name)
+        if name.isdigit() and 1 <= int(name) <= len(grid.names):
+            return int(name) - 1
+        there = ", ".join(shorten(each, 40) for each in grid.names)
+        raise DataError(f"{self.name}: no column {name}; there are {there}")
 
     def records(self) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield the number of each row and all of its cells as texts, by name."""

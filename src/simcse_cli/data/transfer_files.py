@@ -8,6 +8,7 @@ are part of the published sets and are kept.
 """
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,7 +151,11 @@ def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
         *texts, label = (single_spaced(table.text_of(record[name])) for name in names)
         if not label or not all(texts):
             what = "the label" if all(texts) else "a text"
-            raise DataError(f"{table.place(number)}: {what} is missing", hint="fill it in")
+            hint = "fill it in, or take the row out"
+            if path.suffix in (".csv", ".tsv", ".jsonl"):
+                taken = f"sed {number}d {shlex.quote(str(path))} > filled{path.suffix}"
+                hint += f": {taken}"
+            raise DataError(f"{table.place(number)}: {what} is missing", hint=hint)
         split = record.get("split", "all")
         part = _SPLIT_NAMES.get(split.strip().lower(), split)
         left, right = (*texts, "")[:2]

@@ -15,7 +15,6 @@ from simcse_cli.data.table import first_read
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows, row_output
 from simcse_cli.encoding import parts
-from simcse_cli.encoding.formats import WITH_TEXT, vector_file
 from simcse_cli.encoding.job import EncodeJob, InsideTask
 from simcse_cli.encoding.journal import is_unfinished
 from simcse_cli.encoding.merge import merge_shards
@@ -23,8 +22,9 @@ from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.part_files import PARTS_KEPT, claim_folder, encode_part
 from simcse_cli.encoding.parts import ALONE, Outputs, ProcessGroup
 from simcse_cli.encoding.ray_engine import encode_on_ray
+from simcse_cli.encoding.row_names import names_file
 from simcse_cli.encoding.search_index import check_index_output
-from simcse_cli.encoding.sinks import PairsSink, StdoutSink
+from simcse_cli.encoding.sinks import PairsSink, StdoutSink, finish_update
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.vector_writer import VectorWriter, check_dtype, may_replace, vector_output
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
@@ -65,8 +65,10 @@ def encode_file(
     cut_by = _cut_by(output, options)
     if output != STDIO and cut_by is None:
         processes.join_group()  # first of all: who fails later is missed by the others at once
-    given = Given.of(options, progress=progress).of_texts(options.column)
+    given = Given.of(options, progress=progress).of_texts(options.column, options.text)
     files = FileSet.find(source, given, text_per=options.text_per, again=cut_by, output=output)
+    if options.id_column is not None:
+        files.require_unique(options.id_column)
     inputs = Inputs(files.files)
     sentences = first_read(files.sentences())
     if output == STDIO:
@@ -100,7 +102,11 @@ def _encode_one(
     rank = processes.process_rank()
     n_processes = processes.process_count()
     group = ALONE
+    if options.update and n_processes > 1:
+        raise UsageError("updates a file in one process", option="--update")
     with vector_output(output, inputs, options, rank) as target:
+        if options.update:
+            finish_update(output)
         writer = VectorWriter(files, inputs, options, progress)
         if n_processes > 1:  # of `torchrun` or `accelerate launch`
             processes.require_shared(output)
@@ -210,16 +216,17 @@ def _check_output(output: str, options: EncodeOptions) -> None:
     if options.index is not None:
         if cut_by is not None:
             raise UsageError("needs all vectors in one file of one process", option="--index")
-        if Path(output).suffix not in (".npy", ".npz", ".safetensors"):
-            raise UsageError("needs -o FILE.npy, .npz or .safetensors", option="--index")
         if options.dtype not in ("float32", "float16"):
             raise UsageError("needs --dtype float32 or float16", option="--index")
         check_index_output(options.index, force=may_replace(Path(output), options))
-    has_texts = parts.is_folder(output) or vector_file(Path(output)) in WITH_TEXT
-    if options.id_column is not None and (output == STDIO or not has_texts):
-        raise UsageError(
-            "needs an output with columns: a folder, .parquet or .jsonl", option="--id-column"
-        )
+    if options.update and (output == STDIO or parts.is_folder(output)):
+        raise UsageError("needs an output of one file, such as corpus.parquet", option="--update")
+    is_part = cut_by is not None and not parts.is_folder(output)
+    if options.id_column is not None and output == STDIO:
+        raise UsageError("needs a file or a folder: -o FILE.parquet", option="--id-column")
+    if options.id_column is not None and is_part and names_file(Path(output)) is not None:
+        what = "needs parts with columns: a folder, .parquet or .jsonl"
+        raise UsageError(what, option="--id-column")
     if options.shard is not None:
         parts.parse_shard(options.shard)
 

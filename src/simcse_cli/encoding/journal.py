@@ -3,7 +3,9 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,7 @@ class Journal:
         self.rows = output.with_name(f"{output.name}.part{suffix}")
         self.texts = output.with_name(f"{output.name}.part{suffix}.txt")
         self._journal = output.with_name(f"{output.name}.part{suffix}.json")
+        self.staged = output.with_name(f".{output.name}.part{suffix}")
         self.settings: dict[str, Any] = {}
         self.windows: list[_Window] = []
         self._finished: dict[str, int] = {}
@@ -69,6 +72,7 @@ class Journal:
         return os.path.lexists(self._journal)
 
     def remove(self) -> None:
+        shutil.rmtree(self.staged, ignore_errors=True)
         for path in (self.rows, self.texts, self._journal):
             path.unlink(missing_ok=True)
 
@@ -163,6 +167,17 @@ class Journal:
 
     def finish(self, complete: Path, n_rows: int) -> None:
         self._record({"finished": _identity(complete) | {"rows": n_rows}})
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        """Yield the folder ``staged`` for a complete output, which is left if there is no error."""
+        shutil.rmtree(self.staged, ignore_errors=True)
+        self.staged.mkdir()
+        try:
+            yield self.staged
+        except BaseException:
+            shutil.rmtree(self.staged, ignore_errors=True)
+            raise
 
     def _record(self, facts: dict[str, Any]) -> None:
         _append(self._journal, json.dumps(facts).encode() + b"\n")

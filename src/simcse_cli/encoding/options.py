@@ -4,7 +4,7 @@ from pathlib import Path
 from simcse_cli.settings.choices import Engine, TextPer
 from simcse_cli.settings.config import ModelOptions
 from simcse_cli.settings.declare import ALL, setting
-from simcse_cli.settings.tables import TableOptions
+from simcse_cli.settings.tables import TextOptions
 
 _OF_VECTORS = (
     "index",
@@ -14,14 +14,16 @@ _OF_VECTORS = (
     "workers",
     "dtype",
     "id_column",
+    "update",
     "normalize",
     "text_per",
+    "text",
 )
 _TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 
 
 @dataclass(frozen=True)
-class EncodeOptions(ModelOptions, TableOptions):
+class EncodeOptions(ModelOptions, TextOptions):
     output: str | None = setting(
         None,
         "Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; a folder of parquet parts; - prints JSONL.",
@@ -34,6 +36,7 @@ class EncodeOptions(ModelOptions, TableOptions):
         "Column of a table (with --pairs two, as A,B); default: the usual names.",
         "--column",
         "--columns",
+        recorded=True,
     )
     text_per: TextPer | None = setting(
         None,
@@ -63,15 +66,29 @@ class EncodeOptions(ModelOptions, TableOptions):
     )
     index: Path | None = setting(
         None,
-        "Also write a search index, for `simcse analyze search`; FILE.faiss is one for FAISS too.",
+        "Also write a search index, for `simcse analyze search`; FILE.faiss is one for FAISS too. "
+        "--update keeps it in step.",
+        needs=_TO_A_FILE,
         excludes=("postprocess",),
         because="whose queries would not be post-processed",
     )
     id_column: str | None = setting(
         None,
-        "Input column written as `id` in parquet and JSONL; default in a folder: the row number.",
+        "Input column of ids, which must differ: `id` in parquet and JSONL, else in OUTPUT.ids.jsonl; "
+        "default in a folder: the row number.",
         recorded=True,
         unsaid=(None,),
+    )
+    update: bool = setting(
+        False,
+        "Encode only rows that are new in OUTPUT or have another text there, by id; keep the others.",
+        "--update",
+        needs="id_column",
+        excludes=("shard", "engine", "workers"),
+        because="which updates one file",
+    )
+    drop_gone: bool = setting(
+        False, "Drop rows whose id the input has no more.", "--drop-gone", needs="update"
     )
     shard: str | None = setting(
         None,

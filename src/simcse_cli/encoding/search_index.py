@@ -51,6 +51,15 @@ def index_files(path: Path | str) -> list[Path]:
     return [path, path.with_name(f"{path.name}.texts")] if path.suffix == FAISS_ENDING else [path]
 
 
+def is_index(path: Path | str) -> bool:
+    """Tell whether a path is a search index, by its ending or its first bytes."""
+    path = Path(path)
+    if path.suffix == FAISS_ENDING or not path.is_file():
+        return path.suffix == FAISS_ENDING
+    with path.open("rb") as stream:
+        return f'"{FORMAT}"'.encode() in stream.read(4096)
+
+
 def check_index_output(path: Path, *, force: bool) -> None:
     """Raise the error that saving an index would raise, before anything is computed."""
     files = index_files(path)
@@ -198,8 +207,10 @@ class SearchIndex:
         sentences: Sequence[str],
         searcher: ExactSearcher | FaissSearcher,
         info: Mapping[str, str],
+        ids: Sequence[str] | None = None,
     ) -> None:
         self.sentences, self.info, self._searcher = sentences, dict(info), searcher
+        self.ids = ids
 
     def require_made_by(self, encoder: ReadyEncoder, place: Path | str = "the index") -> None:
         """Raise DataError if another encoder made the vectors; an index without a record passes."""
@@ -214,12 +225,13 @@ class SearchIndex:
         backend: SearchBackend = SearchBackend.EXACT,
         factory: str = DEFAULT_FACTORY,
         info: Mapping[str, str] | None = None,
+        ids: Sequence[str] | None = None,
     ) -> Self:
         """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
 
         Memory-mapped ones stay on disk; a zero row has cosine 0 with everything. ``factory`` is a
         FAISS factory string, ignored by exact search; ``info`` records the origin of the vectors
-        (``model``, ``digest``, ``pooler``).
+        (``model``, ``digest``, ``pooler``); ``ids`` name the sentences.
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
             what = f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per sentence"
@@ -229,8 +241,8 @@ class SearchIndex:
         if backend is SearchBackend.EXACT:
             on_disk = isinstance(vectors, np.memmap)
             units = vectors if on_disk else unit_rows(vectors, np.float32)
-            return cls(sentences, ExactSearcher(units, are_units=not on_disk), info or {})
-        return cls(sentences, FaissSearcher.build(vectors, factory), info or {})
+            return cls(sentences, ExactSearcher(units, are_units=not on_disk), info or {}, ids)
+        return cls(sentences, FaissSearcher.build(vectors, factory), info or {}, ids)
 
     def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
         """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
@@ -249,6 +261,9 @@ class SearchIndex:
             searcher = FaissSearcher.build(searcher.tensors()["vectors"], "Flat", are_units=True)
         texts = PackedTexts.of(self.sentences)
         tensors: dict[str, NDArray[Any]] = {"text": texts.content, "text_ends": texts.ends}
+        if self.ids is not None:
+            ids = PackedTexts.of(self.ids)
+            tensors |= {"id": ids.content, "id_ends": ids.ends}
         with ExitStack() as stack:  # the first file appears last
             temporary = [stack.enter_context(output_path(file, force=force)) for file in files]
             if isinstance(searcher, FaissSearcher) and len(files) > 1:
@@ -284,6 +299,7 @@ class SearchIndex:
             if info.pop("sha256", None) != _digest(tensors):
                 raise ValueError("its content has changed since it was written")
             sentences = PackedTexts(tensors["text"], tensors["text_ends"])
+            ids = PackedTexts(tensors["id"], tensors["id_ends"]) if "id" in tensors else None
             searcher: ExactSearcher | FaissSearcher
             if len(files) > 1:
                 searcher = FaissSearcher.mapped(files[0])
@@ -301,16 +317,19 @@ class SearchIndex:
                 searcher = ExactSearcher(units)
             if searcher.shape[0] != len(sentences) or not sentences:
                 raise ValueError(f"{searcher.shape[0]:,} vectors for {len(sentences):,} sentences")
-        return cls(sentences, searcher, info)
+            if ids is not None and len(ids) != len(sentences):
+                raise ValueError(f"{len(ids):,} ids for {len(sentences):,} sentences")
+        return cls(sentences, searcher, info, ids)
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A sentence found by a search: its row in the index (from 0), its text and its cosine to the query."""
+    """A sentence found by a search: its row in the index (from 0), text, cosine to the query, and id."""
 
     row: int
     sentence: str
     cosine: float
+    id: str | None = None
 
 
 def rank_rows(
@@ -346,14 +365,15 @@ def nearest(
 ) -> list[list[Neighbour]]:
     """Return the sentences that :func:`rank_rows` finds; fewer than ``k`` if the index holds fewer."""
     rows, scores = rank_rows(index, queries, k, texts)
-    return [
-        [
-            Neighbour(row, index.sentences[row], min(1.0, score))
-            for row, score in zip(query_rows, query_scores, strict=True)
-            if row >= 0
-        ]
-        for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True)
-    ]
+    found = []
+    for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True):
+        neighbours = []
+        for row, score in zip(query_rows, query_scores, strict=True):
+            if row >= 0:
+                own = None if index.ids is None else index.ids[row]
+                neighbours.append(Neighbour(row, index.sentences[row], min(1.0, score), own))
+        found.append(neighbours)
+    return found
 
 
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:

@@ -19,7 +19,13 @@ from simcse_cli.encoding import formats, parts
 from simcse_cli.encoding.journal import Journal, digest_texts
 from simcse_cli.encoding.parts import ALONE, ProcessGroup
 from simcse_cli.errors import DataError, kept_on_interrupt
-from simcse_cli.files.atomic import check_output, output_error, publish, staging_folder
+from simcse_cli.files.atomic import (
+    check_output,
+    fsync_tree,
+    output_error,
+    publish,
+    staging_folder,
+)
 from simcse_cli.files.output import left_unfinished
 from simcse_cli.files.system import sync
 from simcse_cli.postprocess.unit_rows import unit_rows
@@ -110,6 +116,17 @@ class PairsSink(_PlainSink):
         self.n_rows += len(cosines)
 
 
+class Earlier(Protocol):
+    """The rows of an earlier output, which an update puts beside those that it encodes."""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts of all rows, in their order."""
+
+    def join(self, fresh: NDArray[Any], folder: Path) -> Path:
+        """Write all rows in their order into a file in the folder, behind ``HEADER_BYTES``."""
+
+
 class VectorSink:
     """Write one vector per text into a file: row i is text i.
 
@@ -128,6 +145,7 @@ class VectorSink:
         keep_texts: pass texts to ``companions`` even if the format does not store them.
         ids: names of the rows, read at the end, for formats that store texts.
         companions: writes files that appear together with the output.
+        earlier: the output has these rows besides those that are passed.
     """
 
     def __init__(
@@ -143,11 +161,12 @@ class VectorSink:
         keep_texts: bool = False,
         ids: Iterable[Any] | None = None,
         companions: Companions | None = None,
+        earlier: Earlier | None = None,
     ) -> None:
         self.group = group
         self.window = window or parts.WINDOW
         self.is_finished = False
-        self._output = output
+        self.output = output
         self._dim = dim
         self._kind = kind
         self._resume = resume
@@ -155,6 +174,8 @@ class VectorSink:
         self._keep_texts = keep_texts or formats.vector_file(output) in formats.WITH_TEXT
         self._ids = ids
         self._companions = companions
+        self._earlier = earlier
+        self._may_replace = force or earlier is not None
         self._journal = Journal(output, group.rank, group.n_processes)
         self._n_seen = 0
         self._n_finished = 0
@@ -177,13 +198,13 @@ class VectorSink:
         try:
             self._find_finished()
             if self.is_finished:
-                progress.info(f"{self._output} is already finished")
+                progress.info(f"{self.output} is already finished")
             else:
                 self._find_unfinished(progress)
             with kept_on_interrupt(self._kept):
                 yield
         except OSError as error:
-            raise output_error(self._output, error) from error
+            raise output_error(self.output, error) from error
 
     def _find_finished(self) -> None:
         """Clean up after a run that was killed once its output was complete."""
@@ -192,7 +213,7 @@ class VectorSink:
         if journals[0].exists():
             with suppress(DataError):
                 journals[0].read_journal()
-                n_rows = journals[0].finished_rows(self._output)
+                n_rows = journals[0].finished_rows(self.output)
         self.group.wait()
         if n_rows is None:
             return
@@ -203,7 +224,7 @@ class VectorSink:
             self._n_finished = n_rows if self.group.rank == 0 else 0
 
     def _find_unfinished(self, progress: Progress) -> None:
-        check_output(self._output, force=self._force)
+        check_output(self.output, force=self._may_replace)
         journal = self._journal
         if not journal.exists():
             journal.drop(force=self._force)
@@ -251,34 +272,80 @@ class VectorSink:
         for journal in journals:
             journal.read_journal()
         first = journals[0]
-        dtype = formats.STORED[self._kind]
+        if self._earlier is not None:
+            return self._replace(first, self._earlier)
         n_rows = sum(journal.n_rows for journal in journals)
-        shape = (n_rows, formats.stored_width(self._kind, self._dim))
-        with staging_folder(self._output) as folder:
+        with staging_folder(self.output) as folder:
             # The rows of one process are in place; those of several are copied in their order.
             raw, texts = first.rows, first.texts
             if len(journals) > 1:
                 raw, texts = _interleave(folder, journals)
 
-            if self._companions is not None:
-                rows = np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)
-                self._companions(folder, rows, _read_texts(texts))
-                del rows
-
             # The output is complete in the folder before it appears beside its companions.
-            target = folder / self._output.name
-            complete = formats.finish_file(raw, target, dtype, shape, _read_texts(texts), self._ids)
+            complete = self._complete(folder, raw, n_rows, lambda: _read_texts(texts))
             for path in {raw, texts} - {first.rows, first.texts, complete}:
                 path.unlink()
             sync(complete)
-            check_output(self._output, force=self._force)
+            check_output(self.output, force=self._force)
             first.finish(complete, n_rows)
-            publish(complete, self._output, folder)
+            publish(complete, self.output, folder)
         _remove(journals)
         return n_rows
 
+    def _replace(self, journal: Journal, earlier: Earlier) -> int:
+        """Turn the rows of an earlier output and those of the partial file into the output.
+
+        Once the new one is complete beside it, a run that is killed is finished by the next one.
+        """
+        n_rows = len(earlier.texts)
+        with journal.staging() as folder:
+            raw = earlier.join(self._map(journal.rows, journal.n_rows), folder)
+            complete = self._complete(folder, raw, n_rows, lambda: earlier.texts)
+            if complete == raw:
+                complete = raw.rename(folder / self.output.name)
+            else:
+                raw.unlink()
+            fsync_tree(folder)
+            journal.finish(complete, n_rows)
+        publish(complete, self.output, folder)
+        journal.remove()
+        return n_rows
+
+    def _complete(
+        self, folder: Path, raw: Path, n_rows: int, texts: Callable[[], Iterable[str]]
+    ) -> Path:
+        """Write the companions and the complete output into a folder, and return its path."""
+        rows = self._map(raw, n_rows)
+        if self._companions is not None:
+            self._companions(folder, rows, texts())
+        dtype, shape = rows.dtype, (n_rows, rows.shape[1])
+        del rows
+        target = folder / self.output.name
+        return formats.finish_file(raw, target, dtype, shape, texts(), self._ids)
+
+    def _map(self, raw: Path, n_rows: int) -> NDArray[Any]:
+        dtype = formats.STORED[self._kind]
+        shape = (n_rows, formats.stored_width(self._kind, self._dim))
+        if not n_rows:
+            return np.empty(shape, dtype)
+        return np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)
+
     def _journals(self) -> list[Journal]:
-        return Journal.of_all(self._output, self.group.n_processes)
+        return Journal.of_all(self.output, self.group.n_processes)
+
+
+def finish_update(output: Path) -> None:
+    """Put an output in its place that an update had completed when it was killed."""
+    journal = Journal(output, 0, 1)
+    if not journal.exists():
+        return
+    with suppress(DataError):
+        journal.read_journal()
+    complete = journal.staged / output.name
+    if journal.finished_rows(complete) is not None:
+        publish(complete, output, journal.staged)
+    if journal.finished_rows(output) is not None:
+        journal.remove()
 
 
 def _remove(journals: list[Journal]) -> None:

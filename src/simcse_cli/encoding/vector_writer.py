@@ -1,6 +1,8 @@
 """Write the vectors of an input, whole or in parts, with side files that record their origin."""
 
+import os
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,16 +10,20 @@ from typing import Any
 from numpy.typing import NDArray
 
 from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.kinds import cell_text
+from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.encoding.formats import WITH_TEXT, RowDigest, VectorType, vector_file
 from simcse_cli.encoding.job import EncodeJob
 from simcse_cli.encoding.journal import is_unfinished
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.parts import ALONE, Part, ProcessGroup, side_file
+from simcse_cli.encoding.row_names import names_file, text_digest, write_names
 from simcse_cli.encoding.search_index import SearchIndex, index_files
 from simcse_cli.encoding.sinks import VectorSink
 from simcse_cli.encoding.text_encoder import TextEncoder
-from simcse_cli.errors import ConfigError, OutputError
-from simcse_cli.files.atomic import EXISTS_HINT
+from simcse_cli.encoding.update import Update, read_side
+from simcse_cli.errors import ConfigError, OutputError, UsageError
+from simcse_cli.files.atomic import EXISTS_HINT, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import Inputs, read_json, require_file
 from simcse_cli.files.output import Output
@@ -35,12 +41,19 @@ def check_dtype(options: EncodeOptions) -> VectorType:
 
 def may_replace(output: Path, options: EncodeOptions) -> bool:
     """Tell whether an existing output may be replaced or continued."""
-    return options.force or (options.resume and (is_unfinished(output) or output.exists()))
+    if options.force or options.update:
+        return True
+    return options.resume and (is_unfinished(output) or output.exists())
 
 
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
     part = path.with_name(f"{path.name}.part-{rank}")
     companions = [Path(f"{path}.part.json"), Path(f"{part}.json")]
+    beside = None if options.id_column is None else names_file(path)
+    if beside is not None:
+        companions.append(beside)
+        if not side_file(path).exists():  # otherwise it is ours
+            check_output(beside, force=options.force)
     if options.index is not None:
         companions += index_files(options.index)
     return Output(
@@ -69,6 +82,7 @@ class VectorWriter:
         self.options = options
         self.kind = check_dtype(options)
         self.encode = TextEncoder(options, progress)
+        self.earlier: Update | None = None
 
     def write(
         self,
@@ -85,29 +99,62 @@ class VectorWriter:
         not all of it; ``group`` gives the processes that write the output together.
         """
         options = self.options
+        if options.update and output.path.exists():
+            return self._update(output, progress)
         if not options.force and options.resume and _is_finished(output.path):
             return self._require_same(output.path, progress)
+        total = part.n_rows if part else self.files.total
+        sink = self._sink(output, part, group)
+        return self._run(sink, sentences, total, progress if group.rank == 0 else SILENT)
 
+    def _update(self, output: Output, progress: Progress) -> int:
+        """Encode what is new or changed in the output, and keep its other rows."""
+        options = self.options
+        settings = self.encode.settings | {"dtype": self.kind.value}
+        side = read_side(output.path, settings)
+        if "index" in side:
+            index = output.path.parent / side["index"]
+            if options.index is not None and options.index.resolve() != index.resolve():
+                what = f"{output.path} has the index {index}, which an update keeps in step"
+                raise UsageError(what, option="--index")
+            self.options = options = replace(options, index=index)
+        update = Update.plan(
+            output.path, side, self.files, options.id_column or "", drops_gone=options.drop_gone
+        )
+        has_index = options.index is None or all(map(Path.exists, index_files(options.index)))
+        is_same_input = side.get("input_sha256") == self.files.digest
+        progress.info(update.summary())
+        if update.changes_nothing and is_same_input and has_index:
+            return int(side["n_rows"])
+        self.earlier = update
+        texts = [update.texts[row] for row in update.fresh]
+        return self._run(self._sink(output, None, ALONE), texts, len(texts), progress)
+
+    def _sink(self, output: Output, part: Part | None, group: ProcessGroup) -> VectorSink:
         # The files beside the vectors are written once all rows are known.
-        sink = VectorSink(
+        options = self.options
+        has_names = options.id_column is not None and names_file(output.path) is not None
+        return VectorSink(
             output.path,
             self.encode.dim,
             self.kind,
-            resume=options.resume,
+            resume=options.resume or options.update,
             force=options.force,
             group=group,
-            keep_texts=options.index is not None,
+            keep_texts=options.index is not None or has_names,
             ids=self._ids(output.path, part),
             companions=partial(self._write_beside, output, part),
+            earlier=self.earlier,
         )
-        total = part.n_rows if part else self.files.total
-        job = EncodeJob(sentences, self.encode, self.encode.settings, total)
-        n_rows = job.run(sink, progress if group.rank == 0 else SILENT)
 
-        if group.rank == 0:
-            progress.info(f"wrote {output.path}: {n_rows:,} x {self.encode.dim} {self.kind}")
-            if options.index is not None:
-                progress.info(f"wrote {options.index}")
+    def _run(
+        self, sink: VectorSink, texts: Iterable[str], total: int | None, progress: Progress
+    ) -> int:
+        job = EncodeJob(texts, self.encode, self.encode.settings, total)
+        n_rows = job.run(sink, progress)
+        progress.info(f"wrote {sink.output}: {n_rows:,} x {self.encode.dim} {self.kind}")
+        if self.options.index is not None:
+            progress.info(f"wrote {self.options.index}")
         return n_rows
 
     def facts(self) -> dict[str, Any]:
@@ -134,22 +181,35 @@ class VectorWriter:
         rows: NDArray[Any],
         texts: Iterable[str],
     ) -> None:
-        """Write the side file and the search index."""
+        """Write the side file, the ids if the output has no room for them, and the search index."""
         index = self.options.index
-        if index is not None:
-            texts = list(texts)
+        beside = None if self.options.id_column is None else names_file(output.path)
+        if index is not None or beside is not None:
+            texts = PackedTexts.of(texts)
         digest = RowDigest()
         digest.add(rows, texts if vector_file(output.path) in WITH_TEXT else None)
         side = self._side(len(rows), part) | digest.facts()
+        if index is not None:
+            side["index"] = os.path.relpath(index, output.path.parent)
         hint = "add --resume, which keeps the vectors of unchanged sentences"
         output.write_record(folder, side, hint=hint)
+        if beside is not None:
+            digests = self.earlier.digests if self.earlier else map(text_digest, texts)
+            names = zip(self._ids(output.path, part) or (), digests, strict=True)
+            write_names(folder / beside.name, names)
         if index is not None:
             model = self.encode.model
-            made = SearchIndex.build(rows, list(texts), info=model.facts(model.prompt))
+            ids = None
+            if self.options.id_column is not None:
+                ids = list(map(cell_text, self._ids(output.path, part) or ()))
+            info = model.facts(model.prompt)
+            made = SearchIndex.build(rows, PackedTexts.of(texts), info=info, ids=ids)
             made.save(index, force=may_replace(output.path, self.options))
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
         """Return the column of ``--id-column``, else row numbers in a folder, else nothing."""
+        if self.earlier is not None:
+            return self.earlier.ids
         if self.options.id_column is not None:
             return self.files.cells(self.options.id_column, *(part.span if part else ()))
         if part is not None and output.name.startswith("part-"):
@@ -178,11 +238,15 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
         what = f"{output} exists already, without a side file that tells what it holds"
         raise OutputError(what, hint=EXISTS_HINT)
     # Version 1.0.0 recorded no capability, and "auto" for the precision that it chose.
-    untold = {"capability"} - side.keys()
+    untold = {"capability", "column"} - side.keys()
     if side.get("precision") == Precision.AUTO:
         untold.add("precision")
     for key, value in facts.items():
         if key == "model_digest" and is_older_digest(side.get(key), str(value)):
             raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
-        if key not in untold and side.get(key) != value:
-            raise OutputError(f"{output} exists already and has another {key}", hint=EXISTS_HINT)
+        if key in untold or side.get(key) == value:
+            continue
+        what = f"another {key}: {side.get(key)!r}, not {value!r}"
+        if key == "input_sha256":
+            what = f"another input: {side.get('input')} has changed, or this is another file"
+        raise OutputError(f"{output} exists already and has {what}", hint=EXISTS_HINT)

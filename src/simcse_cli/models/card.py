@@ -208,7 +208,10 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
         of_result = own.get("model_digest")
         if outdated := older_result(run_dir, record.model_digest, path, of_result):
             progress.warn(f"the model card leaves out a result: {outdated}")
-        elif is_plain and of_result == record.model_digest:
+        elif of_result == record.model_digest and not is_plain:
+            how = "a regressor" if own.get("regressor") else str(own.get("precision"))
+            progress.info(f"the model card has scores in fp32, and leaves out {path.name} ({how})")
+        elif of_result == record.model_digest:
             with foreign_format(path, "a result of `simcse eval`"):
                 tasks = [(name, task) for name, task in result.tasks.items() if task is not None]
                 found += [score for task in tasks for score in _task_scores(result, *task)]

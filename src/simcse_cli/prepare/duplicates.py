@@ -1,179 +1,38 @@
-"""``prepare duplicates``: find texts that repeat an earlier one, exactly, nearly, or in meaning.
-
-Texts are taken in turn, and each is compared with those kept so far: it is kept itself, or it is a
-duplicate of the nearest of them. So nothing is a duplicate by a chain of others, and a text is
-never left out for one that is left out itself.
-"""
+"""``prepare duplicates``: the texts of a file that repeat an earlier one, or the file without them."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from simcse_cli.data.given import Given
+from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
+from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.table import Table
-from simcse_cli.data.text import clean_text, digest_keys, match_key
+from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
+from simcse_cli.encoding.units import load_and_encode
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.inputs import STDIO
-from simcse_cli.models.checkpoint import load_for_encoding
-from simcse_cli.prepare.minhash import NearIndex, Sketch
+from simcse_cli.prepare.finders import (
+    ExactFinder,
+    Finder,
+    Found,
+    MeaningFinder,
+    NearFinder,
+    find_duplicates,
+)
 from simcse_cli.prepare.options import DuplicateOptions
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import DuplicateKind, KeepDuplicate
 from simcse_cli.settings.config import pinned
 
-_BLOCK = 1024
 _COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", "kind", "score")
 
 
-class Match(NamedTuple):
-    """The kept text that a text repeats, by its number, and how similar both are."""
-
-    of: int
-    score: float
-
-
-_Found = tuple[DuplicateKind, Match]
-
-
-class Finder(Protocol):
-    """Finds the nearest of the texts that were added, in blocks of consecutive numbers."""
-
-    def look(self, numbers: Sequence[int]) -> None:
-        """Prepare for a block, whose texts are then asked for in turn."""
-
-    def find(self, number: int) -> Match | None: ...
-
-    def add(self, number: int) -> None: ...
-
-
-class ExactFinder:
-    """Texts that are equal up to case, spacing and punctuation; the score is 1."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
-        self._kept: dict[int, int] = {}
-
-    def look(self, numbers: Sequence[int]) -> None: ...
-
-    def find(self, number: int) -> Match | None:
-        of = self._kept.get(self._key(number))
-        return None if of is None else Match(of, 1.0)
-
-    def add(self, number: int) -> None:
-        self._kept[self._key(number)] = number
-
-    def _key(self, number: int) -> int:
-        return digest_keys([match_key(self._texts[number])])
-
-
-class NearFinder:
-    """Texts that share words and word pairs; the score is their Jaccard similarity (``minhash``)."""
-
-    def __init__(self, texts: Sequence[str], threshold: float) -> None:
-        self._texts, self._index = texts, NearIndex(threshold)
-        self._kept: list[int] = []
-        self._sketches: dict[int, Sketch] = {}
-
-    def look(self, numbers: Sequence[int]) -> None:
-        sketches = self._index.sketch([self._texts[number] for number in numbers])
-        self._sketches = dict(zip(numbers, sketches, strict=True))
-
-    def find(self, number: int) -> Match | None:
-        found = self._index.nearest(self._sketches[number])
-        return None if found is None else Match(self._kept[found[0]], found[1])
-
-    def add(self, number: int) -> None:
-        self._index.add(self._sketches[number])
-        self._kept.append(number)
-
-
-class MeaningFinder:
-    """Texts whose vectors are close; the score is their cosine.
-
-    Args:
-        units: ``(n, D)`` vectors of length 1, a row a text.
-        threshold: least cosine.
-    """
-
-    def __init__(self, units: NDArray[np.float32], threshold: float) -> None:
-        self._units, self._threshold = units, threshold
-        self._kept = np.empty_like(units)
-        self._numbers: list[int] = []
-        self._best: dict[int, Match] = {}
-        self._block: list[int] = []
-
-    def look(self, numbers: Sequence[int]) -> None:
-        """Compare a block with all texts added before it, by one product."""
-        self._best, self._block = {}, []
-        block = self._units[list(numbers)]
-        for first in range(0, len(self._numbers), _BLOCK):
-            kept = self._kept[first : min(first + _BLOCK, len(self._numbers))]
-            cosines = block @ kept.T
-            nearest = cosines.argmax(axis=1)
-            for row, number in enumerate(numbers):
-                score = float(cosines[row, nearest[row]])
-                if number not in self._best or score > self._best[number].score:
-                    of = self._numbers[first + int(nearest[row])]
-                    self._best[number] = Match(of, score)
-
-    def find(self, number: int) -> Match | None:
-        best = self._best.get(number)
-        if self._block:  # texts of this block that were added since
-            cosines = self._units[self._block] @ self._units[number]
-            nearest = int(cosines.argmax())
-            score = float(cosines[nearest])
-            if best is None or score > best.score:
-                best = Match(self._block[nearest], score)
-        if best is None or best.score < self._threshold:
-            return None
-        return Match(best.of, min(1.0, best.score))
-
-    def add(self, number: int) -> None:
-        self._kept[len(self._numbers)] = self._units[number]
-        self._numbers.append(number)
-        self._block.append(number)
-
-
-def find_duplicates(
-    order: Sequence[int], finders: dict[DuplicateKind, Finder], n_known: int = 0
-) -> Iterator[tuple[int, DuplicateKind, Match]]:
-    """Yield the number of each duplicate, with what it repeats; the first kind that finds counts.
-
-    Args:
-        order: the numbers of the texts, those to keep first.
-        finders: one for each kind.
-        n_known: so many texts at the beginning are kept whatever they repeat, and not yielded.
-    """
-    for first in range(0, len(order), _BLOCK):
-        block = order[first : first + _BLOCK]
-        for finder in finders.values():
-            finder.look(block)
-        for place, number in enumerate(block, start=first):
-            found = None if place < n_known else _first_match(number, finders)
-            if found is not None:
-                yield number, *found
-                continue
-            for finder in finders.values():
-                finder.add(number)
-
-
-def _first_match(number: int, finders: dict[DuplicateKind, Finder]) -> _Found | None:
-    for kind, finder in finders.items():
-        match = finder.find(number)
-        if match is not None:
-            return kind, match
-    return None
-
-
-# ------------------------------------------------------------------ the command
 @dataclass(frozen=True)
 class _Texts:
     """The texts of a file with their ids; rows are numbered from 1, and rows without text are ""."""
@@ -184,10 +43,13 @@ class _Texts:
 
     @classmethod
     def read(cls, source: str, given: Given, id_column: str | None) -> "_Texts":
-        texts = [clean_text(text) for text in Table(source, Job.TEXTS, given).texts()]
-        ids = [""] * len(texts)
+        columns = () if id_column is None else (id_column,)
+        texts, ids = [], []
+        for text, cells in Table(source, Job.TEXTS, given).texts_with(*columns):
+            texts.append(clean_text(text))
+            ids.append("".join(map(cell_text, cells)))
         if id_column is not None:
-            ids = [str(cell) for cell in Table(source, Job.TEXTS, given).column(id_column)]
+            require_unique(lambda: ids, source, id_column)
         return cls(source, texts, ids)
 
 
@@ -200,7 +62,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
             raise DataError("standard input cannot be read twice", hint=hint)
 
     # The texts of the older file come first, and are kept whatever they repeat.
-    given = Given.of(options, progress=progress).of_texts(options.column)
+    given = Given.of(options, progress=progress).of_texts(options.column, options.text)
     own = _Texts.read(source, given, options.id_column)
     older = None
     if options.against is not None:
@@ -210,13 +72,17 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     n_older = len(texts) - len(own.texts)
 
     # Those to keep come before those that may repeat them.
-    known = [number for number in range(n_older) if texts[number]]
-    new = [number for number in range(n_older, len(texts)) if texts[number]]
+    passed_over: set[int] = set()
+    if older is not None and options.id_column is not None:
+        passed_over = _of_both(older, own)
+    filled = [number for number, text in enumerate(texts) if text and number not in passed_over]
+    known = [number for number in filled if number < n_older]
+    new = filled[len(known) :]
     if options.keep is KeepDuplicate.LONGEST:
         new.sort(key=lambda number: -len(texts[number]))
     finders = _finders(kinds, texts, options, progress)
-    found: dict[int, _Found] = {}
-    for number, kind, match in find_duplicates([*known, *new], finders, len(known)):
+    found: dict[int, Found] = {}
+    for number, kind, match in find_duplicates([*known, *new], texts, finders, len(known)):
         found[number] = kind, match
 
     result = _Result(own, parts, n_older, found)
@@ -226,6 +92,21 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         table = Table(source, Job.TEXTS, given)
         _write(source, options, table.reading.grid.names, result.kept(table), result)
     progress.info(f"{source}: {result.summary()}")
+
+
+def _of_both(older: _Texts, own: _Texts) -> set[int]:
+    """Return the texts that are not compared since both files have their ids, by their numbers.
+
+    A row that is as before is known; of a row with another text, the older one is not compared.
+    """
+    rows = {name: row for row, name in enumerate(own.ids)}
+    found = set()
+    for number, name in enumerate(older.ids):
+        row = rows.get(name)
+        if row is not None:
+            is_as_before = older.texts[number] == own.texts[row]
+            found.add(len(older.ids) + row if is_as_before else number)
+    return found
 
 
 def parse_kinds(text: str) -> list[DuplicateKind]:
@@ -247,15 +128,11 @@ def _finders(
     finders: dict[DuplicateKind, Finder] = {}
     for kind in kinds:
         if kind is DuplicateKind.EXACT:
-            finders[kind] = ExactFinder(texts)
+            finders[kind] = ExactFinder()
         elif kind is DuplicateKind.NEAR:
-            finders[kind] = NearFinder(texts, options.near_threshold)
+            finders[kind] = NearFinder(options.near_threshold)
         else:
-            encoder = load_for_encoding(options.model, options, progress)
-            units = encoder.encode(
-                texts, normalize=True, batch_tokens=options.batch_tokens, progress=progress
-            )
-            encoder.warn_truncated(progress)
+            units = load_and_encode(texts, options, progress)
             finders[kind] = MeaningFinder(units, options.threshold)
     return finders
 
@@ -267,7 +144,7 @@ class _Result:
     own: _Texts
     parts: Sequence[_Texts]
     first: int
-    found: dict[int, _Found]
+    found: dict[int, Found]
 
     def pairs(self) -> Iterator[tuple[str, ...]]:
         """Yield a row for each duplicate, in the order of the file."""
@@ -314,6 +191,8 @@ def _write(
     inputs = [source] if options.against is None else [source, options.against]
     own = ("column", "id_column", "kind", "threshold", "near_threshold", "keep")
     settings: dict[str, Any] = {name: getattr(options, name) for name in own}
+    if options.text is not None:
+        settings["text"] = options.text
     settings["model"] = pinned(options.model, options.revision)
     n_written = 0
 

@@ -7,11 +7,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 
 from simcse_cli.data.text import clean_text, count_words, digest_keys, match_key
 from simcse_cli.data.writers import Row
-from simcse_cli.prepare.minhash import NearIndex
+from simcse_cli.prepare.finders import NearFinder
 
 RowFilter = Callable[[Sequence[Row]], list[str | None]]
 """A function that returns the reason to drop each row, or None; it may remember earlier rows."""
@@ -102,16 +102,19 @@ def drop_near_duplicates(threshold: float) -> RowFilter:
 
     The texts of a row are compared as one.
     """
-    index = NearIndex(threshold)
+    finder = NearFinder(threshold)
+    numbers = count()
 
     def reasons(rows: Sequence[Row]) -> list[str | None]:
+        block = list(islice(numbers, len(rows)))
+        finder.look(block, [" ".join(row) for row in rows])
         found: list[str | None] = []
-        for sketch in index.sketch([" ".join(row) for row in rows]):
-            if index.find(sketch):
+        for number in block:
+            if finder.find(number) is not None:
                 found.append("near_duplicate")
             else:
                 found.append(None)
-                index.add(sketch)
+                finder.add(number)
         return found
 
     return reasons

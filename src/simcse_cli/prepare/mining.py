@@ -25,9 +25,8 @@ from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import Row, describe_file, manifest_path, output_format
-from simcse_cli.encoding.job import EncodeJob
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
-from simcse_cli.encoding.sinks import VectorSink
+from simcse_cli.encoding.units import unit_vectors
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
@@ -224,18 +223,6 @@ def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, A
             raise OutputError(what, hint=EXISTS_HINT)
 
 
-def _units(
-    texts: PackedTexts, output: Path, encoder: ReadyEncoder, progress: Progress, **how: Any
-) -> NDArray[np.float32]:
-    """Return vectors of length 1, on disk; those of an earlier run are not computed again."""
-    if not output.exists():
-        encode = partial(encoder.encode, normalize=True, **how)
-        job = EncodeJob(texts, encode, total=len(texts))
-        job.run(VectorSink(output, encoder.dim, resume=True), progress)
-    units: NDArray[np.float32] = np.load(output, mmap_mode="r")
-    return units
-
-
 def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
     """Return which entries are the first of their value, and the number of each entry's value.
 
@@ -350,11 +337,15 @@ class NegativeSearch:
         anchors = PackedTexts.stored(compress(self._anchors(), is_new_anchor), work / "anchors.txt")
         files.require_unchanged()
         encode = partial(
-            _units, encoder=encoder, progress=self._progress, batch_tokens=options.batch_tokens
+            unit_vectors,
+            encoder=encoder,
+            progress=self._progress,
+            batch_tokens=options.batch_tokens,
         )
         prompt = encoder.document_prompt(options.corpus_prompt)
-        self._units = encode(texts, work / "texts.npy", prompt=prompt)
-        self._queries = encode(anchors, work / "anchors.npy", prompt=encoder.query_prompt)
+        self._units = encode(texts, file=work / "texts.npy", prompt=prompt)
+        anchor_file = work / "anchors.npy"
+        self._queries = encode(anchors, file=anchor_file, prompt=encoder.query_prompt)
         encoder.warn_truncated(self._progress)
         self._open_pool(texts, text_keys[is_new_text], encoder)
 
@@ -487,7 +478,7 @@ def _paraphrase_rows(
     if not texts:
         raise DataError(f"{', '.join(inputs)}: no text")
     how = {"prompt": encoder.prompt, "batch_tokens": options.batch_tokens}
-    units = _units(texts, work / "texts.npy", encoder, progress, **how)
+    units = unit_vectors(texts, encoder, progress, file=work / "texts.npy", **how)
     encoder.warn_truncated(progress)
     searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)

@@ -7,7 +7,7 @@ from pathlib import Path
 from simcse_cli.settings import choices
 from simcse_cli.settings.config import DATA_VARIABLE, REVISION_HELP, ModelOptions
 from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, settings_of
-from simcse_cli.settings.tables import TableOptions
+from simcse_cli.settings.tables import TableOptions, TextOptions
 
 _mining = partial(setting, group="Mining")
 _PAIR = "anchor=A,positive=B"
@@ -61,10 +61,7 @@ class RowOptions(LintOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SentenceOptions(RowOptions):
-    column: str | None = setting(
-        None, "Column of a table that holds the text.", "--column", "--columns"
-    )
+class SentenceOptions(RowOptions, TextOptions):
     text_per: choices.TextPer | None = setting(
         None,
         "Whether each line or each file is one text; required if a file has blank lines.",
@@ -173,12 +170,9 @@ class PairOptions(MiningOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DuplicateOptions(TableOptions, ModelOptions):
+class DuplicateOptions(TextOptions, ModelOptions):
     output: Path = setting(
         ..., "File to write (.csv, .tsv, .jsonl, also .gz); - is stdout.", "--output", "-o"
-    )
-    column: str | None = setting(
-        None, "Column of a table that holds the text.", "--column", "--columns"
     )
     id_column: str | None = setting(None, "Column with the id of each row.", metavar="COLUMN")
     kind: str = setting(

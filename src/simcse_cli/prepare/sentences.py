@@ -24,12 +24,14 @@ _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
 
 
 def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
-    given = Given.of(options, progress=writer.progress).of_texts(options.column)
+    given = Given.of(options, progress=writer.progress).of_texts(options.column, options.text)
     find = partial(FileSet.find, output=str(options.output), text_per=options.text_per)
     sources = [find(source, given) for source in inputs]
     files = [file for source in sources for file in source.files]
     rows = sentence_rows(sources, split=options.split_sentences)
     settings = chosen(options, "column", "text_per", "split_sentences")
+    if options.text is not None:
+        settings["text"] = options.text
     writer.write("sentences", rows, ("text",), inputs=files, settings=settings)
 
 

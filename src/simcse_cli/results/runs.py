@@ -91,8 +91,7 @@ class Gain:
 
     @property
     def meaning(self) -> str:
-        over = f"{self.n_examples:,} {self.unit}"
-        return f"gain: with its 95% interval over {over}, which also chose the model"
+        return f"95% interval over {self.n_examples:,} {self.unit}, which chose the model"
 
 
 @dataclass

@@ -3,10 +3,15 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from simcse_cli.errors import ConfigError
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import DevSuite, Precision
-from simcse_cli.settings.declare import SEED_RANGE, check_values, flag, setting, settings_of
+from simcse_cli.settings.declare import (
+    SEED_RANGE,
+    check_rules,
+    check_values,
+    setting,
+    settings_of,
+)
 from simcse_cli.settings.tables import TableOptions
 
 DATA_VARIABLE = "SIMCSE_DATA"
@@ -108,22 +113,40 @@ class TrainConfig(TableOptions):
         "Evaluation that chooses the best model: the pairs of --dev-file, STS tasks, transfer tasks, or finding the "
         "relevant texts of --corpus.",
     )
-    corpus: str | None = _data(None, "Texts that --dev-suite retrieval searches, with ids (BEIR).")
-    queries: str | None = _data(None, "Queries of --dev-suite retrieval, with ids.")
-    qrels: str | None = _data(None, "Relevance of the texts to the queries: BEIR or TREC file.")
+    corpus: str | None = _data(
+        None,
+        "Texts that --dev-suite retrieval searches, with ids (BEIR).",
+        needs="dev_suite=retrieval",
+    )
+    queries: str | None = _data(
+        None, "Queries of --dev-suite retrieval, with ids.", needs="dev_suite=retrieval"
+    )
+    qrels: str | None = _data(
+        None,
+        "Relevance of the texts to the queries: BEIR or TREC file.",
+        needs="dev_suite=retrieval",
+    )
     dev_split: float | None = _data(
         None,
         "Hold out this share of the rows and choose the best model on it: find the positives of the anchors, for "
         "scored pairs correlate, for --objective mlm predict masked tokens.",
         above=0,
         max=0.5,
+        needs={"dev_suite=file": "since another suite chooses the model"},
+        excludes=("dev_file",),
+        because="which chooses the model",
     )
     dev_tasks: str | None = _data(
         None,
         "Tasks of --dev-suite, such as STSBenchmark or MR,CR; default: all with dev data.",
         completes="tasks",
+        needs="dev_suite=sts|dev_suite=transfer",
     )
-    data_dir: str | None = _data(None, "SentEval folder of --dev-suite; default: SIMCSE_DATA.")
+    data_dir: str | None = _data(
+        None,
+        "SentEval folder of --dev-suite; default: SIMCSE_DATA.",
+        needs="dev_suite=sts|dev_suite=transfer",
+    )
     model: str = _data("minilm", MODEL_HELP, "--model", "-m", main=True, completes="model")
     revision: str | None = _data(None, REVISION_HELP)
     max_length: int = _data(
@@ -176,10 +199,11 @@ class TrainConfig(TableOptions):
         metavar="RANK",
         min=1,
     )
-    lora_alpha: float = _method(16.0, "Scale of the adapters: alpha / rank.", above=0)
+    lora_alpha: float = _method(16.0, "Scale of the adapters: alpha / rank.", above=0, needs="lora")
     lora_save: choices.LoraSave = _method(
         choices.LoraSave.MERGED,
         "Save the whole model, or the adapter and the name of its base model.",
+        needs="lora",
     )
     options: dict[str, Any] = setting(dict, "Options of the objective.", "--set", hidden=True)
     batch_size: int = _optimisation(64, "Examples per process and step.", min=1, main=True)
@@ -216,7 +240,12 @@ class TrainConfig(TableOptions):
     )
     log_every: int = _run(10, "Steps between lines of metrics.jsonl.", min=1)
     dev_metric: choices.Metric = _run(
-        choices.Metric.SPEARMAN, "Correlation that chooses the best model; transfer uses accuracy."
+        choices.Metric.SPEARMAN,
+        "Correlation that chooses the best model; transfer uses accuracy.",
+        needs={
+            "dev_suite!=transfer": "whose score is the accuracy",
+            "dev_suite!=retrieval": "whose score is nDCG@10",
+        },
     )
     patience: int | None = _run(
         None, "Stop after this many evaluations without improvement.", min=1
@@ -225,9 +254,15 @@ class TrainConfig(TableOptions):
         None,
         "Also log to a tracker; nothing leaves this machine unless the tracker's own variable allows it.",
     )
-    track_project: str | None = _run(None, "Project of the tracker [simcse].")
+    track_project: str | None = _run(
+        None,
+        "Project of the tracker [simcse].",
+        needs={"track": "", "track!=tensorboard": "which shows folders: name them by -o"},
+    )
     track_name: str | None = _run(
-        None, "Name of the run in the tracker, or of a group of runs; default: the folder's."
+        None,
+        "Name of the run in the tracker, or of a group of runs; default: the folder's.",
+        needs={"track": "", "track!=tensorboard": "which shows folders: name them by -o"},
     )
     seed: int = _run(42, "Seed of everything random.", main=True, **SEED_RANGE)
     device: str = _run("auto", DEVICE_HELP, metavar="DEVICE", form=DEVICE_FORM)
@@ -239,10 +274,14 @@ class TrainConfig(TableOptions):
         ),  # which is for inference
     )
     gradient_checkpointing: bool = _run(
-        False, "Keep only layer inputs and recompute the rest: less memory, slower."
+        False,
+        "Keep only layer inputs and recompute the rest: less memory, slower.",
+        needs="attention!=packed",
     )
     compile: bool = _run(
-        False, "Compile the transformer with torch.compile (takes minutes, once per run)."
+        False,
+        "Compile the transformer with torch.compile (takes minutes, once per run).",
+        needs="attention!=packed",
     )
     attention: choices.Attention | None = _run(
         None,
@@ -256,54 +295,7 @@ class TrainConfig(TableOptions):
         if self.objective in list(choices.ObjectiveName):
             object.__setattr__(self, "objective", choices.ObjectiveName(self.objective))
         check_values(settings_of(TrainConfig), vars(self))
-        self._check_dev_settings()
-        self._check_companions()
-
-    def _check_dev_settings(self) -> None:
-        is_retrieval, of_retrieval = (
-            self.dev_suite is DevSuite.RETRIEVAL,
-            ("corpus", "queries", "qrels"),
-        )
-        senteval = ("sts", "transfer")
-        for name in ("dev_tasks", "data_dir", *of_retrieval):
-            suites = ("retrieval",) if name in of_retrieval else senteval
-            if self.dev_suite not in suites and getattr(self, name) is not None:
-                raise ConfigError(
-                    f"{flag(TrainConfig, name)} {getattr(self, name)}: has no effect, the dev score comes from "
-                    f"{'--dev-file' if self.dev_suite is DevSuite.FILE else f'--dev-suite {self.dev_suite}'}",
-                    hint=f"add --dev-suite {' or --dev-suite '.join(suites)}, or leave it out",
-                )
-        missing = [flag(TrainConfig, name) for name in of_retrieval if getattr(self, name) is None]
-        if is_retrieval and missing:
-            raise ConfigError(
-                f"--dev-suite retrieval: no {', '.join(missing)}",
-                hint="give --corpus FILE --queries FILE --qrels FILE, or hold out own pairs: --dev-split 0.05",
-            )
-        scored_by = {DevSuite.TRANSFER: "accuracy", DevSuite.RETRIEVAL: "nDCG@10"}.get(
-            self.dev_suite
-        )
-        if scored_by is not None and self.dev_metric is not choices.Metric.SPEARMAN:
-            what = f"--dev-metric {self.dev_metric}: --dev-suite {self.dev_suite} is scored by {scored_by}"
-            raise ConfigError(what, hint="leave --dev-metric out, or use --dev-suite sts")
-        if self.dev_split is not None and (self.dev_file or self.dev_suite is not DevSuite.FILE):
-            other = "--dev-file" if self.dev_file else f"--dev-suite {self.dev_suite}"
-            what = f"--dev-split {self.dev_split:g}: {other} chooses the model"
-            raise ConfigError(what, hint="leave one out")
-
-    def _check_companions(self) -> None:
-        companions = {"lora": ("lora_alpha", "lora_save"), "track": ("track_project", "track_name")}
-        for main, others in companions.items():
-            for name in others:
-                value = getattr(self, name)
-                if getattr(self, main) is None and value != getattr(TrainConfig, name):
-                    needed = flag(TrainConfig, main)
-                    what = f"{flag(TrainConfig, name)} {value}: has no effect without {needed}"
-                    raise ConfigError(what, hint=f"add {needed}, or leave it out")
-        if self.track is choices.Tracker.TENSORBOARD and (self.track_project or self.track_name):
-            what = "--track tensorboard has no projects or names: it shows folders"
-            raise ConfigError(
-                what, hint="name a run by -o, and several runs by the folder that holds them"
-            )
+        check_rules(settings_of(TrainConfig), vars(self))
 
     @property
     def pinned_model(self) -> str:

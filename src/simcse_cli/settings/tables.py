@@ -41,3 +41,19 @@ class TableOptions:
             raise UsageError(what, option="'--encoding'") from None
         if self.separator == "":
             raise UsageError("need at least one character", option="--separator")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(TableOptions):
+    """The options of commands that read single texts."""
+
+    column: str | None = setting(
+        None, "Column of a table that holds the text.", "--column", "--columns"
+    )
+    text: str | None = _table(
+        None,
+        "Make each text of several columns, as in '{subject} {body}'; an empty cell is left out.",
+        metavar="TEMPLATE",
+        excludes=("column",),
+        because="which names the columns itself",
+    )

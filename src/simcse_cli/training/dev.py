@@ -52,6 +52,7 @@ from simcse_cli.results.runs import DEV_PAIRS, Gain
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite, Metric
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
+from simcse_cli.settings.declare import flag
 
 DevFacts = dict[str, Any]  # names and digests of the dev data, for the record of a run
 
@@ -369,7 +370,14 @@ def _build_held_out(
 
 
 def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevSet, DevFacts]:
-    files = {name: str(getattr(config, name)) for name in ("corpus", "queries", "qrels")}
+    given = {name: getattr(config, name) for name in ("corpus", "queries", "qrels")}
+    if missing := [flag(TrainConfig, name) for name, path in given.items() if path is None]:
+        raise ConfigError(
+            f"--dev-suite retrieval: no {', '.join(missing)}",
+            hint="give --corpus FILE --queries FILE --qrels FILE, or hold out own pairs: "
+            "--dev-split 0.05",
+        )
+    files = {name: str(path) for name, path in given.items()}
     for path in files.values():
         require_file(path)
     queries, corpus = read_texts(files["queries"]), read_texts(files["corpus"])

@@ -141,9 +141,9 @@ def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
 
 def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
     single = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
-    every = dict(single)
+    every = single
     for kind in ("dev_files", "code_files", "teachers"):
-        every |= data.get(kind, {})
+        every |= dict(data.get(kind, {}))
     return {str(name): digest for name, digest in every.items() if digest is not None}
 
 
@@ -154,8 +154,7 @@ def run_report(record: RunRecord, run_dir: Path) -> Report:
         keys += ["start", "best", "best_step"]
         notes.append(f"dev score: {record.chosen_by}")
     if record.gain is not None:
-        keys.insert(-1, "gain")
-        notes.append(record.gain.meaning)
+        notes.append(f"gain: {record.gain}, {record.gain.meaning}")
     row = {
         "run": str(run_dir),
         "objective": record.objective,
@@ -163,7 +162,6 @@ def run_report(record: RunRecord, run_dir: Path) -> Report:
         "start": record.start_score,
         "best": record.best_score,
         "best_step": record.best_step,
-        "gain": record.gain,
         "rate": record.timings.get("sentences_per_second"),
         "duration": duration(record.timings.get("hours")),
     }

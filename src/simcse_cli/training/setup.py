@@ -45,6 +45,7 @@ from simcse_cli.settings.choices import (
     DropoutMode,
     HeadUse,
     LoraSave,
+    ObjectiveName,
     Pooler,
 )
 from simcse_cli.settings.config import TrainConfig
@@ -353,20 +354,13 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
                     "not padded",
                     hint="leave it out; it is for GPUs and for architectures that are padded",
                 )
-        if config.attention is choices.Attention.PACKED and (
-            config.compile or config.gradient_checkpointing
-        ):
-            raise ConfigError(
-                "--attention packed works neither with --compile nor with --gradient-checkpointing",
-                hint="choose one of them",
-            )
         if config.attention is not None:
             encoder.attend_by(config.attention)
         if config.compile:
             encoder.backbone.compile(dynamic=True)
 
 
-LEARN_FROM_TEACHERS = (choices.ObjectiveName.RANKCSE, choices.ObjectiveName.DISTILL)
+LEARN_FROM_TEACHERS = (ObjectiveName.RANKCSE, ObjectiveName.DISTILL)
 
 
 def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teachers | None:
@@ -422,11 +416,11 @@ def build_parts(
         progress.warn(warning)
     digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
     digests["n_examples"] = n_examples
-    if teachers is not None:
-        digests["teachers"] = teachers.digests
     named = [text for text in (config.objective, config.augment) if names_code(text)]
     if named:
         digests["code_files"] = {k: v for text in named for k, v in code_digest(str(text)).items()}
+    if teachers is not None:
+        digests["teachers"] = teachers.digests
     digests |= count_cut(objective, examples, progress)
     shared, batches = shared_texts(config, objective, examples, progress, started_with)
     digests["batches"] = batches.value

@@ -1,0 +1,63 @@
+"""Augmentations of the user: a function of a file that the command line names, or of a package.
+
+A function takes a text, a ``random.Random`` from which all that is random follows, and the rate if
+one is given; it returns the changed text.
+"""
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.files.code import entry_point, entry_point_names, load_code, names_code
+from simcse_cli.settings.choices import Augmentation
+
+ENTRY_POINTS = "simcse_cli.augmentations"
+"""The group under which packages offer augmentations."""
+_IN_FILE = re.compile(r"\s*(?P<source>.+\.py:[A-Za-z_]\w*)(?::(?P<rate>[^:]*))?\s*")
+_PLACE = "augmentation"
+
+
+@dataclass(frozen=True)
+class OwnOperator:
+    """A user's function with its rate; workers get its name and load it themselves."""
+
+    source: str
+    rate: float | None
+
+    def __call__(self, text: str, rng: random.Random) -> str:
+        function = find_function(self.source)
+        changed: Any = function(text, rng) if self.rate is None else function(text, rng, self.rate)
+        if not isinstance(changed, str):
+            kind = type(changed).__name__
+            raise ConfigError(f"{_PLACE} {self.source}: returned {kind}, need a text")
+        return changed
+
+
+def parse_own(text: str) -> tuple[str, float | None] | None:
+    """Return name and rate of a step that is none of our methods; None for ours and for unknown ones."""
+    in_file = _IN_FILE.fullmatch(text)
+    if in_file is not None:
+        source, number = in_file["source"], in_file["rate"]
+    else:
+        source, _, number = text.strip().partition(":")
+        if source.lower() in list(Augmentation) or source not in entry_point_names(ENTRY_POINTS):
+            return None
+    find_function(source)
+    try:
+        return source, float(number) if number else None
+    except ValueError:
+        what = f"{_PLACE} {text!r}: {number!r} is no number"
+        raise ConfigError(what, hint=f"write {source}:0.1") from None
+
+
+def find_function(source: str) -> Callable[..., str]:
+    if names_code(source):
+        found = load_code(source, _PLACE)
+    else:
+        found = entry_point(ENTRY_POINTS, source)
+    if not callable(found):
+        raise ConfigError(f"{_PLACE} {source}: is no function", hint="def NAME(text, rng, rate)")
+    return found  # type: ignore[no-any-return]

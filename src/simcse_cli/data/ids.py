@@ -1,0 +1,34 @@
+"""Ids of rows, which must differ."""
+
+from array import array
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from simcse_cli.data.kinds import cell_text
+from simcse_cli.data.text import digest_keys
+from simcse_cli.errors import DataError
+
+
+def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -> None:
+    """Raise DataError, which names two rows, unless all ids differ; 8 bytes an id are kept."""
+    digests = array("Q")
+    for cell in read():
+        digests.append(digest_keys([cell_text(cell)]))
+    values = np.frombuffer(digests, np.uint64)
+
+    # Among equal values, a stable order has the earlier row first.
+    order = np.argsort(values, kind="stable")
+    repeats = np.flatnonzero(values[order][1:] == values[order][:-1])
+    if not len(repeats):
+        return
+    at = repeats[order[repeats + 1].argmin()]
+    first, second = order[at : at + 2].tolist()
+    cell = cell_text(next(islice(iter(read()), first, None)))
+    told = f"the id {cell!r}" if cell.strip() else "no id"
+    raise DataError(
+        f"{place}: rows {first + 1:,} and {second + 1:,} have {told} in column {column}",
+        hint="name a column whose values differ: --id-column COLUMN",
+    )

@@ -1,0 +1,50 @@
+"""Texts made of several columns of a table, as in ``{subject} {body}``."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simcse_cli.errors import UsageError
+
+_COLUMN = re.compile(r"\{([^{}]+)\}")
+_SEPARATOR = re.compile(r"^\W+")
+
+
+@dataclass(frozen=True)
+class Template:
+    """The columns of a text, in order, the words before each, and those after the last.
+
+    Example:
+        >>> mail = Template.parse("{subject}: {body}")
+        >>> mail.fill(["Refund", "Where is it?"]), mail.fill(["", "Where is it?"]), mail.fill(["", ""])
+        ('Refund: Where is it?', 'Where is it?', '')
+    """
+
+    columns: tuple[str, ...]
+    before: tuple[str, ...]
+    end: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Template":
+        *pieces, end = _COLUMN.split(text)
+        if not pieces:
+            need = "need names of columns in braces, as in '{subject} {body}'"
+            raise UsageError(f"{text!r}; {need}", option="--text")
+        return cls(tuple(pieces[1::2]), tuple(pieces[::2]), end)
+
+    def fill(self, cells: Sequence[str]) -> str:
+        """Return the text of a row; an empty cell is left out with the words before it.
+
+        Where the first cells are empty, the text does not begin with a separator. Without any cell
+        it is empty.
+        """
+        text = ""
+        for number, (before, cell) in enumerate(zip(self.before, cells, strict=True)):
+            if not cell.strip():
+                continue
+            if number and not text:
+                before = _SEPARATOR.sub("", before)
+            text += before + cell
+        if cells[-1].strip():
+            text += self.end
+        return text.strip()

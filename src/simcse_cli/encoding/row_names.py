@@ -1,0 +1,38 @@
+"""The ids of rows, and digests of their texts, beside a file of vectors that has no room for them."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from simcse_cli.encoding.formats import WITH_TEXT, vector_file
+from simcse_cli.files.schema import foreign_format
+
+NamedRow = tuple[Any, str]
+"""The id of a row, and the digest of its text."""
+
+
+def names_file(output: Path) -> Path | None:
+    """Return the file of the ids of an output, or None if they are in the output itself."""
+    if vector_file(output) in WITH_TEXT:
+        return None
+    return output.with_name(f"{output.name}.ids.jsonl")
+
+
+def text_digest(text: str) -> str:
+    """Return 128 bits of a text, in hexadecimal."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def write_names(path: Path, rows: Iterable[NamedRow]) -> None:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+        for own, digest in rows:
+            stream.write(json.dumps({"id": own, "digest": digest}, default=str) + "\n")
+
+
+def read_names(path: Path) -> Iterator[NamedRow]:
+    with foreign_format(path, "a file of ids written by `simcse encode`"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            yield row["id"], str(row["digest"])

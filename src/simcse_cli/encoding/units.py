@@ -1,0 +1,48 @@
+"""Vectors of length 1 of many texts, for what compares every text with others."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.encoding.job import EncodeJob
+from simcse_cli.encoding.sinks import VectorSink
+from simcse_cli.models.checkpoint import load_for_encoding
+from simcse_cli.models.encode import ReadyEncoder
+from simcse_cli.progress import Progress
+from simcse_cli.settings.config import ModelOptions
+
+Units = NDArray[np.float32]
+
+
+def unit_vectors(
+    texts: Sequence[str],
+    encoder: ReadyEncoder,
+    progress: Progress,
+    *,
+    file: Path | None = None,
+    **how: Any,
+) -> Units:
+    """Return ``(n, D)`` vectors of length 1, in memory or mapped from a file.
+
+    A file that an earlier run has finished is not computed again, and one that it has begun is
+    continued.
+    """
+    if file is None:
+        return encoder.encode(texts, normalize=True, progress=progress, **how)
+    if not file.exists():
+        job = EncodeJob(texts, partial(encoder.encode, normalize=True, **how), total=len(texts))
+        job.run(VectorSink(file, encoder.dim, resume=True), progress)
+    units: Units = np.load(file, mmap_mode="r")
+    return units
+
+
+def load_and_encode(texts: Sequence[str], options: ModelOptions, progress: Progress) -> Units:
+    """Return the vectors of length 1 of the model that the options name, ``(n, D)``."""
+    encoder = load_for_encoding(options.model, options, progress)
+    units = unit_vectors(texts, encoder, progress, batch_tokens=options.batch_tokens)
+    encoder.warn_truncated(progress)
+    return units

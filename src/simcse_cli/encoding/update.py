@@ -1,0 +1,202 @@
+"""``encode --update``: encode the rows of a table that are new or changed, and keep the others.
+
+A row is known by its id, and its text by a digest. Rows are written in the order of the input;
+those that the input has no more follow, unless they are dropped.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice, repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.kinds import cell_text
+from simcse_cli.data.packed_texts import PackedTexts
+from simcse_cli.encoding import formats
+from simcse_cli.encoding.parts import side_file
+from simcse_cli.encoding.row_names import names_file, read_names, text_digest
+from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.errors import DataError, OutputError
+from simcse_cli.files.inputs import read_json
+from simcse_cli.files.schema import checked
+
+# Entries of a side file that vectors do not depend on: facts of the input, and how it is read.
+_FACTS = {"format", "version", "model", "input", "input_sha256", "files", "n_rows", "dim", "index"}
+_FACTS |= {"rows_sha256", "texts_sha256", "header", "separator", "encoding", "keep_label"}
+_FACTS |= {"text_per", "capability"}
+_AGAIN = "encode all rows again with --force, without --update"
+_UNKNOWN = -1
+
+
+def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of an output, which must have been made with the same settings."""
+    path = side_file(output)
+    side = read_json(path) if path.is_file() else None
+    if not isinstance(side, dict) or "model_digest" not in side:
+        raise OutputError(f"{output} has no side file that tells what it holds", hint=_AGAIN)
+    if side.get("id_column") is None:
+        what = f"{output} was written without ids, by which an update knows rows"
+        raise OutputError(what, hint=f"{_AGAIN}, with --id-column")
+
+    # The digest of the model changes with its pooler and prompt, which say more.
+    found = (settings.keys() | side.keys()) - _FACTS
+    keys = sorted(found, key=lambda key: (key == "model_digest", key))
+    if "capability" in side:
+        keys.append("capability")
+    for key in keys:
+        before, now = side.get(key), settings.get(key)
+        if before != now and (key in side or key != "column"):
+            name = "another model" if key == "model_digest" else f"{key} {before!r}, not {now!r}"
+            what = f"{output} was written with {name}"
+            raise OutputError(what, hint=f"repeat the options of the first time, or {_AGAIN}")
+    for key in ("n_rows", "dim"):
+        checked(side.get(key), int, f"{path}: {key}", hint=formats.DAMAGED)
+    return side
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The rows of the earlier output, by id: their numbers and the digests of their texts."""
+
+    rows: dict[str, int]
+    ids: list[Any]
+    digests: list[str]
+
+
+@dataclass(frozen=True)
+class Update:
+    """The rows that an output is to have.
+
+    Attributes:
+        sources: for each row its number in the earlier output; for the n-th of the rows to encode,
+            from 0, ``-1 - n``.
+        fresh: the places of the texts to encode, in their order.
+        counts: rows that are new, changed, gone and as before.
+    """
+
+    output: Path
+    side: Mapping[str, Any]
+    texts: PackedTexts
+    ids: list[Any]
+    digests: list[str]
+    sources: NDArray[np.int64]
+    fresh: list[int]
+    counts: Mapping[str, int]
+    drops_gone: bool
+
+    @classmethod
+    def plan(
+        cls, output: Path, side: Mapping[str, Any], files: FileSet, column: str, *, drops_gone: bool
+    ) -> "Update":
+        ids: list[Any] = []
+        digests: list[str] = []
+
+        def texts() -> Iterator[str]:
+            for text, own in files.texts_with(column):
+                ids.append(own)
+                digests.append(text_digest(text))
+                yield text
+
+        packed = PackedTexts.stored(texts())
+        names = list(map(cell_text, ids))
+        known, old_texts = _read_earlier(output, side, set(names))
+
+        # Compare each row with the one of its id.
+        sources = np.empty(len(ids), np.int64)
+        fresh: list[int] = []
+        n_new = 0
+        for row, (name, digest) in enumerate(zip(names, digests, strict=True)):
+            old = known.rows.pop(name, _UNKNOWN)
+            n_new += old == _UNKNOWN
+            if old != _UNKNOWN and known.digests[old] == digest:
+                sources[row] = old
+            else:
+                sources[row] = -1 - len(fresh)
+                fresh.append(row)
+        gone = sorted(known.rows.values())
+        counts = {"new": n_new, "changed": len(fresh) - n_new, "gone": len(gone)}
+        counts["as before"] = len(ids) - len(fresh)
+
+        # What is left of the earlier rows follows.
+        if gone and not drops_gone:
+            if "index" in side and names_file(output) is not None:  # the index has the texts
+                sentences = SearchIndex.load(output.parent / side["index"]).sentences
+                old_texts = {row: sentences[row] for row in gone}
+            packed = PackedTexts.stored(chain(packed, (old_texts.get(row, "") for row in gone)))
+            ids += [known.ids[row] for row in gone]
+            digests += [known.digests[row] for row in gone]
+            sources = np.concatenate([sources, np.array(gone, np.int64)])
+        return cls(output, side, packed, ids, digests, sources, fresh, counts, drops_gone)
+
+    @property
+    def changes_nothing(self) -> bool:
+        return np.array_equal(self.sources, np.arange(self.side["n_rows"]))
+
+    def summary(self) -> str:
+        gone = " (dropped)" if self.drops_gone else " (kept)"
+        told = []
+        for name, n_rows in self.counts.items():
+            more = gone if name == "gone" and n_rows else ""
+            told.append(f"{n_rows:,} {name}{more}")
+        return f"{self.output}: {', '.join(told)}"
+
+    def join(self, fresh: NDArray[Any], folder: Path) -> Path:
+        """Write the rows in their order into a file in a folder; see ``Earlier``."""
+        old_file = folder / "earlier"
+        shape = (self.side["n_rows"], fresh.shape[1])
+        with old_file.open("xb") as stream:
+            for rows, _, _ in formats.read_blocks(self.output, fresh.dtype, shape):
+                stream.write(np.ascontiguousarray(rows).data)
+        old = np.memmap(old_file, fresh.dtype, "r", 0, shape) if shape[0] else fresh[:0]
+
+        raw = folder / "rows"
+        with raw.open("xb") as stream:
+            stream.write(b"\0" * formats.HEADER_BYTES)
+            for start in range(0, len(self.sources), formats.CHUNK_ROWS):
+                own = self.sources[start : start + formats.CHUNK_ROWS]
+                block = np.empty((len(own), shape[1]), fresh.dtype)
+                block[own >= 0] = old[own[own >= 0]]
+                block[own < 0] = fresh[-1 - own[own < 0]]
+                stream.write(block.data)
+        del old
+        old_file.unlink()
+        return raw
+
+
+def _read_earlier(
+    output: Path, side: Mapping[str, Any], present: set[str]
+) -> tuple[_Known, dict[int, str]]:
+    """Return the rows of the earlier output, and the texts of those whose id is not present.
+
+    Its content must be what its side file says.
+    """
+    kind = formats.VectorType(side["dtype"])
+    shape = (side["n_rows"], formats.stored_width(kind, side["dim"]))
+    beside = names_file(output)
+    named = None if beside is None else read_names(beside)
+    known = _Known({}, [], [])
+    digest = formats.RowDigest()
+    texts_of_gone: dict[int, str] = {}
+    for rows, texts, ids in formats.read_blocks(output, formats.STORED[kind], shape):
+        digest.add(rows, texts)
+        if named is None:
+            marks = list(map(text_digest, texts or ()))
+        else:
+            block = list(islice(named, len(rows)))
+            ids = [own for own, _ in block]
+            marks = [mark for _, mark in block]
+        for own, text, mark in zip(ids or (), texts or repeat(""), marks, strict=False):
+            name = cell_text(own)
+            if name not in present:
+                texts_of_gone[len(known.ids)] = text
+            known.rows[name] = len(known.ids)
+            known.ids.append(own)
+            known.digests.append(mark)
+    if len(known.rows) != side["n_rows"] or dict(side) | digest.facts() != side:
+        raise DataError(f"{output} is not what its side file describes", hint=formats.DAMAGED)
+
+    return known, texts_of_gone

@@ -1,0 +1,232 @@
+"""Methods from a user's file: the page's examples work, are recorded, resumed and run on two processes."""
+
+import json
+import re
+from collections import Counter
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import simcse_cli
+from helpers import SENTENCES
+from processes import start_command
+from simcse_cli.augment.augmentations import word_augmenter
+from simcse_cli.augment.options import AugmentOptions
+from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.files import code
+from simcse_cli.losses.info_nce import info_nce
+from simcse_cli.objectives.base import Objective
+from simcse_cli.objectives.registry import check_objective, find_objective
+from simcse_cli.settings.choices import Similarity
+
+PAGE = Path(__file__).parents[2] / "docs" / "your-own-method.md"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, tiny_model_dir):
+    """Return a current folder with the two files of the page, training text and a model."""
+    for block in re.findall(r"```python\n(# (\w+\.py)\n.*?)```", PAGE.read_text(), re.DOTALL):
+        (tmp_path / block[1]).write_text(block[0])
+    (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_of(model, *more):
+    flags = ["--model", model, "--train-file", "rows.txt", "--batch-size", 8, "--max-steps", 4]
+    return ["train", *flags, "--device", "cpu", "--lr", 1e-4, *more]
+
+
+MARGIN = ("--objective", "margin.py:Margin", "--set", "margin=0.2")
+
+
+def vectors_of(run):
+    return simcse_cli.load(str(run)).encode(SENTENCES[:5])
+
+
+def test_the_page_has_at_most_85_lines():
+    assert len(PAGE.read_text().splitlines()) <= 85
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_margin_is_info_nce_where_it_is_0_and_adds_in_closed_form():
+    cls = find_objective("margin.py:Margin")
+    objective = object.__new__(cls)
+    generator = torch.Generator().manual_seed(0)
+    views = list(torch.randn(2, 6, 5, generator=generator, dtype=torch.float64))
+    torch.nn.Module.__init__(objective)
+    objective.options = cls.Options(margin=0.0)
+    expected = info_nce(*views, temperature=0.05, similarity=Similarity.COSINE)
+    torch.testing.assert_close(objective.contrast(views), expected)
+    objective.options = cls.Options(margin=0.2)
+    # Equal vectors: every score is 1/t, the own one (1 - m)/t.
+    alike = [torch.ones(6, 5, dtype=torch.float64)] * 2
+    closed = np.log(1 + 5 * np.exp(0.2 / 0.05))
+    torch.testing.assert_close(objective.contrast(alike), torch.tensor(closed))
+
+
+def test_a_run_records_resumes_and_needs_the_name_again(folder, invoke, tiny_model_dir):
+    whole = invoke(*run_of(tiny_model_dir, *MARGIN, "-o", "whole", "--save-every", 1))
+    assert whole.exit_code == 0, whole.stderr
+    record = json.loads(Path("whole/run.json").read_text())
+    assert record["objective"] == "margin.py:Margin"
+    assert record["config"]["options"] == {"margin": 0.2}
+    digest = code.sha256_file("margin.py")
+    assert record["data"]["code_files"] == {"margin.py": digest}
+    assert "# margin.py:Margin on" in Path("whole/README.md").read_text()
+
+    # The model is read without the file.
+    file = Path("margin.py")
+    text = file.read_text()
+    file.unlink()
+    vectors = vectors_of("whole")
+    file.write_text(text)
+
+    # Another run stops in the middle and goes on to the same weights, if the file is named again.
+    steps = run_of(tiny_model_dir, *MARGIN, "-o", "cut", "--schedule", "constant")
+    steps[steps.index("--max-steps") + 1] = 2
+    assert invoke(*steps, "--save-every", 1).exit_code == 0
+    resumed = ["train", "-o", "cut", "--resume", "--max-steps", 4]
+    refused = invoke(*resumed)
+    assert refused.exit_code == 1
+    assert "cut/config.yaml: objective names code, margin.py:Margin" in refused.stderr
+    assert "add --objective margin.py:Margin" in refused.stderr
+    file.write_text(text + "\n")
+    changed = invoke(*resumed, *MARGIN[:2])
+    assert "margin.py has changed since the run in cut started" in changed.stderr
+    file.write_text(text)
+    assert invoke(*resumed, *MARGIN[:2]).exit_code == 0
+    constant = run_of(tiny_model_dir, *MARGIN, "-o", "constant", "--schedule", "constant")
+    assert invoke(*constant).exit_code == 0
+    np.testing.assert_array_equal(vectors_of("cut"), vectors_of("constant"))
+    assert not np.array_equal(vectors, vectors_of("constant"))
+
+
+def test_two_processes_train_it_like_one(folder, invoke, tiny_model_dir):
+    alone = run_of(tiny_model_dir, *MARGIN, "--dropout-mode", "none", "-o", "one")
+    assert invoke(*alone).exit_code == 0
+    two = run_of(tiny_model_dir, *MARGIN, "--dropout-mode", "none", "-o", "two")
+    two[two.index("--batch-size") + 1] = 4
+    process = start_command(*two, "--num-processes", 2)
+    process.join()
+    assert process.exitcode == 0
+    np.testing.assert_allclose(vectors_of("two"), vectors_of("one"), atol=2e-5)
+
+
+@pytest.mark.parametrize("source", ["recipe", "variable", "sweep"])
+def test_code_is_named_by_the_command_line_alone(
+    folder, invoke, tiny_model_dir, monkeypatch, source
+):
+    more = ["-o", "run"]
+    if source == "recipe":
+        Path("own.yaml").write_text("objective: margin.py:Margin\n")
+        more += ["--config", "own.yaml"]
+    elif source == "variable":
+        monkeypatch.setenv("SIMCSE_OBJECTIVE", "margin.py:Margin")
+    else:
+        Path("sweep.yaml").write_text("grid:\n  objective: [margin.py:Margin]\n")
+        more += ["--sweep", "sweep.yaml", "--dev-split", 0.3]
+    refused = invoke(*run_of(tiny_model_dir, *more))
+    assert refused.exit_code == 1
+    assert "objective names code, margin.py:Margin, which is run only if" in refused.stderr
+    if source == "recipe":
+        typed = invoke(*run_of(tiny_model_dir, *more, *MARGIN))
+        assert typed.exit_code == 0, typed.stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_help_shows_the_options_of_the_class(invoke):
+    shown = invoke("train", "--objective", "margin.py:Margin", "--help").stdout
+    assert "Options of --objective margin.py:Margin" in shown
+    assert "--set margin=X" in shown
+    assert "Subtracted from the cosine of a pair. [default: 0.1]" in " ".join(shown.split())
+
+
+def test_a_class_of_a_program_trains_like_the_file(folder, invoke, tiny_model_dir):
+    assert invoke(*run_of(tiny_model_dir, *MARGIN, "-o", "typed")).exit_code == 0
+    cls = find_objective("margin.py:Margin")
+    settings = {"model": str(tiny_model_dir), "train_file": "rows.txt", "batch_size": 8}
+    settings |= {"max_steps": 4, "device": "cpu", "lr": 1e-4, "options": {"margin": 0.2}}
+    simcse_cli.train("program", objective=cls, **settings)
+    np.testing.assert_array_equal(vectors_of("typed"), vectors_of("program"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("gone.py:Loss", "gone.py does not exist", "need FILE.py:NAME"),
+        ("margin.py:Margn", "no Margn in the file", "did you mean Margin?"),
+        ("bad.py:Loss", "ZeroDivisionError: division by zero", "python bad.py shows where"),
+        ("other.py:function", "is no subclass of Objective", "simcse_cli.Objective"),
+        ("other.py:Half", "lacks collate, losses", "define what is missing"),
+        ("other.py:Loose", "Options is no dataclass", "write @dataclass(frozen=True)"),
+    ],
+)
+def test_what_cannot_be_used_is_named(folder, text, message, hint):
+    Path("bad.py").write_text("1 / 0\n")
+    Path("other.py").write_text(
+        "from simcse_cli import Objective, ObjectiveOptions\n"
+        "def function(): pass\n"
+        "class Half(Objective): pass\n"
+        "class Loose(Objective):\n"
+        "    collate = losses = function\n"
+        "    class Options(ObjectiveOptions): pass\n"
+    )
+    with pytest.raises(simcse_cli.errors.SimcseError) as raised:
+        find_objective(text)
+    assert message in raised.value.message
+    assert hint in raised.value.hint
+
+
+def test_packages_offer_methods_by_name(folder, monkeypatch):
+    objective = EntryPoint("margin", "margin:Margin", "simcse_cli.objectives")
+    repeat = EntryPoint("twice", "repeated:repeat_words", "simcse_cli.augmentations")
+    offered = EntryPoints((objective, repeat))
+    monkeypatch.setattr(code, "entry_points", lambda **wanted: offered.select(**wanted))
+    monkeypatch.syspath_prepend(folder)
+    assert find_objective("margin").__name__ == "Margin"
+    (twice,) = word_augmenter(AugmentOptions(method="twice:1.0")).many(["a b"], [3])
+    assert twice == "a a b b"
+    with pytest.raises(
+        UsageError, match=r"'margn' is no objective; need one of .*mlm.*, margin, or FILE"
+    ):
+        find_objective("margn")
+
+
+def test_the_augmentation_of_the_page_repeats_words(folder, invoke, tiny_model_dir):
+    run = invoke(
+        *("augment", "rows.txt", "-o", "pairs.tsv", "--workers", 2),
+        *("--method", "crop:0.1+repeated.py:repeat_words:0.5"),
+    )
+    assert run.exit_code == 0, run.stderr
+    pairs = [line.split("\t") for line in Path("pairs.tsv").read_text().splitlines()[1:]]
+    longer = 0
+    for anchor, positive in pairs:
+        assert set(positive.split()) <= set(anchor.split())
+        longer += max(Counter(positive.split()).values()) > max(Counter(anchor.split()).values())
+    assert longer > len(pairs) / 3
+    manifest = json.loads(Path("pairs.tsv.manifest.json").read_text())
+    assert manifest["settings"]["code"] == {"repeated.py": code.sha256_file("repeated.py")}
+
+    trained = invoke(
+        *run_of(tiny_model_dir, "--augment", "repeated.py:repeat_words:0.5", "-o", "run")
+    )
+    assert trained.exit_code == 0, trained.stderr
+    record = json.loads(Path("run/run.json").read_text())
+    assert list(record["data"]["code_files"]) == ["repeated.py"]
+
+
+def test_a_function_that_returns_no_text_is_an_error(folder):
+    Path("none.py").write_text("def lose(text, rng): return None\n")
+    augmenter = word_augmenter(AugmentOptions(method="none.py:lose"))
+    with pytest.raises(ConfigError, match=r"none\.py:lose: returned NoneType, need a text"):
+        augmenter.many(["a b"], [1])
+
+
+def test_an_objective_is_checked_before_it_is_used():
+    with pytest.raises(ConfigError, match="is no subclass of Objective"):
+        check_objective(dict, "here")
+    assert simcse_cli.Objective is Objective
