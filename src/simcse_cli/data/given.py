@@ -43,6 +43,7 @@ class Given:
         columns: names or numbers of columns by role; ``text``, ``anchor``, ``left``, ``label``, ...
         roles: the roles that ``option`` takes in this command.
         template: the columns that a text is made of, if there are several.
+        beside: columns that are read for something else than texts, such as ids.
         never_asks: whether an open question is only reported, as in lint.
         told: shows what was read.
     """
@@ -55,6 +56,7 @@ class Given:
     roles: tuple[str, ...] = ()
     option: str = "--columns"
     template: Template | None = None
+    beside: tuple[str | None, ...] = ()
     never_asks: bool = False
     told: Told = field(default_factory=Told, compare=False)
 
@@ -84,18 +86,19 @@ class Given:
         """Return the same choices for a file of texts that an option names, without its columns."""
         return replace(self, columns={}, roles=(), option=option, template=None)
 
-    def of_texts(self, column: str | None, text: str | None = None) -> "Given":
+    def of_texts(self, column: str | None, text: str | None = None, *beside: str | None) -> "Given":
         """Return the same choices with one column of texts, or with a template of several.
 
         The column is ``NAME``, or ``text=NAME``.
         """
+        given = replace(self, roles=("text",), beside=beside)
         if text is not None:
-            return replace(self, roles=("text",), option="--text", template=Template.parse(text))
+            return replace(given, option="--text", template=Template.parse(text))
         columns = {}
         if column is not None:
             role, sign, name = column.partition("=")
             columns["text"] = name if sign and role in ("text", "anchor") else column
-        return replace(self, columns=columns, roles=("text",), option="--column")
+        return replace(given, columns=columns, option="--column")
 
     @property
     def wants_table(self) -> bool:

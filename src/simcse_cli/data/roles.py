@@ -1,6 +1,6 @@
 """Decide what the columns of a table are for a job: by the user, by names, by content, or ask."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from simcse_cli.data import names
@@ -181,13 +181,16 @@ def _of_lint(facts: Facts, named: Mapping[str, int]) -> Roles:
 
 
 # ------------------------------------------------------------------ the line
-def told_line(grid: Grid, roles: Roles) -> tuple[str, bool]:
-    """Return what was read from a table in a line, and whether there are columns that were not."""
+def told_line(grid: Grid, roles: Roles, beside: Sequence[str | None] = ()) -> tuple[str, bool]:
+    """Return what was read from a table in a line, and whether there are columns that were not.
+
+    Those in ``beside`` are read for something else.
+    """
     used = {at for places in roles.columns.values() for at in places}
     unused = []
     for at, name in enumerate(grid.names):
         is_blank = grid.kinds[at] is Kind.EMPTY and name.startswith("column")
-        if at not in used and not is_blank:
+        if at not in used and name not in beside and not is_blank:
             unused.append(name)
     read = []
     for role, places in roles.columns.items():

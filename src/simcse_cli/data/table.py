@@ -101,7 +101,7 @@ class Table:
         if reading.is_text:
             self._tell_of_cells(reading.grid)
             return
-        line, has_unused = told_line(reading.grid, reading.roles)
+        line, has_unused = told_line(reading.grid, reading.roles, self._given.beside)
         show = told.info if has_unused and not reading.grid.is_published else told.detail
         show(line)
 

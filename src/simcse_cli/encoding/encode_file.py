@@ -65,7 +65,8 @@ def encode_file(
     cut_by = _cut_by(output, options)
     if output != STDIO and cut_by is None:
         processes.join_group()  # first of all: who fails later is missed by the others at once
-    given = Given.of(options, progress=progress).of_texts(options.column, options.text)
+    given = Given.of(options, progress=progress)
+    given = given.of_texts(options.column, options.text, options.id_column)
     files = FileSet.find(source, given, text_per=options.text_per, again=cut_by, output=output)
     if options.id_column is not None:
         files.require_unique(options.id_column)

@@ -1,9 +1,10 @@
 """`simcse eval sts`: open the encoder, score it on the STS tasks, and show the result."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import cast, get_args
+from pathlib import Path
+from typing import Any, cast, get_args
 
 from simcse_cli.data.senteval import Split, digest_of_pairs
 from simcse_cli.errors import UsageError, kept_on_interrupt
@@ -35,8 +36,35 @@ def eval_sts(
 
     ``per_subset`` adds a table of the subsets, ``force`` overwrites the files that options name.
     """
-    # Choose the setting and the tasks, and read the user's own pairs.
-    split = cast(Split, options.split)
+    setting = _checked_setting(options, force=force)
+    suite = sts.StsSuite.of_options(options, cast(Split, options.split), progress)
+    recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
+    if options.checkpoints:
+        return _score_checkpoints(encoder, options, suite, setting, recorded, progress)
+    if options.write_sentences is not None:
+        _write_sentences(options.write_sentences, suite, progress, force=force)
+        return None
+    result = _score_one(encoder, suite, setting, recorded, progress, force=force)
+    result = _with_what_chose(result, encoder)
+    if options.ci:
+        result = _with_intervals(result, setting)
+
+    # Save the result, and make its tables.
+    payload = result.to_json()
+    if options.save_scores is not None:
+        write_pair_scores(options.save_scores, dict(result.examples), force=force)
+        payload["pair_scores"] = str(options.save_scores)
+    keep_in_run(encoder, payload, progress)
+    reports = [sts_report(result)]
+    reports += [sts_report(result.under(each, None)) for each in setting.metrics[1:]]
+    if per_subset:
+        reports.append(_subset_report(result))
+    return Outcome(reports, payload)
+
+
+def _checked_setting(options: StsOptions, *, force: bool) -> sts.StsSetting:
+    """Return the setting of an evaluation whose options agree and whose files can be written."""
+    split = options.split
     if split not in get_args(Split):
         raise UsageError("need train, dev, test or all", option="--split")
     for path in (options.save_scores, options.write_sentences):
@@ -50,40 +78,54 @@ def eval_sts(
         raise UsageError(
             "has a test set only, without a training set", option=f"--pair-file with {flag}"
         )
-    suite = sts.StsSuite.of_options(options, split, progress)
-    recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
+    return setting
 
-    # Score each checkpoint of a run, or only write the sentences.
-    if options.checkpoints:
-        key = suite.key(setting)
-        folder = cache_folder(options.cache_dir, options.cache, progress)
-        message = (
-            "finished checkpoints are kept; the same command continues"
-            if folder
-            else "nothing is kept"
-        )
 
-        @kept_on_interrupt(lambda: message)
-        def kept_score(opened: EvalEncoder) -> SuiteResult:
-            cache = EvaluationCache(folder, opened.cache_key, progress=progress)
-            kept = cache.load_result("sts", key)
-            if kept is None:
-                kept = sts.evaluate_sts(opened.encode, suite, setting, progress=progress).to_json()
-                cache.save_result("sts", key, kept)
-            return SuiteResult.from_json(kept, str(folder)).with_settings(
-                **opened.facts(), **recorded
-            )
+def _score_checkpoints(
+    encoder: EncoderOptions,
+    options: StsOptions,
+    suite: sts.StsSuite,
+    setting: sts.StsSetting,
+    recorded: Mapping[str, Any],
+    progress: Progress,
+) -> Outcome:
+    key = suite.key(setting)
+    folder = cache_folder(options.cache_dir, options.cache, progress)
+    message = "nothing is kept"
+    if folder:
+        message = "finished checkpoints are kept; the same command continues"
 
-        return evaluate_checkpoints(encoder, kept_score, sts_checkpoints, progress)
-    if options.write_sentences is not None:
-        found, _ = suite.read(progress)
-        distinct = dict.fromkeys(sentence for task in found.values() for sentence in task.sentences)
-        with output_text(options.write_sentences, force=force) as stream:
-            stream.writelines(f"{sentence}\n" for sentence in distinct)
-        progress.info(f"wrote {options.write_sentences}: {len(distinct):,} sentences")
-        return None
+    @kept_on_interrupt(lambda: message)
+    def kept_score(opened: EvalEncoder) -> SuiteResult:
+        cache = EvaluationCache(folder, opened.cache_key, progress=progress)
+        kept = cache.load_result("sts", key)
+        if kept is None:
+            kept = sts.evaluate_sts(opened.encode, suite, setting, progress=progress).to_json()
+            cache.save_result("sts", key, kept)
+        found = SuiteResult.from_json(kept, str(folder))
+        return found.with_settings(**opened.facts(), **recorded)
 
-    # Score one encoder, with its post-processing fitted once or for each task.
+    return evaluate_checkpoints(encoder, kept_score, sts_checkpoints, progress)
+
+
+def _write_sentences(path: Path, suite: sts.StsSuite, progress: Progress, *, force: bool) -> None:
+    found, _ = suite.read(progress)
+    distinct = dict.fromkeys(sentence for task in found.values() for sentence in task.sentences)
+    with output_text(path, force=force) as stream:
+        stream.writelines(f"{sentence}\n" for sentence in distinct)
+    progress.info(f"wrote {path}: {len(distinct):,} sentences")
+
+
+def _score_one(
+    encoder: EncoderOptions,
+    suite: sts.StsSuite,
+    setting: sts.StsSetting,
+    recorded: Mapping[str, Any],
+    progress: Progress,
+    *,
+    force: bool,
+) -> SuiteResult:
+    """Score one encoder, with its post-processing fitted once or for each task."""
     plan = fit_postprocess.plan_postprocess(encoder, force=force)
     opened = open_encoder(encoder, progress)
     if plan is not None and plan.is_per_task:
@@ -95,33 +137,21 @@ def eval_sts(
             opened, plan, suite.data_dir, progress, force=force
         )
         result = sts.evaluate_sts(opened.encode, suite, setting, progress=progress)
-    result = result.with_settings(**opened.facts(), **recorded)
-    result = _with_what_chose(result, encoder)
+    return result.with_settings(**opened.facts(), **recorded)
 
-    # Add intervals, save the result, and make its tables.
-    if options.ci:
-        resample = partial(resample_sts, metric=setting.metric, aggregation=setting.aggregation)
-        scored = {name: sts.cosine_and_gold(subsets) for name, subsets in result.examples.items()}
-        resampled = {name: resample(name, pairs) for name, pairs in scored.items()}
-        result = with_intervals(result, resampled)
-    payload = result.to_json()
-    if options.save_scores is not None:
-        write_pair_scores(options.save_scores, dict(result.examples), force=force)
-        payload["pair_scores"] = str(options.save_scores)
-    keep_in_run(encoder, payload, progress)
-    reports = [
-        sts_report(result),
-        *(sts_report(result.under(each, None)) for each in setting.metrics[1:]),
-    ]
-    if per_subset:
-        rows = [
-            {"task": label(name), "subset": subset, **numbers}
-            for name, task in result.tasks.items()
-            if task
-            for subset, numbers in task.parts.items()
-        ]
-        reports.append(Report("Subsets", columns("task", "subset", "n_pairs", *Metric), rows))
-    return Outcome(reports, payload)
+
+def _with_intervals(result: SuiteResult, setting: sts.StsSetting) -> SuiteResult:
+    resample = partial(resample_sts, metric=setting.metric, aggregation=setting.aggregation)
+    scored = {name: sts.cosine_and_gold(subsets) for name, subsets in result.examples.items()}
+    return with_intervals(result, {name: resample(name, pairs) for name, pairs in scored.items()})
+
+
+def _subset_report(result: SuiteResult) -> Report:
+    rows = []
+    for name, task in result.tasks.items():
+        for subset, numbers in task.parts.items() if task else ():
+            rows.append({"task": label(name), "subset": subset, **numbers})
+    return Report("Subsets", columns("task", "subset", "n_pairs", *Metric), rows)
 
 
 def _with_what_chose(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:

@@ -179,8 +179,13 @@ def require_same_settings(
     for key, value in now.items():
         if key == "model_digest" and is_older_digest(before.get(key), str(value)):
             raise DataError(f"{place}: {what} {OLDER_DIGEST}", hint="start again with --force")
-        if before.get(key) != value:
-            raise DataError(
-                f"{place}: {what} has {key} {before.get(key)!r}, now it is {value!r}",
-                hint="repeat the command that was interrupted, or start again with --force",
-            )
+        if before.get(key) == value:
+            continue
+        told = f"has {key} {before.get(key)!r}, now it is {value!r}"
+        if key == "inputs":
+            changed = [each["path"] for each in value if each not in before.get(key, [])]
+            told = f"read other inputs; changed since: {', '.join(changed) or 'their number'}"
+        raise DataError(
+            f"{place}: {what} {told}",
+            hint="repeat the command that was interrupted, or start again with --force",
+        )

@@ -62,7 +62,8 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
             raise DataError("standard input cannot be read twice", hint=hint)
 
     # The texts of the older file come first, and are kept whatever they repeat.
-    given = Given.of(options, progress=progress).of_texts(options.column, options.text)
+    given = Given.of(options, progress=progress)
+    given = given.of_texts(options.column, options.text, options.id_column)
     own = _Texts.read(source, given, options.id_column)
     older = None
     if options.against is not None:

@@ -93,11 +93,12 @@ class MeaningFinder:
         self._kept = np.empty_like(units)
         self._numbers: list[int] = []
         self._best: dict[int, Match] = {}
-        self._block: list[int] = []
+        self._n_before = 0
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
         """Compare a block with all texts added before it, by one product."""
-        self._best, self._block = {}, []
+        self._best = {}
+        self._n_before = len(self._numbers)
         block = self._units[list(numbers)]
         for first in range(0, len(self._numbers), _BLOCK):
             kept = self._kept[first : min(first + _BLOCK, len(self._numbers))]
@@ -111,12 +112,13 @@ class MeaningFinder:
 
     def find(self, number: int) -> Match | None:
         best = self._best.get(number)
-        if self._block:  # texts of this block that were added since
-            cosines = self._units[self._block] @ self._units[number]
+        since = self._kept[self._n_before : len(self._numbers)]
+        if len(since):  # texts of this block that were added since
+            cosines = since @ self._units[number]
             nearest = int(cosines.argmax())
             score = float(cosines[nearest])
             if best is None or score > best.score:
-                best = Match(self._block[nearest], score)
+                best = Match(self._numbers[self._n_before + nearest], score)
         if best is None or best.score < self._threshold:
             return None
         return Match(best.of, min(1.0, best.score))
@@ -124,7 +126,6 @@ class MeaningFinder:
     def add(self, number: int) -> None:
         self._kept[len(self._numbers)] = self._units[number]
         self._numbers.append(number)
-        self._block.append(number)
 
 
 def find_duplicates(

@@ -149,6 +149,7 @@ def launch_run(
         for name in ("objective", "augment"):
             if names_code(value := getattr(config, name)):
                 arguments += [f"--{name}", value]  # code is named by the command line alone
+        arguments += ["--quiet"] if getattr(progress, "quiet", False) else []
         arguments += ["--resume"] if resume else ["--force"] if force else []
         launch(n_processes, arguments, progress, environment=without_settings(os.environ))
     return read_run_record(run_dir)
