@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from cases import batch_of, build
@@ -12,15 +11,14 @@ from torch.nn import functional
 from helpers import build_tiny_model
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.objectives.tsdae import Tsdae, delete_words
+from simcse_cli.objectives.tsdae import Tsdae, damage
 
 ALMOST_NEVER = 1e-4
 
 
 def test_words_are_deleted_with_their_probability_and_one_stays():
-    generator = np.random.default_rng(0)
     words = ["a", "b", "c", "d"]
-    left = [delete_words(" ".join(words), 0.6, generator).split() for _ in range(6000)]
+    left = [damage(" ".join(words), 0.6, key).split() for key in range(6000)]
     counts = [sum(len(each) == n for each in left) for n in range(1, 5)]
     exact = [math.comb(4, n) * 0.4**n * 0.6 ** (4 - n) for n in range(5)]
     expected = [6000 * share for share in (exact[0] + exact[1], *exact[2:])]
@@ -30,9 +28,9 @@ def test_words_are_deleted_with_their_probability_and_one_stays():
     assert chisquare([alone.count(word) for word in words]).pvalue > ALMOST_NEVER
 
 
-@pytest.mark.parametrize("text", ["", "one", " spaced "])
+@pytest.mark.parametrize("text", ["", "one"])
 def test_a_text_of_one_word_is_never_damaged(text):
-    assert delete_words(text, 0.99, np.random.default_rng(0)) == text
+    assert all(damage(text, 0.99, key) == text for key in range(20))
 
 
 def test_equal_scores_lose_ln_v_and_padding_changes_nothing(tiny_model_dir):

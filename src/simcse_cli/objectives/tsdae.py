@@ -1,5 +1,6 @@
 """TSDAE: rebuild a sentence from the vector of what is left of it."""
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simcse_cli.augment.operators import delete_words
 from simcse_cli.augment.words import split_words
 from simcse_cli.errors import ConfigError
 from simcse_cli.machine.gather import share_of_mean
@@ -67,8 +69,9 @@ class Tsdae(Objective):
         self.decoder = decoder
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
-        damaged = [delete_words(text, self.options.delete, generator) for text in examples]
-        limit = self.options.max_length
+        keys = generator.integers(0, 2**62, size=len(examples)).tolist()
+        chance, limit = self.options.delete, self.options.max_length
+        damaged = [damage(text, chance, key) for text, key in zip(examples, keys, strict=True)]
         rows = self.encoder.tokenize(damaged, max_length=limit)
         whole = self.encoder.tokenize(examples, max_length=limit)
         texts = list(zip(examples, damaged, strict=True))
@@ -107,12 +110,7 @@ def tie_weights(decoder: nn.Module, encoder: nn.Module) -> None:
             setattr(holder, own, parameter)
 
 
-def delete_words(text: str, probability: float, generator: np.random.Generator) -> str:
+def damage(text: str, probability: float, key: int) -> str:
     """Return the words that are left; each is deleted with this probability, and one at least stays."""
     words = split_words(text)
-    if len(words) < 2:
-        return text
-    kept = generator.random(len(words)) >= probability
-    if not kept.any():
-        kept[generator.integers(len(words))] = True
-    return " ".join(word for word, stays in zip(words, kept, strict=True) if stays)
+    return " ".join(delete_words(words, probability, random.Random(key))) if words else text
