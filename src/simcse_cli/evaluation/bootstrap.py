@@ -24,8 +24,9 @@ LEVEL = 0.95
 _BLOCK_CELLS = 400_000  # 3 MB as float64: a block stays in the processor's cache
 
 
-# Resampled correlations. A resample is a vector of counts (how often each pair was drawn), not a list of drawn
-# pairs: ranks then follow from running sums of the counts in one fixed order, and no resample is ever sorted.
+# Resampled correlations. A resample is a vector of counts (how often each pair was drawn), not a
+# list of drawn pairs: ranks then follow from running sums of the counts in one fixed order, and no
+# resample is ever sorted.
 
 
 def task_generator(task: str, seed: int) -> np.random.Generator:
