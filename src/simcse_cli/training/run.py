@@ -52,7 +52,10 @@ def in_contact_or_silent() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a call of ``simcse train`` asks for; ``n_started`` counts the processes that it starts."""
+    """What a call of ``simcse train`` asks for.
+
+    ``n_started`` counts the processes that the call starts.
+    """
 
     flags: Settings
     options: RunOptions
