@@ -249,7 +249,8 @@ class BatchEncoder:
 
     Example:
         >>> texts = ray.data.read_parquet("texts")
-        >>> texts.map_batches(BatchEncoder, fn_constructor_args=("minilm",), concurrency=2).write_parquet("vectors")
+        >>> how = {"fn_constructor_args": ("minilm",), "concurrency": 2}
+        >>> texts.map_batches(BatchEncoder, **how).write_parquet("vectors")
     """
 
     def __init__(

@@ -26,7 +26,8 @@ def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
 
 _PLACE = re.compile(
     r"(?:Invalid value for ')?(?P<place>.+?, (?:line|row|byte) [\d,]*\d|--?[a-z][\w-]*|[A-Z_]+(?=:)"
-    r"|.+?(?= does not exist| exists already| cannot be read)|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and ))(?:'[^:]*)?:? "
+    r"|.+?(?= does not exist| exists already| cannot be read)"
+    r"|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and ))(?:'[^:]*)?:? "
 )
 _NEEDED = re.compile(r"(?:^|[,;:] )need |(?:^| )needs |; missing: | is not (?=one of )")
 

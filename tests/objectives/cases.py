@@ -96,6 +96,8 @@ VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
     "declutr": (Name.DECLUTR, LONG_DOCUMENTS, {"min_span": 4, "max_span": 24}),
     "barlow-twins": (Name.BARLOW_TWINS, SINGLES, {"projector_dim": 24}),
     "vicreg": (Name.VICREG, PAIRS, {"projector_dim": 24}),
+    "tsdae": (Name.TSDAE, SINGLES, {}),
+    "tsdae untied": (Name.TSDAE, SINGLES, {"tie_decoder": False}),
     "mlm": (Name.MLM, SINGLES, {"mlm_probability": 0.3}),
 }
 
@@ -154,6 +156,8 @@ def _join(key: str, values: list[Any], parts: list[Batch], kind: type) -> Any:
         return sum(values)
     if key == "epoch":
         return values[0]
+    if key == "whole":
+        return [row for rows in values for row in rows]
     if key == "mlm_labels":  # view by view, as the rows are
         n_views = len(values[0]) // parts[0].n_examples
         return [

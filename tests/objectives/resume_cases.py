@@ -48,6 +48,7 @@ CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
     "declutr": (Name.DECLUTR, {"min_span": 4, "max_span": 16}, {"batch_size": 2}),
     "barlow-twins": (Name.BARLOW_TWINS, {"projector_dim": 16}, {}),
     "vicreg": (Name.VICREG, {"projector_dim": 16}, {}),
+    "tsdae": (Name.TSDAE, {}, {"micro_batch_size": 5}),
     "mlm": (Name.MLM, {}, {"whole_words": True, "dev_split": 0.2, "eval_every": 3}),
     "vicreg, chunks": (Name.VICREG, {"projector_dim": 16}, {"micro_batch_size": 5}),
 }

@@ -190,7 +190,9 @@ def test_packages_offer_methods_by_name(folder, monkeypatch):
     assert find_objective("margin").__name__ == "Margin"
     (twice,) = word_augmenter(AugmentOptions(method="twice:1.0")).many(["a b"], [3])
     assert twice == "a a b b"
-    with pytest.raises(UsageError, match=r"'margn' is no objective; need one of .*mlm.*, margin, or FILE"):
+    with pytest.raises(
+        UsageError, match=r"'margn' is no objective; need one of .*mlm.*, margin, or FILE"
+    ):
         find_objective("margn")
 
 

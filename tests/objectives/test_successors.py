@@ -86,7 +86,8 @@ def test_noise_is_as_many_vectors_as_asked_from_the_seed_of_the_step(tiny_model_
     ("options", "message"),
     [
         ({"mix": 0.2, "negatives": "all-views"}, "without --set negatives=dropout"),
-        ({"queue_size": 4, "mix": 0.2}, "without --set mix=0.0"),
+        ({"queue_size": 4, "mix": 0.2}, "with --set mix, the loss has one form"),
+        ({"noise": 1, "mix": 0.2}, "with --set mix, the loss has one form"),
         ({"queue_size": 4, "negatives": "no-dropout"}, "without --set negatives=dropout"),
         ({"noise": 1, "negatives": "no-dropout"}, "without --set negatives=dropout"),
         ({"momentum": 0.5}, "without --set queue_size"),

@@ -132,6 +132,16 @@ RECIPES = {
             "options": {"false_negative_cosine": 0.9, "noise": 1.0, "noise_steps": 4},
         },
     ),
+    "tsdae": (
+        "tsdae",
+        "bert-base",
+        {
+            "pooler": "cls",
+            "precision": "auto",
+            "eval_every": 10000,
+            "options": {"delete": 0.6, "tie_decoder": True},
+        },
+    ),
     "barlow-twins": (
         "barlow-twins",
         "bert-base",

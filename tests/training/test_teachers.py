@@ -100,6 +100,6 @@ def test_teachers_without_use_and_uses_without_teachers_are_refused(
     named = [str(tiny_model_dir) if each == "MODEL" else each for each in flags.get("teacher", [])]
     flags = {"model": str(tiny_model_dir), "train_file": str(train_file), "pooler": "avg"} | flags
     flags |= {"teacher": named} if named else {}
-    config = resolve_config(flags=flags, objective_defaults=objective_defaults())
+    config = resolve_config(flags=flags, objective_defaults=objective_defaults)
     with pytest.raises(error, match=message):
         build_parts(config, SilentProgress())

@@ -20,12 +20,7 @@ from simcse_cli.analysis.presentation import (
     label_sources,
     name_sources,
 )
-from simcse_cli.analysis.search_scores import (
-    interval_note,
-    score_rows,
-    search_tests,
-    verdict_notes,
-)
+from simcse_cli.analysis.search_scores import score_rows, score_table, search_tests
 from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import Given
@@ -43,7 +38,7 @@ from simcse_cli.models.precomputed import read_matrix
 from simcse_cli.models.resolve import is_local
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results import plots
-from simcse_cli.results.report import Column, Report, with_seed_means
+from simcse_cli.results.report import Column, Report
 from simcse_cli.settings.choices import LongTexts, Pooler, SearchBackend
 from simcse_cli.settings.config import LoadOptions
 from simcse_cli.settings.declare import refuse_unused
@@ -336,30 +331,18 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     depth = max(EVALUATION_DEPTH, *ks)
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
     left_out = search.count_left_out(queries.sentences)
-    tables, series = neighbour_tables(asked, found, left_out), []
-    rows = list(_neighbour_rows(asked, found))
-    mrr, ndcg = f"mrr@{ks[-1]}", f"ndcg@{ks[-1]}"
+    n_left_out = sum(left_out[text] for text in queries.sentences)
     scored = score_rows(scores, ks)
     groups = {encoder.label: encoder.group for encoder, _ in search.indexes}
     tests = search_tests(scores, groups, ks[-1]) if scores else {}
-    if asked:
-        series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
+
+    # What is shown: the neighbours of each query, then the scores over all of them.
+    tables = neighbour_tables(asked, found, left_out)
+    rows = list(_neighbour_rows(asked, found))
+    series = [Report("Neighbours", [Column(key) for key in rows[0]], rows)] if asked else []
     if scores:
-        columns = [Column("model"), Column("n_queries", "queries", "count")]
-        columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ks]
-        columns += [Column(f"recall@{k}", kind="score") for k in ks]
-        columns += [Column("mrr", f"MRR@{depth}", "score"), Column(mrr, f"MRR@{ks[-1]}", "score")]
-        ndcg_heading = f"nDCG@{ks[-1]}"
-        columns.append(Column(ndcg, ndcg_heading, "score"))
-        note = "hit@k: queries with a relevant sentence among the first k; recall@k: share of the relevant found."
-        first = next(iter(scores))
-        notes = [
-            note,
-            interval_note(scored, ndcg, ndcg_heading),
-            *verdict_notes(tests, groups[first] or first, ndcg_heading),
-            *_left_out_note(sum(left_out[text] for text in queries.sentences), "their"),
-        ]
-        table = with_seed_means(Report("Retrieval", columns, scored, notes), groups)
+        notes = _left_out_note(n_left_out, "their")
+        table = score_table(scored, tests, groups, ks, depth, notes)
         tables.append(table)
         series.append(table)
 
@@ -379,7 +362,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
             "corpus": options.corpus,
             "n_sentences": len(search.corpus.sentences),
             "n_queries": len(queries.sentences),
-            "n_left_out": sum(left_out[text] for text in queries.sentences),
+            "n_left_out": n_left_out,
             "models": [encoder.facts() for encoder, _ in search.indexes],
             "neighbours": rows,
             "scores": scored,

@@ -14,6 +14,7 @@ from simcse_cli.evaluation.bootstrap import (
     resample_means,
 )
 from simcse_cli.evaluation.retrieval import RetrievalScores
+from simcse_cli.results.report import Column, Report, with_seed_means
 from simcse_cli.results.result import verdict
 from simcse_cli.settings.choices import Correction
 
@@ -85,3 +86,30 @@ def verdict_notes(tests: Mapping[str, PairedTest], baseline: str, heading: str) 
         words = verdict(test.low, test.high, p_value, baseline, examples)
         notes.append(f"{name}: {words} ({heading}, p = {p_value:.2g})")
     return notes
+
+
+def score_table(
+    rows: Sequence[dict[str, Any]],
+    tests: Mapping[str, PairedTest],
+    groups: Groups,
+    ranks: Sequence[int],
+    depth: int,
+    notes: Sequence[str],
+) -> Report:
+    """Return the table of the rows, with means over seeds, interval and verdicts below it."""
+    last = ranks[-1]
+    columns = [Column("model"), Column("n_queries", "queries", "count")]
+    columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ranks]
+    columns += [Column(f"recall@{k}", kind="score") for k in ranks]
+    columns.append(Column("mrr", f"MRR@{depth}", "score"))
+    columns.append(Column(f"mrr@{last}", f"MRR@{last}", "score"))
+    columns.append(Column(f"ndcg@{last}", f"nDCG@{last}", "score"))
+    first = rows[0]["model"]
+    below = [
+        "hit@k: queries with a relevant sentence among the first k; "
+        "recall@k: share of the relevant found.",
+        interval_note(rows, f"ndcg@{last}", f"nDCG@{last}"),
+        *verdict_notes(tests, groups.get(first) or first, f"nDCG@{last}"),
+        *notes,
+    ]
+    return with_seed_means(Report("Retrieval", columns, list(rows), below), groups)

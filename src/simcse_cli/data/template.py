@@ -16,8 +16,10 @@ class Template:
 
     Example:
         >>> mail = Template.parse("{subject}: {body}")
-        >>> mail.fill(["Refund", "Where is it?"]), mail.fill(["", "Where is it?"]), mail.fill(["", ""])
-        ('Refund: Where is it?', 'Where is it?', '')
+        >>> mail.fill(["Refund", "Where is it?"])
+        'Refund: Where is it?'
+        >>> mail.fill(["", "Where is it?"]), mail.fill(["", ""])
+        ('Where is it?', '')
     """
 
     columns: tuple[str, ...]

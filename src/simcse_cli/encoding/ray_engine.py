@@ -193,8 +193,8 @@ def share_cores(cores: Sequence[int], workers: int | None) -> tuple[int, int]:
     By default a worker has the cores of the smallest machine, and there are as many as fit.
 
     Example:
-        >>> share_cores([1, 3], None), share_cores([8, 8], None), share_cores([4, 8], 4), share_cores([2], 3)
-        ((4, 1), (2, 8), (4, 2), (3, 1))
+        >>> share_cores([1, 3], None), share_cores([8, 8], None), share_cores([2], 3)
+        ((4, 1), (2, 8), (3, 1))
     """
     cores = [n_cores for n_cores in cores if n_cores] or [1]
     if workers is None:

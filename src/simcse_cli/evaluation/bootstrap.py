@@ -24,8 +24,9 @@ LEVEL = 0.95
 _BLOCK_CELLS = 400_000  # 3 MB as float64: a block stays in the processor's cache
 
 
-# Resampled correlations. A resample is a vector of counts (how often each pair was drawn), not a list of drawn
-# pairs: ranks then follow from running sums of the counts in one fixed order, and no resample is ever sorted.
+# Resampled correlations. A resample is a vector of counts (how often each pair was drawn), not a
+# list of drawn pairs: ranks then follow from running sums of the counts in one fixed order, and no
+# resample is ever sorted.
 
 
 def task_generator(task: str, seed: int) -> np.random.Generator:
@@ -194,10 +195,10 @@ class Discordance:
 class PairedTest:
     """Candidate minus baseline in fractions: observed, with a 95% interval, and a two-sided p-value.
 
-    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples. ``p_value`` is
-    that of the bootstrap over them. Where both systems have several seeds, ``n_seeds`` counts them,
-    ``p_seeds`` is that of the t-test over them, and ``p_both`` and the interval account for seeds
-    and examples together.
+    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples. ``p_value``
+    is that of the bootstrap over them. Where both systems have several seeds, ``n_seeds`` counts
+    them, ``p_seeds`` is that of the t-test over them, and ``p_both`` and the interval account for
+    seeds and examples together.
     """
 
     difference: float
@@ -255,8 +256,8 @@ class _Differences:
     ) -> tuple[float, float]:
         """Return the variance of the difference where seeds and examples are drawn, and its degrees of freedom.
 
-        Source: Clark 1973, quasi-F; Satterthwaite 1946. A difference is the sum of a mean, an effect
-        of the seed, one of the example and a rest. The variance over seeds holds the first effect
+        Source: Clark 1973, quasi-F; Satterthwaite 1946. A difference is the sum of a mean, an
+        effect of the seed, one of the example and a rest. The variance over seeds holds the first effect
         and the rest, the bootstrap's the second and the rest; the rest is counted once.
         """
         # Around the mean over seeds, the resamples of a seed move by the rest alone.

@@ -48,7 +48,8 @@ def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floa
     return features
 
 
-# Optimisers, written out because rows of their state must go when a finished model leaves the batch.
+# Optimisers, written out because rows of their state must go when a finished model leaves the
+# batch.
 
 
 class RmsProp:

@@ -284,7 +284,8 @@ class _MtebEncoder:
         texts = [text for batch in inputs for text in batch["text"]]
         if not self._prompts:
             return self._encode(texts)
-        # mteb chooses by task, by its type, by query or document; the latter may have any usual name.
+        # mteb chooses by task, by its type, by query or document; the latter may have any usual
+        # name.
         name = get_prompt_name(self._prompts, task_metadata, prompt_type)
         if name is None and prompt_type is not None and prompt_type.value == "document":
             name = next((name for name in DOCUMENT_PROMPTS if name in self._prompts), None)

@@ -53,9 +53,9 @@ def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
     """Return the likelihood of the teacher's order, negative logarithm, mean over rows, in nats.
 
-    Source: Xia et al. 2008 in RankCSE: ``sum_k ( ln sum_{m >= k} exp(a_pi(m)) - a_pi(k) )`` with the
-    ``logits`` a ``(N, N)`` of a row and pi its columns by falling ``teacher`` similarity, the own
-    column first, equal ones in the order of columns.
+    Source: Xia et al. 2008 in RankCSE: ``sum_k ( ln sum_{m >= k} exp(a_pi(m)) - a_pi(k) )`` with
+    the ``logits`` a ``(N, N)`` of a row and pi its columns by falling ``teacher`` similarity, the
+    own column first, equal ones in the order of columns.
 
     Equal logits: ``ln N!``, 3.1781 for 4 rows. The term of k = 1 is InfoNCE.
     """

@@ -83,7 +83,8 @@ def _config_of(backbone: Any) -> Any:
 def save_adapter(backbone: nn.Module, folder: Path) -> None:
     """Write the adapter of a transformer in PEFT's format, without a model card."""
     config = _config_of(backbone)
-    # PEFT shortens long lists of layers to patterns, which would find the architecture's own pooler in its place.
+    # PEFT shortens long lists of layers to patterns, which would find the architecture's own pooler
+    # in its place.
     values = config.to_dict() | {"inference_mode": True, "exclude_modules": _OWN_POOLER}
     write_json(
         folder / ADAPTER_FILE,

@@ -140,8 +140,10 @@ class ReadyEncoder:
     def digest_with(self, prompt: str) -> str:
         """Return the digest of vectors made with another prompt."""
         model, variations = self.model, self._variations(prompt)
+        record = model.record
+        settings = (model.pooler, record.head_use, record.normalize, model.tokens.max_length)
         parts: list[str | memoryview] = [
-            f"{model.pooler}/{model.record.head_use}/{model.record.normalize}/{model.tokens.max_length}",
+            "/".join(map(str, settings)),
             model.tokens.description,
             json.dumps(read_entries(model.config), sort_keys=True, default=str),
             json.dumps(variations, sort_keys=True) if variations else "",

@@ -99,9 +99,11 @@ def restore_moved(target: Path) -> None:
 
 
 _MODEL_FILES = re.compile(
-    r"(adapter_)?(config|model|modules|simcse|generation_config|sentence_bert_config|config_sentence_transformers)"
-    r"[\w.-]*\.(json|safetensors)|(pytorch_model|tf_model|flax_model|adapter_model|rust_model)[\w.-]*"
-    r"|(tokenizer|vocab|merges|special_tokens_map|added_tokens|bpe\.codes|sentencepiece|spiece|spm|dict|chat_template)[\w.-]*"
+    r"(adapter_)?(config|model|modules|simcse|generation_config|sentence_bert_config"
+    r"|config_sentence_transformers)[\w.-]*\.(json|safetensors)"
+    r"|(pytorch_model|tf_model|flax_model|adapter_model|rust_model)[\w.-]*"
+    r"|(tokenizer|vocab|merges|special_tokens_map|added_tokens|bpe\.codes|sentencepiece|spiece|spm"
+    r"|dict|chat_template)[\w.-]*"
     r"|model[\w-]*\.onnx|README\.md|LICENSE[\w.]*|\.gitattributes|openvino_[\w.-]+|\.lock"
 )
 _MODEL_FOLDERS = re.compile(r"\d_[A-Za-z]+|onnx|openvino")

@@ -31,7 +31,8 @@ from simcse_cli.packed.architectures import (
 )
 from simcse_cli.packed.backbone import packed_backbone
 
-# Entries of config.json that the forward pass needs; transformers knows the defaults of missing ones.
+# Entries of config.json that the forward pass needs; transformers knows the defaults of missing
+# ones.
 _NEEDED = (
     "attention_probs_dropout_prob",
     "hidden_act",
@@ -139,7 +140,8 @@ def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with _weights(path), safe_open(path, "pt") as stream:
-            names = [name for name in stream.keys() if name.startswith(prefix)]  # noqa: SIM118 - no mapping
+            every = stream.keys()  # of what is no mapping
+            names = [name for name in every if name.startswith(prefix)]
             found |= {name[len(prefix) :]: stream.get_tensor(name) for name in names}
     if not found:
         for path in sorted(folder.glob("pytorch_model*.bin")):

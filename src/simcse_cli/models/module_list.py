@@ -36,7 +36,8 @@ _ENCODE_ELSEWHERE = (
 
 # The modules that are computed, in the only order in which they are; Normalize may be repeated.
 _ORDER = ("Transformer", "WeightedLayerPooling", "CNN", "Pooling", "Dense", "Normalize")
-# Where each version of sentence-transformers has its classes; the newer names repeat the class in lower case.
+# Where each version of sentence-transformers has its classes; the newer names repeat the class in
+# lower case.
 _PACKAGES = (
     "sentence_transformers.models.",
     "sentence_transformers.base.modules.",
@@ -189,7 +190,8 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
             case "Normalize":
                 _check_normalize(folder / place)
                 found["normalize"] = True
-    # The pooler that does both; sentence-transformers skips the former unless the transformer gives all its layers.
+    # The pooler that does both; sentence-transformers skips the former unless the transformer gives
+    # all its layers.
     has_head = "head_folder" in found
     pooler = None if reduction is None else _pooler_of(reduction, has_head=has_head)
     if layers and _settings(folder / found["transformer_folder"] / "config.json").get(

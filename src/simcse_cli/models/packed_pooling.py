@@ -35,7 +35,8 @@ def packed_vectors(
     if n_skipped or spec.reduction is Reduction.MEAN:
         states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
         if packed.nested and not n_skipped:
-            # In one call for all lengths; "unsafe" skips a check of the offsets that would wait for the GPU.
+            # In one call for all lengths; "unsafe" skips a check of the offsets that would wait for
+            # the GPU.
             means = [
                 torch.segment_reduce(
                     _wide(layer), "mean", offsets=tokens.offsets, axis=0, unsafe=True

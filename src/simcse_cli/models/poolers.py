@@ -40,8 +40,9 @@ class PoolerSpec:
         return self.layers != (-1,)
 
 
-# ``avg_first_last`` takes the first transformer layer, as the SimCSE repository, Su et al. and Li et al. do;
-# ``avg_emb_last`` takes the embedding output, as the "first-last avg." rows of the SimCSE paper did.
+# ``avg_first_last`` takes the first transformer layer, as the SimCSE repository, Su et al. and Li
+# et al. do; ``avg_emb_last`` takes the embedding output, as the "first-last avg." rows of the
+# SimCSE paper did.
 POOLERS = {
     Pooler.CLS: PoolerSpec((-1,), Reduction.CLS, headless=Pooler.CLS_BEFORE_POOLER),
     Pooler.CLS_BEFORE_POOLER: PoolerSpec((-1,), Reduction.CLS),

@@ -5,6 +5,7 @@ is imported here only, on first use.
 """
 
 import contextlib
+import copy
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,8 +31,8 @@ _DROPOUT_KEYS = (
     "activation_dropout",
 )
 
-# How files are read: none of their code is run, nothing is fetched, and attention is one of transformers' own
-# (a name in config.json would be looked up on the Hub).
+# How files are read: none of their code is run, nothing is fetched, and attention is one of
+# transformers' own (a name in config.json would be looked up on the Hub).
 _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 FROM_FOLDER: dict[str, Any] = {**_LOCAL, "attn_implementation": None}
 # Architectures whose states depend on padding, some of them for longer texts alone.
@@ -87,6 +88,31 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
         what = f"weights of another shape than config.json says: {info['mismatched_keys']}"
         raise CheckpointError(f"{folder}: {what}")
     return backbone, set(info["missing_keys"])
+
+
+def load_decoder(folder: Path, config: Any) -> nn.Module:
+    """Return a causal language model with cross-attention from the weights of an encoder's folder.
+
+    ``config`` is the encoder's own. The layers of the cross-attention are new, and the head where
+    the files have none.
+    """
+    own = copy.deepcopy(config)
+    own.is_decoder = own.add_cross_attention = True
+    try:
+        with _model_files(folder, "a decoder"), quiet_transformers():
+            decoder: nn.Module = _transformers().AutoModelForCausalLM.from_pretrained(
+                folder, config=own, dtype=torch.float32, **FROM_FOLDER
+            )
+    except ValueError as error:
+        raise CheckpointError(
+            f"{folder}: transformers has no decoder of {config.model_type} ({reason_of(error)})",
+            hint="take a BERT or RoBERTa encoder",
+        ) from error
+    has_cross = any("crossattention" in name for name, _ in decoder.named_modules())
+    if not has_cross:
+        what = f"the decoder of {config.model_type} has no cross-attention"
+        raise CheckpointError(f"{folder}: {what}", hint="take a BERT or RoBERTa encoder")
+    return decoder
 
 
 def _refuse_own_code(folder: Path) -> None:

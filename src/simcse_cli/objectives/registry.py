@@ -23,6 +23,7 @@ from simcse_cli.objectives.rankcse import Rankcse
 from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.simcse import SimcseSup
 from simcse_cli.objectives.simcse_unsup import SimcseUnsup
+from simcse_cli.objectives.tsdae import Tsdae
 from simcse_cli.objectives.vicreg import Vicreg
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.convert import convert
@@ -47,6 +48,7 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
         MaskedLm,
         Rankcse,
         Distill,
+        Tsdae,
     )
 }
 

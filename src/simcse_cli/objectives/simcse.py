@@ -157,7 +157,7 @@ class SimcseSup(Simcse):
 
     name = ObjectiveName.SIMCSE_SUP
     n_columns = (2, 3)
-    defaults = {"epochs": 3.0, "head": "kept", "lr": 5e-5}  # noqa: RUF012 - a ClassVar of the base class
+    defaults = {"epochs": 3.0, "head": "kept", "lr": 5e-5}  # noqa: RUF012 - a ClassVar of its base
 
     Options = SimcseSupOptions
     options: SimcseSupOptions

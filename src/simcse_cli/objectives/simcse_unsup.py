@@ -38,7 +38,7 @@ from simcse_cli.settings.choices import (
 )
 from simcse_cli.settings.declare import setting
 
-ONE_FORM = {"negatives=dropout": "the loss has one form", "mix=0.0": "the loss has one form"}
+ONE_FORM = {"negatives=dropout": "the loss has one form"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ class SimcseUnsupOptions(SimcseOptions):
         min=0,
         max=1,
         enables=("mix_masked", "mix_sides"),
-        needs={"negatives=dropout": "the loss has one form"},
+        excludes=("queue_size", "noise"),
+        because="the loss has one form",
+        needs=ONE_FORM,
     )
     mix_masked: MixMasked = setting(
         MixMasked.EXCLUDE, "What becomes of mixed vectors that hold a row's own pair."

@@ -155,7 +155,7 @@ class ProjectedViews(TextViews):
     """
 
     projector_bias: ClassVar[bool]
-    defaults = {"batch_size": 256, "epochs": 2.0, "head": "none"}  # noqa: RUF012 - a ClassVar of the base class
+    defaults = {"batch_size": 256, "epochs": 2.0, "head": "none"}  # noqa: RUF012 - a ClassVar of its base
 
     Options: ClassVar[type[ObjectiveOptions]] = ProjectedOptions
     options: ProjectedOptions

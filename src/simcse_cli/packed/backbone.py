@@ -36,10 +36,11 @@ KERNELS_NOT_KEPT = (
     "written to keep them; export NUMBA_CACHE_DIR=FOLDER names another"
 )
 KERNELS_COMPILE = "compiling kernels for this processor, once"
-# A compiled kernel uses one thread a share. With more threads than this, PyTorch's many small steps on all of them are
-# faster; an estimate from 54 ms of kernels in steps of 500 ms on two threads.
+# A compiled kernel uses one thread a share. With more threads than this, PyTorch's many small steps
+# on all of them are faster; an estimate from 54 ms of kernels in steps of 500 ms on two threads.
 _MOST_THREADS = 8
-# Random sub-words from which int8 learns how large each channel is. Short rows serve short sentences best.
+# Random sub-words from which int8 learns how large each channel is. Short rows serve short
+# sentences best.
 _SAMPLED_TOKENS, _SAMPLED_LENGTH = 1024, 12
 
 Prepared = tuple[Operators, list[Layer]]
@@ -190,7 +191,8 @@ class PackedBackbone:
         if is_live:
             forget_prepared(self._backbone)
         if self.nested:
-            # Weights are cast in every pass: checking whether they have changed would wait for the GPU.
+            # Weights are cast in every pass: checking whether they have changed would wait for the
+            # GPU.
             layers = read_layers(parts, dtype, merged=not is_live)
             return PackedPath(layers, lambda masks, _: NestedOperators(dtype, activation, masks))
         if not is_live:
@@ -288,8 +290,8 @@ def packed_backbone(
 
     This is cheap enough for every forward pass: nothing is copied, and weights prepared for
     inference are kept between calls. ``use_kernels`` turns compiled kernels on or off; by default
-    they are used where they are installed and faster. ``nested`` attends over all sentences in one call, on any
-    device; else there is one call a sentence length, on a CPU.
+    they are used where they are installed and faster. ``nested`` attends over all sentences in one
+    call, on any device; else there is one call a sentence length, on a CPU.
     """
     parts = read_parts(backbone)
     if parts is None:

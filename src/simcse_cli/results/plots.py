@@ -167,7 +167,8 @@ def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False)
 # Labels of points
 
 _GAP = 8
-# Offsets in gaps, in order of preference; the text's side towards the point follows from their signs.
+# Offsets in gaps, in order of preference; the text's side towards the point follows from their
+# signs.
 _PLACES = (
     (1, 0),
     (-1, 0),

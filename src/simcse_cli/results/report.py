@@ -14,7 +14,8 @@ from simcse_cli.settings.choices import OutputFormat
 DASH = "–"
 GAP = 2  # between columns on a terminal
 NARROWEST_TEXT = 20
-# Control characters (including the escape of terminal commands), direction marks and lone surrogates.
+# Control characters (including the escape of terminal commands), direction marks and lone
+# surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 ColumnKind = Literal["text", "score", "difference", "number", "signed", "count", "seconds"]

@@ -267,8 +267,8 @@ def describe_set(task: str, split: str, n_examples: int, sha256: str | None) -> 
 def verdict(low: float, high: float, p_value: float, baseline: str, examples: str) -> str:
     """Return what a paired test says in words, from the 95% interval of the difference, in fractions.
 
-    0.012 and 0.023 with p = 0.01 are "better than base by 1.2 to 2.3 points"; any p of 5% or more is
-    "no difference that 1,379 pairs could show".
+    0.012 and 0.023 with p = 0.01 are "better than base by 1.2 to 2.3 points"; any p of 5% or more
+    is "no difference from base that 1,379 pairs could show".
     """
     if p_value >= 0.05 or low <= 0 <= high:
         return f"no difference from {baseline} that {examples} could show"

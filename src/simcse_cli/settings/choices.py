@@ -95,6 +95,7 @@ ObjectiveName = StrEnum(
         "MLM": "mlm",
         "RANKCSE": "rankcse",
         "DISTILL": "distill",
+        "TSDAE": "tsdae",
     },
 )
 Augmentation = StrEnum(

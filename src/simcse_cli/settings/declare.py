@@ -52,7 +52,12 @@ class Setting:
     unsaid: tuple[Any, ...] = ()  # values that the record leaves out, as older records do
 
 
-def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it
+def setting(
+    default: Any,
+    help: str,  # noqa: A002 - as Typer calls it
+    *flags: str,
+    **details: Any,
+) -> Any:
     """Return a dataclass field with its ``Setting``.
 
     The default ``...`` makes it required; a function makes a new value for each object.
@@ -65,7 +70,11 @@ def setting(default: Any, help: str, *flags: str, **details: Any) -> Any:  # noq
     return field(default=default, metadata=metadata)
 
 
-def columns_setting(help: str, metavar: str, **details: Any) -> Any:  # noqa: A002 - as Typer calls it
+def columns_setting(
+    help: str,  # noqa: A002 - as Typer calls it
+    metavar: str,
+    **details: Any,
+) -> Any:
     return setting(None, help, "--columns", "--column", metavar=metavar, **details)
 
 

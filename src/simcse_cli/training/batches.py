@@ -18,7 +18,8 @@ from simcse_cli.training.teachers import Teachers
 
 _T = TypeVar("_T")
 Indices = NDArray[np.int64]
-# Share of rows with a text of an earlier row, up to which batches are drawn without a look at texts.
+# Share of rows with a text of an earlier row, up to which batches are drawn without a look at
+# texts.
 SHARED_SHARE = 0.01
 AHEAD = 3  # batches that are made before they are due
 

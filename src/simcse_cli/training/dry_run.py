@@ -10,7 +10,8 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.loop import Trainer
 
 MEASURED_STEPS = 2
-ENOUGH_S = 5.0  # a step as long as this is measured once: Barlow Twins has a projector of 137 million weights
+ENOUGH_S = 5.0
+"""A step as long as this is measured once, as Barlow Twins' with its 137 million weights."""
 
 
 def effective_settings(trainer: Trainer) -> TrainConfig:

@@ -30,7 +30,8 @@ USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
 
 
-# Features of an accelerate configuration that split a model over processes, by their environment variables.
+# Features of an accelerate configuration that split a model over processes, by their environment
+# variables.
 SPLITTING = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",

@@ -10,8 +10,8 @@ from simcse_cli.machine.optimizers import UncorrectedAdamW
 from simcse_cli.settings.choices import OptimizerName, Schedule
 from simcse_cli.settings.config import TrainConfig
 
-# Contrastive Tension: share of the initial learning rate from each 0-based step on (code of Carlsson et al. 2021,
-# where a rate holds up to and including its boundary).
+# Contrastive Tension: share of the initial learning rate from each 0-based step on (code of
+# Carlsson et al. 2021, where a rate holds up to and including its boundary).
 TENSION_STEPS = ((0, 1.0), (501, 0.8), (1001, 0.6), (1501, 0.4), (2001, 0.2))
 TRIANGLE_RATIO = 32  # of the peak of the slanted triangle to its floor
 

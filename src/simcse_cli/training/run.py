@@ -5,8 +5,9 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from simcse_cli.data.demo import demo_folder
 from simcse_cli.data.senteval import sts_files
@@ -49,64 +50,59 @@ def in_contact_or_silent() -> Iterator[None]:
         raise launch.Stopped(exit_code=launch.LOST_CONTACT) from None
 
 
+@dataclass(frozen=True)
+class _Request:
+    """What a call of ``simcse train`` asks for.
+
+    ``n_started`` counts the processes that the call starts.
+    """
+
+    flags: Settings
+    options: RunOptions
+    progress: Progress
+    n_started: int
+
+    @property
+    def is_many(self) -> bool:
+        options = self.options
+        return (options.seeds is not None or options.sweep is not None) and not options.dry_run
+
+    def config(self, swept: Settings) -> TrainConfig:
+        resumed = self.options.output if self.options.resume and not self.is_many else None
+        flags = merge_settings(self.flags, swept)
+        return ready_settings(flags, self.options.config, self.progress, resumed=resumed)
+
+    def run_one(self, config: TrainConfig, run_dir: Path) -> runs.RunRecord | None:
+        resume = self.options.resume or self.is_many
+        how: dict[str, Any] = {"resume": resume, "force": self.options.force}
+        if self.n_started == 1:
+            return train_run(config, run_dir, self.progress, **how)
+        with runs.lock_run(run_dir):
+            return launch.launch_run(config, run_dir, self.n_started, self.progress, **how)
+
+
 @in_contact_or_silent()
 def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome | str | None:
     """Do the requested runs and return a result to show, or the text of a dry run.
 
     Returns None if another process shows the result.
     """
-    if processes.is_launched():
-        processes.end_with_launcher()
-    launch.check_accelerate(
-        os.environ, progress if processes.process_rank() == 0 else SilentProgress()
-    )
-    is_many = (options.seeds is not None or options.sweep is not None) and not options.dry_run
-    n_started = (
-        options.num_processes if "LOCAL_RANK" not in os.environ and not options.dry_run else 1
-    )
-    if n_started > 1 and STDIO in flags.get("train_file", ()):
-        raise UsageError("processes cannot share standard input", option="--train-file")
-    if n_started == 1:
-        processes.tell_if_alone(progress)
-        processes.join_group()
+    n_started = _join_processes(flags, options, progress)
+    own = flags | settings_of_options(options, flags)
+    request = _Request(own, options, progress, n_started)
     if options.resume and not processes.is_launched():
-        target = runs_folder(options) if is_many else options.output
-        if target is None:
-            raise UsageError("name the run to continue with -o", option="--resume")
-        # A kill may have come before the folder was made; then the whole command starts the run.
-        may_start = "train_file" in flags or options.config is not None or options.sweep is not None
-        if not may_start and not (is_many and target.is_dir()):
-            runs.require_run(target)
-    resumed = options.output if options.resume and not is_many else None
-    flags = flags | settings_of_options(options, flags)
-
-    def make_config(swept: Settings) -> TrainConfig:
-        return ready_settings(
-            merge_settings(flags, swept), options.config, progress, resumed=resumed
-        )
-
-    def run_one(config: TrainConfig, run_dir: Path) -> runs.RunRecord | None:
-        resume = options.resume or is_many
-        if n_started > 1:
-            with runs.lock_run(run_dir):
-                return launch.launch_run(
-                    config, run_dir, n_started, progress, resume=resume, force=options.force
-                )
-        return train_run(config, run_dir, progress, resume=resume, force=options.force)
-
-    if is_many:
-        return train_many(make_config, run_one, options, progress)
-    config = make_config({})
-    method = config.objective.rpartition(":")[2]
-    stem = f"{method}-{Path(config.model).name}-{config.seed}"
-    candidates = (Path("runs") / (stem if i == 1 else f"{stem}-{i}") for i in itertools.count(1))
-    unused = next(path for path in candidates if not path.exists())
-    run_dir = options.output or processes.exchange(unused)[0]
+        _require_resumable(request)
+    if request.is_many:
+        return train_many(request.config, request.run_one, options, progress)
+    config = request.config({})
+    run_dir = options.output or _unused_folder(config)
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
         return f"settings\n{recipes.dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
+
+    # A run that was stopped says how to continue.
     try:
-        record = run_one(config, run_dir)
+        record = request.run_one(config, run_dir)
     except launch.Stopped as stop:
         if n_started > 1 and stop.exit_code == INTERRUPTED:
             raise stopped_in(run_dir, n_started) from None
@@ -120,6 +116,48 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     kind = "model" if record.best_score is None else "best model"
     progress.info(f"wrote {run_dir} ({kind}: {run_dir / 'model'})")
     return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **asdict(record)})
+
+
+def _join_processes(flags: Settings, options: RunOptions, progress: Progress) -> int:
+    """Join the group that another launcher has started, and return how many processes to start."""
+    if processes.is_launched():
+        processes.end_with_launcher()
+    is_first = processes.process_rank() == 0
+    launch.check_accelerate(os.environ, progress if is_first else SilentProgress())
+    n_started = options.num_processes
+    if "LOCAL_RANK" in os.environ or options.dry_run:
+        n_started = 1
+    if n_started > 1 and STDIO in flags.get("train_file", ()):
+        raise UsageError("processes cannot share standard input", option="--train-file")
+    if n_started == 1:
+        processes.tell_if_alone(progress)
+        processes.join_group()
+    return n_started
+
+
+def _require_resumable(request: _Request) -> None:
+    options = request.options
+    target = runs_folder(options) if request.is_many else options.output
+    if target is None:
+        raise UsageError("name the run to continue with -o", option="--resume")
+    # A kill may have come before the folder was made; then the whole command starts the run.
+    may_start = "train_file" in request.flags or options.config is not None
+    if may_start or options.sweep is not None:
+        return
+    if not (request.is_many and target.is_dir()):
+        runs.require_run(target)
+
+
+def _unused_folder(config: TrainConfig) -> Path:
+    """Return the folder that a run without ``--output`` gets, the same on all processes."""
+    method = config.objective.rpartition(":")[2]
+    stem = f"{method}-{Path(config.model).name}-{config.seed}"
+    unused = Path("runs") / stem
+    for number in itertools.count(2):
+        if not unused.exists():
+            break
+        unused = Path("runs") / f"{stem}-{number}"
+    return processes.exchange(unused)[0]
 
 
 def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
@@ -183,26 +221,13 @@ def train_run(
     def tell(_: int) -> None:
         shown.info("stopping after this step; Ctrl-C again stops at once")
 
-    started_with = None
     with sole_training(run_dir):
         processes.require_shared(run_dir)
+        started_with = None
         if resume and runs.is_run(run_dir):
-            earlier, n_processes = runs.read_run_record(run_dir), processes.process_count()
-            if earlier.n_processes != n_processes:
-                raise ConfigError(
-                    f"the run in {run_dir} has {earlier.n_processes} processes, this is {n_processes}",
-                    hint=f"resume with --num-processes {earlier.n_processes}, or start another run with a new -o",
-                )
-            is_as_long = all(
-                earlier.config.get(n) == getattr(config, n) for n in ("max_steps", "epochs")
-            )
-            if earlier.status in runs.DONE and is_as_long:
+            earlier = runs.read_run_record(run_dir)
+            if _is_complete(earlier, config, run_dir):
                 return earlier if is_first else None
-            if earlier.status in runs.DONE and not runs.kept_states(run_dir / "checkpoint"):
-                raise ConfigError(
-                    f"{run_dir} is complete and keeps no state to go further from",
-                    hint="start another run with a new -o",
-                )
             if runs.kept_states(run_dir / "checkpoint"):
                 started_with = earlier.batches
         parts = build_parts(config, shown, started_with)
@@ -220,23 +245,52 @@ def train_run(
                     on_step=on_step if is_first else None,
                     on_eval=on_eval if is_first else None,
                 )
-                done = max(map(runs.step_of, runs.kept_states(trainer.states.folder)), default=0)
-                if resume and done > trainer.total_steps:
-                    raise ConfigError(
-                        f"{trainer.total_steps:,} steps: the run in {run_dir} has done {done:,} already",
-                        hint="ask for more with --max-steps or --epochs",
-                    )
+                if resume:
+                    _require_steps_left(trainer)
                 if is_first:
-                    if not (resume and (run_dir / "config.yaml").exists()):
-                        runs.open_run_dir(run_dir, force=force)
-                    with atomic_text(run_dir / "config.yaml", force=True) as stream:
-                        stream.write(recipes.dump_config(config))
-                if parts.teachers is not None:
-                    parts.teachers.prepare(run_dir, shown)
+                    _open_folder(config, run_dir, resume=resume, force=force)
                 record = trainer.run()
         except KeyboardInterrupt:
             raise stopped_in(run_dir, processes.process_count()) from None
     return record if is_first else None
+
+
+def _is_complete(earlier: runs.RunRecord, config: TrainConfig, run_dir: Path) -> bool:
+    """Tell whether a run that is to be resumed is done; raise ConfigError if it cannot go on."""
+    n_processes = processes.process_count()
+    if earlier.n_processes != n_processes:
+        raise ConfigError(
+            f"the run in {run_dir} has {earlier.n_processes} processes, this is {n_processes}",
+            hint=f"resume with --num-processes {earlier.n_processes}, or start another run "
+            "with a new -o",
+        )
+    if earlier.status not in runs.DONE:
+        return False
+    if all(earlier.config.get(n) == getattr(config, n) for n in ("max_steps", "epochs")):
+        return True
+    if not runs.kept_states(run_dir / "checkpoint"):
+        raise ConfigError(
+            f"{run_dir} is complete and keeps no state to go further from",
+            hint="start another run with a new -o",
+        )
+    return False
+
+
+def _require_steps_left(trainer: Trainer) -> None:
+    done = max(map(runs.step_of, runs.kept_states(trainer.states.folder)), default=0)
+    if done > trainer.total_steps:
+        raise ConfigError(
+            f"{trainer.total_steps:,} steps: the run in {trainer.run_dir} has done {done:,} "
+            "already",
+            hint="ask for more with --max-steps or --epochs",
+        )
+
+
+def _open_folder(config: TrainConfig, run_dir: Path, *, resume: bool, force: bool) -> None:
+    if not (resume and (run_dir / "config.yaml").exists()):
+        runs.open_run_dir(run_dir, force=force)
+    with atomic_text(run_dir / "config.yaml", force=True) as stream:
+        stream.write(recipes.dump_config(config))
 
 
 def sole_training(folder: Path) -> AbstractContextManager[None]:

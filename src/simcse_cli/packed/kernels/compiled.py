@@ -351,11 +351,12 @@ def dropout_add_norm_backward(
             d_change[j] = _pack(d, d_change)
 
 
-# Small products inside attention. The innermost loop is built instruction by instruction: as plain loops, which give
-# the same bits, a training step of MiniLM (64 sentences, two cores with AVX-512, processor time, medians of 7
-# alternating runs) keeps 90% of its rate in bf16 and 96% in fp32. A product of 27 x 32 x 32 takes 1.7 us in place of
-# 0.4, because the sums go through memory at every step and LLVM checks before each inner loop that its rows do not
-# overlap; with four steps to a loop it takes 1.5 us.
+# Small products inside attention. The innermost loop is built instruction by instruction: as plain
+# loops, which give the same bits, a training step of MiniLM (64 sentences, two cores with AVX-512,
+# processor time, medians of 7 alternating runs) keeps 90% of its rate in bf16 and 96% in fp32. A
+# product of 27 x 32 x 32 takes 1.7 us in place of 0.4, because the sums go through memory at every
+# step and LLVM checks before each inner loop that its rows do not overlap; with four steps to a
+# loop it takes 1.5 us.
 
 
 def _tile_product(n_vectors: int) -> Any:
@@ -519,8 +520,8 @@ def _draw_head(
     return start, n_words - 1
 
 
-# Attention. With query q, key k, value v of a head and d its width: probs = softmax(q k^T / sqrt(d)),
-# context = dropout(probs) v.
+# Attention. With query q, key k, value v of a head and d its width: probs = softmax(q k^T /
+# sqrt(d)), context = dropout(probs) v.
 
 
 @_compiled

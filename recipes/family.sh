@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# What came after SimCSE under one protocol (docs/family.md): the text, start, head, batch, rate and choice of the model are
+# those of SimCSE for every row, and only the method's own options differ. MODEL is the start; RAW=1 starts from a raw language
+# model. TEACHER is the frozen model of the rows that have one (default: unsup-simcse, at small scale minilm): it knows more
+# than the start, so these rows stand beside `distill`, which has the same teacher and nothing else.
+source "$(dirname "$0")/common.sh"
+[ "$SCALE" = full ] && TEACHER=${TEACHER:-unsup-simcse} || TEACHER=${TEACHER:-minilm}
+
+method() {
+  train "$1" "${UNSUP[@]}" --train-file "$WIKI" "${@:2}"
+}
+
+# Nothing beyond SimCSE, or one more pass of its own encoder.
+method simcse
+method esimcse --augment repeat:0.32 --set queue_size=160 --set momentum=0.995
+method repeat --augment repeat:0.32
+method simcse-plus-plus --set negatives=no-dropout --set dimension_weight=0.1
+method mixcse --set mix=0.2
+method mixcse-released --set mix=0.2 --set mix_masked=zero
+method mirror --augment mask-span:5 --set negatives=all-views --temperature 0.04
+method noise --set noise=1
+
+# A teacher.
+method dclr --set noise=1 --set false_negative_cosine=0.9 --teacher "$TEACHER"
+method dclr-released --set noise=1 --set false_negative_cosine=0.9 --set as_released=true --teacher "$TEACHER"
+train rankcse --objective rankcse --pooler cls --batch-size 64 --lr 3e-5 "${LENGTH[@]}" --train-file "$WIKI" --teacher "$TEACHER"
+train rankcse-released --objective rankcse --set as_released=true --pooler cls --batch-size 64 --lr 3e-5 "${LENGTH[@]}" \
+  --train-file "$WIKI" --teacher "$TEACHER"
+train distill --objective distill --set match=similarities --pooler cls --batch-size 64 --lr 3e-5 "${LENGTH[@]}" \
+  --train-file "$WIKI" --teacher "$TEACHER"
+
+compare "$OUT" -o "$OUT/comparison.json" --force

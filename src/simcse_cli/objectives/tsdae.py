@@ -1,0 +1,116 @@
+"""TSDAE: rebuild a sentence from the vector of what is left of it."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from simcse_cli.augment.operators import delete_words
+from simcse_cli.augment.words import split_words
+from simcse_cli.errors import ConfigError
+from simcse_cli.machine.gather import share_of_mean
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.model_files import find_model
+from simcse_cli.models.padding import TokenRows, pad
+from simcse_cli.models.pretrained import load_decoder
+from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
+from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class TsdaeOptions(ObjectiveOptions):
+    max_length: int = setting(75, "Sub-words per text, including special ones.", "--max-length")
+    delete: float = setting(0.6, "Probability with which a word is deleted.", min=0, below=1)
+    tie_decoder: bool = setting(
+        True, "Share the encoder's weights with the decoder, but for its cross-attention."
+    )
+
+
+class Tsdae(Objective):
+    """A decoder that sees only the vector of a damaged sentence predicts the whole one.
+
+    Source: Wang, Reimers and Gurevych 2021; sentence-transformers. The loss is the mean
+    cross-entropy of token t + 1 given the tokens up to t and the vector, in nats; ``ln V`` for
+    scores that are all equal. The decoder has the architecture and weights of the checkpoint and
+    attends to one key, the vector, so that its cross-attention adds ``W_o W_v c``; the query and
+    key of it never matter and are frozen. It is dropped after training.
+    """
+
+    name = ObjectiveName.TSDAE
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "batch_size": 8,
+        "head": "none",
+        "max_length": 75,
+        "warmup": 0.1,
+    }
+
+    Options = TsdaeOptions
+    options: TsdaeOptions
+
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        if encoder.head is not None:
+            raise ConfigError(
+                f"--head {encoder.record.head_use}: --objective {self.name} reads the vector without a head",
+                hint="leave --head out",
+            )
+        decoder: Any = load_decoder(find_model(encoder.name).base, encoder.config)
+        if self.options.tie_decoder:
+            tie_weights(decoder.base_model, encoder.backbone)
+        for name, parameter in decoder.named_parameters():
+            if "crossattention" in name and (".query." in name or ".key." in name):
+                parameter.requires_grad_(False)
+        self.decoder = decoder
+
+    def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
+        keys = generator.integers(0, 2**62, size=len(examples)).tolist()
+        chance, limit = self.options.delete, self.options.max_length
+        damaged = [damage(text, chance, key) for text, key in zip(examples, keys, strict=True)]
+        rows = self.encoder.tokenize(damaged, max_length=limit)
+        whole = self.encoder.tokenize(examples, max_length=limit)
+        texts = list(zip(examples, damaged, strict=True))
+        return Batch(rows, len(examples), texts=texts, extra={"whole": whole})
+
+    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Return the summed loss of each row, ``(R,)``."""
+        whole = batch.extra["whole"][batch.offset : batch.offset + len(batch.rows)]
+        return (self.row_losses(self.embed(batch), whole),)
+
+    def row_losses(self, vectors: Tensor, whole: TokenRows) -> Tensor:
+        """Return the summed cross-entropy of each row's tokens after the first, ``(R,)``, in nats."""
+        ids, mask = pad(whole, self.encoder.tokens.pad_id, vectors.device)
+        # A token sees those before it alone, so padding on the right needs no mask.
+        output = self.decoder(
+            input_ids=ids[:, :-1], encoder_hidden_states=vectors[:, None], use_cache=False
+        )
+        scores = output.logits.to(torch.promote_types(output.logits.dtype, torch.float32))
+        losses = functional.cross_entropy(scores.transpose(1, 2), ids[:, 1:], reduction="none")
+        return (losses * mask[:, 1:]).sum(dim=1)
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        n_tokens = sum(len(row) - 1 for row in batch.extra["whole"])
+        return {"reconstruction": share_of_mean(representations[0].sum(), n_tokens)}, {}
+
+
+def tie_weights(decoder: nn.Module, encoder: nn.Module) -> None:
+    """Put the parameters of the encoder into the decoder, wherever it has one of the same name."""
+    for name, parameter in encoder.named_parameters():
+        path, _, own = name.rpartition(".")
+        try:
+            holder = decoder.get_submodule(path)
+        except AttributeError:
+            continue  # the encoder's own pooler
+        if own in dict(holder.named_parameters(recurse=False)):
+            setattr(holder, own, parameter)
+
+
+def damage(text: str, probability: float, key: int) -> str:
+    """Return the words that are left; each is deleted with this probability, and one at least stays."""
+    words = split_words(text)
+    return " ".join(delete_words(words, probability, random.Random(key))) if words else text
