@@ -335,8 +335,9 @@ def test_vectors_on_disk_are_searched_block_by_block(tmp_path, monkeypatch, dtyp
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20_000 * 32 * 4 / 4
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    # A product of another shape may be summed in another order.
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+    np.testing.assert_array_equal(found[1], expected[1])
     if dtype is not np.int8:
         for row, named in ((17_000, "17,001"), (5, "6")):
             rows[row, 3] = np.nan
