@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -226,19 +227,21 @@ def test_a_killed_update_goes_on(encode, tmp_path, monkeypatch, ending):
     assert not list(tmp_path.glob("*.part*")) + list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("index", [(), ("--index", "v.idx")])
 @pytest.mark.parametrize("ending", [".npy", ".parquet"])
 def test_an_update_killed_at_any_step_of_publishing_is_finished_by_the_next(
-    encode, tmp_path, monkeypatch, ending
+    encode, tmp_path, monkeypatch, ending, index
 ):
     """Every call that removes or moves a file is where the program ends once."""
+    monkeypatch.chdir(tmp_path)
     path, wanted = tmp_path / f"v{ending}", tmp_path / f"wanted{ending}"
-    encode(FIRST, wanted.name)
+    encode(FIRST, wanted.name, *(each.replace("v.", "wanted.") for each in index))
     encode(SECOND, wanted.name, "--update")
     seen = []
     for n_calls in range(20):
         for left in tmp_path.glob("*v.*"):
             left.unlink()
-        encode(FIRST, path.name)
+        encode(FIRST, path.name, *index)
         steps = iter(range(n_calls))
 
         def dies(*arguments, steps=steps, real=os.replace):
@@ -260,6 +263,9 @@ def test_an_update_killed_at_any_step_of_publishing_is_finished_by_the_next(
         side, wanted_side = (
             json.loads(each.with_name(f"{each.name}.json").read_text()) for each in (path, wanted)
         )
+        if index:
+            assert Path("v.idx").read_bytes() == Path("wanted.idx").read_bytes()
+            assert (side.pop("index"), wanted_side.pop("index")) == ("v.idx", "wanted.idx")
         assert side == wanted_side
         assert not list(tmp_path.glob(".*")) + list(tmp_path.glob("*.part*"))
         seen.append(is_killed)

@@ -4,7 +4,7 @@ A row is known by its id, and its text by a digest. Rows are written in the orde
 those that the input has no more follow, unless they are dropped.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -123,9 +123,8 @@ class Update:
 
         # What is left of the earlier rows follows.
         if gone and not drops_gone:
-            if "index" in side and names_file(output) is not None:  # the index has the texts
-                sentences = SearchIndex.load(output.parent / side["index"]).sentences
-                old_texts = {row: sentences[row] for row in gone}
+            if "index" in side and names_file(output) is not None:
+                old_texts = _texts_of_index(output.parent / side["index"], known, gone)
             packed = PackedTexts.stored(chain(packed, (old_texts.get(row, "") for row in gone)))
             ids += [known.ids[row] for row in gone]
             digests += [known.digests[row] for row in gone]
@@ -165,6 +164,16 @@ class Update:
         del old
         old_file.unlink()
         return raw
+
+
+def _texts_of_index(index: Path, known: _Known, rows: Sequence[int]) -> dict[int, str]:
+    """Return the texts of rows from the index, which may be of a later, killed update."""
+    by_digest = {text_digest(text): text for text in SearchIndex.load(index).sentences}
+    found = {row: by_digest.get(known.digests[row]) for row in rows}
+    if None in found.values():
+        hint = f"drop such rows with --drop-gone, or {_AGAIN}"
+        raise DataError(f"{index} lacks the texts of rows that are gone", hint=hint)
+    return {row: text for row, text in found.items() if text is not None}
 
 
 def _read_earlier(
