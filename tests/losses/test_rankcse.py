@@ -84,7 +84,7 @@ def test_list_mle_of_equal_logits_is_ln_n_factorial(n):
 
 @pytest.mark.parametrize("n", [2, 4])
 def test_list_mle_is_a_probability_over_all_orders(n):
-    """Of one row of logits, over the orders that begin with its own column and those that do not."""
+    """Of one row of logits, over the orders that begin with each of its columns."""
     row = normal(1, n)[0]
     total = 0.0
     for order in itertools.permutations(range(n)):

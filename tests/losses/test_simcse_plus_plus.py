@@ -40,7 +40,7 @@ def test_off_dropout_gradient_is_right():
 
 @pytest.mark.parametrize("temperature", [5.0, 10.0])
 def test_dimension_contrast_of_uncorrelated_columns_is_closed_form(temperature):
-    """At 768 dimensions it would be 6.4441 for 5 and 6.5439 for 10; here there are 8, as 256 rows have."""
+    """The reference states 6.4441 for 5 and 6.5439 for 10 at 768 dimensions."""
     views = signs(8)
     expected = -1 / temperature + math.log(math.exp(1 / temperature) + 8 - 1)
     found = dimension_contrast(views, views, temperature=temperature)

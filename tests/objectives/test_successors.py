@@ -1,4 +1,4 @@
-"""Options of unsupervised SimCSE that its successors added: what each step sees, and what is refused."""
+"""What the successors added to unsupervised SimCSE: what a step sees, what is refused."""
 
 import pytest
 import torch

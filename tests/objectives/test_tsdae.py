@@ -91,7 +91,7 @@ def test_decoder_shares_all_weights_but_the_cross_attention_and_the_head(tiny_mo
 
 def test_heads_and_encoders_without_a_decoder_are_refused(tmp_path, tiny_model_dir):
     objective, _ = build("simcse-unsup", tiny_model_dir)
-    with pytest.raises(ConfigError, match="reads the vector without a head"):
+    with pytest.raises(ConfigError, match="trains without a head"):
         Tsdae(objective.encoder)
     folder = build_tiny_model(tmp_path / "distil", model_type="distilbert")
     with pytest.raises(CheckpointError, match="distilbert"):

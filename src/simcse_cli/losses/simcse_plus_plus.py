@@ -21,7 +21,7 @@ def off_dropout(
     similarity: Similarity = Similarity.COSINE,
     excluded: Tensor | None = None,
 ) -> Tensor:
-    """Return the in-batch loss whose negatives were encoded without dropout, mean over rows, in nats.
+    """Return the in-batch loss with negatives without dropout, mean over rows, in nats.
 
     Source: Xu et al. 2023 (SimCSE++) and the authors' code. With ``s = similarity / temperature``
     of ``anchors`` and ``positives`` and ``s0`` that of the ``plain`` vectors among themselves, row
@@ -43,7 +43,7 @@ def off_dropout(
 
 
 def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) -> Tensor:
-    """Return the contrast between dimensions, mean over the rows of their correlation matrix, in nats.
+    """Return the contrast between dimensions, mean over those of the first view, in nats.
 
     Source: Xu et al. 2023 (SimCSE++) and the authors' code. ``C = Y_a^T Y_b / (N temperature)``
     with columns standardised over the batch (biased variance, + 1e-5); dimension k of one view is

@@ -23,7 +23,7 @@ class DistillOptions(ObjectiveOptions):
     teacher: int | None = setting(None, "Width of the teachers' vectors.", "--teacher")
     match: DistillTarget = setting(
         DistillTarget.COSINE,
-        "What is learnt: the direction of the teacher's vector, its entries (mse), or the cosines of the batch.",
+        "What is learnt: direction or entries (mse) of the teacher's vector, or cosines of a batch.",
     )
 
 

@@ -55,7 +55,7 @@ class SimcseUnsupOptions(SimcseOptions):
     )
     negatives: Negatives = setting(
         Negatives.DROPOUT,
-        "Negatives: other rows under dropout, without dropout (SimCSE++), or of all views (Mirror-BERT).",
+        "Other rows under dropout, without it (SimCSE++), or of all views (Mirror-BERT).",
     )
     positive_scale: float = setting(
         1.0, "Factor of the positive's logit.", above=0, needs="negatives=no-dropout"
@@ -146,7 +146,7 @@ class SimcseUnsup(Simcse):
             return
         if own.dropout_mode is not DropoutMode.INDEPENDENT:
             raise ConfigError(
-                f"{form}: with --dropout-mode {own.dropout_mode} no vector is without dropout alone",
+                f"{form}: with --dropout-mode {own.dropout_mode} there is nothing to leave out",
                 hint="leave --dropout-mode out",
             )
         if self.second is not None:
@@ -217,7 +217,7 @@ class SimcseUnsup(Simcse):
         return terms, metrics
 
     def _excluded(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Return which rows are no negatives of each other, ``(N, N)``, and the share that a teacher found."""
+        """Return which rows are no negatives of each other, and the share that a teacher found."""
         texts, bar = numbers_of_texts(batch), self.options.false_negative_cosine
         known = None if texts is None else equal_pairs(texts)
         if bar is None:

@@ -57,7 +57,7 @@ class Tsdae(Objective):
         super().__init__(encoder, options)
         if encoder.head is not None:
             raise ConfigError(
-                f"--head {encoder.record.head_use}: --objective {self.name} reads the vector without a head",
+                f"--head {encoder.record.head_use}: --objective {self.name} trains without a head",
                 hint="leave --head out",
             )
         decoder: Any = load_decoder(find_model(encoder.name).base, encoder.config)
@@ -83,7 +83,7 @@ class Tsdae(Objective):
         return (self.row_losses(self.embed(batch), whole),)
 
     def row_losses(self, vectors: Tensor, whole: TokenRows) -> Tensor:
-        """Return the summed cross-entropy of each row's tokens after the first, ``(R,)``, in nats."""
+        """Return the summed cross-entropy of a row's tokens after the first, ``(R,)``, in nats."""
         ids, mask = pad(whole, self.encoder.tokens.pad_id, vectors.device)
         # A token sees those before it alone, so padding on the right needs no mask.
         output = self.decoder(
@@ -111,6 +111,6 @@ def tie_weights(decoder: nn.Module, encoder: nn.Module) -> None:
 
 
 def damage(text: str, probability: float, key: int) -> str:
-    """Return the words that are left; each is deleted with this probability, and one at least stays."""
+    """Return the words that are left; each goes with this probability, one at least stays."""
     words = split_words(text)
     return " ".join(delete_words(words, probability, random.Random(key))) if words else text

@@ -35,7 +35,7 @@ class VectorQueue(nn.Module):
         self.epoch = 0
 
     def negatives(self, epoch: int) -> Tensor:
-        """Return the vectors, ``(M, D)``, oldest first; a number of another epoch empties the queue."""
+        """Return the vectors, ``(M, D)``, oldest first; another epoch empties the queue."""
         if epoch != self.epoch:
             self.epoch, self.n_filled = epoch, 0
         return self.vectors[self.size - self.n_filled :]

@@ -65,7 +65,7 @@ class Teachers:
             if found != n_texts:
                 raise ConfigError(
                     f"--teacher {teacher.name}: {found:,} vectors for {n_texts:,} training texts",
-                    hint="encode the training file itself, or name the model, which then reads the texts",
+                    hint="encode the training file itself, or name the model, which reads it",
                 )
 
     def prepare(self, folder: Path, progress: Progress) -> None:
