@@ -43,7 +43,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "Crop 30% (character prefix)": {"augment": "crop-prefix-chars:0.3"},
     "Synonym replacement (up to 30%)": {"augment": "synonym:0.3"},
 }
-# The report cropped a prefix of characters and replaced up to 30% of the words: its figures belong to these rows.
+# The report cropped a prefix of characters and replaced up to 30% of the words: its figures belong
+# to these rows.
 AS_IN_REPORT = {
     "Crop 30% (character prefix)": "Crop 30%",
     "Synonym replacement (up to 30%)": "Synonym replacement",

@@ -34,7 +34,8 @@ def arguments(description: str | None, **defaults: Any) -> argparse.ArgumentPars
         "--clock",
         choices=["wall", "cpu"],
         default="wall",
-        help="cpu: processor seconds, with --threads 1 the fairer clock on a machine that others use too",
+        help="cpu: processor seconds, with --threads 1 the fairer clock on a machine that others "
+        "use too",
     )
     parser.add_argument(
         "--only",

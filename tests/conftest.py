@@ -14,7 +14,8 @@ from hypothesis import settings
 import hub as small_hub
 from helpers import LIMIT_S, SENTENCES, build_tiny_model, write_sts_folder
 
-# Read on import: no test asks the real Hub, and only those with the fixture ``hub`` ask the small one.
+# Read on import: no test asks the real Hub, and only those with the fixture ``hub`` ask the small
+# one.
 os.environ |= {"HF_ENDPOINT": small_hub.ADDRESS, "HF_HUB_OFFLINE": "1", "no_proxy": "127.0.0.1"}
 os.environ |= dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), str(int(LIMIT_S)))
 
@@ -22,7 +23,8 @@ os.environ |= dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), 
 settings.register_profile("simcse", deadline=None, derandomize=True, database=None)
 settings.load_profile("simcse")
 
-# Under nohup, or in the background of a script, signals are ignored, here and in the commands that tests start.
+# Under nohup, or in the background of a script, signals are ignored, here and in the commands that
+# tests start.
 for _name, _handler in (
     ("SIGHUP", signal.SIG_DFL),
     ("SIGINT", signal.default_int_handler),

@@ -17,7 +17,8 @@ from torch import distributed
 from simcse_cli.machine.processes import join_group
 from simcse_cli.training import launch
 
-# They are forked from a process that has imported what runs need, and in which nothing else has happened.
+# They are forked from a process that has imported what runs need, and in which nothing else has
+# happened.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [

@@ -134,12 +134,10 @@ def test_load_passes_on_what_is_wrong(tmp_path):
 
 def test_the_package_is_light_until_something_is_loaded():
     code = (
-        "import sys, simcse_cli\n"
-        "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-        "assert callable(simcse_cli.load)\n"
-        "try:\n    simcse_cli.nothing\nexcept AttributeError as error:\n    assert 'nothing' in str(error)\n"
-        "else:\n    raise SystemExit('found')"
+        "import sys, simcse_cli\nheavy = {'torch', 'transformers', 'numpy'} & "
+        "set(sys.modules)\nassert not heavy, heavy\nassert callable(simcse_cli.load)\ntry:\n  "
+        "  simcse_cli.nothing\nexcept AttributeError as error:\n    assert 'nothing' in "
+        "str(error)\nelse:\n    raise SystemExit('found')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

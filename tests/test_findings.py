@@ -48,7 +48,8 @@ def test_each_claim_that_has_figures_is_what_the_paper_measured(findings, groups
 
 
 def test_a_paired_t_test_decides_over_tasks(findings):
-    # differences 1, 2, 3: mean 2, standard error 1/sqrt(3), t = 2 sqrt(3) with two degrees of freedom
+    # differences 1, 2, 3: mean 2, standard error 1/sqrt(3), t = 2 sqrt(3) with two degrees of
+    # freedom
     found = findings.judge([2.0, 4.0, 6.0], [1.0, 2.0, 3.0], is_sequential=False)
     t = 2 * 3**0.5
     assert found.difference == pytest.approx(2)
@@ -65,7 +66,8 @@ def test_a_paired_t_test_decides_over_tasks(findings):
 
 
 def test_boundaries_are_those_that_were_published(findings):
-    # Reboussin et al. 2000, five equal looks, two-sided 0.05, spending functions of Lan and DeMets 1983
+    # Reboussin et al. 2000, five equal looks, two-sided 0.05, spending functions of Lan and DeMets
+    # 1983
     def obrien_fleming(fraction, alpha):
         return 4 * stats.norm.sf(stats.norm.isf(alpha / 4) / fraction**0.5)
 

@@ -305,9 +305,9 @@ def test_public_name_has_one_meaning():
 )
 def test_help_imports_no_heavy_package(arguments):
     code = (
-        "import sys\nfrom simcse_cli.commands.app import main\n"
-        f"try:\n    main({arguments!r})\nexcept SystemExit as stop:\n    assert not stop.code\n"
-        "heavy = {'torch', 'transformers', 'numpy', 'scipy', 'datasets', 'pyarrow', 'matplotlib'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
+        "import sys\nfrom simcse_cli.commands.app import main\ntry:\n    "
+        f"main({arguments!r})\nexcept SystemExit as stop:\n    assert not stop.code\nheavy = "
+        "{'torch', 'transformers', 'numpy', 'scipy', 'datasets', 'pyarrow', 'matplotlib'} & "
+        "set(sys.modules)\nassert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

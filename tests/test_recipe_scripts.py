@@ -18,9 +18,10 @@ SCRIPTS = sorted(
     if path.name not in ("common.sh", "demo.sh", "every-week.sh", "figure2.sh", "findings.sh")
 )
 SCRIPTS += ["figure2.sh"]
-# Stands in for `simcse`, and runs the script again and again until no call fails, all in one process. As the real one
-# it refuses to overwrite without --force, goes on with training under --resume only, and needs every file below OUT
-# that it reads. Each call fails the first time it is made, in the middle of its work, with a status of its own.
+# Stands in for `simcse`, and runs the script again and again until no call fails, all in one
+# process. As the real one it refuses to overwrite without --force, goes on with training under
+# --resume only, and needs every file below OUT that it reads. Each call fails the first time it is
+# made, in the middle of its work, with a status of its own.
 STAND_IN = """
 simcse() {
   local arguments=("$@") call out= scores= seeds= sweep= again= i value

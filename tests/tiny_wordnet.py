@@ -40,14 +40,15 @@ SYNSETS: dict[str, list[tuple[str, ...]]] = {
 }
 EXCEPTIONS = {
     "n": "children child\n",
-    "v": "ran run\nrunning run\njogged jog\njogging jog\nate eat\neaten eat\nsetting set\nleapt leap\n",
+    "v": "ran run\nrunning run\njogged jog\njogging jog\nate eat\neaten eat\nsetting set\nleapt "
+    "leap\n",
     "a": "bigger big\nbiggest big\nprettier pretty\nprettiest pretty\n",
     "r": "",
 }
 # Sense key and count: work is oftener a noun in this world, light oftener an adjective.
 COUNTS = (
-    "work%1:04:00:: 1 20\nwork%2:41:00:: 1 10\nlight%3:00:00:: 1 9\nlight%1:19:00:: 1 3\nset%2:35:00:: 1 8\n"
-    "quickly%4:02:00:: 1 7\nbeautiful%5:00:00:pretty:00 1 4\n"
+    "work%1:04:00:: 1 20\nwork%2:41:00:: 1 10\nlight%3:00:00:: 1 9\nlight%1:19:00:: 1 "
+    "3\nset%2:35:00:: 1 8\nquickly%4:02:00:: 1 7\nbeautiful%5:00:00:pretty:00 1 4\n"
 )
 
 

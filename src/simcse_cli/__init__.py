@@ -1,4 +1,6 @@
-"""Contrastive sentence embeddings from the command line: prepare, augment, train, eval, encode, analyze, compare.
+"""Contrastive sentence embeddings from the command line.
+
+The commands are prepare, augment, train, eval, encode, analyze and compare.
 
 In Python, ``load`` opens a model and ``train`` makes one, ``evaluate`` scores it, and
 ``mine_hard_negatives`` makes training data. A method of your own is a class derived from

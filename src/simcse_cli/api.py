@@ -1,4 +1,7 @@
-"""The toolkit in Python: train a model, evaluate it, and encode and search sentences with it (``docs/python.md``)."""
+"""The toolkit in Python (``docs/python.md``).
+
+It can train a model, evaluate it, and encode and search sentences with it.
+"""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -392,7 +395,10 @@ def _list_of(texts: Texts) -> list[str]:
         what = f"need texts, found a {type(texts).__name__}"
         raise DataError(what, hint="give one column, such as table['text']")
     if not isinstance(texts, Iterable):
-        what = f"need a text or several, found {'a missing value' if texts is None else f'a {type(texts).__name__}'}"
+        what = (
+            "need a text or several, found "
+            f"{'a missing value' if texts is None else f'a {type(texts).__name__}'}"
+        )
         raise DataError(what, hint="give a text, or a list of texts")
     found = [texts] if isinstance(texts, str) else list(texts)
     for position, text in enumerate(found):
@@ -411,7 +417,10 @@ def _list_of(texts: Texts) -> list[str]:
 
 
 def _is_missing(value: Any) -> bool:
-    """Tell whether a value is None, NaN, or the missing value of pandas, which has no truth value."""
+    """Tell whether a value is None, NaN, or the missing value of pandas.
+
+    The missing value of pandas has no truth value.
+    """
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 

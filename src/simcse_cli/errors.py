@@ -33,7 +33,10 @@ _NEEDED = re.compile(r"(?:^|[,;:] )need |(?:^| )needs |; missing: | is not (?=on
 
 
 class SimcseError(Exception):
-    """An error with a message (``PLACE: FOUND, need NEEDED``) and a hint (the command or flag that helps)."""
+    """An error with a message (``PLACE: FOUND, need NEEDED``) and a hint.
+
+    The hint is the command or flag that helps.
+    """
 
     exit_code = 1
 
@@ -43,7 +46,10 @@ class SimcseError(Exception):
         self.hint = hint
 
     def to_json(self) -> dict[str, str | int | None]:
-        """Return message, fix and exit code, and the parts of the message; a part that it does not name is None."""
+        """Return the message, the fix, the exit code and the parts of the message.
+
+        A part that the message does not name is None.
+        """
         at = _PLACE.match(self.message)
         found, *needed = _NEEDED.split(self.message[at.end() if at else 0 :], maxsplit=1)
         parts = {
@@ -59,7 +65,10 @@ class ConfigError(SimcseError):
 
 
 class UsageError(SimcseError):
-    """An option is unknown, has a wrong value or contradicts another one; ``option`` is the flag."""
+    """An option is unknown, has a wrong value or contradicts another one.
+
+    ``option`` is the flag.
+    """
 
     exit_code = 2
 
@@ -102,10 +111,16 @@ class MissingExtraError(SimcseError):
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that adds an extra to this copy, which pip and uv find by its name wherever it came from."""
+    """Return the command that adds an extra to this copy.
+
+    pip and uv find this copy by its name, wherever it came from.
+    """
     package, python = f"'simcse-cli[{extra}]'", Path(sys.executable)
     if is_binary():
-        return f"the binary has no such extra; install from a checkout instead: pip install '.[{extra}]'"
+        return (
+            "the binary has no such extra; install from a checkout instead: pip install "
+            f"'.[{extra}]'"
+        )
     if Path(sys.prefix, "pipx_metadata.json").is_file():
         return f"pipx runpip simcse-cli install {package}"
     if PathFinder.find_spec("pip") is None:  # not by a hook of setuptools, which warns
@@ -115,7 +130,10 @@ def how_to_install(extra: str) -> str:
 
 
 def is_binary() -> bool:
-    """Tell whether this is the one-file binary, by a file in the folder that it unpacks (tools/binary/build.py)."""
+    """Tell whether this is the one-file binary (tools/binary/build.py).
+
+    The sign is a file in the folder that the binary unpacks.
+    """
     return Path(sys.prefix, "unpack.py").is_file()
 
 
@@ -168,7 +186,10 @@ _OUT_OF_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an operation failed for want of memory, which libraries report as errors of many types."""
+    """Tell whether an operation failed for want of memory.
+
+    Libraries report this as errors of many types.
+    """
     known = isinstance(error, ImportError | RuntimeError | OSError)
     return isinstance(error, MemoryError) or (
         known and any(sign in str(error) for sign in _OUT_OF_MEMORY)

@@ -203,7 +203,8 @@ def test_a_query_whose_only_relevant_sentence_is_itself_is_no_result(loaded, jud
     with pytest.raises(DataError) as raised:
         analyse(**judged)
     assert raised.value.message == (
-        f"{judged['qrels']}: the only relevant sentence of every query is the query itself, which is left out"
+        f"{judged['qrels']}: the only relevant sentence of every query is the query itself, "
+        "which is left out"
     )
     assert analyse(**judged, keep_identical=True).payload["scores"][0]["mrr"] == 1
 

@@ -112,7 +112,8 @@ def test_the_average_of_an_encoder_is_that_of_the_test_split_with_all_tasks(tmp_
     # a post-processor for each task: the digest is that of the model
     write("8.json", 0.4, model=f"{tmp_path} + whitening (nli)", postprocess={"name": "whitening"})
     assert sts_average(whitened, []) == pytest.approx(0.4)
-    # Version 1.0.0 had another digest, without a mark; nothing is known by it, nor by the name alone.
+    # Version 1.0.0 had another digest, without a mark; nothing is known by it, nor by the name
+    # alone.
     for now in (plain, whitened):
         progress = Told()
         assert sts_average(replace(now, digest="2-abc"), [], progress) is None

@@ -294,11 +294,11 @@ def test_write_pairs_reads_only_a_few_chunks_ahead(small_chunks: None) -> None:
 
 def test_workers_end_with_a_parent_that_is_killed() -> None:
     code = (
-        "import os; from concurrent.futures import ProcessPoolExecutor; from multiprocessing import get_context\n"
-        "from simcse_cli.augment.augment_file import _start_worker\n"
-        "if __name__ == '__main__':\n"
-        "    with ProcessPoolExecutor(1, get_context('spawn'), _start_worker, (None,)) as pool:\n"
-        "        print(pool.submit(os.getpid).result(), flush=True); input()"
+        "import os; from concurrent.futures import ProcessPoolExecutor; from multiprocessing "
+        "import get_context\nfrom simcse_cli.augment.augment_file import _start_worker\nif "
+        "__name__ == '__main__':\n    with ProcessPoolExecutor(1, get_context('spawn'), "
+        "_start_worker, (None,)) as pool:\n        print(pool.submit(os.getpid).result(), "
+        "flush=True); input()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as parent:

@@ -187,7 +187,8 @@ def test_token_shuffle_leaves_special_ids_in_place() -> None:
 
 
 def test_token_shuffle_counts_only_ordinary_ids() -> None:
-    # round(0.3 * 4) is 1 and changes nothing; with the two special tokens it would be round(0.3 * 6) = 2.
+    # round(0.3 * 4) is 1 and changes nothing; with the two special tokens it would be round(0.3 *
+    # 6) = 2.
     ids = [101, 5, 6, 7, 8, 102]
     assert all(TokenShuffle(0.3)(ids, {101, 102}, key) == ids for key in range(50))
 
@@ -317,8 +318,8 @@ def test_delete_words_never_leaves_nothing() -> None:
 
 
 def test_eda_applies_one_operation_drawn_uniformly(wordnet: WordNet) -> None:
-    # A sentence on which the operations differ: only deletion shortens, only insertion lengthens by a repeat
-    # of "auto", replacement loses "car" and only a swap moves "zz".
+    # A sentence on which the operations differ: only deletion shortens, only insertion lengthens by
+    # a repeat of "auto", replacement loses "car" and only a swap moves "zz".
     words = ["car", "xx", "yy", "zz"] * 5
     kinds: Counter[str] = Counter()
     for key in range(2000):

@@ -99,7 +99,8 @@ def test_synonyms_tell_names_from_common_nouns(wordnet: WordNet) -> None:
 @pytest.mark.parametrize(
     ("before", "word", "pos", "form", "n_adjective", "least"),
     [
-        # (n + 0.5) share [0.01] against (n_adjective + 0.5) [0.01]: the shares are 0.75, 0.25, 0.3, ..., 1.
+        # (n + 0.5) share [0.01] against (n_adjective + 0.5) [0.01]: the shares are 0.75, 0.25, 0.3,
+        # ..., 1.
         ("", "w", Pos.NOUN, BASE, 10, 14),
         ("", "ws", Pos.NOUN, Inflection.PLURAL, 10, 42),
         ("", "w", Pos.VERB, BASE, 10, 35),

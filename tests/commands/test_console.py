@@ -263,7 +263,8 @@ def test_quiet_works_before_and_after_the_command(invoke, tmp_path):
 
 
 WIDE = Report(
-    "A title that is longer than the terminal is wide, and stays on one line so that one can search for it",
+    "A title that is longer than the terminal is wide, and stays on one line so that one can "
+    "search for it",
     [
         Column("system"),
         *(Column(f"t{i}", f"STS{i}", "score") for i in range(12)),

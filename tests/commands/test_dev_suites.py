@@ -116,8 +116,8 @@ def test_compare_warns_about_runs_chosen_by_unlike_scores(train, invoke, senteva
     outcome = invoke("compare", tmp_path / "a", tmp_path / "b")
     text = " ".join((outcome.stdout + outcome.stderr).split())
     assert (
-        "unlike settings: chosen by is spearman of sts-dev.csv in a; mean correlation of STS-B, SICK-R in b"
-        in text
+        "unlike settings: chosen by is spearman of sts-dev.csv in a; mean correlation of "
+        "STS-B, SICK-R in b" in text
     )
 
 

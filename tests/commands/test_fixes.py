@@ -18,8 +18,9 @@ TINY = "-m bert --pooler avg"
 MINE = "prepare hard-negatives pairs.csv -o o.csv --range 0:9 --margin 0 --force"
 TRAIN = "train -m bert --batch-size 4 --max-steps 1 --dry-run"
 OF_CT = f"{TRAIN} --objective ct".replace("--batch-size 4", "--batch-size 8")
-# A command that fails, and what its fix says: a pattern whose match is added to the command; with a flag before a
-# colon, the match is the value of that flag; `without FLAG`, which is to be left out; `simcse ...`, to be run first.
+# A command that fails, and what its fix says: a pattern whose match is added to the command; with a
+# flag before a colon, the match is the value of that flag; `without FLAG`, which is to be left out;
+# `simcse ...`, to be run first.
 FIXES = [
     (f"encode text.txt -o mine.npy {TINY}", "--force"),
     (f"encode three.csv -o v.npy {TINY}", r"--column \w+"),

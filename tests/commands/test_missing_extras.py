@@ -20,8 +20,8 @@ DRAWING = (
     "overlap no.csv",
     "trace no",
 )
-# Command, what it asks for, the missing module, its package and the extra. The models and files do not exist: the
-# package is missed before anything is read.
+# Command, what it asks for, the missing module, its package and the extra. The models and files do
+# not exist: the package is missed before anything is read.
 MISSING = [
     *(
         (f"analyze {command} {flag} out", flag, "matplotlib", "matplotlib", "plot")
@@ -43,7 +43,8 @@ MISSING = [
         *("--probe sklearn", "sklearn", "scikit-learn", "probe"),
     ),
     (
-        "train --mode unsup -m bert --train-file text.txt --dev-file dev.csv --sweep search.yaml -o out",
+        "train --mode unsup -m bert --train-file text.txt --dev-file dev.csv --sweep "
+        "search.yaml -o out",
         *("a sweep with `search`", "optuna", "optuna", "search"),
     ),
 ]
@@ -130,7 +131,10 @@ def test_numbers_need_no_matplotlib(invoke, hide, place):
 
 def test_sweep_without_matplotlib_lacks_its_plot_and_nothing_else(invoke, hide, place):
     hide("matplotlib")
-    command = "train -m bert --train-file text.txt --dev-file dev.csv --batch-size 4 --max-steps 1 --device cpu"
+    command = (
+        "train -m bert --train-file text.txt --dev-file dev.csv --batch-size 4 --max-steps 1 "
+        "--device cpu"
+    )
     out = invoke(*shlex.split(f"{command} --sweep grid.yaml -o runs --format json"))
     assert out.exit_code == 0, out.stderr
     assert len(json.loads(out.stdout)["trials"]) == 2

@@ -255,6 +255,9 @@ def test_eval_without_data_says_which_variable_to_set_and_marks_the_demo_corpus(
     assert "compares with no published number: STS-B: the generated demo corpus" in out.stdout
     row = ("--against", "simcse.5", "--row", "SimCSE-BERT-base", "--group", "unsupervised")
     out = invoke("compare", tmp_path / "demo.json", *row)
-    said = "NOT COMPARABLE: STS-B: scored on the published set in published rows, on the generated demo corpus in demo"
+    said = (
+        "NOT COMPARABLE: STS-B: scored on the published set in published rows, on the generated "
+        "demo corpus in demo"
+    )
     assert said in " ".join(out.stderr.split())
     assert out.stdout.count("NOT COMPARABLE") == 1

@@ -21,7 +21,10 @@ pytestmark = pytest.mark.skipif(
     reason="older versions of Rich divide the width otherwise",
 )
 SCREENS = Path(__file__).parent / "screens"
-SENTENCES = "A man is playing a guitar on the roof.\nThe cat sleeps.\nRain is expected in the north of the country.\n"
+SENTENCES = (
+    "A man is playing a guitar on the roof.\nThe cat sleeps.\nRain is expected in the north of "
+    "the country.\n"
+)
 COMMANDS = {
     "help": ("--help",),
     "help-eval": ("eval", "--help"),

@@ -24,7 +24,8 @@ SCORED = "left = frage_1, right = frage_2, score = punkte; not used: thema"
 MODEL = ["--model", "MODEL", "--pooler", "avg"]
 ANALYSIS = ["--pair-file", "rated.csv", *MODEL, "-f", "json"]
 
-# How each command that takes columns reads a table, and what it says of it; a new one fails the test below.
+# How each command that takes columns reads a table, and what it says of it; a new one fails the
+# test below.
 COMMANDS = {
     "simcse prepare sentences": (["mails.csv", "-o", "o.txt"], TEXT),
     "simcse prepare pairs": (["mails.csv", "-o", "o.csv"], PAIR.format("anchor", "positive")),

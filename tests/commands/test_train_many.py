@@ -103,7 +103,8 @@ def test_sweep_reports_trials_and_resumes(train, tmp_path):
 def test_sweep_over_poolers_and_encoders_goes_on_after_a_kill(train, tmp_path):
     sweep = tmp_path / "grid.yaml"
     sweep.write_text(
-        "settings: {objective: simcse-unsup}\ngrid: {pooler: [cls, avg], options.dual_encoder: [false, true]}\n"
+        "settings: {objective: simcse-unsup}\ngrid: {pooler: [cls, avg], "
+        "options.dual_encoder: [false, true]}\n"
     )
     arguments = ("--sweep", sweep, "-o", tmp_path / "runs")
     outcome = train("\n".join(SENTENCES), *arguments)

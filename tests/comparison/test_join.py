@@ -225,7 +225,8 @@ def test_scores_on_other_data_are_not_comparable() -> None:
     )
     mine = entry("mine", scores={"STS12": 0.5}, data={"STS12": "mine.csv (abcd)"})
     assert data_mismatches([rows[0], mine], both) == [
-        "NOT COMPARABLE: STS12: scored on the published set in published rows, on other data in mine (mine.csv (abcd))"
+        "NOT COMPARABLE: STS12: scored on the published set in published rows, on other data "
+        "in mine (mine.csv (abcd))"
     ]
     comparison = join([rows[0], mine], reference=rows[0])
     assert (

@@ -30,7 +30,10 @@ def sheet(rows):
         for n, row in enumerate(rows, start=1)
         if row
     )
-    return f'<worksheet xmlns="{NS}/spreadsheetml/2006/main"><sheetData>{cells}</sheetData></worksheet>'
+    return (
+        "<worksheet "
+        f'xmlns="{NS}/spreadsheetml/2006/main"><sheetData>{cells}</sheetData></worksheet>'
+    )
 
 
 def write_workbook(path, *sheets):

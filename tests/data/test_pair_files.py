@@ -22,18 +22,23 @@ def as_jsonl(*names):
 @pytest.mark.parametrize(
     ("name", "text", "columns"),
     [
-        ("a.csv", 'sentence1,sentence2,score\n"A man, alone.",Someone; here,0.8\n"He said ""no"".",No.,0.25\n', None),
-        ("a.csv", 'score;text1;text2\n0.8;A man, alone.;"Someone; here"\n0.25;"He said ""no"".";No.\n', None),
+        ("a.csv", 'sentence1,sentence2,score\n"A man, alone.",Someone; here,0.8\n"He said '
+'""no"".",No.,0.25\n', None),
+        ("a.csv", 'score;text1;text2\n0.8;A man, alone.;"Someone; here"\n0.25;"He said '
+'""no"".";No.\n', None),
         ("a.csv", 'A;B;C\nA man, alone.;"Someone; here";0.8\n"He said ""no"".";No.;0.25\n', "left=A,right=B,score=C"),
-        ("a.tsv", 'premise\thypothesis\trating\nA man, alone.\tSomeone; here\t0.8\nHe said "no".\tNo.\t0.25\n', None),
+        ("a.tsv", 'premise\thypothesis\trating\nA man, alone.\tSomeone; here\t0.8\nHe said '
+'"no".\tNo.\t0.25\n', None),
         ("a.tsv", 'A man, alone.\tSomeone; here\t0.8\nHe said "no".\tNo.\t0.25\n', None),
         ("a.txt", '0.8\tA man, alone.\tSomeone; here\n0.25\tHe said "no".\tNo.\n', None),
         ("a.txt", '0.8\tA man, alone.\tSomeone; here\n0.25\tHe said "no".\tNo.\n', "left=2,right=3,score=1"),
         ("a.jsonl", as_jsonl("sentence1", "sentence2", "label"), None),
         ("a.jsonl", as_jsonl(), None),
         ("a.jsonl", as_jsonl("q1", "q2", "how"), "left=q1,right=q2,score=how"),
-        ("a.csv", 'topic,left,right,score\nx,"A man, alone.",Someone; here,0.8\ny,"He said ""no"".",No.,0.25\n', None),
-        ("a.csv", 'label,left,right,score\n1,"A man, alone.",Someone; here,0.8\n0,"He said ""no"".",No.,0.25\n', None),
+        ("a.csv", 'topic,left,right,score\nx,"A man, alone.",Someone; here,0.8\ny,"He said '
+'""no"".",No.,0.25\n', None),
+        ("a.csv", 'label,left,right,score\n1,"A man, alone.",Someone; here,0.8\n0,"He said '
+'""no"".",No.,0.25\n', None),
         ("a.jsonl", '{"left": "A man, alone.", "right": "Someone; here", "score": 0.8}\n'
          '{"left": "He said \\"no\\".", "sentence2": "No.", "score": 0.25}\n', None),
         ("a.jsonl", '{"left": "A man, alone.", "right": "Someone; here", "score": 0.8}\n'

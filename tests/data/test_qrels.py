@@ -58,7 +58,8 @@ def test_relevance_names_the_line_it_cannot_read(tmp_path, text, message):
 
 def test_texts_of_beir_hold_their_title(tmp_path):
     (tmp_path / "corpus.jsonl").write_text(
-        '{"_id": "d9", "title": "Dogs", "text": "They bark."}\n{"_id": "d7", "title": "", "text": "A cat."}\n'
+        '{"_id": "d9", "title": "Dogs", "text": "They bark."}\n{"_id": "d7", "title": "", '
+        '"text": "A cat."}\n'
     )
     found = NumberedTexts(["d9", "d7"], ["Dogs They bark.", "A cat."])
     assert read_texts(tmp_path / "corpus.jsonl") == found

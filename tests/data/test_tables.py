@@ -222,7 +222,8 @@ def test_a_score_is_found_under_any_name_and_place(tmp_path_factory, order, name
 def test_every_dropped_row_is_counted(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(
-        "sentence1,sentence2,score\nA dog.,A cat.,1\nA dog.,A cow.,\nA dog.,A hen.,nan\nA fox.,A den.,3\n"
+        "sentence1,sentence2,score\nA dog.,A cat.,1\nA dog.,A cow.,\nA dog.,A hen.,nan\nA "
+        "fox.,A den.,3\n"
     )
     progress = Lines()
     given = Given.of(TableOptions(), progress=progress)

@@ -133,7 +133,10 @@ def test_nothing_in_a_cell_is_no_text(tmp_path):
     assert rows_of(tmp_path / "a.jsonl", text) == (PAIR, [("a", "b")])
 
 
-QUESTIONS = "Question,Answer\nWho wrote Faust in 1808?,Goethe wrote it.\nWhere is the river Main?,It is in Germany.\n"
+QUESTIONS = (
+    "Question,Answer\nWho wrote Faust in 1808?,Goethe wrote it.\nWhere is the river Main?,It is "
+    "in Germany.\n"
+)
 
 
 @pytest.mark.parametrize(

@@ -382,7 +382,10 @@ def test_stdout_takes_any_text_in_any_locale(monkeypatch):
 
 
 def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
-    code = "import os, sys; from simcse_cli.files.streams import open_standard_streams; open_standard_streams()\n"
+    code = (
+        "import os, sys; from simcse_cli.files.streams import open_standard_streams; "
+        "open_standard_streams()\n"
+    )
     code += "sys.exit(os.open(sys.argv[1], os.O_CREAT))"
     command = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code, tmp_path / "out"]
     assert subprocess.run(command, check=False).returncode == 3

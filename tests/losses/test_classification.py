@@ -33,7 +33,8 @@ def test_classification_equals_double_loop_over_labelled_rows():
 
 
 def test_classification_equals_the_original_formula():
-    # The original SBERT loss: one bias-carrying linear layer over [u, v, |u - v|], PyTorch's cross-entropy.
+    # The original SBERT loss: one bias-carrying linear layer over [u, v, |u - v|], PyTorch's
+    # cross-entropy.
     left, right, labels = normal(6, 4), normal(6, 4, seed=1), torch.tensor([0, 1, 2, 0, 1, 2])
     weight, bias = normal(3, 12, seed=2), normal(3, seed=3)
     expected = torch.nn.CrossEntropyLoss()(

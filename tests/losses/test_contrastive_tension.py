@@ -26,7 +26,8 @@ def test_contrastive_tension_equals_double_loop():
 
 
 def test_contrastive_tension_equals_the_original_formula():
-    # The original: batched (B, 1, D) x (B, D, 1) products, sigmoid cross-entropy averaged over the batch.
+    # The original: batched (B, 1, D) x (B, D, 1) products, sigmoid cross-entropy averaged over the
+    # batch.
     left, right = normal(5, 3), normal(5, 3, seed=1)
     labels = torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
     scores = torch.bmm(left.unsqueeze(1), right.unsqueeze(2)).flatten()

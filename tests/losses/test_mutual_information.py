@@ -37,7 +37,8 @@ def test_jensen_shannon_mi_equals_double_loop():
 
 
 def test_jensen_shannon_mi_equals_the_original_formula():
-    # The original: masks of ones and zeros over the score matrix, E+ over M tokens, E- over M (N - 1) pairs.
+    # The original: masks of ones and zeros over the score matrix, E+ over M tokens, E- over M (N -
+    # 1) pairs.
     local, sentences = normal(8, 4), normal(3, 4, seed=1)
     scores = local @ sentences.T
     own = torch.zeros(8, 3, dtype=torch.float64)

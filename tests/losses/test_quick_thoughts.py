@@ -31,7 +31,8 @@ class TestQuickThoughts:
         assert quick_thoughts(u, v, near).item() == pytest.approx(total / 5, rel=1e-12)
 
     def test_quick_thoughts_equals_the_original_formula(self):
-        # The original: targets are a band matrix divided by its row sums, diagonal scores multiplied away.
+        # The original: targets are a band matrix divided by its row sums, diagonal scores
+        # multiplied away.
         u, v = normal(6, 3), normal(6, 3, seed=1)
         scores = (u @ v.T) * (1 - torch.eye(6, dtype=torch.float64))
         targets = torch.diag(torch.ones(5, dtype=torch.float64), 1) + torch.diag(

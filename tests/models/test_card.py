@@ -181,8 +181,8 @@ def test_eval_keeps_the_scores_current_and_the_rest_as_it_is(run, invoke, sts_fo
     assert "- Mine.\n" in text
     assert "- mine\n" in text
     assert (
-        f"| STS-B | test | spearman_cosine | spearman | {100 * sts['tasks']['STSBenchmark']['score']:.2f} |"
-        in text
+        "| STS-B | test | spearman_cosine | spearman | "
+        f"{100 * sts['tasks']['STSBenchmark']['score']:.2f} |" in text
     )
     assert text.count("| STS-B |") == 1
     invoke("eval", "sts", *common, "--metric", "pearson", "--tasks", "STS12")

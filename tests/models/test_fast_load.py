@@ -208,11 +208,10 @@ def test_a_tokenizer_that_says_more_is_left_to_transformers(tmp_path, as_bert, e
 def test_encoding_needs_no_modelling_code(tmp_path):
     folder = build_tiny_model(tmp_path / "model")
     program = (
-        "import sys\n"
-        "from simcse_cli.models.checkpoint import load_encoder\n"
-        "from simcse_cli.models.encode import encode\n"
-        f"vectors = encode(load_encoder({str(folder)!r}, pooler='avg', device='cpu', encode_only=True), ['a b'])\n"
-        "assert vectors.shape == (1, 32)\n"
-        "assert not {'transformers', 'numba', 'torch._dynamo'} & set(sys.modules)\n"
+        "import sys\nfrom simcse_cli.models.checkpoint import load_encoder\nfrom "
+        "simcse_cli.models.encode import encode\nvectors = "
+        f"encode(load_encoder({str(folder)!r}, pooler='avg', device='cpu', encode_only=True), "
+        "['a b'])\nassert vectors.shape == (1, 32)\nassert not {'transformers', 'numba', "
+        "'torch._dynamo'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

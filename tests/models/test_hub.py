@@ -102,7 +102,8 @@ def test_a_download_that_is_cut_goes_on_from_there(published, tiny_model_dir, mo
 @pytest.mark.parametrize(
     ("name", "fault", "message", "hint"),
     [
-        ("someone/none", None, "no such folder, and the Hub has no model someone/none, or it is private", "HF_TOKEN"),
+        ("someone/none", None, "no such folder, and the Hub has no model someone/none, or it is "
+"private", "HF_TOKEN"),
         ("someone/tiny@v9", None, "the model someone/tiny has no revision v9 on the Hub", "a tag"),
         (f"someone/tiny@{'a' * 40}", None, f"has no revision {'a' * 40} on the Hub", "a full commit"),
         ("someone/tiny", Fault(PAGE, 404), "the Hub has no model someone/tiny, or it is private", "HF_TOKEN"),

@@ -82,7 +82,8 @@ ARCHITECTURES = {
 # Lengths on both sides of 16, where the softmax changes; two rows share one.
 ROWS = [[2, 7, 9, 3], [5] * 20, [2, 3], [8, 9, 10, 11], [40], list(range(10, 40))]
 
-# Nested tensors multiply by an older kind of themselves on a CPU, which warns; on a GPU by flash attention.
+# Nested tensors multiply by an older kind of themselves on a CPU, which warns; on a GPU by flash
+# attention.
 NESTED_ON_CPU = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 BOTH_ATTENTIONS = pytest.mark.parametrize(
     "nested", [False, pytest.param(True, marks=NESTED_ON_CPU)]

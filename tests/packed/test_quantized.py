@@ -50,7 +50,8 @@ def test_layer_is_its_formula_in_float64(n_groups: int) -> None:
         w = (weight / scale[:, None]).round().double()
         expected += (step.double() * (q @ w.t()) + low.double() * w.sum(1)) * scale.double()
     found = quantized._grouped(linear, n_groups)(x)
-    # A value half-way between two levels may be rounded either way: then a product differs by one level.
+    # A value half-way between two levels may be rounded either way: then a product differs by one
+    # level.
     one_level = (6 / 255) * linear.weight.abs().amax()
     assert (found - expected).abs().max() < one_level
     assert (found - expected).abs().median() < 1e-5

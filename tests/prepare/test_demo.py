@@ -95,8 +95,8 @@ def test_build_demo_corpus_is_fixed_by_its_seed(corpus):
 
 def test_build_demo_corpus_does_not_depend_on_hash_seeds(corpus):
     script = (
-        "import json; from simcse_cli.data.demo import *; from simcse_cli.data.demo_grammar import *;"
-        f"print(json.dumps(build_demo_corpus({SIZES!r}, seed=3).sentences))"
+        "import json; from simcse_cli.data.demo import *; from simcse_cli.data.demo_grammar "
+        f"import *;print(json.dumps(build_demo_corpus({SIZES!r}, seed=3).sentences))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert json.loads(run.stdout) == corpus.sentences

@@ -584,7 +584,8 @@ def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
         ("r 1", "s -0.5", f"{text}") for text in ("n 0.9", "p 0.75", "n 0.625", "p 0.5")
     ]
     assert len(rows) == 3 + 4 + 3
-    # The farthest positive of q has 0.5, that of r -0.5; q has three negatives for each of its pairs.
+    # The farthest positive of q has 0.5, that of r -0.5; q has three negatives for each of its
+    # pairs.
     positive, negative = (
         (0.5 - 0.5 + 0.5) / 3,
         (2 * (0.9 + 0.625 + 0.5) + 0.9 + 0.75 + 0.625 + 0.5) / 10,
@@ -596,8 +597,8 @@ def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
     assert said[:2] == [
         "left out 2 pairs with an empty text",
         (
-            "3 pairs of 2 anchors, 9 texts searched; mean cosine 0.167 of positives, 0.683 of negatives; "
-            "2 pairs found fewer negatives than asked for"
+            "3 pairs of 2 anchors, 9 texts searched; mean cosine 0.167 of positives, 0.683 of "
+            "negatives; 2 pairs found fewer negatives than asked for"
         ),
     ]
     assert NegativeCounts(3, 2, 9, 0, 0, 0.5, 0.25).summary() == (
@@ -607,7 +608,8 @@ def test_counts_and_manifest_of_a_search_on_a_circle(circle, tmp_path):
         NegativeCounts(3, 2, 9, 3, 1, 0.5, 0.25)
         .summary()
         .endswith(
-            "; 1 pairs found no negative and are left out; 2 pairs found fewer negatives than asked for"
+            "; 1 pairs found no negative and are left out; 2 pairs found fewer negatives than "
+            "asked for"
         )
     )
     assert {

@@ -17,8 +17,14 @@ from simcse_cli.prepare.pairs import (
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import SilentProgress
 
-QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tHow?\tHow so?\t1\n1\t3\t4\tA\tB\t0\n"
-MRPC = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tHe " said\tSaid he\n0\t7\t8\ta\tb\n'
+QQP = (
+    "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tHow?\tHow "
+    "so?\t1\n1\t3\t4\tA\tB\t0\n"
+)
+MRPC = (
+    '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tHe " said\tSaid '
+    "he\n0\t7\t8\ta\tb\n"
+)
 WIKIAUTO = "".join(
     f"{label}\ts{i}\tn{i}\tsimple {i}\tnormal {i}\n"
     for i, label in enumerate(["aligned", "notAligned", "partialAligned"])

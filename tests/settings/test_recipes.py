@@ -13,7 +13,8 @@ from simcse_cli.settings.recipes import read_recipe, resolve_config, shipped_rec
 from simcse_cli.training.setup import check_settings
 from simcse_cli.training.sweep import grid_trials, nest_options, read_plan
 
-# What each recipe says beyond its objective's defaults: Table A.1 (Gao et al. 2021) and the released codes.
+# What each recipe says beyond its objective's defaults: Table A.1 (Gao et al. 2021) and the
+# released codes.
 CLS = {"pooler": "cls"}
 ORIGINAL = CLS | {"batches": "shuffled"}
 A_1 = ORIGINAL | {"temperature": 0.05, "precision": "auto"}

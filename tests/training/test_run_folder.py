@@ -380,7 +380,10 @@ def test_a_record_of_wrong_types_is_named(stopped, name, value):
 
 def test_damaged_metrics_are_named_and_cut_ones_are_read(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    good = '{"step": 1, "loss": 0.5, "dev_score": 0.25, "alignment": 1, "dev_tasks": {"MR-dev": 0.5}}\n'
+    good = (
+        '{"step": 1, "loss": 0.5, "dev_score": 0.25, "alignment": 1, "dev_tasks": {"MR-dev": '
+        "0.5}}\n"
+    )
     path.write_text(good + '{"step": 2, "dev_')
     (line,) = read_metrics(path)
     assert (line.step, line.dev_score, line.alignment, line.uniformity) == (1, 0.25, 1, None)

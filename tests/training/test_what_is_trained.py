@@ -79,7 +79,8 @@ def test_another_pooler_is_trained_when_asked_for_and_said(settings, recording):
         False,
     )
     assert said.lines == [
-        f"training {config.model} with pooler cls through a fresh head, dropped after training; the model records avg"
+        f"training {config.model} with pooler cls through a fresh head, dropped after "
+        "training; the model records avg"
     ]
 
 

@@ -35,7 +35,8 @@ GLIBC = (
     "librt.so.*",
     "libutil.so.*",
 )
-# Of the standard library: what needs a screen, tests, tools, and readline, whose licence does not go with ours.
+# Of the standard library: what needs a screen, tests, tools, and readline, whose licence does not
+# go with ours.
 STDLIB_WITHOUT = """
 site-packages __pycache__ config-* test tests idlelib tkinter turtledemo ensurepip lib2to3 pydoc_data venv readline.*
 _test* _ctypes_test* _xx* xx* _tkinter.* _curses* _dbm.* _gdbm.* nis.* _crypt.* spwd.* ossaudiodev.*
@@ -169,7 +170,8 @@ def runtime_files(root: Path) -> list[Path]:
     """Return what the interpreter needs to run unpack.py: its libraries and the modules that this imports."""
     code = (
         f"import sys; sys.path.insert(0, {str(root)!r}); import encodings.utf_8, unpack; "
-        "print(*(m.__file__ for m in [*sys.modules.values()] if getattr(m, '__file__', 0)), sep='\\n')"
+        "print(*(m.__file__ for m in [*sys.modules.values()] if getattr(m, '__file__', 0)), "
+        "sep='\\n')"
     )
     modules = run(root / "bin/python3", "-c", code, env={})
     sources = [Path(line) for line in modules.splitlines()]
@@ -236,7 +238,10 @@ def assemble(
     parts = [stub.read_bytes(), runtime.read_bytes(), archive.read_bytes()]
     digest = hashlib.sha256(parts[1] + parts[2]).hexdigest()[:16]
     sizes = [len(part) for part in parts]
-    line = f"simcse-binary {' '.join(map(str, sizes))} {unpacked} {zlib.crc32(parts[1]):x} {glibc} {version}-{digest} "
+    line = (
+        f"simcse-binary {' '.join(map(str, sizes))} {unpacked} {zlib.crc32(parts[1]):x} {glibc} "
+        f"{version}-{digest} "
+    )
     trailer = f"{line}{zlib.crc32(line.encode()):08x}".ljust(TRAILER - 1) + "\n"
     with target.open("wb") as file:
         file.writelines([*parts, trailer.encode()])
@@ -266,7 +271,8 @@ def main() -> None:
     size = arguments.target.stat().st_size
     if size > LIMIT:
         sys.exit(
-            f"{arguments.target} has {size:,} bytes, it may have {LIMIT:,}: is torch its CPU build? See {work}"
+            f"{arguments.target} has {size:,} bytes, it may have {LIMIT:,}: is torch its CPU "
+            f"build? See {work}"
         )
     shutil.rmtree(work)
 

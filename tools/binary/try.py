@@ -117,7 +117,8 @@ def main() -> None:
         )
         score = json.loads(run("eval", "sts", "--model", inside / "run", "--format", "json", "-q"))
         print(
-            f"encode gives the vectors of this environment; trained on one process and two; STS {score['average']:.4f}"
+            "encode gives the vectors of this environment; trained on one process and two; "
+            f"STS {score['average']:.4f}"
         )
 
 

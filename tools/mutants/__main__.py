@@ -270,7 +270,8 @@ def main(arguments: list[str]) -> int:
             n_unexplained += unexplained
             counts = f"{tried} mutants, {tried - len(survivors)} killed, {len(survivors)} survived"
             say(
-                f"{module}: {counts}, {unexplained} without a reason; {time.monotonic() - started:.0f} s"
+                f"{module}: {counts}, {unexplained} without a reason; "
+                f"{time.monotonic() - started:.0f} s"
             )
             write_report(module, tried, reasons)
     return 1 if n_unexplained else 0

@@ -20,7 +20,8 @@ WORKING = {
     "augment": "lines.txt -o out.csv --method delete",
     "train": f"--mode unsup --train-file lines.txt {_MODEL} --max-steps 1 --batch-size 4 -o out",
     "eval sts": f"{_MODEL} --data-dir senteval --tasks STS12 --no-cache -o out.json",
-    "eval transfer": f"{_MODEL} --data-dir senteval --tasks SST2 --protocol fast --no-cache -o out.json",
+    "eval transfer": f"{_MODEL} --data-dir senteval --tasks SST2 --protocol fast --no-cache -o "
+    "out.json",
     "eval mteb": f"{_MODEL} --tasks STS12 -o out.json",
     "encode": f"lines.txt -o out.npy {_MODEL}",
     "analyze geometry": f"{_MODEL} {_SPACE}",

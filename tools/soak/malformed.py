@@ -31,7 +31,10 @@ from soak.workbench import Result, Workbench
 
 _NOT_FINITE = re.compile(rb"(^|[\t ])(NaN|-?Infinity|1e999|9{400,})$", re.MULTILINE)
 _LABELS = ("entailment", "neutral", "contradiction")
-_RUN = "train --mode unsup --train-file lines.txt --model bert --pooler avg --max-steps 2 --batch-size 4 --device cpu"
+_RUN = (
+    "train --mode unsup --train-file lines.txt --model bert --pooler avg --max-steps 2 "
+    "--batch-size 4 --device cpu"
+)
 _EVAL = "eval sts --model bert --data-dir senteval"
 _ENCODE = "encode lines.txt -o out.npy --device cpu"
 
@@ -183,7 +186,8 @@ def build(bench: Workbench) -> Path:
         f"{_RUN} -o run --eval-every 1 --dev-file senteval/downstream/STS/STSBenchmark/sts-dev.csv",
         f"{_EVAL} -o sts.json --save-scores sts.pairs.jsonl",
         f"{_EVAL} -o other.json --save-scores other.pairs.jsonl --pooler cls_before_pooler",
-        f"{_EVAL} --tasks STS12 --postprocess whitening --fit lines.txt --save-postprocess whitening.safetensors",
+        f"{_EVAL} --tasks STS12 --postprocess whitening --fit lines.txt --save-postprocess "
+        "whitening.safetensors",
         "encode lines.txt -o corpus.npy --model bert --index index.safetensors",
         "encode lines.txt -o shards.npy --model bert --shard 1/2",
         "encode lines.txt -o shards.npy --model bert --shard 2/2",

@@ -1,1 +1,4 @@
-"""Measures of an embedding space: geometry, spectrum, densities, retrieval and the path of a training run."""
+"""Measures of an embedding space: geometry, spectrum, densities and retrieval.
+
+Another analysis is the path of a training run.
+"""

@@ -33,7 +33,10 @@ def space_analysis(name: str, spaces: Sequence[EmbeddingSpace]) -> Analysis:
 def analyze_spaces(
     name: str, options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Analysis:
-    """Return one analysis of the chosen spaces; its page has all analyses, and the paths of models that are runs."""
+    """Return one analysis of the chosen spaces.
+
+    Its page has all analyses, and also the paths of those models that are runs.
+    """
     spaces = encode_pairs(options, labels, progress)
     analysis = space_analysis(name, spaces)
 

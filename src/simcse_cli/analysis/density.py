@@ -1,4 +1,7 @@
-"""`analyze density`: cosine similarity of rated pairs, group by group, as numbers and smooth curves."""
+"""`analyze density`: the cosine similarity of rated pairs, group by group.
+
+The groups are shown as numbers and as smooth curves.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +29,10 @@ STATISTICS = ("mean", "std", "q25", "median", "q75")
 
 @dataclass(frozen=True)
 class RatingGroup:
-    """Cosines of the pairs with a rating in ``[low, high)``; the last group includes its upper edge."""
+    """The cosines of the pairs with a rating in ``[low, high)``.
+
+    The last group includes its upper edge.
+    """
 
     low: float
     high: float
@@ -43,7 +49,10 @@ class RatingGroup:
         return len(self.cosines)
 
     def summary(self) -> dict[str, Any]:
-        """Return label, size, mean, standard deviation (over n) and quartiles; None where a group is empty."""
+        """Return label, size, mean, standard deviation (over n) and quartiles.
+
+        The statistics are None where the group is empty.
+        """
         facts = {"rating": self.label, "n_pairs": self.n_pairs} | dict.fromkeys(STATISTICS)
         return facts | (
             summarize(self.cosines) | {"std": float(self.cosines.std())} if self.n_pairs else {}
@@ -94,7 +103,9 @@ def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
 
 @plots.house_style()
 def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figure:
-    """Return one ridge plot per model: the density of cosines per rating group, highest ratings on top.
+    """Return one ridge plot per model: the density of cosines per rating group.
+
+    The highest ratings are on top.
 
     Source: Gao et al. 2021, Figure G.1. Heights are comparable inside a panel; the black tick is
     the mean. The groups are the same in every panel, so only the first one names them.
@@ -139,6 +150,8 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     data = spaces[0].data
     measured = [rating_groups(space.cosines, data.pairs.gold) for space in spaces]
     by_name = {space.label: groups for space, groups in zip(spaces, measured, strict=True)}
+
+    # One row for each model and rating group in the table; one block a model in JSON.
     shown = columns("label", "rating", "n_pairs", *STATISTICS, label="model")
     rows = [
         {"label": name} | group.summary() for name, groups in by_name.items() for group in groups
@@ -148,6 +161,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         for groups in measured
     ]
 
+    # The terminal shows the curves from the smallest cosine on, high ratings first.
     def curves() -> str:
         start = (
             GRID.searchsorted(min(float(space.cosines.min()) for space in spaces), side="right") - 1
@@ -161,10 +175,10 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
 
     return Analysis(
         title="Cosine similarity by gold rating",
-        text="Distribution of cosine similarity in each group of gold ratings: the further apart the groups, the "
-        "better the model tells them apart.",
-        caption="One panel a model, one ridge a rating group; the black tick is the mean of the group. "
-        f"Data: {data.name}.",
+        text="Distribution of cosine similarity in each group of gold ratings: the further apart "
+        "the groups, the better the model tells them apart.",
+        caption="One panel a model, one ridge a rating group; the black tick is the mean of the "
+        f"group. Data: {data.name}.",
         tables=[Report(f"Cosine similarity by gold rating on {data.name}", shown, rows)],
         payload=spaces_payload("density", spaces, numbers),
         figure=lambda: density_figure(by_name),

@@ -29,7 +29,9 @@ LEAST_SCORES = 1.0
 
 
 def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
-    """Return alignment over the positive pairs, the other measures over all sentences of both sides.
+    """Return the alignment over the positive pairs, and the other measures.
+
+    The other measures are over all sentences of both sides.
 
     Source: Gao et al. 2021, footnote 3: whole STS-B, positives are the pairs with a gold score
     strictly above 4 (1,491 of 8,628). Repeated sentences are kept (17,256 rows), a toolkit default:
@@ -38,7 +40,8 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
     positive = is_positive(space.data.pairs.gold)
     if not positive.any():
         raise DataError(
-            f"{space.data.name}: no pair is rated above {rated_above(space.data.pairs.gold)}, so none is positive",
+            f"{space.data.name}: no pair is rated above {rated_above(space.data.pairs.gold)}, "
+            "so none is positive",
             hint="give pairs of which some are rated as equal in meaning",
         )
     everything = space.vectors
@@ -59,7 +62,9 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
 
 @plots.house_style()
 def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> plots.Figure:
-    """Return the scatter of models: uniformity to the right, alignment upwards, lower is better in both.
+    """Return the scatter of models, with uniformity to the right and alignment upwards.
+
+    Lower is better in both.
 
     Source: Gao et al. 2021, Figure 3. Points are coloured by the average over STS tasks (a
     fraction) where every model has one, else by the score on the pairs.
@@ -92,28 +97,35 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> pl
 
 def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     data = spaces[0].data
+
+    # Scores on STS-B are named after its split, all others are plain Spearman.
     score_label = {"STS-B": "STS-B test"}.get(
         data.name, data.name if "STS-B " in data.name else "Spearman"
     )
     colour_label = f"{score_label}, Spearman x100" if "STS-B" in data.name else "Spearman x100"
+
+    # The STS average has a column only where some model has one.
     payload = spaces_payload("geometry", spaces, [describe_geometry(space) for space in spaces])
     models = payload["models"]
     keys = ["alignment", "uniformity", "effective_rank", "isotropy", "mean_cosine", "score"]
     keys += ["sts_average"] if any(space.average is not None for space in spaces) else []
+
+    # All models embed the same data, so the counts of the first hold for all.
     n_positives, n_sentences = models[0]["n_positives"], models[0]["n_sentences"]
     table = Report(
         f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
         columns("label", *keys, label="model", score=score_label),
         models,
         [
-            "Lower alignment and uniformity are better; compare effective rank only between equal widths."
+            "Lower alignment and uniformity are better; compare effective rank only between "
+            "equal widths."
         ],
     )
     return Analysis(
         title="Alignment and uniformity",
         text="Alignment: mean squared distance between the unit vectors of pairs rated above "
-        f"{rated_above(data.pairs.gold)}. Uniformity: log of the mean of exp(-2 squared distance) over all pairs of "
-        "sentences. Lower is better in both.",
+        f"{rated_above(data.pairs.gold)}. Uniformity: log of the mean of exp(-2 squared "
+        "distance) over all pairs of sentences. Lower is better in both.",
         caption=f"One point a model, coloured by its score. Data: {data.name}.",
         tables=[table],
         payload=payload,

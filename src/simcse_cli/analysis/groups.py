@@ -1,4 +1,7 @@
-"""`analyze groups`: texts that are alike, as groups: their size, their words, their typical texts."""
+"""`analyze groups`: groups of texts that are alike.
+
+Each group is shown with its size, its words and its typical texts.
+"""
 
 import math
 from collections import Counter
@@ -242,6 +245,7 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
 def _shown(
     source: str, found: GroupedTexts, options: GroupOptions, method: GroupMethod
 ) -> Analysis:
+    # The facts of each group, the texts nearest to its centre first.
     telling = telling_words(found.texts, found.groups, options.n_words)
     rows: list[dict[str, Any]] = []
     for group in range(found.n_groups):
@@ -255,6 +259,8 @@ def _shown(
                 "typical": found.typical(group, options.n_typical),
             }
         )
+
+    # As a table, with a note on the texts that no group has taken.
     shown = [{**row, "typical": " | ".join(row["typical"])} for row in rows]
     notes = ["cosine: mean with the centre of the group; words: more frequent here than elsewhere"]
     n_left = int((found.groups == _NO_GROUP).sum())
@@ -264,6 +270,7 @@ def _shown(
     listed += [Column("words"), Column("typical", "typical texts")]
     tables = [Report(f"Groups of {source}, by {method}", listed, shown, notes)]
 
+    # As JSON, with the agreement if the texts have labels.
     payload: dict[str, Any] = {
         "analysis": "groups",
         "source": source,
@@ -278,6 +285,8 @@ def _shown(
         scores = agreement(found.labels, found.groups, options.seed)
         payload["agreement"] = scores
         tables.append(_agreement_report(options.labels, found, scores))
+
+    # The group of every text, which only JSON and CSV hold.
     text_rows = list(_text_rows(found))
     payload["texts"] = text_rows
     return Analysis(

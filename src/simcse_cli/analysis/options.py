@@ -43,7 +43,8 @@ class SpaceOptions(LoadOptions, FitOptions, TableOptions):
     postprocess: list[str] | None = setting(
         None,
         POSTPROCESS_HELP
-        + " One for all models, or one per model in the same order; none leaves the vectors as they are.",
+        + " One for all models, or one per model in the same order; none leaves the vectors as "
+        "they are.",
         group=POSTPROCESS_GROUP,
         metavar="NAME[:N]|FILE|none",
     )
@@ -56,7 +57,8 @@ class SpaceOptions(LoadOptions, FitOptions, TableOptions):
 class GeometryOptions(SpaceOptions):
     scores: list[Path] | None = setting(
         None,
-        "Results of `simcse eval sts`: colour by the average of the seven tasks, if all models have one.",
+        "Results of `simcse eval sts`: colour by the average of the seven tasks, if all "
+        "models have one.",
     )
 
 
@@ -80,7 +82,8 @@ class RetrievalOptions(LoadOptions, TextOptions):
     )
     corpus_prompt: str | None = setting(
         None,
-        "Prompt for the corpus (--prompt is for queries); default: the model's prompt for documents.",
+        "Prompt for the corpus (--prompt is for queries); default: the model's prompt for "
+        "documents.",
         metavar="TEXT|NAME",
     )
     query: list[str] | None = setting(None, "A query; repeat for more.")
@@ -172,7 +175,8 @@ class ReportOptions(LoadOptions, TableOptions):
     )
     against: list[str] | None = setting(
         None,
-        "Published table beside the scores; default: Table 5 of SimCSE if there are STS scores. Repeatable.",
+        "Published table beside the scores; default: Table 5 of SimCSE if there are STS "
+        "scores. Repeatable.",
         completes="table",
     )
     row: list[str] | None = setting(

@@ -1,4 +1,7 @@
-"""`analyze overlap`: lexical overlap of the pairs of a file; the measure itself is in ``data.text``."""
+"""`analyze overlap`: the lexical overlap of the pairs of a file.
+
+The measure itself is in ``data.text``.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +27,10 @@ BINS = np.linspace(0, 1, 21)
 def read_overlaps(
     source: Path, name: str, given: Given, progress: Progress, *, multiset: bool = True
 ) -> NDArray[np.float64]:
-    """Return F1 between the words of the two texts, ``(N,)`` in [0, 1] (``docs/analysis.md``, overlap)."""
+    """Return the F1 between the words of the two texts of each pair, ``(N,)`` in [0, 1].
+
+    The section on overlap in ``docs/analysis.md`` describes this measure.
+    """
     values: list[float] = []
     n_empty = 0
 
@@ -40,7 +46,8 @@ def read_overlaps(
         raise DataError(f"{source_name(source)} has no rows")
     if n_empty:
         progress.info(
-            f"{source_name(source)}: left out {n_empty:,} {'row' if n_empty == 1 else 'rows'} with an empty text"
+            f"{source_name(source)}: left out {n_empty:,} {'row' if n_empty == 1 else 'rows'} "
+            "with an empty text"
         )
     return np.array(values)
 
@@ -57,7 +64,10 @@ def summarize(values: NDArray[np.float64]) -> dict[str, float]:
 
 @plots.house_style()
 def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> plots.Figure:
-    """Return the distribution of lexical overlap of each pair file, with its mean as a vertical line."""
+    """Return a figure with the distribution of lexical overlap in each pair file.
+
+    A vertical line marks the mean of each file.
+    """
     figure, (axes,) = plots.new_figure(6.4, 4.0)
     for position, (name, values) in enumerate(overlaps.items()):
         shares = 100 * np.histogram(values, BINS)[0] / len(values)
@@ -74,6 +84,7 @@ def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> plots.Figure:
 def overlap_analysis(
     files: Sequence[Path], options: OverlapOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Analysis:
+    # The overlap of every pair, read file by file under a name of its own.
     given = Given.of(options, parse_columns(options.columns, PAIR), roles=PAIR, progress=progress)
     multiset = not options.distinct
     names = label_sources([str(path) for path in files], labels)
@@ -83,10 +94,12 @@ def overlap_analysis(
     }
     rows = [{"file": name, "n_pairs": len(own), **summarize(own)} for name, own in overlaps.items()]
 
+    # The table, with the figures of the paper as a yardstick.
     shown = columns("mean", "q25", "median", "q75", kind="score", mean="mean F1")
     title = "Lexical overlap of pairs (F1 between the words of the two sides)"
     note = "Gao et al. 2021 report 39 for NLI entailment pairs, 60 for QQP, 55 for ParaNMT."
 
+    # The terminal shows shares of the pairs, so that files of any size compare.
     def histograms() -> str:
         shares = {name: np.histogram(own, BINS)[0] / len(own) for name, own in overlaps.items()}
         return plots.bar_lines(shares) + "F1 from 0 (left) to 1 (right)\n"

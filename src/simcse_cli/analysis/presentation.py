@@ -1,4 +1,7 @@
-"""Analyses and how they are shown: tables, JSON, CSV, a figure, a plot in the terminal, an HTML page."""
+"""Analyses, and the ways to show them.
+
+An analysis can be shown as tables, JSON, CSV, a figure, a plot in the terminal or an HTML page.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -84,7 +87,11 @@ def write_pictures(
 
 
 def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[str]:
-    """Return a name for each source: its label, else its last part, or all of it where that repeats."""
+    """Return a name for each source.
+
+    The name is the label of the source, else its last part, or all of it where the last part
+    repeats.
+    """
     if given:
         if len(given) != len(sources) or len(set(given)) < len(given):
             what = f"{len(given)} labels for {len(sources)} sources, need a different one for each"
@@ -95,7 +102,10 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
 
 @dataclass(frozen=True)
 class NamedSource:
-    """A model, run or file, and its name in tables; ``group`` is the name of the seeds that belong together."""
+    """A model, run or file, and its name in tables.
+
+    ``group`` is the common name of the seeds that belong together.
+    """
 
     path: str
     label: str
@@ -121,7 +131,10 @@ _TEMPLATES = Environment(
 
 
 def html_page(page: Page) -> str:
-    """Return one self-contained page as text: no script, nothing fetched, every string shown literally."""
+    """Return one self-contained page as text.
+
+    The page has no script and fetches nothing. Every string is shown literally.
+    """
     analyses = page.analyses()
     figures = [
         None if analysis.figure is None else inline_svg(analysis.figure(), f"f{number}-")

@@ -1,4 +1,7 @@
-"""`analyze retrieval`: find the nearest sentences to queries, and measure how many relevant ones are found."""
+"""`analyze retrieval`: find the sentences that are nearest to queries.
+
+It also measures how many of the relevant sentences are found.
+"""
 
 import shlex
 from collections import Counter
@@ -81,7 +84,8 @@ class CorpusSearch:
             ]
         if not any(relevant):
             raise DataError(
-                f"{qrels}: the only relevant sentence of every query is the query itself, which is left out",
+                f"{qrels}: the only relevant sentence of every query is the query itself, "
+                "which is left out",
                 hint="count it with --keep-identical, or judge other sentences",
             )
         scores = {}
@@ -108,6 +112,7 @@ def open_search(
     options: RetrievalOptions, shown: ViewOptions, progress: Progress, *, force: bool
 ) -> CorpusSearch:
     """Read the corpus, load or build its index for each model, and save the index if requested."""
+    # Options and outputs are checked before anything large is read.
     check_outputs(shown, force=force)
     sources = _check(options, shown)
     if options.save_index is not None:
@@ -119,6 +124,8 @@ def open_search(
     corpus = None
     if options.corpus is not None:
         corpus = read_texts(options.corpus, given, id_column=options.id_column)
+
+    # Saved indexes and models belong together by their order.
     indexes = []
     for i, source in enumerate(sources):
         if options.index:
@@ -140,13 +147,20 @@ def open_search(
 
 
 def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
-    """Return the encoders and what they are called: models, vectors and indexes belong together by their order."""
+    """Check the options, and return the encoders with their names.
+
+    Models, vectors and indexes belong together by their order.
+    """
     models, embeddings, indexes = options.model or [], options.embeddings or [], options.index or []
+
+    # What each option needs by itself.
     read_ranks(options.at)
     if options.backend is SearchBackend.FAISS:
         require_extra("faiss", "--backend faiss")
     if shown.plot is not None and options.qrels is None:
         raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
+
+    # The corpus is a file of texts, and stdin can be read only once.
     if options.corpus is not None and search_index.is_index(options.corpus):
         what = f"{options.corpus} is a search index, not a file of texts"
         query = shlex.quote(next(iter(options.query or []), "a question"))
@@ -154,6 +168,8 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         raise UsageError(what, option="--corpus", hint=hint)
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
+
+    # Queries come from one source; without any, their options have no use.
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
     if n_sources > 1:
         raise UsageError("give one of --query, --queries and --sample", option="--query")
@@ -165,8 +181,13 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
             options, ["qrels", "show_n"], "has no use without --query, --queries or --sample"
         )
         refuse_unused(shown, ["html"], "has no use without --query, --queries or --sample")
+
+    # Vectors and indexes go with the models by order, so the counts must agree.
     if embeddings and len(models) != len(embeddings):
-        what = f"{len(embeddings)} files for {len(models)} models, need one --model each to encode the queries"
+        what = (
+            f"{len(embeddings)} files for {len(models)} models, need one --model each to encode "
+            "the queries"
+        )
         raise UsageError(what, option="--embeddings")
     if indexes:
         if models and len(models) != len(indexes):
@@ -204,7 +225,10 @@ def _build_index(
     if files:
         vectors: NDArray[Any] = read_matrix(files[number])
         if vectors.dtype == np.uint8:
-            what = f"{files[number]} holds binary vectors, the signs of components, which have no cosine"
+            what = (
+                f"{files[number]} holds binary vectors, the signs of components, which have no "
+                "cosine"
+            )
             raise DataError(
                 what,
                 hint="encode with --dtype float32 or int8, or compare by Hamming distance in FAISS",
@@ -246,7 +270,8 @@ def _check_origin(
     found = None if source == STDIO else FileSet.find(source).digest
     if found is not None and found != side.get("input_sha256"):
         progress.warn(
-            f"{path} was written from {side.get('input')}; its row i is taken for line i of {source}"
+            f"{path} was written from {side.get('input')}; its row i is taken for line i of "
+            f"{source}"
         )
 
 
@@ -262,7 +287,8 @@ def _load_index(
             raise DataError(f"{path} does not say which model made it", hint="name it with --model")
         if not is_local(model):
             raise DataError(
-                f"{path} names the model {model!r}, which is not on this machine; what a file names is not looked up",
+                f"{path} names the model {model!r}, which is not on this machine; what a file "
+                "names is not looked up",
                 hint=f"if you trust it: --model {model}",
             )
     recorded: dict[str, Any] = {
@@ -293,7 +319,10 @@ def read_ranks(text: str) -> list[int]:
 def read_queries(
     options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT
 ) -> NumberedTexts:
-    """Return the queries with their ids: their line numbers in the file or corpus, or the positions of the flags."""
+    """Return the queries with their ids.
+
+    The ids are line numbers in the file or corpus, or the positions of the flags.
+    """
     if options.queries is not None:
         given = Given.of(options, progress=progress).of_texts(options.column, options.text)
         return read_texts(options.queries, given)
@@ -323,11 +352,18 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
 
 
 def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis:
-    """Return the neighbours of the queries shown and, with judgements, the scores over all queries."""
+    """Return the neighbours of the queries that are shown.
+
+    With judgements, the analysis also has the scores over all queries.
+    """
     options, ks = search.options, read_ranks(search.options.at)
+
+    # With judgements the scores matter, so no neighbours are shown by default.
     shown_by_default = None if options.qrels is None else 0
     asked = queries.sentences[: shown_by_default if options.show_n is None else options.show_n]
     found = search.neighbours(asked)
+
+    # Scores and tests are over all queries, whatever is shown.
     depth = max(EVALUATION_DEPTH, *ks)
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
     left_out = search.count_left_out(queries.sentences)
@@ -340,6 +376,8 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     tables = neighbour_tables(asked, found, left_out)
     rows = list(_neighbour_rows(asked, found))
     series = [Report("Neighbours", [Column(key) for key in rows[0]], rows)] if asked else []
+
+    # The table of scores, with the intervals and verdicts as notes.
     if scores:
         notes = _left_out_note(n_left_out, "their")
         table = score_table(scored, tests, groups, ks, depth, notes)

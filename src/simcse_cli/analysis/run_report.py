@@ -1,4 +1,7 @@
-"""`analyze report`: one page about a training run: scores, curves, geometry, neighbours and settings."""
+"""`analyze report`: one page about a training run.
+
+The page has scores, curves, geometry, neighbours and settings.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -99,7 +102,9 @@ def _name_runs(run: Path, options: ReportOptions) -> tuple[list[NamedSource], st
 
 
 def without_folders(value: Any) -> Any:
-    """Return a value with the last part of every absolute path, which is of no use to a reader elsewhere.
+    """Return a value with only the last part of every absolute path.
+
+    The rest of a path is of no use to a reader elsewhere.
 
     ``/home/me/data/wiki.txt`` gives ``wiki.txt``; relative paths and URLs stay.
     """
@@ -170,14 +175,21 @@ def _dev_name(record: RunRecord) -> str:
 def _scores(
     run: Path, record: RunRecord, options: ReportOptions, progress: Progress
 ) -> list[Analysis]:
-    """Compare the scores of the run with those of the baseline and with published rows; none without scores."""
+    """Compare the scores of the run with those of the baseline and of published rows.
+
+    The list is empty for a run without scores.
+    """
     entries = load_entries(str(run))
     entry = entries[0]  # the others are other seeds, or results of other settings
     if not entry.scores:
         return []
+
+    # Only a trained baseline, a run or its seeds, has scores to compare with.
     wanted = CompareOptions(against=options.against, row=options.row, group=options.group)
     if options.baseline is not None and (is_run(options.baseline) or seed_runs(options.baseline)):
         wanted = replace(wanted, baseline=options.baseline, details=True)
+
+    # By default the published STS rows of the same kind stand beside the run.
     comparable = [
         task for task in STS_TASKS if task in entry.scores and entry.data.get(task) != DEMO
     ]
@@ -190,6 +202,8 @@ def _scores(
         wanted = replace(
             wanted, against=[STS_TABLE], row=options.row or rows or [group], group=group
         )
+
+    # A reader of the report sees no terminal, so warnings become notes.
     found = compare([str(run)], wanted, progress)
     found.reports[0].notes += found.payload["warnings"]
     own = [each for each in found.payload["entries"] if each["kind"] in ("run", "mean")]
@@ -306,7 +320,8 @@ def _spaces(
 ) -> _MeasuredSpaces:
     if options.data_dir is None and options.pair_file is None:
         progress.info(
-            "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or neighbours"
+            "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or "
+            "neighbours"
         )
         return _MeasuredSpaces()
 
@@ -341,7 +356,9 @@ def _spaces(
 
 
 def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[EmbeddingSpace]) -> str:
-    """Return in words whether the run is better on the scored pairs, by the test of `simcse compare`.
+    """Return in words whether the run is better on the scored pairs.
+
+    The test is the one of `simcse compare`.
 
     A single model before is the same whatever the seed, so each seed is paired with it.
     """
@@ -373,7 +390,10 @@ def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
     changes = changed_pairs(before, after, n=CHANGES_SHOWN)
     table = pairs_table(changes, spaces[0].label, spaces[1].label)
     kept = [column for column in table.columns if column.key not in ("task", "pair")]
-    text = "Rated pairs that moved most in the order by cosine, first those that came nearer to their rating."
+    text = (
+        "Rated pairs that moved most in the order by cosine, first those that came nearer to "
+        "their rating."
+    )
     return [Analysis("What changed", text, tables=[replace(table, columns=kept)])]
 
 
@@ -398,8 +418,9 @@ def _record_analysis(record: RunRecord) -> Analysis:
     ]
     return Analysis(
         "Settings and data",
-        f"Started {record.started}, finished {record.finished}; weights {str(record.model_digest)[:12]}. The same "
-        "run again: simcse train --config RUN/config.yaml -o NEW_RUN",
+        f"Started {record.started}, finished {record.finished}; weights "
+        f"{str(record.model_digest)[:12]}. The same run again: simcse train --config "
+        "RUN/config.yaml -o NEW_RUN",
         tables=tables,
         folded="all settings, digests of the data, versions",
     )

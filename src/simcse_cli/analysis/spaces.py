@@ -63,7 +63,10 @@ class NamedEncoder:
 def load_encoders(
     options: SpaceOptions, labels: Sequence[str] | None, pairs: StsSubset, progress: Progress
 ) -> Iterator[NamedEncoder]:
-    """Yield the models, then the files of vectors, post-processed as asked, each opened when its turn comes."""
+    """Yield the models, then the files of vectors, all post-processed as asked.
+
+    Each one is opened when its turn comes.
+    """
     sources = [*(options.model or []), *map(str, options.embeddings or [])]
     if not sources:
         raise UsageError("need a model, or --embeddings with --sentences", option="--model")
@@ -117,7 +120,11 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
 
 @dataclass(frozen=True)
 class PairSet:
-    """Rated pairs with a name; correlation is taken on the last ``n_scored`` (the test set of STS-B, all of a file)."""
+    """Rated pairs with a name.
+
+    The correlation is taken on the last ``n_scored`` pairs. These are the test set of STS-B, or all
+    pairs of a file.
+    """
 
     name: str
     pairs: StsSubset
@@ -125,7 +132,10 @@ class PairSet:
 
 
 def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet:
-    """Return the pairs of a file, or of STS-B: 8,628 pairs, 17,256 sentences in all of the full data."""
+    """Return the rated pairs of a file or of STS-B.
+
+    The full data of STS-B has 8,628 pairs, which are 17,256 sentences in all.
+    """
     if options.split not in get_args(Split):
         raise UsageError(
             f"{options.split!r}; need one of {', '.join(get_args(Split))}", option="--split"
@@ -152,7 +162,9 @@ def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet
 
 @dataclass(eq=False)
 class EmbeddingSpace:
-    """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``, is pair i.
+    """The vectors of one encoder on rated pairs.
+
+    Row i of ``left`` and ``right``, ``(N, D)``, is pair i.
 
     ``average`` is the mean score over all STS tasks, if a result has it.
     """
@@ -191,7 +203,10 @@ def encode_pairs(
     progress: Progress,
     data: PairSet | None = None,
 ) -> list[EmbeddingSpace]:
-    """Return the space of each encoder, by default on the pairs of the options; repeated sentences are kept."""
+    """Return the embedding space of each encoder.
+
+    The default data are the pairs of the options. Repeated sentences are kept.
+    """
     data = data or read_pair_set(options, progress)
     spaces = []
     for encoder in load_encoders(options, labels, data.pairs, progress):
@@ -208,7 +223,9 @@ def encode_pairs(
 def sts_average(
     encoder: NamedEncoder, results: Sequence[Path], progress: Progress = SILENT
 ) -> float | None:
-    """Return the mean score of an encoder over the seven STS tasks, from results given or in its run folder.
+    """Return the mean score of an encoder over the seven STS tasks.
+
+    It comes from the given results, or from those in its run folder.
 
     A result belongs to an encoder by digest or, if each task has a post-processor of its own, by
     name. If there is none, but results of version 1.0.0, which may be of another tokenizer, a
@@ -242,7 +259,10 @@ def sts_average(
 def spaces_payload(
     analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the JSON object of an analysis: the numbers of each space, their means over the seeds of a setting."""
+    """Return the JSON object of an analysis.
+
+    It has the numbers of each space, and their means over the seeds of a setting.
+    """
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]
     seeds = []

@@ -18,8 +18,8 @@ from simcse_cli.results.report import Report
 
 RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
 BOUND_NOTE = (
-    "Negatives' term: mean over sentences of ln mean exp(cosine / 0.05), at least its bound, sum / (0.05 m^2). Without "
-    "negative elements the sum is at least the largest eigenvalue."
+    "Negatives' term: mean over sentences of ln mean exp(cosine / 0.05), at least its bound, "
+    "sum / (0.05 m^2). Without negative elements the sum is at least the largest eigenvalue."
 )
 
 
@@ -53,7 +53,9 @@ def describe_spectrum(
 
 @dataclass(frozen=True)
 class NegativesBound:
-    """The log-sum that the negatives of the contrastive loss reduce, and the sum of cosines that bounds it from below.
+    """The log-sum that the negatives of the contrastive loss reduce, and its bound.
+
+    The sum of cosines bounds it from below.
 
     Source: Gao et al. 2021, Eqs. 6 and 7, with the rows of W the m sentence vectors: the second
     term of the loss is ``negatives_term = 1/m sum_i ln(1/m sum_j exp(h_i . h_j / temperature))``,
@@ -73,7 +75,10 @@ class NegativesBound:
 def negatives_bound(
     rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024
 ) -> NegativesBound:
-    """Return the quantities of Eqs. 6 and 7 for rows as they are; products in float32, block by block."""
+    """Return the quantities of Eqs. 6 and 7 for the rows as they are.
+
+    The products are computed in float32, block by block.
+    """
     total = rows.sum(axis=0, dtype=np.float64)
     gram_sum, n_rows = float(total @ total), len(rows)
     narrow = rows.astype(np.float32)
@@ -95,7 +100,8 @@ def spectrum_of(space: EmbeddingSpace) -> Spectrum:
     vectors = space.vectors
     if not vectors.any() or (space.center and not np.ptp(vectors, axis=0).any()):
         raise DataError(
-            f"{space.label}: all vectors are {'equal' if vectors.any() else 'zero'}, so they have no directions",
+            f"{space.label}: all vectors are {'equal' if vectors.any() else 'zero'}, so they "
+            "have no directions",
             hint="look at them: simcse encode FILE -o VECTORS.npy",
         )
     return describe_spectrum(vectors, normalize=not space.raw, center=space.center)
@@ -161,7 +167,10 @@ def _log_sum_exp(columns: Floats) -> Floats:
 
 @plots.house_style()
 def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
-    """Return the singular values of each model divided by its largest (Gao et al. 2021, Figure F.1)."""
+    """Return a plot of the singular values of each model, divided by its largest one.
+
+    Source: Gao et al. 2021, Figure F.1.
+    """
     figure, (axes,) = plots.new_figure(6.4, 4.2)
     for position, (name, spectrum) in enumerate(spectra.items()):
         ranks = np.arange(1, len(spectrum.relative) + 1)
@@ -214,8 +223,8 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     ]
     return Analysis(
         title="Singular values",
-        text="Singular values of the matrix of sentence vectors, divided by the largest: the slower they fall, "
-        "the more directions the model uses.",
+        text="Singular values of the matrix of sentence vectors, divided by the largest: the "
+        "slower they fall, the more directions the model uses.",
         caption=f"One curve per model; the horizontal axis is logarithmic. Data: {data.name}.",
         tables=[
             Report(f"Singular values on {data.name}, {rows}, {centred}", shown, summaries),

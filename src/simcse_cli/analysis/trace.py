@@ -1,4 +1,7 @@
-"""`analyze trace`: the path of a training run through alignment and uniformity, from its ``metrics.jsonl``."""
+"""`analyze trace`: the path of a training run through alignment and uniformity.
+
+The path is read from the ``metrics.jsonl`` of the run.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -63,13 +66,18 @@ class Trace:
 
 
 def read_trace(run: Path | str, name: str, group: str | None = None) -> Trace:
-    """Return the steps of a run (folder or ``metrics.jsonl``) at which alignment and uniformity were measured.
+    """Return the steps of a run at which alignment and uniformity were measured.
+
+    The run is a folder or its ``metrics.jsonl``.
 
     A step logged twice (a resumed run repeats those after its checkpoint) keeps its last
     measurement.
     """
     path = Path(run, "metrics.jsonl") if Path(run).is_dir() else Path(run)
-    hint = "train with --eval-every N and --dev-file FILE or --dev-suite sts; each evaluation measures both"
+    hint = (
+        "train with --eval-every N and --dev-file FILE or --dev-suite sts; each evaluation "
+        "measures both"
+    )
     if not path.exists():
         raise DataError(
             f"{run} has no metrics.jsonl, need a run folder of `simcse train`", hint=hint
@@ -136,7 +144,9 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
 def trace_figure(
     traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True
 ) -> plots.Figure:
-    """Return the runs' paths over the first steps and over the whole run, and their dev scores by step.
+    """Return a figure with the paths of runs, and with their dev scores by step.
+
+    The paths are shown over the first steps and over the whole run.
 
     Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the
     right, alignment upwards, lower is better in both; arrows point along training. A large hollow
@@ -169,6 +179,7 @@ def trace_figure(
 
 
 def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
+    # Each system: its seeds in pale, its mean with arrows, start and best step.
     systems = traced_systems(traces)
     for position, system in enumerate(systems):
         for seed in system.seeds:
@@ -190,6 +201,8 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
         axes.plot(x[:1], y[:1], **look | start)
         if (best := trace.best) is not None:
             axes.scatter(x[best], y[best], color=tint, zorder=6, **STAR)
+
+    # The front joins the points that no other point beats in both measures.
     if len(systems) > 1:
         points = np.concatenate([system.mean.points for system in systems])
         front = points[is_pareto_optimal(points)]
@@ -198,6 +211,8 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
         axes.plot(
             *front.T, color=plots.SOFT, linewidth=1.0, **rings, zorder=5, label="Pareto front"
         )
+
+    # Room for the markers at the edge, and axes that stay readable.
     axes.margins(0.08)
     plots.few_ticks(axes.xaxis)
     plots.few_ticks(axes.yaxis)
@@ -230,7 +245,11 @@ def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:
 def trace_analysis(
     traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True
 ) -> Analysis:
-    """Return the paths of runs, with a panel of their dev scores; CSV and JSON have every measurement."""
+    """Return the paths of runs, with a panel of their dev scores.
+
+    The CSV and JSON output has every measurement.
+    """
+    # Every measurement as a row; one without a dev score has none in JSON.
     measured = ("run", "step", "alignment", "uniformity", "dev_score")
     points = [
         dict(zip(measured, (trace.name, *values, None if np.isnan(dev) else dev), strict=True))
@@ -243,19 +262,24 @@ def trace_analysis(
             strict=True,
         )
     ]
+
+    # The table has one row a run: its first, last and best step.
     ends = ("first_alignment", "last_alignment", "first_uniformity", "last_uniformity")
     keys = ["run", "n_points", "last_step", *ends, "best_dev_score", "best_step"]
     keys += ["n_on_front"] if len(traces) > 1 else []
     rows = _summaries(traces)
     systems = traced_systems(traces)
     n_systems = len(systems)
+
+    # A mean needs common steps; a system without them is missing in the figure.
     apart = [system.mean.name for system in systems if not len(system.mean.steps)]
     notes = [f"{name} is not drawn: its seeds were measured at no step in common" for name in apart]
     return Analysis(
         title="Paths of training runs",
-        text="Measured on the development pairs at every evaluation of the run. Lower is better in both.",
-        caption="Alignment against uniformity along training, arrows in the direction of training. Large hollow "
-        "marker: start; star: best dev score"
+        text="Measured on the development pairs at every evaluation of the run. Lower is better "
+        "in both.",
+        caption="Alignment against uniformity along training, arrows in the direction of "
+        "training. Large hollow marker: start; star: best dev score"
         + ("; grey rings: Pareto front of the runs." if n_systems > 1 else ".")
         + (SEEDS_CAPTION if n_systems < len(traces) else ""),
         tables=[Report("Alignment and uniformity along training", columns(*keys), rows, notes)],
@@ -269,7 +293,10 @@ def trace_analysis(
 
 
 def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """Return one row per run: both ends of its path, its best dev score, its part of the Pareto front."""
+    """Return one row per run: both ends of its path and its best dev score.
+
+    The row also says how many of its points are on the Pareto front.
+    """
     on_front = is_pareto_optimal(np.concatenate([trace.points for trace in traces]))
     rows, start = [], 0
     for trace in traces:

@@ -115,7 +115,9 @@ def repeat(
     *,
     least: int = 0,
 ) -> list[Unit]:
-    """Write some units twice in their places: from none to one less than ``int(rate n)``, at most 9.
+    """Write some units twice in their places.
+
+    Their number is from none to one less than ``int(rate n)``, at most 9.
 
     Source: Wu et al. 2021 (ESimCSE) and the authors' code. The number of units to repeat is drawn
     evenly below ``min(10, n, max(least, int(rate n)))``, then that many of ``positions``. A text in

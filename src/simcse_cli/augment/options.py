@@ -11,8 +11,8 @@ from simcse_cli.settings.tables import TableOptions
 class AugmentOptions(TableOptions):
     method: str = setting(
         ...,
-        "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda, repeat-words, mask-span or "
-        "crop-prefix-chars; several in turn as crop:0.1+mlm:0.15.",
+        "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda, "
+        "repeat-words, mask-span or crop-prefix-chars; several in turn as crop:0.1+mlm:0.15.",
         metavar="METHOD[:RATE][+...]",
     )
     output: Path | None = setting(
@@ -20,8 +20,8 @@ class AugmentOptions(TableOptions):
     )
     rate: float | None = setting(
         None,
-        "Fraction of the words, above 0; default 0.1, mlm 0.15, repeat-words 0.32, synonym one word. mask-span: "
-        "number of characters, 5.",
+        "Fraction of the words, above 0; default 0.1, mlm 0.15, repeat-words 0.32, synonym "
+        "one word. mask-span: number of characters, 5.",
     )
     sides: Sides = setting(Sides.ONE, "Augment the positive, or the anchor too.")
     copies: int = setting(1, "Rows per sentence.", min=1)

@@ -37,7 +37,10 @@ class OwnOperator:
 
 
 def parse_own(text: str) -> tuple[str, float | None] | None:
-    """Return name and rate of a step that is none of our methods; None for ours and for unknown ones."""
+    """Return the name and rate of a step that is none of our methods.
+
+    The result is None for our methods and for unknown ones.
+    """
     in_file = _IN_FILE.fullmatch(text)
     if in_file is not None:
         source, number = in_file["source"], in_file["rate"]

@@ -257,9 +257,12 @@ class Console:
 
     @contextmanager
     def _live_bar(self) -> "Iterator[RichProgress]":
+        # A task within a task shares its bar.
         if self._bar is not None:
             yield self._bar
             return
+
+        # Rich is imported only when a bar is shown.
         from rich.progress import (
             BarColumn,
             Progress,
@@ -270,6 +273,7 @@ class Console:
         )
         from rich.text import Text
 
+        # What rich lacks: counts with a rate, and values on a line of their own.
         class CountAndRate(ProgressColumn):
             def render(self, task: Task) -> Text:
                 total = "" if task.total is None else f"/{task.total:,.0f}"
@@ -286,6 +290,7 @@ class Console:
                     if task.fields["values"]:
                         yield Text.from_markup(f"  {task.fields['values']}")
 
+        # The bar is on stderr, apart from the data, and is erased at its end.
         with BarWithValues(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -331,10 +336,13 @@ class Console:
         from rich.table import Table
         from rich.text import Text
 
+        # Pipes and files get plain text.
         terminal = _terminal()
         if not terminal.is_terminal:
             self.print_data(printable("\n".join(to_text(report) for report in reports)))
             return
+
+        # A table wider than the terminal is cut into blocks of columns.
         for number, report in enumerate(reports):
             if number:
                 terminal.print()
@@ -367,6 +375,7 @@ class Console:
         from rich.table import Table
         from rich.text import Text
 
+        # Without a terminal there are no colours, so signs mark the changes.
         terminal = self._stderr() if to_stderr else _terminal()
         if not terminal.is_terminal:
             lines = (
@@ -379,6 +388,8 @@ class Console:
             else:
                 self.print_data(text)
             return
+
+        # On a terminal both versions stand side by side.
         label = TableColumn(max_width=14)
         table = Table(
             label, "original", "augmented", show_lines=True, header_style="bold", expand=True

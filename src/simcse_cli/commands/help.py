@@ -133,7 +133,10 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
 
 
 def _own_sections(ctx: Any) -> list[HelpSection]:
-    """Return the options of the objective that stands before ``--help``; none for other commands."""
+    """Return the options of the objective that stands before ``--help``.
+
+    The list is empty for other commands.
+    """
     name = ctx.meta.get(OBJECTIVE)
     if name is None:
         return []

@@ -50,12 +50,14 @@ def takes(
     options = _options(group, given_only=given_only)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        # A command may take several groups, whose settings add up.
         declared = getattr(command, "declared", {}) | settings_of(group)
         command.is_inner = True  # type: ignore[attr-defined]
         shown: list[inspect.Parameter] = []
         for own in inspect.signature(command).parameters.values():
             shown += options.values() if own.name == parameter else [own]
 
+        # Only the outermost wrapper checks, as it alone has the values of all groups.
         @wraps(command)
         def with_options(**values: Any) -> None:
             if not with_options.is_inner:  # type: ignore[attr-defined]
@@ -66,11 +68,14 @@ def takes(
             given = {name: value for name, value in taken.items() if value is not None}
             command(**{parameter: given if given_only else group(**taken)}, **values)
 
+        # What the next wrapper and the help page read from this one.
         with_options.declared = declared  # type: ignore[attr-defined]
         with_options.is_inner = False  # type: ignore[attr-defined]
         own_main = {name for name, (_, details) in settings_of(group).items() if details.main}
         own_main |= getattr(command, "main_options", frozenset())
         with_options.main_options = frozenset(own_main)  # type: ignore[attr-defined]
+
+        # Typer makes the options of the command from this signature.
         del with_options.__wrapped__  # through it Typer would see the signature without the options
         keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in shown]
         with_options.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]

@@ -1,4 +1,7 @@
-"""Changes between two entries: settings that differ, and examples that one scores better than the other."""
+"""The changes between two entries of a comparison.
+
+They are the settings that differ, and the examples that one entry scores better than the other.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
@@ -25,14 +28,19 @@ Changes = tuple[list[Change], Report | None]
 
 
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """Return the settings that differ, in the order of ``before``, those only in ``after`` last; None where missing."""
+    """Return the settings that differ, with None for a missing value.
+
+    They are in the order of ``before``. Those that only ``after`` has come last.
+    """
     keys = dict.fromkeys([*before, *after])
     changes = [{"key": key, "before": before.get(key), "after": after.get(key)} for key in keys]
     return [change for change in changes if change["before"] != change["after"]]
 
 
 def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Change]:
-    """Return the ``n`` pairs whose rank error moved most, the largest gain first and the largest loss last.
+    """Return the ``n`` pairs whose rank error moved most.
+
+    The largest gain comes first, and the largest loss comes last.
 
     The errors are distances between the rank of the cosine and the rank of the gold score within
     the task, as a share of its pairs: 0 is the right place, 1 the wrong end. Sentences are empty if
@@ -75,7 +83,9 @@ def changed_predictions(
 
 
 def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
-    """Return ``(n,)`` distances of mean ranks, divided by ``n - 1``, in [0, 1]; 0 for a single pair.
+    """Return ``(n,)`` distances of mean ranks, divided by ``n - 1``, in [0, 1].
+
+    The distance of a single pair is 0.
 
     The two orders reversed, ``[1, 2, 3]`` against ``[3, 2, 1]``, give ``[1, 0, 1]``.
     """
@@ -127,7 +137,10 @@ def _sentences(
 
 
 def setting_changes(entries: Sequence[Entry]) -> Changes:
-    """Return how the settings of two runs differ; nothing unless there are exactly two. The table shortens digests."""
+    """Return how the settings of two runs differ.
+
+    There is no result unless there are exactly two runs. The table shortens digests.
+    """
     runs = [entry for entry in entries if entry.config]
     if len(runs) != 2:
         return [], None
@@ -155,7 +168,10 @@ def example_changes(
     table: Callable[[Sequence[Change], str, str], Report],
     n: int,
 ) -> Changes:
-    """Return the ``n`` examples that changed most from the baseline of the tests to the last entry with a file."""
+    """Return the ``n`` examples that changed most between two entries.
+
+    The first entry is the baseline of the tests, the second is the last entry with a file.
+    """
     if len(saved) < 2 or n == 0:
         return [], None
     (before, before_path), *_, (after, after_path) = saved
@@ -170,8 +186,9 @@ def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
         for change in changes
     ]
     note = (
-        f"before: {before}; after: {after}. Rank error: distance of the rank of the cosine from that of the "
-        "gold score within the task, in % of its pairs; largest gain first, largest loss last"
+        f"before: {before}; after: {after}. Rank error: distance of the rank of the cosine "
+        "from that of the gold score within the task, in % of its pairs; largest gain first, "
+        "largest loss last"
     )
     return Report("Pairs that changed most", columns("task", "pair", "gold", *keys), rows, [note])
 

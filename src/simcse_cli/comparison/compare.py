@@ -36,7 +36,9 @@ class Compared(Outcome):
 
 
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
-    """Return one table of the systems, with verdicts of the tests as notes; the rest with ``--details``.
+    """Return one table of the systems, with verdicts of the tests as notes.
+
+    The rest is shown with ``--details``.
 
     The JSON has everything in any case.
     """
@@ -255,7 +257,8 @@ def cost_table(entries: Sequence[Entry]) -> Report:
             facts["hardware"] = found.get("gpu", processor)
             rows.append({"system": entry.label, **entry.cost, **facts})
     notes = [
-        "hours: of all calls that worked on a run, dev evaluations included; peak: of the first process"
+        "hours: of all calls that worked on a run, dev evaluations included; peak: of the "
+        "first process"
     ]
     return Report("Cost", shown, rows, notes)
 

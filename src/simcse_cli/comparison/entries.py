@@ -1,4 +1,7 @@
-"""The lines of a comparison: every run folder, result file and published row becomes an ``Entry``."""
+"""The lines of a comparison.
+
+Every run folder, result file and published row becomes an ``Entry``.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -143,9 +146,12 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     A folder without a record gives the runs in it (the seeds of one setting). Result files in a run
     folder are read with the run, those in a folder of several seeds with the run of their seed.
     """
+    # An equals sign in an existing path is no mark of a label.
     label, sign, path = item.partition("=")
     if not sign or Path(item).exists():
         label, path = "", item
+
+    # A single result, from a pipe or a file.
     if path == STDIO:
         hint = "pipe a result in: `simcse eval sts --model NAME --format json | simcse compare -`"
         content = parse_json("\n".join(iter_lines(STDIO)), "standard input", hint=hint)
@@ -155,6 +161,8 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
         return read_results(
             read_json(path, hint=HOW_TO_WRITE), label=label or folder.stem, source=path, view=view
         )
+
+    # A folder is a run, or holds runs one or two levels down.
     name = folder.resolve().name
     if runs.is_run(folder):
         return _read_run(folder, label or name, view)
@@ -168,6 +176,8 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
         raise DataError(
             what, hint="give a run folder of `simcse train`, or a result file of `simcse eval`"
         )
+
+    # Only seeds take the results that lie in the folder above them.
     entries = []
     for run in folders:
         entry, *variants = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
@@ -187,7 +197,9 @@ def _results_in(
 
 
 def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
-    """Return a run with the results in its folder, and those of other settings as entries of their own.
+    """Return a run with the results in its folder.
+
+    Results of other settings are entries of their own.
 
     Results that ``eval`` saved are joined with it, most scores first; those of an earlier model
     have a remark.
@@ -224,7 +236,8 @@ def _with_results(run: Entry, folder: Path, view: CompareOptions) -> Entry:
         if whole is None:
             raise DataError(
                 f"{path} and another result in {folder} hold the same scores",
-                hint="keep one of them in the run folder, and name the other as an argument of its own",
+                hint="keep one of them in the run folder, and name the other as an argument of "
+                "its own",
             )
         joined = whole
     return replace(joined, source=run.source)
@@ -274,7 +287,9 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
 
 
 def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dict[str, float]:
-    """Return the scores of the kept step; an average of dev and test sets together has no name and is left out.
+    """Return the scores of the kept step.
+
+    An average of dev and test sets together has no name and is left out.
 
     The score on a dev file is that of STS-B, or has the name of the user's file.
     """
@@ -293,7 +308,10 @@ def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dic
 
 
 def _dev_data(data: Mapping[str, Any]) -> str:
-    """Return the name of the dev data: the published STS-B file is known by its digest, any other by its path."""
+    """Return the name of the dev data.
+
+    The published STS-B file is known by its digest, and any other file by its path.
+    """
     path, digest = _STSB_DEV_FILE, data.get("dev_files", {}).get(_STSB_DEV_FILE)
     if digest is None:
         path, digest = str(data.get("dev_file")), str(data.get("dev_sha256"))
@@ -308,18 +326,24 @@ def is_result(content: Any) -> bool:
 def read_results(
     content: Any, *, label: str, source: str, view: CompareOptions = _PLAIN
 ) -> list[Entry]:
-    """Return the content of a result file as entries: one, or one per seed, model or quantile of a sweep."""
+    """Return the content of a result file as entries.
+
+    There is one entry in all, or one per seed, per model or per quantile of a sweep.
+    """
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=HOW_TO_WRITE)
 
     def take(key: str, kind: Any, within: Mapping[str, Any] = content) -> Any:
         return checked(within.get(key), kind, f"{source}: {key}", hint=HOW_TO_WRITE)
 
+    # The seeds of a folder, evaluated together.
     if "suite" in content and "runs" in content:
         return [
             replace(_read_suite(run, label, source, view), seed=take("seed", int | None, run))
             for run in take("runs", list[dict[str, Any]])
         ]
+
+    # A sweep, under the name that its dev scores have in runs.
     if content.get("suite") == "sweep":
         by_suite = {DevSuite.FILE: STSB_DEV, DevSuite.RETRIEVAL: RETRIEVAL_MEASURES[0] + DEV_SUFFIX}
         measure = by_suite.get(content.get("dev_suite"), AVERAGE + DEV_SUFFIX)
@@ -327,6 +351,8 @@ def read_results(
             Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score})
             for name, score in take("quantiles", dict[str, float]).items()
         ]
+
+    # The geometry of each model, with its data among the settings to compare.
     if content.get("analysis") == "geometry":
         rows = take("models", list[dict[str, Any]])
         found = []
@@ -336,9 +362,12 @@ def read_results(
             settings = _settings({"geometry data": content.get("data")} | row)
             found.append(Entry(system, EntryKind.RESULT, source, scores, settings))
         return found
+
+    # All that is left must be the result of one evaluation.
     if "suite" not in content:
         raise DataError(
-            f"{source}: holds {content['analysis']}, need a result of `simcse eval` or `simcse analyze geometry`",
+            f"{source}: holds {content['analysis']}, need a result of `simcse eval` or "
+            "`simcse analyze geometry`",
             hint=HOW_TO_WRITE,
         )
     return [_read_suite(content, label, source, view)]
@@ -346,11 +375,15 @@ def read_results(
 
 def _read_suite(content: Mapping[str, Any], label: str, source: str, view: CompareOptions) -> Entry:
     result = SuiteResult.from_json(content, source)
+
+    # STS results hold several metrics, and the comparison may ask for another.
     if result.suite == "sts":
         try:
             result = result.under(view.metric, view.aggregation)
         except DataError as error:
             raise DataError(f"{source}: {error.message}", hint=HOW_TO_WRITE) from error
+
+    # The settings, the scores, and an interval where its score is known.
     own = result.settings
     settings = _settings(own)
     if result.suite == "transfer":
@@ -364,6 +397,8 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         for name, ends in result.intervals().items()
         if name + suffix in found and {"low", "high"} <= ends.keys()
     }
+
+    # A score that has chosen the model is no test of it.
     remarks = []
     if result.chosen_on:
         names = ", ".join(map(measure_label, result.chosen_on))
@@ -416,14 +451,20 @@ def _suite_scores(result: SuiteResult) -> Iterator[tuple[str, float | None]]:
 def _with_average(
     scores: Mapping[str, float | None], known: Sequence[str], average: str, suffix: str
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield scores and their mean over the ``known`` tasks that have one; a user's own files do not enter it."""
+    """Yield the scores, and their mean over the ``known`` tasks that have one.
+
+    A user's own files do not enter the mean.
+    """
     yield from ((name + suffix, score) for name, score in scores.items())
     present = [score for name, score in scores.items() if score is not None and name in known]
     yield average + suffix, mean_and_deviation(present)[0]
 
 
 def _data(result: SuiteResult) -> dict[str, str]:
-    """Return the data that each measure was scored on: the published set, the demo corpus, or other examples."""
+    """Return the data that each measure was scored on.
+
+    They are the published set, the demo corpus, or other examples.
+    """
     suffix, average = _split_suffix(result), AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
     found = {name + suffix: what for name, what in result.sets().items()}
     if found:
@@ -434,7 +475,11 @@ def _data(result: SuiteResult) -> dict[str, str]:
 
 
 def _find_saved(result: SuiteResult, source: str, suite: str, key: str, ending: str) -> Path | None:
-    """Return the file of examples that a result of the suite names, or ``NAME.ENDING.jsonl`` beside ``NAME.json``."""
+    """Return the file of examples that a result of the suite names.
+
+    Otherwise, it is ``NAME.ENDING.jsonl`` beside ``NAME.json``. The result is None if neither file
+    exists.
+    """
     if result.suite != suite:
         return None
     folder, named = Path(source).parent, result.figures.get(key)

@@ -1,4 +1,7 @@
-"""Join entries: merge parts, add means of repetitions, take averages over the same tasks, find the Pareto front."""
+"""Join entries, and find the Pareto front.
+
+To join means to merge parts, add means of repetitions and take averages over the same tasks.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,7 +50,10 @@ _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 
 @dataclass(frozen=True)
 class ToleranceCheck:
-    """The check of scores against a reference: how many, and those further off than the tolerance (a fraction).
+    """The check of scores against a reference.
+
+    It has the number of scores that were checked, and those further off than the tolerance (a
+    fraction).
 
     ``outside`` holds the label, measure and score of each, and the score of the reference as
     ``expected``.
@@ -66,21 +72,24 @@ class ToleranceCheck:
         if not self.outside:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
         shown = "; ".join(
-            f"{each['label']} {label(each['measure'])} {100 * each['score']:.2f}, not {100 * each['expected']:.2f}"
+            f"{each['label']} {label(each['measure'])} {100 * each['score']:.2f}, not "
+            f"{100 * each['expected']:.2f}"
             for each in self.outside[:_SHOWN_DEVIATIONS]
         )
         n_more = len(self.outside) - _SHOWN_DEVIATIONS
         more = f"; and {n_more} more" if n_more > 0 else ""
         raise ToleranceError(
-            f"{len(self.outside)} of {self.n_checked} scores are more than {points} off {self.reference}: "
-            f"{shown}{more}",
+            f"{len(self.outside)} of {self.n_checked} scores are more than {points} off "
+            f"{self.reference}: {shown}{more}",
             hint="see what differs in the warnings above, or allow more with --tolerance",
         )
 
 
 @dataclass(frozen=True)
 class System:
-    """What is tested: the entries of one system, one for each seed, with their files of single examples.
+    """What is tested: the entries of one system, with their files of single examples.
+
+    There is one entry for each seed.
 
     ``n_seeds`` counts the seeds of the system, with those that have no such file.
     """
@@ -110,7 +119,10 @@ class System:
         return list(dict.fromkeys(tasks))
 
     def in_order_of(self, other: "System") -> tuple["System", bool]:
-        """Return the system with its seeds in the order of the other's, and whether the two have the same seeds."""
+        """Return the system with its seeds in the order of the other system's seeds.
+
+        The second value tells whether the two systems have the same seeds.
+        """
         by_seed = {entry.seed: (entry, path) for entry, path in self.members}
         is_paired = None not in by_seed and len(by_seed) == len(self.members) == len(other.members)
         if not is_paired or by_seed.keys() != set(other.seeds):
@@ -120,7 +132,9 @@ class System:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of entries by measures: one line for each entry, and means after the entries that they summarise.
+    """A table of entries by measures.
+
+    There is one line for each entry, and means come after the entries that they summarise.
 
     Differences are relative to ``reference``. ``warnings`` name reasons why the numbers are hard to
     compare; ``front`` holds the labels of the entries that no other dominates in
@@ -144,7 +158,11 @@ class Comparison:
         return {name: entry.scores[name] - expected[name] for name in shared}
 
     def checked(self) -> list[Entry]:
-        """Return the entries to check: means, and the user's entries that are neither the reference nor in a mean."""
+        """Return the entries to check.
+
+        They are the means, and the user's entries that are neither the reference nor part of a
+        mean.
+        """
         own = [entry for entry in self.entries if entry.kind is not EntryKind.PUBLISHED]
         return [entry for entry in without_members(own) if entry is not self.reference]
 
@@ -188,7 +206,10 @@ class Comparison:
         )
 
     def shown(self) -> list[Entry]:
-        """Return the lines of the table: the systems, and their seeds only where those are compared."""
+        """Return the lines of the table.
+
+        They are the systems. Their seeds are added only where the seeds are compared.
+        """
         return list(self.entries) if self.asks_for_seeds else without_members(self.entries)
 
     def systems(self, kind: Literal["pair_scores", "predictions"]) -> list[System]:
@@ -223,7 +244,10 @@ class Comparison:
 
 
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
-    """Join entries of the same label that share no score (``ours=sts.json ours=transfer.json``), seed by seed."""
+    """Join entries that have the same label and share no score, seed by seed.
+
+    An example is ``ours=sts.json ours=transfer.json``.
+    """
     merged: list[Entry] = []
     for entry in entries:
         for index, other in enumerate(merged):
@@ -297,7 +321,10 @@ def _common_name(labels: Sequence[str], variant: str) -> str:
 
 
 def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
-    """Yield the groups, those of runs with a repeated seed cut by the folder that the runs are in."""
+    """Yield the groups, but cut a group of runs with a repeated seed by folder.
+
+    The folder is the one that the runs are in.
+    """
     for members in groups:
         seeds = [member.seed for member in members]
         labels = {member.label for member in members}
@@ -346,7 +373,9 @@ def join(
     measures: Sequence[str] = (),
     pareto_measures: Sequence[str] = (),
 ) -> Comparison:
-    """Return the entries as one comparison, with differences to ``reference``, which is one of them.
+    """Return the entries as one comparison, with differences to ``reference``.
+
+    The reference is one of the entries.
 
     Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages
     are recomputed over the tasks that every entry with tasks has, and a warning names them; fewer
@@ -357,10 +386,13 @@ def join(
     The front is drawn over ``pareto_measures``, by default the averages and geometry among the
     columns, if they are two or more.
     """
+    # Levelling replaces entries, so the reference is found again by its place.
     position = next((i for i, entry in enumerate(entries) if entry is reference), None)
     levelled, warnings = _level_averages(entries)
     warnings += [remark for entry in levelled for remark in entry.remarks]
     reference = None if position is None else levelled[position]
+
+    # The columns to show where the caller names none.
     if reference is not None and reference.kind is EntryKind.PUBLISHED:
         others = {name for entry in levelled if entry is not reference for name in entry.scores}
         usual = others & reference.scores.keys()
@@ -369,11 +401,15 @@ def join(
         usual = {name for entry in levelled for name in entry.scores} - minor
     columns = tuple(measures) or tuple(in_order(usual))
     _require_common(levelled, reference, columns)
+
+    # Settings are compared among the runs; published rows count as reference only.
     judged = [
         entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference
     ]
     unlike_data = data_mismatches(levelled, columns)
     warnings += unlike_data + setting_mismatches(judged, columns)
+
+    # The front, if enough systems have scores in all its measures.
     wanted = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
     front_over = tuple(pareto_measures or (name for name in wanted if name in columns))
     n_judged = sum(
@@ -435,7 +471,9 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
 
 
 def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset[str]:
-    """Return the labels on the Pareto front: no other entry is as good in all measures and better in one.
+    """Return the labels of the entries on the Pareto front.
+
+    For these, no other entry is as good in all measures and better in one.
 
     Only entries with all the measures take part, means in place of their members. Alignment,
     uniformity and times count as better when lower.
@@ -453,7 +491,9 @@ def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset
 
 
 def is_pareto_optimal(points: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which of the points ``(N, M)`` no other dominates, where lower is better in all columns.
+    """Return which of the points ``(N, M)`` no other point dominates.
+
+    Lower is better in all columns.
 
     A point is dominated by one that is at most as high in all columns and lower in one; equal
     points do not dominate each other.
@@ -464,7 +504,10 @@ def is_pareto_optimal(points: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
-    """Return the tasks that each average of the entries is the mean of; none where nobody has single tasks."""
+    """Return the tasks that each average of the entries is the mean of.
+
+    An average is left out where no entry has single tasks.
+    """
     found = {}
     for average, tasks in _AVERAGES.items():
         held = [entry.scores.keys() for entry in entries if average in entry.scores]
@@ -495,7 +538,10 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
 
 
 def _with_averages(entries: Sequence[Entry], average: str, tasks: Sequence[str]) -> list[Entry]:
-    """Return the entries with averages over ``tasks``; those of means have the deviation over their members."""
+    """Return the entries with averages over ``tasks``.
+
+    The entries that are means also get the deviation over their members.
+    """
     single = {entry.label: _with_average(entry, average, tasks) for entry in entries}
     found = []
     for entry in entries:

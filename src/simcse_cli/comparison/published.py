@@ -49,7 +49,10 @@ class MisreadCell:
 
 @dataclass(frozen=True)
 class AverageException:
-    """A printed average that is not the mean of its row (``mean``), and why; row ``*`` is every row."""
+    """A printed average that is not the mean of its row, and the reason.
+
+    ``mean`` is the mean of the row. A ``row`` of ``*`` stands for every row.
+    """
 
     row: str
     reason: str
@@ -110,6 +113,7 @@ class PublishedTable:
 
     def all_systems(self) -> list[PublishedSystem]:
         """Return every system that has at least one figure a run can be compared with."""
+        # All layouts of tables are brought into one form: row, name and cells.
         lines: list[tuple[TableRow, str, Iterable[tuple[str | None, float | None]]]]
         if self.systems == "columns":
             lines = [
@@ -133,6 +137,8 @@ class PublishedTable:
                 (row, row.name, zip(row.measures or self.measures, row.values, strict=False))
                 for row in self.rows
             ]
+
+        # Cells without a figure are left out, and lines without any.
         found = []
         for row, name, cells in lines:
             stored = {
@@ -159,7 +165,10 @@ class PublishedTable:
             return matches[0]
         if matches:
             groups = ", ".join(str(system.group) for system in matches)
-            what = f"{self.id} has {len(matches)} rows named {matches[0].name!r} (groups {groups}), need one"
+            what = (
+                f"{self.id} has {len(matches)} rows named {matches[0].name!r} (groups {groups}), "
+                "need one"
+            )
             raise ConfigError(what, hint=f"choose with --group {matches[0].group}")
         labels = {_plain(system.label): system.label for system in systems}
         near = [labels[key] for key in labels if wanted in key]
@@ -258,7 +267,10 @@ def _build(content: Any, place: str) -> PublishedTable:
 
 
 def _plain(text: str) -> str:
-    """Return the text for comparison: lower case, letters, numbers and the signs that tell rows apart."""
+    """Return the text in a form for comparison.
+
+    It is in lower case and has only letters, numbers and the signs that tell rows apart.
+    """
     return re.sub(r"[^a-z0-9.%=+]|\.(?!\d)", "", text.lower())
 
 

@@ -94,12 +94,19 @@ def _run_suite(
     test: Callable[[Mapping[str, Any], Entry, bool], Tests],
     progress: Progress,
 ) -> list[TaskTest]:
-    """Return the tests of one suite; systems that share nothing with the baseline are named in a warning."""
+    """Return the tests of one suite.
+
+    A warning names the systems that share nothing with the baseline.
+    """
     if len(systems) < 2:
         return []
+
+    # The baseline is read once for all candidates.
     baseline, *candidates = systems
     expected = [read(path) for _, path in baseline.members]
     found: list[TaskTest] = []
+
+    # Tested are tasks with the same examples, but none that has chosen a model.
     with progress.task("paired bootstrap", total=len(candidates)) as task:
         for system in candidates:
             candidate, by_seed = system.in_order_of(baseline)
@@ -121,7 +128,10 @@ def _run_suite(
                     for name, each in tests.items()
                 ]
             else:
-                what = f"{system.label} and {baseline.label} share no task with the same examples: not tested"
+                what = (
+                    f"{system.label} and {baseline.label} share no task with the same examples: "
+                    "not tested"
+                )
                 progress.warn(what)
             task.advance()
     return found
@@ -149,7 +159,10 @@ def _discordances(
     candidate: Seeds[Mapping[str, examples.TaskPredictions]],
     baseline: Seeds[Mapping[str, examples.TaskPredictions]],
 ) -> dict[str, Any]:
-    """Return the discordance of each task or, with several seeds, what the seeds of both get right."""
+    """Return the discordance of each task.
+
+    With several seeds, the value is what the seeds of both systems get right.
+    """
     first = baseline[0]
     shared: dict[str, Any] = {}
     for task in first:
@@ -168,7 +181,10 @@ def _discordances(
 
 
 def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTest]:
-    """Return the tests with corrected p-values; bootstrap and McNemar tests are corrected separately."""
+    """Return the tests with corrected p-values.
+
+    The bootstrap tests and the McNemar tests are corrected separately.
+    """
     p_values = bootstrap.adjust([each.test.p_decisive for each in found], correction)
     exact = [
         bootstrap.mcnemar_exact(each.discordance) for each in found if each.discordance is not None
@@ -184,7 +200,10 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
-    """Return a sentence for each system: the mean over its tasks against the baseline, or its only task."""
+    """Return a sentence for each system, which compares it with the baseline.
+
+    The sentence is about the mean over the tasks of the system, or about its only task.
+    """
     last = {(test.suite, test.candidate): test for test in tests}  # the mean comes last
     n_tests = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
     found = []
@@ -218,6 +237,8 @@ def tests_tables(
     sts, transfer = (
         [each for each in tests if each.suite == suite] for suite in ("sts", "transfer")
     )
+
+    # The columns, with those of seeds only where some system has several.
     has_seeds = any(each.test.p_seeds is not None for each in tests)
     of_seeds = ("n_seeds", "p_seeds", "p_both") if has_seeds else ()
     keys = (
@@ -232,16 +253,21 @@ def tests_tables(
         "p_corrected",
     )
     headings = {"candidate": "system", "measure": "task", "p_corrected": f"p ({correction})"}
+
+    # The note says how the p values were found.
     resampled = (
         f"paired bootstrap over examples, {n_resamples:,} resamples, two-sided; "
         f"{correction} correction, tests: {len(tests)}"
     )
     if has_seeds:
         resampled += (
-            "; scores are averaged over seeds. p of seeds: two-sided t-test over them, paired where "
-            "both systems have the same seeds (else Welch's). p of both: seeds and examples together "
-            "(quasi-F, not below p of seeds); the interval is of this test, and it is corrected"
+            "; scores are averaged over seeds. p of seeds: two-sided t-test over them, paired "
+            "where both systems have the same seeds (else Welch's). p of both: seeds and "
+            "examples together (quasi-F, not below p of seeds); the interval is of this test, "
+            "and it is corrected"
         )
+
+    # One table a suite; accuracies get McNemar's exact test as well.
     tables = []
     if sts:
         title = f"Paired tests against {sts[0].baseline}"

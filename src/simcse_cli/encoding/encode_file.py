@@ -59,6 +59,8 @@ def encode_file(
     if options.pairs:
         _write_cosines(source, Path(output or STDIO), options, progress)
         return
+
+    # Outputs are checked before any input is read.
     if output is None:
         raise UsageError("need a file for the vectors, or - to print them", option="--output")
     _check_output(output, options)
@@ -72,6 +74,8 @@ def encode_file(
         files.require_unique(options.id_column)
     inputs = Inputs(files.files)
     sentences = first_read(files.sentences())
+
+    # Each kind of output has its own way of writing.
     if output == STDIO:
         encode = TextEncoder(options, progress)
         EncodeJob(sentences, encode).run(StdoutSink(write))
@@ -83,6 +87,8 @@ def encode_file(
         _encode_shards(files, inputs, Path(output), options, progress)
     else:
         _encode_one(files, inputs, sentences, Path(output), options, progress)
+
+    # Empty texts are easily overlooked in an input, so they are counted.
     if n_blank := files.blank.total():
         are = "text is" if n_blank == 1 else "texts are"
         progress.info(f"{source}: {n_blank:,} {are} empty, encoded as an empty text")

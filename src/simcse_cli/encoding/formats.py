@@ -1,4 +1,7 @@
-"""Formats of vector files, all made from raw consecutive rows, and the types of stored components."""
+"""Formats of vector files, and the types of stored components.
+
+All formats are made from raw consecutive rows.
+"""
 
 import json
 import shutil
@@ -63,7 +66,9 @@ def stored_width(kind: VectorType, dim: int) -> int:
 
 
 def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
-    """Convert rows to the stored type, each independently, so that rows can be written as they come.
+    """Convert rows to the stored type, each independently.
+
+    Rows can therefore be written as they come.
 
     ``int8`` scales each row so that its largest component is 127: cosines survive (to about 1e-4),
     lengths do not. ``binary`` keeps the signs, eight to a byte, first component in the highest bit:
@@ -92,18 +97,23 @@ def finish_file(
     texts: Iterable[str],
     ids: Iterable[Any] | None = None,
 ) -> Path:
-    """Turn a raw file (``HEADER_BYTES`` of space, then rows) into the target's format; equal rows give equal bytes.
+    """Turn a raw file into the target's format.
+
+    The raw file has ``HEADER_BYTES`` of space and then rows. Equal rows give equal bytes.
 
     ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and
     ``vector``, preceded by ``id`` if there are ids. Returns the complete file: for ``.npy`` and
     ``.safetensors`` the raw one with its header.
     """
+    # Two formats are the raw file itself, once its header is filled in.
     form = vector_file(target)
     if form in (VectorFile.NPY, VectorFile.SAFETENSORS):
         header = _npy_header if form is VectorFile.NPY else _safetensors_header
         with raw.open("r+b") as stream:
             stream.write(header(dtype, shape))
         return raw
+
+    # The others are written block by block, so that memory stays small.
     with raw.open("rb") as stream:
         stream.seek(HEADER_BYTES)
         blocks = _stream_blocks(stream, dtype, shape[1])
@@ -132,7 +142,10 @@ def finish_file(
 
 
 def json_line(text: str, row: NDArray[Any], name: dict[str, Any] | None = None) -> str:
-    """Return one JSON Lines record; float32 components have enough digits to be read back exactly."""
+    """Return one JSON Lines record.
+
+    Its float32 components have enough digits to be read back exactly.
+    """
     values = ",".join(str(value) for value in row)
     head = json.dumps({**(name or {}), "text": text}, ensure_ascii=False, default=str)
     return f'{head[:-1]}, "vector": [{values}]}}\n'
@@ -207,7 +220,10 @@ Block = tuple[NDArray[Any], list[str] | None, list[Any] | None]
 
 
 class RowDigest:
-    """SHA-256 over the stored rows of a vector file and, if it has texts, over the texts, one per line."""
+    """SHA-256 over the stored rows of a vector file and over its texts, if it has any.
+
+    The texts have a digest of their own and are hashed one per line.
+    """
 
     def __init__(self) -> None:
         self._rows, self._texts = sha256(), sha256()
@@ -227,7 +243,10 @@ class RowDigest:
 
 
 def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Iterator[Block]:
-    """Yield blocks of rows, texts and ids of a finished file; texts or ids it does not hold are None."""
+    """Yield blocks of rows, texts and ids of a finished file.
+
+    Texts or ids that the file does not hold are None.
+    """
     form = vector_file(path)
     n_rows = 0
     with foreign_format(path, "a file of vectors written by `simcse encode`"):

@@ -77,7 +77,10 @@ class Journal:
             path.unlink(missing_ok=True)
 
     def drop(self, *, force: bool) -> None:
-        """Make room for a new file; rows or texts without a journal are refused without ``force``."""
+        """Make room for a new file.
+
+        Rows or texts without a journal are refused unless ``force`` is given.
+        """
         for path in (self.rows, self.texts):
             if not self.exists():
                 check_output(path, force=force)

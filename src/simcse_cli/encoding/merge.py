@@ -1,4 +1,7 @@
-"""Join shards of a file, or parts in a folder, into the file that one process would have written."""
+"""Join shards of a file, or parts in a folder.
+
+The result is the file that one process would have written.
+"""
 
 import re
 from collections.abc import Iterator
@@ -27,14 +30,19 @@ _OWN_FACTS = ("version", "model", "input", "files", "n_rows", "rows", "rows_sha2
 def merge_shards(
     output: Path, source: str | None, *, force: bool, progress: Progress
 ) -> list[Path]:
-    """Join the shards of an output, or the parts in a folder, into the file that one process would have written.
+    """Join the shards of an output, or the parts in a folder.
+
+    The result is the file that one process would have written.
 
     Returns the shards, which are left unchanged.
     """
+    # The shards, each with the side file that says what it holds.
     paths = _find_pieces(output, source)
     read = Inputs([each for path in paths for each in (path, side_file(path))])
     pieces = {path: _read_side(side_file(path)) for path in paths}
     record = side_file(output)
+
+    # Rows are copied as they are, and checked against the side file on the way.
     with Output(output, record=record, key="model_digest", inputs=read, force=force) as target:
         side = _joined_side(pieces)
         kind = formats.VectorType(side["dtype"])
@@ -86,6 +94,8 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
     """Return all shards of an output, or all parts in the folder ``source``, in order."""
     folder = output.parent if source is None else Path(source)
     command = f"simcse encode INPUT -o {output if source is None else folder}"
+
+    # Shards of several runs may lie there, so they are sorted by their total.
     found: dict[int, dict[int, Path]] = {}
     for file in folder.iterdir() if folder.is_dir() else ():
         if source is None:
@@ -99,13 +109,18 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
                 hint = "remove it, or encode the shard again with --force"
                 raise DataError(f"{file} is no file", hint=hint)
             found.setdefault(int(named["of"]), {})[int(named["number"])] = file
+
+    # One set must be there, and it must be complete.
     if not found:
         what = f"shard of {output.name}" if source is None else "parts"
         raise DataError(
             f"{folder} holds no {what}", hint=f"write them first: {command} --shard 1/4"
         )
     if len(found) > 1:
-        what = f"{folder} holds sets of {' and '.join(map(str, sorted(found)))} shards, need those of one run"
+        what = (
+            f"{folder} holds sets of {' and '.join(map(str, sorted(found)))} shards, need those "
+            "of one run"
+        )
         raise DataError(what, hint="remove the others")
     ((of, files),) = found.items()
     missing = [number for number in range(1, of + 1) if number not in files]

@@ -26,7 +26,8 @@ _TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 class EncodeOptions(ModelOptions, TextOptions):
     output: str | None = setting(
         None,
-        "Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; a folder of parquet parts; - prints JSONL.",
+        "Vectors: .npy, .npz, .safetensors, .parquet or .jsonl; a folder of parquet parts; - "
+        "prints JSONL.",
         "--output",
         "-o",
         metavar="FILE",
@@ -40,7 +41,8 @@ class EncodeOptions(ModelOptions, TextOptions):
     )
     text_per: TextPer | None = setting(
         None,
-        "In a folder of text files, a text is a line or a whole file; asked for where lines are blank.",
+        "In a folder of text files, a text is a line or a whole file; asked for where lines "
+        "are blank.",
         recorded=True,
         unsaid=(None, TextPer.LINE),
     )
@@ -74,14 +76,15 @@ class EncodeOptions(ModelOptions, TextOptions):
     )
     id_column: str | None = setting(
         None,
-        "Input column of ids, which must differ: `id` in parquet and JSONL, else in OUTPUT.ids.jsonl; "
-        "default in a folder: the row number.",
+        "Input column of ids, which must differ: `id` in parquet and JSONL, else in "
+        "OUTPUT.ids.jsonl; default in a folder: the row number.",
         recorded=True,
         unsaid=(None,),
     )
     update: bool = setting(
         False,
-        "Encode only rows that are new in OUTPUT or have another text there, by id; keep the others.",
+        "Encode only rows that are new in OUTPUT or have another text there, by id; keep the "
+        "others.",
         "--update",
         needs="id_column",
         excludes=("shard", "engine", "workers"),

@@ -24,7 +24,10 @@ def claim_folder(folder: str, own: Collection[str], n_parts: int, options: Encod
         found = PART.fullmatch(name)
         is_other = found is not None and int(found["of"]) != n_parts
         if is_other and not options.force:
-            what = f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} parts"
+            what = (
+                f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} "
+                "parts"
+            )
             raise OutputError(
                 what, hint="choose another folder, or give --force, which removes those parts"
             )

@@ -1,4 +1,6 @@
-"""`encode --engine ray`: encode the parts of an output on a Ray cluster, through Ray Data (extra ``ray``).
+"""`encode --engine ray`: encode the parts of an output on a Ray cluster.
+
+It works through Ray Data (extra ``ray``).
 
 A row of the Ray data set is the number of a part, which consists of whole windows and is read by
 the worker itself, so vectors do not depend on the worker. Workers are actors that hold the model.
@@ -41,7 +43,9 @@ _STORE_BYTES = 256 << 20
 
 
 class _Worker:
-    """Load the model with the first part, and write one part after another, with paths relative to ``folder``.
+    """Load the model with the first part, and write one part after another.
+
+    Paths are relative to ``folder``.
 
     ``marker`` is a file that exists while the command runs, or None for outputs at addresses.
     """
@@ -61,12 +65,16 @@ class _Worker:
         if not is_shared:
             raise OutputError(
                 f"{platform.node()} does not see the folder of the output",
-                hint="write to a folder that all machines of the cluster share, or to an address: -o s3://BUCKET/FOLDER",
+                hint="write to a folder that all machines of the cluster share, or to an address: "
+                "-o s3://BUCKET/FOLDER",
             )
         return VectorWriter(self._files, Inputs(self._files.files), self._options, SilentProgress())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write one part; errors are returned in the answer, since Ray would turn them into text."""
+        """Write one part, and return any error in the answer.
+
+        Ray would turn a raised error into text.
+        """
         part, progress = Part(**row["part"]), SilentProgress()
         answer = {"n_rows": part.n_rows, "warning": "", "error": "", "hint": ""}
         try:
@@ -84,7 +92,9 @@ def encode_on_ray(
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
-    """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local one; all must see the input.
+    """Write parts on the workers of the cluster at ``RAY_ADDRESS`` or of a new local one.
+
+    All workers must see the input.
 
     ``marker`` is a file beside the outputs that exists while this runs, or None for outputs at
     addresses.
@@ -123,6 +133,7 @@ def _cluster(progress: Progress) -> Iterator[Any]:
 
     Standard output is for data, so messages that Ray prints there are shown at the end, on stderr.
     """
+    # Set before ray is imported; what the user has set stays.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
     os.environ.setdefault(
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
@@ -133,6 +144,7 @@ def _cluster(progress: Progress) -> Iterator[Any]:
     import ray
     import ray.data
 
+    # A temporary cluster gets a bounded store; a given one must answer soon.
     here: dict[str, Any] = {}
     if "RAY_ADDRESS" not in os.environ:
         here = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
@@ -146,7 +158,8 @@ def _cluster(progress: Progress) -> Iterator[Any]:
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **here)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
-            f"no Ray cluster at {os.environ.get('RAY_ADDRESS', 'this machine')}: {reason_of(error)}",
+            f"no Ray cluster at {os.environ.get('RAY_ADDRESS', 'this machine')}: "
+            f"{reason_of(error)}",
             hint="start one with `ray start --head`, or unset RAY_ADDRESS to use a temporary one",
         ) from error
     try:
@@ -174,7 +187,10 @@ def _quiet_start() -> Iterator[None]:
 
 
 def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:
-    """Return the number of workers and the resources of each: a GPU if there are any, else a share of the cores."""
+    """Return the number of workers and the resources of each worker.
+
+    A worker has a GPU if there are any, else a share of the cores.
+    """
     if ":" in options.device:
         what = f"--device {options.device}: Ray gives each worker a GPU of its own"
         raise ConfigError(what, hint="use --device cuda")
@@ -188,7 +204,9 @@ def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]
 
 
 def share_cores(cores: Sequence[int], workers: int | None) -> tuple[int, int]:
-    """Return the number of workers and the cores of each, the same for all, where machines have so many cores.
+    """Return the number of workers, and the number of cores that each of them gets.
+
+    All workers have the same number of cores. ``cores`` has the number of cores of each machine.
 
     By default a worker has the cores of the smallest machine, and there are as many as fit.
 

@@ -46,7 +46,10 @@ Rows = NDArray[np.int64]
 
 
 def index_files(path: Path | str) -> list[Path]:
-    """Return the files of an index: its path and, after ``.faiss``, the file of its sentences and model."""
+    """Return the files of an index.
+
+    They are its path and, for the ending ``.faiss``, also the file of its sentences and model.
+    """
     path = Path(path)
     return [path, path.with_name(f"{path.name}.texts")] if path.suffix == FAISS_ENDING else [path]
 
@@ -70,7 +73,10 @@ def check_index_output(path: Path, *, force: bool) -> None:
 
 
 def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> None:
-    """Raise DataError if the record of some vectors (``model``, ``digest``, ``prompt``) names another encoder."""
+    """Raise DataError if the record of some vectors names another encoder.
+
+    The record has the keys ``model``, ``digest`` and ``prompt``.
+    """
     found, now = info.get("digest"), encoder.digest_with(info.get("prompt", ""))
     if is_older_digest(found, now):
         raise DataError(f"{place} {OLDER_DIGEST}", hint="build it again with --force")
@@ -82,7 +88,10 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
 
 
 class _UnitBlocks:
-    """Vectors of any type, which may stay on disk, as blocks of float32 rows of length 1, which they may be already."""
+    """Vectors of any type as blocks of float32 rows of length 1.
+
+    The vectors may stay on disk, and they may have length 1 already.
+    """
 
     def __init__(self, vectors: _Vectors, *, are_units: bool) -> None:
         self.vectors, self._are_units = vectors, are_units
@@ -106,7 +115,10 @@ class ExactSearcher:
         return self._units.vectors.shape[0], self._units.vectors.shape[1]
 
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        """Return cosine and row of the ``k`` nearest vectors per query, best first, each ``(M, k)``."""
+        """Return the cosine and row of the ``k`` nearest vectors per query, best first.
+
+        Both arrays have the shape ``(M, k)``.
+        """
         k = min(k, self.shape[0])
         scores = np.empty((len(queries), k), dtype=np.float32)
         rows = np.empty((len(queries), k), dtype=np.int64)
@@ -141,7 +153,10 @@ class ExactSearcher:
 
 
 class FaissSearcher:
-    """Search a FAISS index of unit vectors by inner product; approximate unless its factory is ``Flat``."""
+    """Search a FAISS index of unit vectors by inner product.
+
+    The search is approximate unless the factory of the index is ``Flat``.
+    """
 
     def __init__(self, index: Any) -> None:
         self._index = index
@@ -186,7 +201,10 @@ class FaissSearcher:
 
     @classmethod
     def mapped(cls, path: Path) -> Self:
-        """Open the file of an index, whose digest must have been checked before, without reading it into memory."""
+        """Open the file of an index without reading it into memory.
+
+        Its digest must have been checked before.
+        """
         faiss = _import_faiss()
         return cls(
             faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", 0))
@@ -234,7 +252,10 @@ class SearchIndex:
         (``model``, ``digest``, ``pooler``); ``ids`` name the sentences.
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
-            what = f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per sentence"
+            what = (
+                f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per "
+                "sentence"
+            )
             raise DataError(
                 what, hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`"
             )
@@ -245,7 +266,10 @@ class SearchIndex:
         return cls(sentences, FaissSearcher.build(vectors, factory), info or {}, ids)
 
     def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
-        """Return cosine and row of the ``k`` nearest sentences per query, best first, ``(M, min(k, N))``."""
+        """Return the cosine and row of the ``k`` nearest sentences per query, best first.
+
+        Both arrays have the shape ``(M, min(k, N))``.
+        """
         width = self._searcher.shape[1]
         if queries.shape[1] != width:
             what = f"the queries have {queries.shape[1]} dimensions, the indexed vectors {width}"
@@ -324,7 +348,10 @@ class SearchIndex:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A sentence found by a search: its row in the index (from 0), text, cosine to the query, and id."""
+    """A sentence found by a search.
+
+    It has its row in the index (from 0), its text, its cosine to the query, and its id.
+    """
 
     row: int
     sentence: str
@@ -335,7 +362,9 @@ class Neighbour:
 def rank_rows(
     index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
 ) -> tuple[Rows, Scores]:
-    """Return rows and cosines of the ``k`` nearest sentences of each query, best first, each ``(M, k)``.
+    """Return rows and cosines of the ``k`` nearest sentences of each query, best first.
+
+    Both arrays have the shape ``(M, k)``.
 
     Missing neighbours have row -1 and cosine -inf. Queries are ``(M, D)`` of any norm; with their
     ``texts``, sentences equal to the query are left out.
@@ -363,7 +392,10 @@ def rank_rows(
 def nearest(
     index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
 ) -> list[list[Neighbour]]:
-    """Return the sentences that :func:`rank_rows` finds; fewer than ``k`` if the index holds fewer."""
+    """Return the sentences that :func:`rank_rows` finds.
+
+    There are fewer than ``k`` if the index holds fewer.
+    """
     rows, scores = rank_rows(index, queries, k, texts)
     found = []
     for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True):
@@ -377,7 +409,9 @@ def nearest(
 
 
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
-    """Return row and column of entries among which are the ``k`` largest of each row that exceed its ``lowest``.
+    """Return the row and column of entries that may be the largest of their rows.
+
+    Among them are the ``k`` largest of each row that exceed its ``lowest``.
 
     The k-th largest of the maxima of groups is a bound that k entries reach. With four groups an
     entry, few groups have any other, and only those that do are looked at: a partition of all

@@ -360,7 +360,10 @@ def _read_texts(path: Path) -> Iterator[str]:
 
 
 def _interleave(folder: Path, journals: list[Journal]) -> tuple[Path, Path]:
-    """Join the windows of all processes in the order of the input, into a file each of rows, texts."""
+    """Join the windows of all processes in the order of the input.
+
+    They go into one file of rows and one file of texts.
+    """
     raw = folder / "rows"
     texts = folder / "texts"
     with ExitStack() as stack:

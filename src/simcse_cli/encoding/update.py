@@ -185,8 +185,12 @@ def _read_earlier(
     """
     kind = formats.VectorType(side["dtype"])
     shape = (side["n_rows"], formats.stored_width(kind, side["dim"]))
+
+    # Formats without texts have ids and digests of texts in a file beside them.
     beside = names_file(output)
     named = None if beside is None else read_names(beside)
+
+    # All rows are read once; of the texts, only those now gone are kept.
     known = _Known({}, [], [])
     digest = formats.RowDigest()
     texts_of_gone: dict[int, str] = {}
@@ -205,6 +209,8 @@ def _read_earlier(
             known.rows[name] = len(known.ids)
             known.ids.append(own)
             known.digests.append(mark)
+
+    # Fails for an id given twice as well as for content that has changed.
     if len(known.rows) != side["n_rows"] or dict(side) | digest.facts() != side:
         raise DataError(f"{output} is not what its side file describes", hint=formats.DAMAGED)
 

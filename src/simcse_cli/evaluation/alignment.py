@@ -33,7 +33,9 @@ def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
 
 
 def is_positive(gold: Ratings) -> NDArray[np.bool_]:
-    """Return which pairs count as positive: rated above 4 on a scale from 0 to 5, above 80% of another scale.
+    """Return which pairs count as positive.
+
+    They are rated above 4 on a scale from 0 to 5, or above 80% of another scale.
 
     Source: Gao et al. 2021, section 3, for 0 to 5.
     """

@@ -112,14 +112,19 @@ def _ranks(values: Floats) -> Centred:
 
 
 def interval(resampled: Floats, *, level: float = LEVEL) -> dict[str, float]:
-    """Return the percentile interval of ``(R,)`` resampled scores; 0..100 at level 0.9 gives 5 to 95."""
+    """Return the percentile interval of ``(R,)`` resampled scores.
+
+    For example, the scores 0..100 at level 0.9 give 5 to 95.
+    """
     tail = (1 - level) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail])
     return {"low": float(low), "high": float(high), "level": level}
 
 
 def with_intervals(result: SuiteResult, resampled: Mapping[str, Floats]) -> SuiteResult:
-    """Return the result with intervals of the resampled scores ``(R,)`` of its tasks, and of their plain mean.
+    """Return the result with intervals for its tasks and for their plain mean.
+
+    The intervals are those of the resampled scores ``(R,)``.
 
     The tasks are drawn independently, so the mean of their resamples is a resample of their mean.
     """
@@ -140,7 +145,9 @@ def resample_sts(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> Floats:
-    """Return ``(R,)`` resampled scores of one task; pairs are drawn with replacement within each stratum.
+    """Return ``(R,)`` resampled scores of one task.
+
+    Pairs are drawn with replacement within each stratum.
 
     ``subsets`` are predicted and gold values ``(n,)``, n at least 2. An interval needs about a
     thousand resamples.
@@ -157,7 +164,10 @@ def resample_sts(
 def resample_accuracy(
     task: str, correct: NDArray[np.bool_], *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> Floats:
-    """Return ``(R,)`` resampled accuracies: drawing N examples with replacement makes the hits binomial."""
+    """Return ``(R,)`` resampled accuracies.
+
+    The hits are binomial, because N examples are drawn with replacement.
+    """
     rng = task_generator(task, seed)
     return rng.binomial(len(correct), correct.mean(), size=n_resamples) / len(correct)
 
@@ -175,7 +185,11 @@ def resample_means(
 
 
 class PairedSample(NamedTuple):
-    """The same pairs scored by two systems: gold ``(n,)``, and ``(n,)`` or, with several seeds, ``(seeds, n)``."""
+    """The same pairs scored by two systems.
+
+    The gold scores are ``(n,)``. Those of a system are ``(n,)`` or, with several seeds, ``(seeds,
+    n)``.
+    """
 
     gold: Floats
     candidate: Floats
@@ -193,7 +207,9 @@ class Discordance:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Candidate minus baseline in fractions: observed, with a 95% interval, and a two-sided p-value.
+    """Candidate minus baseline in fractions, with the results of its test.
+
+    They are the observed value with a 95% interval, and a two-sided p-value.
 
     ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples. ``p_value``
     is that of the bootstrap over them. Where both systems have several seeds, ``n_seeds`` counts
@@ -218,7 +234,9 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class _Differences:
-    """Differences between two systems on one task: observed, resampled ``(R,)``, over how many examples.
+    """Differences between two systems on one task.
+
+    They are observed, and resampled ``(R,)``. The number of examples is held as well.
 
     ``seeds`` are the scores of the seeds of candidate and baseline, ``(seeds, 1 + R)`` each:
     observed, then resampled. They are not needed where a system is one seed.
@@ -254,11 +272,13 @@ class _Differences:
     def _crossed_variance(
         self, sides: Sequence[Floats], of_seeds: float, freedom: float
     ) -> tuple[float, float]:
-        """Return the variance of the difference where seeds and examples are drawn, and its degrees of freedom.
+        """Return the variance of the difference, and its degrees of freedom.
+
+        It is the variance where both seeds and examples are drawn.
 
         Source: Clark 1973, quasi-F; Satterthwaite 1946. A difference is the sum of a mean, an
-        effect of the seed, one of the example and a rest. The variance over seeds holds the first effect
-        and the rest, the bootstrap's the second and the rest; the rest is counted once.
+        effect of the seed, one of the example and a rest. The variance over seeds holds the first
+        effect and the rest, the bootstrap's the second and the rest; the rest is counted once.
         """
         # Around the mean over seeds, the resamples of a seed move by the rest alone.
         rest = 0.0
@@ -284,13 +304,19 @@ def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
 
 
 def mean_interval(values: Floats) -> tuple[float, float]:
-    """Return the 95% interval of the mean of at least two values by Student's t: 1, 2 and 3 give -0.48 to 4.48."""
+    """Return the 95% interval of the mean of at least two values by Student's t.
+
+    For example, 1, 2 and 3 give -0.48 to 4.48.
+    """
     low, high, _ = _t_interval(float(values.mean()), *_seed_variance([values]))
     return low, high
 
 
 def _seed_variance(sides: Sequence[Floats]) -> tuple[float, float]:
-    """Return the variance of a mean over seeds, or of the difference of two, and its degrees of freedom."""
+    """Return the variance of a mean over seeds and its degrees of freedom.
+
+    For two sides, they are those of the difference of the two means.
+    """
     variance = spread = 0.0
     for scores in sides:
         part = float(np.var(scores, ddof=1)) / scores.size
@@ -300,7 +326,10 @@ def _seed_variance(sides: Sequence[Floats]) -> tuple[float, float]:
 
 
 def _t_interval(difference: float, variance: float, freedom: float) -> tuple[float, float, float]:
-    """Return the 95% interval of a difference and the two-sided p-value by Student's t distribution."""
+    """Return the 95% interval of a difference, and its two-sided p-value.
+
+    Both come from Student's t distribution.
+    """
     if variance == 0:
         return difference, difference, float(difference == 0)
     error = variance**0.5

@@ -12,7 +12,9 @@ Floats = NDArray[np.float64]
 
 
 def cosine_rows(left: NDArray[np.floating], right: NDArray[np.floating]) -> Floats:
-    """Return the cosine of each pair of rows, ``(N, D)`` twice to ``(N,)``; 0 where a vector is zero or not finite.
+    """Return the cosine of each pair of rows, ``(N, D)`` twice to ``(N,)``.
+
+    The cosine is 0 where a vector is zero or not finite.
 
     SentEval's rule turns an undefined cosine into 0. Two equal rows give 1, orthogonal ones 0.
     """
@@ -42,7 +44,9 @@ def pearson(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float |
 
 
 def spearman(x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> float | None:
-    """Return Spearman's rank correlation in [-1, 1]: Pearson over ranks, ties sharing their mean rank.
+    """Return Spearman's rank correlation in [-1, 1].
+
+    It is Pearson's correlation over ranks, where ties share their mean rank.
 
     None where a side is constant. Any increasing map of either side leaves it unchanged.
     """
@@ -58,7 +62,9 @@ def correlate(
 def strata(
     aggregation: Aggregation, subsets: Sequence[tuple[Floats, ...]]
 ) -> tuple[list[tuple[Floats, ...]], NDArray[np.float64]]:
-    """Return the parts of an STS task that are correlated on their own, and the weight of each in its score.
+    """Return the parts of an STS task that are correlated on their own.
+
+    Also return the weight of each part in the score of the task.
 
     Scores, bootstrap intervals and paired tests all follow from these. ``all`` makes one part of
     all pairs; ``mean`` and ``wmean`` make each subset one, with weight 1 or its number of pairs.
@@ -76,7 +82,9 @@ def strata(
 def aggregate(
     metric: Metric, aggregation: Aggregation, subsets: Sequence[tuple[Floats, Floats]]
 ) -> float | None:
-    """Return one score in [-1, 1] for the subsets of an STS task: the weighted mean over its strata.
+    """Return one score in [-1, 1] for the subsets of an STS task.
+
+    It is the weighted mean over the strata of the task.
 
     ``subsets`` are predicted and gold values. None without any, or if the correlation of a stratum
     is undefined.

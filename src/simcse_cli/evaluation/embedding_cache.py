@@ -98,7 +98,10 @@ class EvaluationCache:
             _tell_of_older(folder, progress)
 
     def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> NDArray[np.float32]:
-        """Return the vectors of ``sentences``, ``(N, D)``; every distinct sentence is encoded at most once."""
+        """Return the vectors of ``sentences``, ``(N, D)``.
+
+        Every distinct sentence is encoded at most once.
+        """
         distinct = list(dict.fromkeys(sentences))
         position = {sentence: i for i, sentence in enumerate(distinct)}
         path = self._path(f"{name}-{digest_of(distinct)}.npz")
@@ -147,8 +150,9 @@ def _tell_of_older(folder: Path, progress: Progress) -> None:
     older = [each for each in folder.glob("*") if re.fullmatch("[0-9a-f]{16}", each.name)]
     if older:
         progress.hint(
-            f"vectors and results of simcse 1.0.0 below {folder} are not used, since it did not tell models of other "
-            f"tokenizers apart; remove them with: rm -r {folder}/{'[0-9a-f]' * 16}"
+            f"vectors and results of simcse 1.0.0 below {folder} are not used, since it did "
+            "not tell models of other tokenizers apart; remove them with: rm -r "
+            f"{folder}/{'[0-9a-f]' * 16}"
         )
 
 

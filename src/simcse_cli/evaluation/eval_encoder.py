@@ -83,7 +83,9 @@ class EvalEncoder:
 
 
 def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Progress) -> None:
-    """Save the result in the run folder ``--model`` and update its model card, if that is what was evaluated.
+    """Save the result in the run folder ``--model`` and update its model card.
+
+    This is done if the run is what was evaluated.
 
     It replaces an earlier one with the same settings; a folder that is not writable gives a
     warning.

@@ -172,7 +172,8 @@ def _with_what_chose(result: SuiteResult, encoder: EncoderOptions) -> SuiteResul
 def sts_report(result: SuiteResult) -> Report:
     own = result.settings
     return Report(
-        f"STS, {result.split} sets: {own['metric']} x100, aggregation {own['aggregation']}, pooler {own['pooler']}",
+        f"STS, {result.split} sets: {own['metric']} x100, aggregation {own['aggregation']}, "
+        f"pooler {own['pooler']}",
         [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
         [{"model": own["model"], **result.row}, *result.interval_rows()],
         result.notes(),
@@ -185,7 +186,8 @@ def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
     if first.split == "test":
         notes.append("these are test sets: look, but choose a checkpoint by --split dev")
     return Report(
-        f"STS along {run}, {first.split} sets: {own['metric']} x100, aggregation {own['aggregation']}",
+        f"STS along {run}, {first.split} sets: {own['metric']} x100, aggregation "
+        f"{own['aggregation']}",
         columns(*first.tasks, AVERAGE, kind="score"),
         [result.row for result in results],
         notes,

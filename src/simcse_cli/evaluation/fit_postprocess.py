@@ -1,4 +1,6 @@
-"""``--postprocess`` and ``--fit``: read the sentences, fit the post-processor, and apply it to an encoder.
+"""``--postprocess`` and ``--fit``: fit a post-processor and apply it to an encoder.
+
+The sentences for the fit are read here as well.
 
 Source: Su et al. 2021 and Li et al. 2020. Both sides of every pair, labels unread. ``nli`` is SNLI
 train, dev and test with MNLI train; ``target`` is all pairs of the evaluated task: every subset of
@@ -75,7 +77,10 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     found = {part: _nli_part(patterns, folders) for part, patterns in _NLI_FILES.items()}
     missing = [part for part, pairs in found.items() if not pairs]
     if len(missing) == len(found):
-        what = f"{data_dir} has no NLI files (SNLI/s1.train, snli_1.0_train.jsonl, multinli_1.0_train.jsonl)"
+        what = (
+            f"{data_dir} has no NLI files (SNLI/s1.train, snli_1.0_train.jsonl, "
+            "multinli_1.0_train.jsonl)"
+        )
         raise DataError(what, hint="put them there, or give any sentences or pairs with --fit FILE")
     if missing:
         present = [part for part in found if part not in missing]
@@ -121,7 +126,8 @@ def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]
             sides = list(iter_lines(left)), list(iter_lines(right))
             if len(sides[0]) != len(sides[1]):
                 raise DataError(
-                    f"{left} has {len(sides[0]):,} lines, {right} has {len(sides[1]):,}; both need the same number"
+                    f"{left} has {len(sides[0]):,} lines, {right} has {len(sides[1]):,}; both "
+                    "need the same number"
                 )
             return list(zip(*sides, strict=True))
     return []
@@ -153,6 +159,8 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
     if options.postprocess is None:
         return None
     name, _, number = options.postprocess.partition(":")
+
+    # A file is fitted already, so the options for fitting have no use.
     if name not in list(Postprocess):
         path = Path(options.postprocess)
         if not path.exists():
@@ -161,6 +169,8 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         reason = f"{path} is fitted already: leave this out"
         refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
         return PostprocessPlan(path.name, path)
+
+    # The files of the fit are checked long before the fit itself.
     if options.fit is None:
         raise UsageError(
             f"{name} needs --fit nli, --fit target or --fit FILE", option="--postprocess"
@@ -169,6 +179,8 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         require_writable(options.save_postprocess, force=force)
     if options.fit not in (NLI, TARGET):
         require_file(options.fit, hint=_FILE_HINT)
+
+    # The number after the name stands for the main setting of the method.
     settings: dict[str, Any] = {"seed": options.fit_seed} if name == Postprocess.FLOW else {}
     if number:
         if not number.isdecimal():
@@ -236,7 +248,10 @@ def per_task_postprocess(
     Every sentence is encoded once, however many tasks and fits use it.
     """
     if plan.save_to is not None:
-        what = "--fit target fits one for each task, so there is none to save; use --fit nli or --fit FILE"
+        what = (
+            "--fit target fits one for each task, so there is none to save; use --fit nli or "
+            "--fit FILE"
+        )
         raise UsageError(what, option="--save-postprocess")
     shared = replace(encoder, encode=memoize(encoder.encode))
 
@@ -248,7 +263,10 @@ def per_task_postprocess(
 
 
 def per_task_name(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
-    """Return the encoder under the name and description that results use if each task has its own post-processor."""
+    """Return the encoder with another name and description.
+
+    Results use these if each task has its own post-processor.
+    """
     described = {"name": str(plan.name), "settings": plan.settings, "fit": {"source": plan.source}}
     return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
 

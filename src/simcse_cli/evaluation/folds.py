@@ -1,4 +1,6 @@
-"""Splits of the transfer protocol: stratified folds, the hold-out of the final fit, and the order of batches.
+"""Splits of the transfer protocol.
+
+They are stratified folds, the hold-out of the final fit, and the order of batches.
 
 All draws come from ``numpy.random.RandomState``, whose streams are frozen by NumPy's compatibility
 policy, so the folds are the same on every version.
@@ -41,7 +43,9 @@ class FitRows:
 
 
 def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fold]:
-    """Return folds with nearly equal class shares, the same as scikit-learn's shuffled ``StratifiedKFold``.
+    """Return folds with nearly equal class shares.
+
+    They are the same as those of scikit-learn's shuffled ``StratifiedKFold``.
 
     The sorted labels are dealt out in turn, which fixes how many examples of each class a fold
     gets; then, class by class in order of first appearance, the fold numbers are shuffled over the
@@ -71,7 +75,10 @@ def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fol
 
 
 def holdout_split(rows: RowIndices, share: float, *, seed: int) -> FitRows:
-    """Return a random split of ``rows`` that holds out ``int(share * len(rows))`` of them as dev rows."""
+    """Return a random split of ``rows`` into training rows and dev rows.
+
+    It holds out ``int(share * len(rows))`` of them as dev rows.
+    """
     order = np.random.RandomState(seed).permutation(len(rows))
     n_held_out = int(share * len(rows))
     return FitRows(train=rows[order[n_held_out:]], dev=rows[order[:n_held_out]], n_drawn=len(rows))

@@ -35,7 +35,10 @@ def with_constant(features: NDArray[np.floating]) -> Tensor:
 def difference_and_product(
     left: NDArray[np.floating], right: NDArray[np.floating]
 ) -> NDArray[np.floating]:
-    """Return the features of sentence pairs, ``[|u - v|, u * v]``: ``(N, D)`` twice to ``(N, 2D)``."""
+    """Return the features of sentence pairs, ``[|u - v|, u * v]``.
+
+    Two arrays ``(N, D)`` give one array ``(N, 2D)``.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return np.hstack([np.abs(left - right), left * right])
 
@@ -53,7 +56,11 @@ def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floa
 
 
 class RmsProp:
-    """RMSprop with PyTorch's defaults: learning rate 0.01, smoothing 0.99, epsilon 1e-8 past the root."""
+    """RMSprop with PyTorch's defaults.
+
+    The learning rate is 0.01, the smoothing is 0.99, and the epsilon of 1e-8 is added after the
+    root.
+    """
 
     learning_rate, smoothing, epsilon = 1e-2, 0.99, 1e-8
 
@@ -71,7 +78,11 @@ class RmsProp:
 
 
 class Adam:
-    """Adam with PyTorch's defaults: learning rate 0.001, betas 0.9 and 0.999, epsilon 1e-8 past the root."""
+    """Adam with PyTorch's defaults.
+
+    The learning rate is 0.001, the betas are 0.9 and 0.999, and the epsilon of 1e-8 is added after
+    the root.
+    """
 
     learning_rate, beta1, beta2, epsilon = 1e-3, 0.9, 0.999, 1e-8
 
@@ -122,7 +133,10 @@ class Fits:
 
 
 def initial_weights(n_features: int, n_classes: int, *, seed: int) -> Tensor:
-    """Return ``(K, D)`` start weights, the bias last: those of a fresh ``torch.nn.Linear`` under ``seed``."""
+    """Return ``(K, D)`` start weights, the bias last.
+
+    They are those of a fresh ``torch.nn.Linear`` under ``seed``.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         layer = torch.nn.Linear(n_features, n_classes)
@@ -138,7 +152,10 @@ def require_finite_weights(weights: Tensor, name: str) -> None:
 
 
 def predict(weights: Tensor, design: Tensor) -> Tensor:
-    """Return the most probable class: weights ``(..., K, D)`` and design ``(N, D)`` give ``(..., N)``."""
+    """Return the most probable class of each example.
+
+    Weights ``(..., K, D)`` and design ``(N, D)`` give ``(..., N)``.
+    """
     return (weights @ design.T).argmax(dim=-2)
 
 
@@ -152,7 +169,9 @@ def fit_linear(
     n_classes: int,
     task: ProgressTask,
 ) -> Fits:
-    """Train a softmax regression for every split and penalty; keep the best of each on the dev rows.
+    """Train a softmax regression for every split and penalty.
+
+    The best weights of each on the dev rows are kept.
 
     ``design`` holds features ``(N, D)``, the constant last; ``penalties`` ``(F, R)`` are the L2
     weight decay that is added to the gradient of the mean cross-entropy. ``task`` advances by one
@@ -231,7 +250,10 @@ class _Cohort:
         return self._failures <= self._settings.tenacity
 
     def _judge(self) -> int:
-        """Score the dev rows, keep improved weights, drop finished splits; return how many models stopped."""
+        """Score the dev rows, and return how many models stopped.
+
+        Improved weights are kept, and finished splits are dropped.
+        """
         require_finite_weights(self._weights, "the probe")
         before = self._running()
         models = self._by_model(self._weights)

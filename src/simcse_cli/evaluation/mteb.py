@@ -1,4 +1,6 @@
-"""`simcse eval mteb`: present an encoder as an mteb model, select tasks, run them, and average by category.
+"""`simcse eval mteb`: present an encoder as an mteb model, and run tasks.
+
+The tasks are selected here, and their scores are averaged by category.
 
 Each task is loaded, run and scored by mteb's classes, and its result is kept in mteb's format under
 ``RESULTS/results/MODEL/REVISION/TASK.json``. The revision of a Hub model is its commit, as the
@@ -46,7 +48,10 @@ CATEGORIES = {
     "STS": "STS",
     "Summarization": "Summ.",
 }
-"""The seven categories of the English benchmark in the order of the papers' tables, with their headings there."""
+"""The seven categories of the English benchmark, with their headings.
+
+The order and the headings are those of the papers' tables.
+"""
 LOCAL_REVISION = "local-"
 """The prefix of the revision of a dataset in a local folder; the digest of its contents follows."""
 _PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
@@ -80,7 +85,8 @@ def select_tasks(
     unknown = [name for name in categories if name.lower() not in by_lower]
     if unknown:
         raise ConfigError(
-            f"the chosen mteb tasks have no category {', '.join(unknown)}, only {', '.join(sorted(types))}"
+            f"the chosen mteb tasks have no category {', '.join(unknown)}, only "
+            f"{', '.join(sorted(types))}"
         )
     kept = {by_lower[name.lower()] for name in categories} or types
     return [task for task in chosen if task.metadata.type in kept]
@@ -100,9 +106,13 @@ def run_mteb(
     0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
     """
     mteb = _import_mteb()
+
+    # Results with a digest of the older kind cannot be used again.
     runner = _Runner(opened, results_folder(options), rerun=options.rerun)
     for folder in runner.older_folders():
         progress.hint(f"{folder} {OLDER_DIGEST}: its tasks are scored again; remove it")
+
+    # A task without usable data must not cost the others their scores.
     outcomes: dict[str, TaskResult | None] = {}
     failures: dict[str, DataError] = {}
     with _quiet(), mteb_files.hub_session(), progress.task("mteb tasks", total=len(tasks)) as bar:
@@ -120,6 +130,8 @@ def run_mteb(
                 if len(tasks) > 1:
                     progress.warn(f"{name} is left out of the averages: {error.message}")
             bar.advance()
+
+    # If no task has a score there is no result, only an error.
     if len(failures) == len(outcomes):
         name, cause = next(iter(failures.items()))
         raise DataError(f"mteb {name}: {cause.message}", hint=cause.hint) from cause
@@ -169,7 +181,10 @@ class _Runner:
         return [each for each in siblings if is_older_digest(each.name, str(meta.revision))]
 
     def run(self, task: Any, dataset: str) -> TaskResult:
-        """Return the stored or the new score of a task; ``dataset`` is the name of its data on the Hub."""
+        """Return the stored or the new score of a task.
+
+        ``dataset`` is the name of its data on the Hub.
+        """
         started = time.perf_counter()
         metadata = task.metadata  # a local one is forgotten when mteb unloads the data
         stored = self._stored(task)
@@ -231,7 +246,10 @@ class _Runner:
                     task.unload_data()
 
     def _stored(self, task: Any) -> Any:
-        """Return the stored result if it can be read and was measured on the same data, else None."""
+        """Return the stored result if it can be read and was measured on the same data.
+
+        Otherwise, return None.
+        """
         if self._rerun:
             return None
         stored = None
@@ -278,7 +296,10 @@ class _MtebEncoder:
     def encode(
         self, inputs: Any, *, task_metadata: Any = None, prompt_type: Any = None, **_: Any
     ) -> NDArray[np.float32]:
-        """Return the vectors of all texts of a data loader, with the task's prompt if the model has one."""
+        """Return the vectors of all texts of a data loader.
+
+        The prompt of the task is used if the model has one.
+        """
         from mteb.models.abs_encoder import get_prompt_name
 
         texts = [text for batch in inputs for text in batch["text"]]
@@ -321,9 +342,10 @@ def _load(task: Any, repository: str) -> None:
     except mteb_files.LOAD_ERRORS as error:
         name = repository.rpartition("/")[2]
         raise DataError(
-            f"{repository} is not on this machine and cannot be fetched from the Hub ({type(error).__name__})",
-            hint=f"where there is a network: hf download {repository} --repo-type dataset --local-dir DIR/{name}; "
-            "then give --data-dir DIR",
+            f"{repository} is not on this machine and cannot be fetched from the Hub "
+            f"({type(error).__name__})",
+            hint=f"where there is a network: hf download {repository} --repo-type dataset "
+            f"--local-dir DIR/{name}; then give --data-dir DIR",
         ) from error
 
 

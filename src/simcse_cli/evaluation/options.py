@@ -39,8 +39,8 @@ _DATA_HELP = "SentEval folder (the one that holds `downstream/`)"
 class FitOptions:
     fit: str | None = _postprocess(
         None,
-        "Texts to fit on, without their labels: NLI pairs below --data-dir, the scored STS task, or "
-        "the sentences or pairs of a file.",
+        "Texts to fit on, without their labels: NLI pairs below --data-dir, the scored STS "
+        "task, or the sentences or pairs of a file.",
         metavar="nli|target|FILE",
         needs="postprocess",
     )
@@ -121,12 +121,14 @@ class StsOptions(SuiteOptions, TableOptions):
     split: str = setting("test", "test, dev, train or all (the last three: STS-B and SICK-R only).")
     pair_file: list[Path] | None = setting(
         None,
-        "Score your own scored pairs, a table or a file of SentEval; repeat for more. --tasks adds tasks.",
+        "Score your own scored pairs, a table or a file of SentEval; repeat for more. --tasks "
+        "adds tasks.",
     )
     columns: str | None = columns_setting(COLUMNS_HELP, COLUMNS_METAVAR, needs="pair_file")
     cache_dir: Path | None = setting(
         None,
-        "With --checkpoints: where finished ones are kept; default: simcse in the user's cache folder.",
+        "With --checkpoints: where finished ones are kept; default: simcse in the user's "
+        "cache folder.",
         env=_CACHE_VARIABLE,
         needs="cache",
     )
@@ -161,7 +163,8 @@ class TransferOptions(SuiteOptions, TableOptions):
     )
     task_file: list[Path] | None = setting(
         None,
-        "Classify your own labelled texts or pairs of texts, a table; repeat for more. --tasks adds tasks.",
+        "Classify your own labelled texts or pairs of texts, a table; repeat for more. "
+        "--tasks adds tasks.",
     )
     columns: str | None = columns_setting(
         "Names of the columns of --task-file, if they are not recognised.",

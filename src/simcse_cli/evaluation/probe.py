@@ -1,4 +1,6 @@
-"""The classifiers of transfer tasks: the protocol's softmax regression on frozen vectors, and scikit-learn's.
+"""The classifiers of transfer tasks.
+
+They are the protocol's softmax regression on frozen vectors, and the one of scikit-learn.
 
 Source: SentEval (Conneau and Kiela 2018), as run by Gao et al. 2021 (``docs/evaluation.md``,
 transfer). Every task is a set of *outer* splits into training and test rows: ten or five folds for
@@ -168,7 +170,9 @@ def run_sklearn_probe(
     progress: Progress,
     description: str = "probe",
 ) -> ProbeResult:
-    """Fit and score scikit-learn's LogisticRegressionCV on every outer split; arguments as in ``run_probe``.
+    """Fit and score scikit-learn's LogisticRegressionCV on every outer split.
+
+    The arguments are as in ``run_probe``.
 
     A present-day probe for those who do not need the old protocol's numbers. Features are
     standardised on the training rows; the strength of the L2 penalty is chosen by stratified
@@ -178,12 +182,14 @@ def run_sklearn_probe(
     ``dev_rows`` choose the penalty instead of inner folds; the last fit then uses them for training
     too. ``penalties`` are the inverse strengths C chosen for each outer split.
     """
+    # Imported here, as the other probe does without scikit-learn.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegressionCV
     from sklearn.model_selection import PredefinedSplit, StratifiedKFold
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    # A fit that has not converged is an error, as its accuracy is arbitrary.
     dev_scores, choices, predictions = [], [], []
     with progress.task(description, total=len(outer)) as task, warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
@@ -209,8 +215,8 @@ def run_sklearn_probe(
             except ConvergenceWarning as error:
                 raise TrainingError(
                     f"LogisticRegressionCV did not converge in {max_iterations} iterations",
-                    hint="the vectors may be degenerate; look at them with `simcse analyze geometry`, "
-                    "or use --probe senteval",
+                    hint="the vectors may be degenerate; look at them with `simcse analyze "
+                    "geometry`, or use --probe senteval",
                 ) from error
             dev_scores.append(float(classifier.scores_.mean(axis=0).max()))
             choices.append(float(classifier.C_))

@@ -72,7 +72,9 @@ def fit_regressor(
     name: str,
     progress: Progress = SILENT,
 ) -> Floats:
-    """Return the predicted similarity of the pairs of ``test``: train on ``train``, stop on ``dev``.
+    """Return the predicted similarity of the pairs of ``test``.
+
+    The regressor is trained on ``train``, and ``dev`` decides when it stops.
 
     One linear layer and a softmax over five grades, mean squared error over all entries, Adam
     without weight decay, batches of 64. After every 50 passes the dev Pearson correlation of the
@@ -121,7 +123,9 @@ def _expected_grade(weights: Tensor, design: Tensor) -> Floats:
 def regress_task(
     name: str, encode: Encode, data_dir: Path | str, *, progress: Progress = SILENT
 ) -> Floats:
-    """Return the similarity ``(n,)`` that a regressor predicts for the test pairs of STS-B or SICK-R, in 1 .. 5.
+    """Return the similarity ``(n,)`` that a regressor predicts for test pairs, in 1 .. 5.
+
+    They are the test pairs of STS-B or SICK-R.
 
     As in the protocol, each split is sorted by number of words of both sentences and by gold score,
     which fixes the batches; predictions are returned in file order.

@@ -95,7 +95,9 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
 
 
 def rank_exactly(queries: NDArray[np.float32], corpus: NDArray[np.float32], depth: int) -> Ranking:
-    """Return the rows of the ``depth`` nearest texts of each query by cosine, best first, ``(M, depth)``.
+    """Return the rows of the ``depth`` nearest texts of each query by cosine.
+
+    They are ``(M, depth)``, best first.
 
     Of equal cosines the lower row comes first; where the corpus is smaller than ``depth``, the rest
     is -1.

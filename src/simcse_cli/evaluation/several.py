@@ -1,4 +1,7 @@
-"""Evaluate several encoders together: the checkpoints that a run keeps, or the seeds of a folder of runs."""
+"""Evaluate several encoders together.
+
+They are the checkpoints that a run keeps, or the seeds of a folder of runs.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -44,9 +47,12 @@ def evaluate_each_seed(
     and under ``runs`` the object of each seed. A file of ``--save-scores`` gets the seed before its
     ending.
     """
+    # Anything but a folder of seeds is evaluated as it is.
     runs = {} if encoder.vectors or encoder.embeddings else seed_runs(encoder.model)
     if not runs:
         return evaluate(encoder, options)
+
+    # What these options do belongs to a single run.
     for flag, value in (
         ("--checkpoints", options.checkpoints),
         ("--save-postprocess", encoder.save_postprocess),
@@ -55,6 +61,8 @@ def evaluate_each_seed(
             raise UsageError(
                 f"is for one run, such as --model {next(iter(runs.values()))}", option=flag
             )
+
+    # Each seed, as if it had been given alone.
     found: dict[int, Outcome] = {}
     for seed, run in runs.items():
         progress.info(f"seed {seed} of {encoder.model}")
@@ -67,6 +75,8 @@ def evaluate_each_seed(
         if one is None:
             return None  # only sentences were written, whatever the seed
         found[seed] = one
+
+    # All seeds together.
     payloads = [{"seed": seed, **one.payload} for seed, one in found.items()]
     mean, deviation = _mean_and_deviation(payloads)
     names = {"model": encoder.model, "seeds": list(runs)}
@@ -103,7 +113,10 @@ def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
-    """Return one table of all seeds, with mean and deviation; a table that is not about models becomes its mean."""
+    """Return one table of all seeds, with mean and deviation.
+
+    A table that is not about models becomes its mean.
+    """
     first = reports[0]
     head, name = first.columns[0].key, str(runs[0])
     if head != "model":
@@ -144,11 +157,16 @@ def evaluate_checkpoints(
     results: list[SuiteResult] = []
     scored: list[dict[str, Any]] = []
     run_dir = Path(options.model)
+
+    # One checkpoint is allowed, but the user has likely expected more.
     kept = kept_checkpoints(run_dir)
     if len(kept) == 1:
         progress.warn(
-            f"{run_dir} keeps one checkpoint: train with --keep-checkpoints N, or 0 for all, to have more"
+            f"{run_dir} keeps one checkpoint: train with --keep-checkpoints N, or 0 for all, "
+            "to have more"
         )
+
+    # Each starts from the run's model, with the weights of a kept state put in.
     for checkpoint in kept:
         model = load_for_encoding(options.model, options, progress)
         if not checkpoint.is_model:
@@ -160,9 +178,13 @@ def evaluate_checkpoints(
         results.append(score(opened))
         facts = {"step": checkpoint.step, "is_model": checkpoint.is_model}
         scored.append(facts | results[-1].to_json())
+
+    # A checkpoint without a score cannot be the best.
     known = [each for each in scored if each[by] is not None]
     best = max(known, key=lambda each: float(each[by]), default=None)
     table = describe(results, options.model)
+
+    # The table marks the best checkpoint and the one that the run has kept.
     rows = []
     for each, row in zip(scored, table.rows, strict=True):
         marks = [

@@ -149,7 +149,11 @@ class StsSuite:
         return found, missing
 
     def key(self, setting: StsSetting) -> dict[str, Any]:
-        """Return the cache key of a result: everything it depends on besides the encoder, data by digest."""
+        """Return the cache key of a result.
+
+        It holds everything that the result depends on besides the encoder. Data are represented by
+        their digests.
+        """
         files = {
             path
             for task in self.tasks
@@ -183,7 +187,10 @@ def leave_out(
     for name, reason in missing.items():
         progress.warn(f"{name} is left out of the average: {reason}")
     if len(missing) == len(tasks):
-        what = f"none of {', '.join(tasks)} can be scored below {data_dir}: {next(iter(missing.values()))}"
+        what = (
+            f"none of {', '.join(tasks)} can be scored below {data_dir}: "
+            f"{next(iter(missing.values()))}"
+        )
         raise DataError(what, hint="check the folder with `simcse prepare senteval --data-dir DIR`")
 
 
@@ -233,14 +240,20 @@ def evaluate_sts(
     """
     found, missing = suite.read(progress)
     sentences = [sentence for task in found.values() for sentence in task.sentences]
+
+    # The cost is that of encoding and scoring, without the reading of files.
     started = time.perf_counter()
     vectors = encode_distinct(encode, sentences)
     scored = {name: score_sts_task(task, vectors) for name, task in found.items()}
     seconds = time.perf_counter() - started
+
+    # The regressor is trained on files of the task, so it needs their folder.
     for name in REGRESSED_TASKS:
         if setting.regressor and name in found and suite.data_dir is not None:
             predicted = regress_task(name, encode, suite.data_dir, progress=progress)
             scored[name] = {"test": replace(scored[name]["test"], cosine=predicted)}
+
+    # The subsets of a task become one score.
     results = {
         name: sts_task_result(subsets, setting.metric, setting.aggregation, found[name].digest)
         for name, subsets in scored.items()
@@ -267,7 +280,10 @@ def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:
 def evaluate_per_task(
     encode_for: Callable[[str], Encode], suite: StsSuite, setting: StsSetting, *, progress: Progress
 ) -> SuiteResult:
-    """Score each task by an encode function of its own, as post-processing that is fitted on the target needs."""
+    """Score each task by an encode function of its own.
+
+    Post-processing that is fitted on the target needs this.
+    """
     results: list[SuiteResult] = []
     missing: dict[str, str] = {}
     for task in suite.tasks:

@@ -74,7 +74,10 @@ class TransferSuite:
         return cls(data_dir, (*named, *own), own, options.protocol, options.probe)
 
     def missing(self, progress: Progress = SILENT) -> dict[str, str]:
-        """Return the reason for each task that lacks files, with a warning; raise DataError if all do."""
+        """Return the reason for each task that lacks files, with a warning.
+
+        Raise DataError if all tasks lack files.
+        """
         named = (
             [] if self.data_dir is None else [name for name in self.tasks if name not in self.own]
         )
@@ -91,6 +94,7 @@ class TransferSuite:
     def score_task(
         self, task: TransferTask, encode: Encode, cache: EvaluationCache, progress: Progress
     ) -> tuple[TaskResult, TaskPredictions]:
+        # The key has all that a score depends on besides the encoder.
         settings = probe.PROBE_SETTINGS[self.protocol]
         key = {
             "version": _RESULT_VERSION,
@@ -98,6 +102,8 @@ class TransferSuite:
             "settings": asdict(settings),
             "data": digest_of(task.left, task.right, task.labels),
         }
+
+        # A result that is kept spares the encoding as well as the probe.
         kept = cache.load_result(task.name, key)
         if kept is not None:
             progress.info(f"{task.name}: kept from an earlier call")
@@ -109,12 +115,16 @@ class TransferSuite:
             return _score(
                 task, probe.ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows)
             )
+
+        # The features: a vector, or for pairs the difference and product of two.
         outer, dev_rows = outer_splits(task, settings)
         features: NDArray[np.floating] = cache.embed(task.name, task.sentences, encode)
         if task.right:
             n = len(task.left)
             features = difference_and_product(features[:n], features[n:])
         require_finite(features, task.name)
+
+        # The probe, whose errors get the name of the task.
         run: Callable[..., probe.ProbeResult] = probe.run_sklearn_probe
         if self.probe is Probe.SENTEVAL:
             run = partial(probe.run_probe, settings=settings)
@@ -123,6 +133,8 @@ class TransferSuite:
             result = run(features, task.labels, outer, **how)
         except TrainingError as error:
             raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
+
+        # The result is kept as JSON, with its arrays as text.
         rows = {name: getattr(result, name) for name in ("test_rows", "predictions")}
         packed = {name: " ".join(map(str, values.tolist())) for name, values in rows.items()}
         cache.save_result(
@@ -186,7 +198,8 @@ def outer_splits(
     fewest = min(len(fold.train) for fold in folds)
     if int(probe.HOLDOUT_SHARE * fewest) == 0:
         raise DataError(
-            f"{task.name}: {fewest} training examples, need {round(1 / probe.HOLDOUT_SHARE)} to hold some out",
+            f"{task.name}: {fewest} training examples, need {round(1 / probe.HOLDOUT_SHARE)} "
+            "to hold some out",
             hint="use more data, or give dev examples too",
         )
     return folds, None
@@ -209,7 +222,11 @@ def _score(task: TransferTask, result: probe.ProbeResult) -> tuple[TaskResult, T
 
 
 def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
-    """Return the F1 of class 1: twice the hits over the sum of gold and predicted examples; 0 if there are none."""
+    """Return the F1 of class 1.
+
+    It is twice the hits over the sum of gold and predicted examples, or 0 if there are none of
+    these.
+    """
     hits = int(((gold == 1) & (predicted == 1)).sum())
     total = int((gold == 1).sum() + (predicted == 1).sum())
     return 2 * hits / total if total else 0.0
@@ -260,7 +277,8 @@ def transfer_report(result: SuiteResult) -> Report:
     dev = {name: task and task.extra["dev_accuracy"] for name, task in result.tasks.items()}
     notes = [f"MRPC F1 {100 * mrpc.extra['f1']:.2f}"] if mrpc and "f1" in mrpc.extra else []
     return Report(
-        f"Transfer: accuracy x100, {own['protocol']} protocol, {own['probe']} probe, pooler {own['pooler']}",
+        f"Transfer: accuracy x100, {own['protocol']} protocol, {own['probe']} probe, pooler "
+        f"{own['pooler']}",
         [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
         [
             {"model": f"{own['model']} (dev)", **dev, AVERAGE: result.figures["average_dev"]},

@@ -35,7 +35,8 @@ def require_typed(values: Mapping[str, Any], typed: Mapping[str, Any], place: st
         value = values.get(key)
         if names_code(value) and typed.get(key) != value:
             raise ConfigError(
-                f"{place}: {key} names code, {value}, which is run only if the command line names it",
+                f"{place}: {key} names code, {value}, which is run only if the command line "
+                "names it",
                 hint=f"if you trust the file, add --{key} {value}",
             )
 

@@ -82,6 +82,7 @@ def is_locked(folder: Path) -> bool:
 
 def _lock(path: Path, target: Path) -> int:
     """Take the lock, record its holder in the lock file, and return the file's descriptor."""
+    # Another try if the holder removes the lock file after it was opened.
     while True:
         try:
             lock = open_itself(path, os.O_RDWR | os.O_CREAT)

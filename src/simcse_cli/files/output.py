@@ -129,9 +129,13 @@ def work_folder(
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         hint = "rename it, or choose another name with -o"
         raise OutputError(f"{path} is in the way: it is not a folder", hint=hint)
+
+    # Finished parts of an earlier call are not thrown away unasked.
     record = path / WORK_RECORD
     if record.exists() and any(path.glob("*.npy*")) and not (resume or force):
         raise left_unfinished(path, "search")
+
+    # One process works in the folder; it stays only while work is left in it.
     make_folder_of(record)
     try:
         with sole_writer(path):

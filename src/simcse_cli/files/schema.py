@@ -52,6 +52,7 @@ def parse_json(
     Infinity, which Python writes but JSON does not have, as null.
     """
 
+    # Python reads more numbers than JSON has, or than are worth holding.
     def number(digits: str) -> Any:
         value = float(digits)
         return value if math.isfinite(value) else constant(digits)
@@ -65,6 +66,7 @@ def parse_json(
         if not lenient:
             raise ValueError(f"{name[:40]} is no finite number; a missing number is null")
 
+    # Every failure names its place, and where it can the line.
     at = place if line is None else f"{place}, line {line}"
     try:
         value = json.loads(text, parse_float=number, parse_int=whole, parse_constant=constant)
@@ -75,6 +77,8 @@ def parse_json(
         raise DataError(f"{at}: not valid JSON ({error})", hint=hint) from error
     except RecursionError as error:
         raise DataError(f"{at}: nested more than {MAX_DEPTH} levels deep", hint=hint) from error
+
+    # Few texts have brackets enough to be too deep, so most need no check.
     if text.count("[") + text.count("{") > MAX_DEPTH:
         check_depth(value, at, hint=hint)
     return value

@@ -50,6 +50,7 @@ def info_nce(
     All embeddings equal: ``ln N``, ``ln(2N - 1 + alpha)`` with one hard negative each, or
     ``ln(N + M)`` with M extra negatives.
     """
+    # Each anchor among all positives, its own on the diagonal.
     check_pairs(anchors, positives, temperature)
     n_rows = len(anchors)
     labels = torch.arange(n_rows, device=anchors.device)
@@ -59,7 +60,11 @@ def info_nce(
         logits = logits.masked_fill(equal_pairs(texts), -torch.inf)
     if excluded is not None:
         logits = logits.masked_fill(excluded, -torch.inf)
+
+    # The other direction is taken before hard and extra negatives join.
     backward = functional.cross_entropy(logits.T, labels) if symmetric else None
+
+    # Every negative is one more column for all anchors.
     if hard_negatives is not None:
         _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
         negative_logits = (

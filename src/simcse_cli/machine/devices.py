@@ -17,11 +17,14 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
     ``cuda:N`` is the GPU of this number. Otherwise each process takes that of its ``LOCAL_RANK``,
     which launchers set.
     """
+    # The form of the name, before it is looked up.
     asked = str(device)
     name, _, number = asked.partition(":")
     if re.fullmatch(DEVICE_FORM[0], asked) is None:
         raise UsageError(f"{asked!r}; need {DEVICE_FORM[1]}", option="--device")
     device = Device(name)
+
+    # The kind of device, which this machine must have.
     available = {
         Device.CUDA: torch.cuda.is_available(),
         Device.MPS: torch.backends.mps.is_available(),
@@ -32,6 +35,8 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
     elif not available[device]:
         what = f"--device {asked}: not available on this machine"
         raise ConfigError(what, hint="use --device cpu, or auto")
+
+    # A number must be that of a GPU, and only one process may have it.
     if number and int(number) >= torch.cuda.device_count():
         n_gpus = torch.cuda.device_count()
         counted = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
@@ -40,6 +45,8 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
     if number and process_count() > 1:
         what = f"--device cuda:{number}: each of several processes takes a GPU of its own"
         raise ConfigError(what, hint="use --device cuda")
+
+    # Without a number, the processes of a machine take its GPUs in turn.
     if number:
         return torch.device("cuda", int(number))
     if device is Device.CUDA:

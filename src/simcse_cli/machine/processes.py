@@ -98,6 +98,8 @@ def join_group() -> None:
     """
     if process_count() == 1 or distributed.is_initialized():
         return
+
+    # The environment is checked first, as a wrong one fails late and unclearly.
     rank, n_processes = process_rank(), process_count()
     for variable in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         if variable not in os.environ:
@@ -107,6 +109,8 @@ def join_group() -> None:
     if rank >= n_processes:
         what = f"RANK is {rank}, need a number below {n_processes} (WORLD_SIZE)"
         raise ConfigError(what, hint=_HOW_TO_START)
+
+    # Only this meeting has a short limit; later waits may take days.
     has_nccl = torch.cuda.is_available() and distributed.is_nccl_available()
     limit_s = _number(START_TIMEOUT, 1800, "it is the most seconds to wait for the other processes")
     try:

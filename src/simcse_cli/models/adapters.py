@@ -1,4 +1,6 @@
-"""LoRA adapters by PEFT (extra ``peft``): add them to an encoder, save them alone, merge them into the weights.
+"""LoRA adapters by PEFT (extra ``peft``).
+
+They are added to an encoder, saved alone, and merged into the weights.
 
 An adapter folder holds ``adapter_config.json``, which names the base model, and the adapter's
 weights alone.
@@ -34,7 +36,9 @@ def _peft() -> ModuleType:
 def add_lora(
     backbone: nn.Module, rank: int, alpha: float, *, base: str, revision: str | None = None
 ) -> None:
-    """Freeze a transformer and add LoRA to all its linear layers: A is drawn from the global generator, B is zero.
+    """Freeze a transformer and add LoRA to all its linear layers.
+
+    A is drawn from the global generator, and B is zero.
 
     Source: Hu et al. 2022: ``W + alpha / rank * B A``, so the model computes the same at first.
     """
@@ -52,7 +56,10 @@ def add_lora(
 
 
 def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Return the tensors of a model under their plain names, with ``W + scale B A`` for every W that has LoRA."""
+    """Return the tensors of a model under their plain names.
+
+    Every W that has LoRA is replaced by ``W + scale B A``.
+    """
     merged: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         stem, _, part = name.rpartition(".base_layer.")
@@ -103,7 +110,10 @@ def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
 
 
 def put_adapter(backbone: nn.Module, folder: Path) -> Any:
-    """Return PEFT's model of a transformer and an adapter folder; ``merge_adapter`` merges the two."""
+    """Return PEFT's model of a transformer and an adapter folder.
+
+    ``merge_adapter`` merges the two.
+    """
     peft = _peft()
     if not any((folder / name).is_file() for name in (WEIGHTS_FILE, "adapter_model.bin")):
         raise CheckpointError(

@@ -1,4 +1,7 @@
-"""InferSent, a BiLSTM over word vectors with max pooling. Nothing in a pickled checkpoint is executed."""
+"""InferSent, a BiLSTM over word vectors with max pooling.
+
+Nothing in a pickled checkpoint is executed.
+"""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -58,13 +61,15 @@ class BiLstmMax:
         self.dim = 2 * self.lstm.hidden_size
         if self.lstm.input_size != vectors.dim:
             raise CheckpointError(
-                f"{vectors.path} has {vectors.dim} dimensions, {checkpoint} needs {self.lstm.input_size}",
+                f"{vectors.path} has {vectors.dim} dimensions, {checkpoint} needs "
+                f"{self.lstm.input_size}",
                 hint=_VECTORS_HINT,
             )
         missing = [marker for marker in MARKERS[self.version] if marker not in vectors]
         if missing:
             raise CheckpointError(
-                f"{vectors.path} has no {' and '.join(missing)}, which InferSent {self.version} needs",
+                f"{vectors.path} has no {' and '.join(missing)}, which InferSent "
+                f"{self.version} needs",
                 hint=_VECTORS_HINT,
             )
 

@@ -1,4 +1,6 @@
-"""The model card of a run, from the record of the run and its results; ``card.md.j2`` holds the text.
+"""The model card of a run, from the record of the run and its results.
+
+The file ``card.md.j2`` holds the text.
 
 Source: https://huggingface.co/docs/hub/model-cards; ``model-index`` as
 ``huggingface_hub.EvalResult`` reads it. Facts that the run does not have are left out.
@@ -61,7 +63,9 @@ class CardScore(EvalResult):
 
 
 def base_facts(name: str, folder: Path | None) -> dict[str, Any]:
-    """Return the known facts about the model that training started from: Hub name, commit, license, language.
+    """Return the known facts about the model that training started from.
+
+    They are its Hub name, commit, license and language.
 
     License and language come from its own card; the language only if there is just one.
     """
@@ -89,7 +93,10 @@ def _metadata_of(path: Path) -> dict[str, Any]:
 
 
 def write_cards(run_dir: Path, record: RunRecord, model: SentenceEncoder) -> None:
-    """Write the card of a finished run into its model folder, ready for the Hub, and into the run folder."""
+    """Write the card of a finished run.
+
+    It goes into the model folder, ready for the Hub, and into the run folder.
+    """
     scores = _scores(run_dir, record)
     for folder, place in ((run_dir / "model", "."), (run_dir, "model")):
         with atomic_text(folder / CARD_FILE, force=True) as stream:
@@ -97,7 +104,9 @@ def write_cards(run_dir: Path, record: RunRecord, model: SentenceEncoder) -> Non
 
 
 def update_cards(run_dir: Path, progress: Progress) -> None:
-    """Update the scores in the cards of a run with what ``eval`` has kept there; the rest, edited or not, is untouched.
+    """Update the scores in the cards of a run with what ``eval`` has kept there.
+
+    The rest of a card, edited or not, is untouched.
 
     A card for which that is impossible is left as it is, with a warning.
     """
@@ -113,15 +122,22 @@ def update_cards(run_dir: Path, progress: Progress) -> None:
 
 
 def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
-    """Replace the scores of a card, between their marks and in ``model-index``; one without marks is not ours."""
+    """Replace the scores of a card, between their marks and in ``model-index``.
+
+    A card without marks is not ours and stays as it is.
+    """
     if not path.is_file():
         return
+
+    # The text gets plain line ends for the edit; its own come back at the end.
     with foreign_format(path, "a model card in UTF-8"):
         raw = path.read_bytes().decode()
     end = "\r\n" if "\r\n" in raw else "\n"
     text = raw.replace("\r\n", "\n")
     if _SCORES_START not in text:
         return
+
+    # Between the marks there may be nothing but our table.
     front = _FRONT_MATTER.match(text)
     before, _, after = text[front.end() if front else 0 :].partition(_SCORES_START)
     block, mark, rest = after.partition(_SCORES_END)
@@ -134,6 +150,8 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
         raise DataError(
             f"{path} lacks its metadata or the second mark of the scores, or mixes line ends"
         )
+
+    # Table and metadata change together, and an unchanged card is not touched.
     rows = [line for line in block.split("\n") if line.startswith("|")][2:]  # below the heading
     listed = {tuple(line.strip("| ").split(" | ")[:4]): line for line in rows}
     metadata = _with_index(front[1], str(path), run_dir, scores, listed)
@@ -150,11 +168,14 @@ def _with_index(
     scores: list[CardScore],
     listed: Mapping[tuple[str, ...], str],
 ) -> str:
-    """Return metadata with these scores in ``model-index``, in place of those ``listed`` in the card's table.
+    """Return metadata with these scores in ``model-index``.
+
+    They take the place of those ``listed`` in the card's table.
 
     ``listed`` holds the rows of the table by their keys; a row that is not in ``model-index`` is
     not ours.
     """
+    # The index of the card; a row of the table must be in it, or it is not ours.
     values = checked(parse_yaml(front, place), dict[str, Any], place)
     models = checked(values.get(_INDEX, []), list[dict[str, Any]], f"{place}: {_INDEX}")
     first = models[0] if models else {"name": run_dir.resolve().name}
@@ -163,6 +184,8 @@ def _with_index(
     indexed = {key for own in keys for key in own}
     if lost := [line for key, line in listed.items() if key not in indexed]:
         raise DataError(f"{place}: {lost[0][:40]!r} in the table of scores would be lost")
+
+    # Metrics that are neither measured now nor in the table belong to others.
     ours, kept = {score.key for score in scores} | set(listed), []
     for result, own in zip(results, keys, strict=True):
         measures = zip(result.get("metrics", []), own, strict=True)
@@ -171,9 +194,13 @@ def _with_index(
             kept.append(result | {"metrics": metrics} if own else result)
     measured = eval_results_to_model_index("", [*scores])[0]["results"]
     index = [first | {"results": [*measured, *kept]}, *models[1:]]
+
+    # Only the text of this key is replaced, so the rest keeps its form.
     start, stop = span_of_key(front, _INDEX)
     text = "" if index == [first | {"results": []}] else dump_yaml({_INDEX: index})
     new = front[:start] + text + front[stop:]
+
+    # The edit counts only if it reads back as intended and loses no remark.
     others = {key: value for key, value in values.items() if key != _INDEX}
     expected = others | ({_INDEX: index} if text else {})
     try:
@@ -222,7 +249,11 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
 def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardScore]:
     """Return the scores of one task of a result of ``eval``."""
     suite, own, facts = result.suite, result.settings, task.extra
+
+    # A score that has chosen the model must not pass for a test score.
     split: str | None = CHOSE_MODEL if name in result.chosen_on else result.split
+
+    # Each suite names its data and its metrics in its own way.
     if suite == "mteb":
         revision = facts["dataset_revision"] if facts["data"] == "hub" else None
         source = str(facts.get("dataset", name))

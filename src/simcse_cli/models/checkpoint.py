@@ -39,7 +39,10 @@ _POSITION_TABLES = ("position_embeddings", "embed_positions")
 
 
 class _Modules(NamedTuple):
-    """The transformer, its tokenizer, and the architecture's own pooler if the files hold its weights."""
+    """The transformer, its tokenizer, and the architecture's own pooler.
+
+    The pooler is present if the files hold its weights.
+    """
 
     backbone: Any
     tokenizer: Any
@@ -47,7 +50,10 @@ class _Modules(NamedTuple):
 
 
 def _load_light(source: ModelFiles) -> _Modules | None:
-    """Load a plain model without the modelling code of transformers, or return None if the folder needs it."""
+    """Load a plain model without the modelling code of transformers.
+
+    Return None if the folder needs that code.
+    """
     if source.is_adapter or source.record.cnn_folder is not None:
         return None
     backbone = plain_backbone(source.base)
@@ -58,12 +64,16 @@ def _load_light(source: ModelFiles) -> _Modules | None:
 
 
 def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
-    """Load a model with transformers and merge its adapter; only the own pooler's weights may be missing."""
+    """Load a model with transformers and merge its adapter.
+
+    Only the weights of the architecture's own pooler may be missing.
+    """
     backbone, missing = load_backbone(source.base, dropout=dropout)
     random_weights = sorted(key for key in missing if not key.startswith("pooler."))
     if random_weights:
         raise CheckpointError(
-            f"{source.base} lacks {len(random_weights)} weights (first: {random_weights[0]}); they would be random",
+            f"{source.base} lacks {len(random_weights)} weights (first: {random_weights[0]}); "
+            "they would be random",
             hint="give a checkpoint of the whole encoder",
         )
     own_pooler = detach_pooler(backbone)
@@ -85,7 +95,10 @@ class NoPooler(nn.Module):
 
 
 def detach_pooler(backbone: nn.Module) -> nn.Module | None:
-    """Remove the architecture's own pooler from the transformer, so that no forward pass computes it, and return it."""
+    """Remove the architecture's own pooler from the transformer and return it.
+
+    No forward pass then computes it.
+    """
     pooler = getattr(backbone, "pooler", None)
     if isinstance(pooler, nn.Module) and isinstance(getattr(pooler, "dense", None), nn.Linear):
         backbone.pooler = NoPooler()
@@ -176,14 +189,18 @@ def _choose_pooler(
     if has_original_head(source):
         raise CheckpointError(
             f"{name} is a SimCSE checkpoint that does not say how it was trained",
-            hint="add --pooler cls for a supervised model, --pooler cls_before_pooler for an unsupervised one",
+            hint="add --pooler cls for a supervised model, --pooler cls_before_pooler for an "
+            "unsupervised one",
         )
     progress.info(f"{name} records no pooler; using avg (choose with --pooler)")
     return Pooler.AVG
 
 
 def has_original_head(source: ModelFiles) -> bool:
-    """Tell whether the files hold the ``mlp`` of the original SimCSE code, which does not say whether it counts."""
+    """Tell whether the files hold the ``mlp`` of the original SimCSE code.
+
+    The files do not say whether this head counts.
+    """
     return bool(read_tensors(source.folder, "mlp.dense."))
 
 
@@ -217,7 +234,10 @@ def _load_head(
     force: bool,
     progress: Progress,
 ) -> MlpHead | None:
-    """Return the head that the pooler or the record needs; with ``force``, a random one if the files have none."""
+    """Return the head that the pooler or the record needs.
+
+    With ``force``, it is a random head if the files have none.
+    """
     is_recorded = source.record.pooler is pooler and source.record.head_use is HeadUse.KEPT
     if not POOLERS[pooler].has_head and not is_recorded:
         return None
@@ -228,8 +248,10 @@ def _load_head(
     if head is None:
         if not force:
             raise CheckpointError(
-                f"{source.name} holds no weights for the head that --pooler {pooler} needs; they would be random",
-                hint="use --pooler cls_before_pooler or avg, or accept a random head with --force-pooler",
+                f"{source.name} holds no weights for the head that --pooler {pooler} needs; "
+                "they would be random",
+                hint="use --pooler cls_before_pooler or avg, or accept a random head with "
+                "--force-pooler",
             )
         progress.warn(f"the head of {source.name} is random: its weights are not in the checkpoint")
         head = MlpHead(hidden_size)
@@ -237,7 +259,10 @@ def _load_head(
 
 
 def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> MlpHead | None:
-    """Return the head in the files: a Dense module, an unconverted SimCSE ``mlp``, or the architecture's own pooler."""
+    """Return the head in the files.
+
+    It is a Dense module, an unconverted SimCSE ``mlp``, or the architecture's own pooler.
+    """
     record, folder = source.record, source.folder
     if record.head_folder is not None:
         tensors, tanh = read_tensors(folder / record.head_folder, "linear."), record.head_tanh
@@ -257,7 +282,10 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
 
 
 def _check_weights(encoder: SentenceEncoder, folder: Path) -> None:
-    """Raise CheckpointError for weights that are not finite, or zero where no training makes them so."""
+    """Raise CheckpointError for weights that are not finite, or wrongly zero.
+
+    Weights are wrongly zero where no training makes them so.
+    """
     for name, weight in encoder.named_parameters():
         # A sum is twice as fast, but may overflow although every value is finite.
         is_finite = weight.sum().isfinite() or weight.isfinite().all()
@@ -274,7 +302,10 @@ def _check_weights(encoder: SentenceEncoder, folder: Path) -> None:
 
 
 def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> ReadyEncoder:
-    """Return an encoder that can only encode, with the given options; show a hint where bfloat16 would be faster."""
+    """Return an encoder that can only encode, with the given options.
+
+    A hint is shown where bfloat16 would be faster.
+    """
     name = pinned(name, options.revision)
     model = load_encoder(
         name,
@@ -348,7 +379,10 @@ class KeptCheckpoint:
 
 
 def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
-    """Return the checkpoints of a run in step order; the step of its model appears once, as the model."""
+    """Return the checkpoints of a run in step order.
+
+    The step of its model appears once, as the model.
+    """
     model = resolve_model(run_dir)
     record = read_run_record(run_dir)
     last = record.step if record.best_step is None else record.best_step
@@ -364,7 +398,10 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
 
 def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
     """Give the encoder of a run's model the weights of one of its states."""
-    hint = f"remove the folder to go without it, or judge the model alone with --model {state.parent.parent}"
+    hint = (
+        "remove the folder to go without it, or judge the model alone with --model "
+        f"{state.parent.parent}"
+    )
     with foreign_format(state, "the weights of one step", error=CheckpointError, hint=hint):
         served = read_json(state / STATE_FILE)["served"]
         tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)

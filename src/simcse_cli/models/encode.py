@@ -94,7 +94,10 @@ class ReadyEncoder:
         return _prompt(self.model, self.use, "query")
 
     def document_prompt(self, chosen: str | None) -> str:
-        """Return the prompt of the texts to be searched: that of ``find_prompt``, else the model's for documents."""
+        """Return the prompt of the texts to be searched.
+
+        It is that of ``find_prompt`` if a prompt was chosen, else the model's prompt for documents.
+        """
         return (
             _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
             if chosen is None
@@ -102,7 +105,10 @@ class ReadyEncoder:
         )
 
     def find_prompt(self, prompt: str) -> str:
-        """Return the model's prompt of this name, else the text itself; see ``ModelRecord.find_prompt``."""
+        """Return the model's prompt of this name, else the text itself.
+
+        See ``ModelRecord.find_prompt``.
+        """
         return self.model.record.find_prompt(prompt, self.name)
 
     @property
@@ -170,7 +176,10 @@ class ReadyEncoder:
     def encode(
         self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
     ) -> NDArray[np.float32]:
-        """Return one vector per sentence; see ``encode``. ``prompt`` takes the place of the one in use."""
+        """Return one vector per sentence.
+
+        See ``encode``. ``prompt`` takes the place of the prompt in use.
+        """
         use = self.use if prompt is None else replace(self.use, prompt=prompt)
         return encode(self.model, sentences, use, **how)
 
@@ -178,7 +187,10 @@ class ReadyEncoder:
 def with_use(
     model: SentenceEncoder, *, prompt: str | None, truncate_dim: int | None, long: LongTexts | str
 ) -> ReadyEncoder:
-    """Return the encoder with a prompt (a text or a name), fewer components, or windows for long texts."""
+    """Return the encoder with a prompt, fewer components, or windows for long texts.
+
+    The prompt is a text or a name.
+    """
     if truncate_dim is not None and truncate_dim > model.dim:
         has = f"vectors of {model.name} have {model.dim} components"
         raise ConfigError(f"--truncate-dim {truncate_dim}: {has}")
@@ -191,7 +203,10 @@ def _dim(model: SentenceEncoder, use: Use) -> int:
 
 
 def _prompt(model: SentenceEncoder, use: Use, *names: str) -> str:
-    """Return the chosen prompt, else the model's prompt of the first name that it has, else its default."""
+    """Return the chosen prompt, else a prompt of the model.
+
+    The latter is the prompt of the first of the names that the model has, else the model's default.
+    """
     record = model.record
     if use.prompt is not None:
         return use.prompt
@@ -329,7 +344,10 @@ class _Texts:
         return cls(prompt, frame, pieces, [] if has_windows else list(beyond))
 
     def means(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the mean over the pieces of each text, weighted by their sub-words; one piece stays as it is."""
+        """Return the mean over the pieces of each text, weighted by their sub-words.
+
+        The vector of a single piece stays as it is.
+        """
         means = np.empty((len(self.pieces), vectors.shape[1]), dtype=np.float32)
         start = 0
         for position, own in enumerate(self.pieces):
@@ -374,12 +392,15 @@ def one_behind(items: Iterable[_Item]) -> Iterator[_Item]:
 
 
 def check_vectors(vectors: NDArray[np.floating[Any]], sentences: Sequence[str], name: str) -> None:
-    """Raise CheckpointError where a vector ``(N, D)`` is not finite; names the first sentence that has one."""
+    """Raise CheckpointError where a vector ``(N, D)`` is not finite.
+
+    The message names the first sentence that has such a vector.
+    """
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         first = int(finite.argmin())
         raise CheckpointError(
-            f"{name}: the vectors of {int((~finite).sum()):,} of {len(finite):,} sentences are not finite, "
-            f"first that of {sentences[first][:80]!r}",
+            f"{name}: the vectors of {int((~finite).sum()):,} of {len(finite):,} sentences "
+            f"are not finite, first that of {sentences[first][:80]!r}",
             hint="its weights are damaged or too large for this arithmetic: try --precision fp32",
         )

@@ -113,7 +113,10 @@ class SentenceEncoder(nn.Module):
         return self.hidden_size if self.token_cnn is None else self.token_cnn.dim
 
     def change(self, *, head: MlpHead | None, **changes: Any) -> None:
-        """Replace the head, and entries of the record by name; without a head, ``head_use`` becomes ``none``."""
+        """Replace the head, and entries of the record by name.
+
+        Without a head, ``head_use`` becomes ``none``.
+        """
         self.head = head
         own = {"head_use": HeadUse.NONE} if head is None else {}
         self.record = replace(self.record, **changes | own)
@@ -125,7 +128,10 @@ class SentenceEncoder(nn.Module):
     def tokenize(
         self, sentences: Sequence[str], *, max_length: int | None = None
     ) -> list[list[int]]:
-        """Return sub-word ids with special tokens, cut at ``max_length`` (default: the model's own limit)."""
+        """Return sub-word ids with special tokens, cut at ``max_length``.
+
+        The default is the model's own limit.
+        """
         return self.tokens.ids(
             sentences, min(max_length or self.tokens.max_length, self.tokens.max_length)
         )
@@ -133,7 +139,9 @@ class SentenceEncoder(nn.Module):
     def hidden_states(
         self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return ``(B, L, H)`` states: all layers, embedding output first, if the pooler needs them, else the last.
+        """Return ``(B, L, H)`` states of all layers or of the last one.
+
+        All layers, with the embedding output first, are returned if the pooler needs them.
 
         They are at least float32, as is everything after the transformer, even under autocast.
         """
@@ -186,7 +194,8 @@ class SentenceEncoder(nn.Module):
         if self.packs_anywhere:
             if self._packed() is None:
                 raise ConfigError(
-                    f"--attention packed: {self.name} has an architecture or a head that needs padded rows",
+                    f"--attention packed: {self.name} has an architecture or a head that "
+                    "needs padded rows",
                     hint="leave it out",
                 )
             return
@@ -207,7 +216,10 @@ class SentenceEncoder(nn.Module):
             ) from error
 
     def apply_head(self, pooled: Tensor) -> Tensor:
-        """Return the embedding for a pooled vector, through the head if it applies in the current mode."""
+        """Return the embedding for a pooled vector.
+
+        The vector goes through the head if the head applies in the current mode.
+        """
         if self.head is None or (self.record.head_use is HeadUse.TRAIN_ONLY and not self.training):
             return pooled
         with no_autocast(pooled.device):
@@ -221,7 +233,10 @@ class SentenceEncoder(nn.Module):
         return self.apply_head(pool(self.pooler, states, attention_mask, n_skipped=n_skipped))
 
     def prepare(self) -> bool:
-        """Prepare the weights for inference before threads share them; return whether rows are packed."""
+        """Prepare the weights for inference before threads share them.
+
+        Return whether rows are packed.
+        """
         packed = self._packed()
         if packed is not None and not packed.nested:
             packed.prepare(self.matmul_dtype)
@@ -230,7 +245,9 @@ class SentenceEncoder(nn.Module):
         return packed is not None
 
     def freeze_unread(self) -> None:
-        """Freeze the parameters of the transformer that no vector depends on; processes would wait for their gradients.
+        """Freeze the parameters of the transformer that no vector depends on.
+
+        Otherwise, processes would wait for the gradients of these parameters.
 
         They are those of tasks beside text: global attention, entities, an own pooler.
         """
@@ -248,7 +265,10 @@ class SentenceEncoder(nn.Module):
         self.train(was_training)
 
     def _packed(self) -> PackedBackbone | None:
-        """Return the packed form of the transformer: for the BERT family, on a CPU or with ``packs_anywhere``."""
+        """Return the packed form of the transformer.
+
+        There is one for the BERT family, on a CPU or with ``packs_anywhere``.
+        """
         can_pack = (self.packs_anywhere or self.device.type == "cpu") and self.token_cnn is None
         if not can_pack or (self.checkpoints_layers and self.training):
             return None
@@ -260,7 +280,10 @@ class SentenceEncoder(nn.Module):
         return packed if packed is not None and max(map(len, rows)) <= packed.max_tokens else None
 
     def prepacked(self, rows: TokenRows) -> TokenRows:
-        """Return rows padded or packed as a training pass takes them; another thread may do this ahead of time."""
+        """Return rows padded or packed as a training pass takes them.
+
+        Another thread may do this ahead of time.
+        """
         if self.pads_in_training:
             return PaddedRows(rows, *pad(rows, self.tokens.pad_id))
         packed = self._packed_for(rows)
@@ -272,7 +295,9 @@ class SentenceEncoder(nn.Module):
         return self.checkpoints_layers or self._packed() is None
 
     def checkpoint_layers(self) -> None:
-        """Save memory in training: keep only the inputs of layers and recompute the rest in the backward pass.
+        """Save memory in training.
+
+        Only the inputs of layers are kept, and the rest is recomputed in the backward pass.
 
         The padded pass does this, with the same dropout masks both times.
         """
@@ -303,7 +328,9 @@ class SentenceEncoder(nn.Module):
             self.matmul_dtype = dtype
 
     def embed_rows(self, rows: TokenRows, *, n_skipped: int = 0, dropout: bool = True) -> Tensor:
-        """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training mode.
+        """Return embeddings ``(R, D)`` of token-id rows of any lengths.
+
+        In training mode, they have a gradient.
 
         Pooling ignores the first ``n_skipped`` tokens of each row. Without ``dropout``, training
         mode draws no random number, and a head applies as it does with dropout.
@@ -321,7 +348,10 @@ class SentenceEncoder(nn.Module):
 
     @contextmanager
     def _no_dropout(self) -> Iterator[None]:
-        """Switch dropout off; the transformer itself stays in training mode, so that it prepares no weights."""
+        """Switch dropout off.
+
+        The transformer itself stays in training mode, so that it prepares no weights.
+        """
         parts = list(self.backbone.children())
         for part in parts:
             part.eval()
@@ -339,7 +369,10 @@ class SentenceEncoder(nn.Module):
         )
 
     def token_states(self, rows: TokenRows) -> tuple[Tensor, Tensor]:
-        """Return the last layer's states of all tokens end to end, ``(T, H)``, and where each row starts, ``(R,)``."""
+        """Return the last layer's states of all tokens end to end, ``(T, H)``.
+
+        The second tensor tells where each row starts, ``(R,)``.
+        """
         packed = self._packed_for(rows)
         if packed is None:
             ids, mask = self._padded(rows)
@@ -348,7 +381,10 @@ class SentenceEncoder(nn.Module):
         return packed_states(packed, rows, dtype=self.matmul_dtype)
 
     def embed_with_states(self, rows: TokenRows) -> tuple[Tensor, Tensor, Tensor]:
-        """Return embeddings ``(R, D)``, the token states ``(R, L, H)`` behind them, and the mask ``(R, L)``."""
+        """Return embeddings ``(R, D)``, their token states, and the mask ``(R, L)``.
+
+        The token states behind the embeddings are ``(R, L, H)``.
+        """
         ids, mask = self._padded(rows)
         states = self.hidden_states(ids, mask)
         return self.apply_head(pool(self.pooler, states, mask)), states[-1], mask

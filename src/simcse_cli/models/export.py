@@ -110,7 +110,10 @@ _MODEL_FOLDERS = re.compile(r"\d_[A-Za-z]+|onnx|openvino")
 
 
 def _require_model_files_only(target: Path) -> None:
-    """Raise OutputError for a folder that holds more than a model, which replacing it would delete."""
+    """Raise OutputError for a folder that holds more than a model.
+
+    Replacing such a folder would delete the other files, too.
+    """
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         hint = "give a folder, not a link or file, with -o"
         raise OutputError(f"{target} is not a folder itself", hint=hint)
@@ -120,7 +123,8 @@ def _require_model_files_only(target: Path) -> None:
         known = _MODEL_FOLDERS if path.is_dir() and not path.is_symlink() else _MODEL_FILES
         if not (is_own and known.fullmatch(parts[-1])):
             raise OutputError(
-                f"{target} holds {'/'.join(parts)}, which is not part of a model: it would be deleted",
+                f"{target} holds {'/'.join(parts)}, which is not part of a model: it would be "
+                "deleted",
                 hint="move it away, or choose another folder with -o",
             )
 
@@ -139,7 +143,10 @@ def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
 def _write_module(
     path: Path, config: dict[str, Any], weights: Mapping[str, Tensor], prefix: str = ""
 ) -> None:
-    """Write a module of sentence-transformers: its configuration to ``path``, its weights beside it."""
+    """Write a module of sentence-transformers.
+
+    Its configuration goes to ``path``, and its weights go beside it.
+    """
     path.parent.mkdir()
     write_json(path, config)
     tensors = {
@@ -151,12 +158,16 @@ def _write_module(
 def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
     """Write what sentence-transformers reads besides the transformer."""
     spec, cnn, head = POOLERS[encoder.pooler], encoder.token_cnn, encoder.head
+
+    # The modules are listed in the order in which they compute.
     modules: list[tuple[str, str]] = [("", "Transformer")]
     config: dict[str, Any] = {
         "max_seq_length": record.max_length,
         "do_lower_case": record.lower_case,
     }
     write_json(folder / "sentence_bert_config.json", config)
+
+    # Before the pooling: a weighted mean of layers, a CNN over tokens.
     if spec.needs_all_layers:
         n_layers = int(encoder.config.num_hidden_layers)
         weights = layer_weights(encoder.pooler, n_layers)
@@ -177,6 +188,8 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
         path = folder / CNN_FOLDER / "cnn_config.json"
         _write_module(path, config, cnn.convolutions.state_dict(), "convs.")
         modules.append((CNN_FOLDER, "CNN"))
+
+    # The pooling, which has a flag for each way.
     pooling = folder / f"{len(modules)}_Pooling"
     pooling.mkdir()
     modes = (*Reduction, "max_tokens", "mean_sqrt_len_tokens")
@@ -186,6 +199,8 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
     width = encoder.hidden_size if cnn is None else cnn.dim
     write_json(pooling / "config.json", {"word_embedding_dimension": width, **flags})
     modules.append((pooling.name, "Pooling"))
+
+    # After it: the head, listed only if it stays in use, and the unit length.
     if head is not None and record.head_folder is not None:
         activation = "activation.Tanh" if head.tanh else "linear.Identity"
         config = {
@@ -202,6 +217,8 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
     if record.normalize:
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
         (folder / modules[-1][0]).mkdir()
+
+    # The list, and the settings of the model as a whole.
     listing = [
         {"idx": i, "name": str(i), "path": part, "type": f"sentence_transformers.models.{kind}"}
         for i, (part, kind) in enumerate(modules)
@@ -222,6 +239,7 @@ def _write_files(
     keep_adapter: bool,
     mlm_head: MlmHead | None,
 ) -> None:
+    # The backbone is saved with our pooler and then gets its own back.
     backbone: Any = encoder.backbone
     had_pooler_slot = hasattr(backbone, "pooler")
     detached = getattr(backbone, "pooler", None)
@@ -242,6 +260,8 @@ def _write_files(
         backbone.config.output_hidden_states = hidden_before
         if had_pooler_slot:
             backbone.pooler = detached
+
+    # The record describes what is in the folder, not what was in training.
     is_train_only = encoder.record.head_use is HeadUse.TRAIN_ONLY
     record = replace(
         encoder.record,
@@ -303,6 +323,7 @@ def export_model(
 
     A card in the target that was changed since it was copied there is kept.
     """
+    # What can be refused is refused before the model is loaded.
     for backend in backends:
         require_backend(backend, quantize=quantize)
     if not target.exists():
@@ -317,6 +338,8 @@ def export_model(
         precision="fp32",
         progress=progress,
     )
+
+    # The facts of the training, with a digest that will tell an edited card.
     known = _facts_of(files.named)
     facts: dict[str, Any] = {key: known[key] for key in ("objective", "step") if key in known}
     copied, card = files.named / CARD_FILE, target / CARD_FILE
@@ -326,6 +349,8 @@ def export_model(
         card = copied
     elif card.read_bytes() != (copied.read_bytes() if copied.is_file() else b""):
         progress.info(f"kept {card}, which is not the card of {name}")
+
+    # The target is replaced only after the copy has passed its check.
     differences: dict[str, float | None] = {}
     source = _vectors_of_source(files, encoder, progress)
     save_encoder(
@@ -338,6 +363,8 @@ def export_model(
         card=card.read_bytes() if card.is_file() else None,
         **facts,
     )
+
+    # A way that is not installed was not tried, and 8-bit graphs only come near.
     tried = [
         _WAYS.get(way, way)
         for way, found in differences.items()
@@ -356,7 +383,10 @@ def _facts_of(folder: Path) -> dict[str, Any]:
 
 
 def _probes(encoder: SentenceEncoder) -> tuple[str, ...]:
-    """Return the probe sentences and, for models that read at most 512 sub-words, a text which is cut."""
+    """Return the probe sentences.
+
+    For models that read at most 512 sub-words, they include a text that is cut.
+    """
     length = encoder.tokens.max_length
     return (
         (*PROBE_SENTENCES, "Rain " + "in the North, " * length + "and the END")
@@ -366,7 +396,9 @@ def _probes(encoder: SentenceEncoder) -> tuple[str, ...]:
 
 
 def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
-    """Return probe vectors by plain passes of ``AutoModel``, with its own pooler as head, and of the graphs.
+    """Return probe vectors by plain passes of ``AutoModel``, and those of the graphs.
+
+    The pooler of ``AutoModel`` itself is used as the head.
 
     Each sentence has a pass of its own. An adapter is applied by PEFT, unmerged.
     """
@@ -417,7 +449,9 @@ def _plain_pass(
 def _vectors_by_sentence_transformers(
     files: ModelFiles, sentences: Sequence[str]
 ) -> NDArray[np.float32] | None:
-    """Return vectors by ``SentenceTransformer``, one at a time, as others depend on the padding of a batch.
+    """Return vectors by ``SentenceTransformer``, encoded one at a time.
+
+    Other vectors depend on the padding of a batch.
 
     None if it is not installed, finds no base model, or wants files for more than text.
     """
@@ -449,7 +483,9 @@ def probe_vectors(encoder: SentenceEncoder, *, check_finite: bool = False) -> ND
 def _vectors_of_source(
     files: ModelFiles, encoder: SentenceEncoder, progress: Progress
 ) -> NDArray[np.float32] | None:
-    """Return probe vectors that sentence-transformers gives for a folder, before anything is copied.
+    """Return probe vectors that sentence-transformers gives for a folder.
+
+    This happens before anything is copied.
 
     None where another pooler than its own was chosen, where it is missing or older than the version
     that is followed here, or where it cannot open the folder.
@@ -458,20 +494,23 @@ def _vectors_of_source(
         return None
     if importlib.util.find_spec("sentence_transformers") is None:
         progress.info(
-            f"sentence-transformers is not installed, so nobody else was asked for the vectors of {files.name}"
+            "sentence-transformers is not installed, so nobody else was asked for the vectors "
+            f"of {files.name}"
         )
         return None
     installed = importlib.metadata.version("sentence-transformers")
     if int(installed.partition(".")[0]) < FOLLOWED_VERSION:
         progress.info(
-            f"sentence-transformers {installed} is older than version {FOLLOWED_VERSION} and was not asked"
+            f"sentence-transformers {installed} is older than version {FOLLOWED_VERSION} and "
+            "was not asked"
         )
         return None
     try:
         return _vectors_by_sentence_transformers(files, _probes(encoder))
     except Exception as error:  # of its code or of the files
         progress.info(
-            f"sentence-transformers cannot encode with {files.name} ({reason_of(error)}) and was not asked"
+            f"sentence-transformers cannot encode with {files.name} ({reason_of(error)}) and "
+            "was not asked"
         )
         return None
 
@@ -479,13 +518,16 @@ def _vectors_of_source(
 def verify_export(
     folder: Path, called: Path | None = None, *, source: NDArray[np.float32] | None = None
 ) -> dict[str, float | None]:
-    """Load a saved model in every supported way and return the largest difference of probe vectors for each.
+    """Load a saved model in every supported way, and compare the probe vectors.
+
+    Return the largest difference for each way.
 
     The result is written to ``simcse.json``; it is None for a loader that is not installed, and for
     a graph of 8-bit integers the least cosine. A difference above 1e-5, relative to the largest
     component if that exceeds 1, or a cosine below 0.9 is an error. ``called`` is the name for
     messages, ``source`` has the vectors of the original folder.
     """
+    # The same probes by every loader; 8-bit graphs are judged by cosine.
     files = find_model(folder)
     encoder = load_encoder(files, device="cpu")
     ours = encode(encoder, _probes(encoder), Use(prompt=""), check_finite=True)
@@ -497,6 +539,8 @@ def verify_export(
     }
     if source is not None:
         others["sentence_transformers_before"] = source
+
+    # What is too far; so is a difference that is not a number.
     tolerance = PROBE_TOLERANCE * max(1.0, float(np.abs(ours).max()))
     differences = {
         k: None if v is None else _largest_difference(ours, v) for k, v in others.items()
@@ -518,6 +562,8 @@ def verify_export(
             if loader in cosines
             else "the export is not usable; please report it with the model's config.json",
         )
+
+    # A folder that is no export of ours, or is read-only, gets no entry.
     path = folder / RECORD_FILE
     if path.is_file() and os.access(path, os.W_OK):
         found_now = {"probe_max_abs_difference": differences, "probe_least_cosine": cosines}

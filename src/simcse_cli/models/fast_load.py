@@ -65,7 +65,10 @@ _MOST_WORDS = 100_000
 
 
 class EncodingBackbone(nn.Module):
-    """The modules of a BERT-family encoder under transformers' names, for the packed forward pass only."""
+    """The modules of a BERT-family encoder under transformers' names.
+
+    They are for the packed forward pass only.
+    """
 
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
@@ -77,7 +80,10 @@ class EncodingBackbone(nn.Module):
         )
 
     def put(self, name: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-        """Add a module on the meta device under a dotted name, with its tensors in place of its parameters."""
+        """Add a module on the meta device under a dotted name.
+
+        The tensors of the module take the place of its parameters.
+        """
         for part, parameter in list(module.named_parameters()):
             tensor = tensors[f"{name}.{part}"]
             if tensor.shape != parameter.shape:
@@ -136,7 +142,10 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
 
 
 def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """Return a folder's tensors below ``prefix``, from safetensors files or legacy ones (weights-only loader)."""
+    """Return a folder's tensors below ``prefix``.
+
+    They come from safetensors files, or from legacy files by PyTorch's weights-only loader.
+    """
     found: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with _weights(path), safe_open(path, "pt") as stream:
@@ -274,7 +283,7 @@ def _special_tokens_agree(settings: Mapping[str, Any], content: Mapping[str, Any
 
 
 def _is_plain_bert(settings: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
-    """Tell whether tokenizer.json is the one that transformers builds for BERT from these settings."""
+    """Tell whether tokenizer.json is what transformers builds for BERT from the settings."""
     model = content.get("model", {})
     special = {name: _text(settings.get(name, f"[{name[:-6].upper()}]")) for name in _SPECIAL}
     normalizer = {

@@ -21,7 +21,10 @@ _UNREAD = re.compile(
 
 
 def read_entries(config: Any) -> dict[str, Any]:
-    """Return the entries of a configuration on which states depend, besides the shapes of the weights."""
+    """Return the entries of a configuration on which states depend.
+
+    The shapes of the weights, on which states depend as well, are left out.
+    """
     if plain_prefix(config.model_type) is not None:
         return {name: getattr(config, name, None) for name in _PLAIN}
     differs: dict[str, Any] = config.to_diff_dict()

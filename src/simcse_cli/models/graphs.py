@@ -1,4 +1,6 @@
-"""The transformer of a model as a graph for ONNX Runtime and OpenVINO (extras ``onnx`` and ``openvino``).
+"""The transformer of a model as a graph for ONNX Runtime and OpenVINO.
+
+The extras are ``onnx`` and ``openvino``.
 
 The files are where the backends of sentence-transformers look for them. A graph gives the states of
 the last layer; pooler and head are not part of it. Graphs of 8-bit integers are made by the tools
@@ -44,7 +46,10 @@ GraphPass = Callable[[Tensor, Tensor], Tensor]
 
 
 def require_backend(backend: Backend, *, quantize: bool = False) -> None:
-    """Raise MissingExtraError if the package of a backend, of the export or of a quantiser is not installed."""
+    """Raise MissingExtraError if a package for a backend is not installed.
+
+    The package is that of the backend, of the export or of a quantiser.
+    """
     require_extra("onnxruntime" if backend is Backend.ONNX else "openvino", f"--backend {backend}")
     require_extra("onnxscript", f"--backend {backend}")
     if quantize and backend is Backend.OPENVINO:
@@ -68,9 +73,14 @@ class _LastStates(nn.Module):
 def write_graphs(
     encoder: SentenceEncoder, folder: Path, backends: Collection[Backend], *, quantize: bool = False
 ) -> None:
-    """Write the graphs of an encoder into its model folder, for the CPU: in float32, and in 8-bit integers as well."""
+    """Write the graphs of an encoder into its model folder, for the CPU.
+
+    They are in float32 and, with ``quantize``, in 8-bit integers as well.
+    """
     if not backends:
         return
+
+    # What no graph can hold is refused before the slow export.
     name, hint = encoder.name, "leave --backend out"
     if POOLERS[encoder.pooler].needs_all_layers:
         what = f"{name} has the pooler {encoder.pooler}, and a graph gives the last layer alone"
@@ -79,6 +89,8 @@ def write_graphs(
         raise CheckpointError(
             f"--backend: the weights of {name} do not go into one file of 2 GB", hint=hint
         )
+
+    # The ONNX graph comes first, as all others are made from it.
     target = folder / GRAPH_FILES["onnx"]
     target.parent.mkdir()
     try:
@@ -88,6 +100,8 @@ def write_graphs(
         what = f"--backend: the architecture {encoder.config.model_type} of {name} has no graph"
         reason = "PyTorch's exporter cannot follow its computation"
         raise CheckpointError(f"{what}: {reason}", hint=hint) from error
+
+    # The other graphs.
     with foreign_format(target, "a graph that its backend takes", error=CheckpointError), _quiet():
         for backend in backends:
             if backend is Backend.OPENVINO:
@@ -97,6 +111,8 @@ def write_graphs(
 
                 int8 = folder / GRAPH_FILES["onnx_int8"]
                 quantize_dynamic(target, int8, per_channel=True, weight_type=QuantType.QInt8)
+
+    # It was only a step on the way.
     if Backend.ONNX not in backends:
         target.unlink()
         target.parent.rmdir()
@@ -141,7 +157,10 @@ def _trace(encoder: SentenceEncoder, target: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporter, which prints the whole graph where it fails, and the quantisers with their own progress."""
+    """Silence the exporter and the quantisers.
+
+    The exporter prints the whole graph where it fails, and the quantisers print their own progress.
+    """
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -158,7 +177,10 @@ def _quiet() -> Iterator[None]:
 
 
 def open_graphs(folder: Path) -> dict[str, GraphPass]:
-    """Return the graphs of a model folder whose package is installed, as functions from ids and mask to states."""
+    """Return the graphs of a model folder whose package is installed.
+
+    They are functions from ids and mask to states.
+    """
     opened: dict[str, GraphPass] = {}
     for name, file in GRAPH_FILES.items():
         if (folder / file).is_file():

@@ -41,7 +41,9 @@ class MlpHead(nn.Module):
 
 
 class GlobalBatchNorm(nn.Module):
-    """BatchNorm with affine parameters over the rows of all processes, on any device (SyncBatchNorm needs CUDA).
+    """BatchNorm with affine parameters over the rows of all processes, on any device.
+
+    It needs no CUDA, unlike SyncBatchNorm.
 
     On one process it equals ``BatchNorm1d`` bit for bit. It keeps no running statistics: projectors
     are discarded after training and never run in evaluation mode.
@@ -56,7 +58,10 @@ class GlobalBatchNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Normalise ``(B, width)`` by mean and variance over all processes; B may differ between them."""
+        """Normalise ``(B, width)`` by mean and variance over all processes.
+
+        B may differ between processes.
+        """
         if n_processes() == 1:
             return functional.batch_norm(
                 rows, None, None, self.weight, self.bias, training=True, eps=self.eps
@@ -106,7 +111,10 @@ class TokenCnn(nn.Module):
         )
 
     def forward(self, tokens: Tensor, attention_mask: Tensor) -> Tensor:
-        """Map ``(B, L, H)`` to local features ``(B, L, dim)``; values at padded positions mean nothing."""
+        """Map ``(B, L, H)`` to local features ``(B, L, dim)``.
+
+        The values at padded positions mean nothing.
+        """
         channels = (tokens * attention_mask.unsqueeze(-1)).transpose(1, 2)  # (B, H, L)
         features = torch.cat([convolution(channels) for convolution in self.convolutions], dim=1)
         return features.transpose(1, 2)

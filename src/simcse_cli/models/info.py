@@ -25,7 +25,11 @@ _PRODUCTS = {"prepacked": "prepacked (oneDNN)", "linear": "PyTorch's", "numpy": 
 
 
 def program_and_machine() -> dict[str, Any]:
-    """Return versions, hardware, the arithmetic taken here and why, extras, and caches with their sizes in bytes."""
+    """Return facts about the program and the machine.
+
+    They are versions, hardware, the arithmetic taken here and why, extras, and caches with their
+    sizes in bytes.
+    """
     device = resolve_device()
     fast = "faster than float32 here" if has_fast_bf16(device) else "not faster than float32 here"
     return {

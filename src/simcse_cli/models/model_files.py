@@ -86,7 +86,10 @@ class _ShardIndex:
 
 
 def _base_name(folder: Path) -> str | None:
-    """Return the name of an adapter's base model, with its revision; None for a folder with a whole model."""
+    """Return the name of an adapter's base model, with its revision.
+
+    The result is None for a folder with a whole model.
+    """
     path = folder / ADAPTER_FILE
     if (folder / "config.json").is_file() or not path.is_file():
         return None
@@ -105,7 +108,8 @@ def _find_base(folder: Path, called: str, progress: Progress) -> Path:
     except CheckpointError as error:
         raise CheckpointError(
             f"{folder} is an adapter of {called}: {error.message}",
-            hint=f"put the model back there, or name its place in {folder / ADAPTER_FILE} (base_model_name_or_path)",
+            hint=f"put the model back there, or name its place in {folder / ADAPTER_FILE} "
+            "(base_model_name_or_path)",
         ) from error
     if _base_name(found) is not None:
         raise CheckpointError(

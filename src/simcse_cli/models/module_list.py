@@ -1,4 +1,6 @@
-"""Read what a folder says about its vectors: ``simcse.json``, or the files of sentence-transformers.
+"""Read what a folder says about its vectors.
+
+It is read from ``simcse.json``, or from the files of sentence-transformers.
 
 Every entry that sentence-transformers 6 reads is honoured, or the folder is refused by the name of
 the entry. Files of its earlier versions are read as version 6 reads them.
@@ -93,7 +95,10 @@ _HAS_TANH = {
 
 
 def read_record(folder: Path, progress: Progress = SILENT) -> ModelRecord | None:
-    """Return the record in a folder, None if it has none; raise an error if it is unreadable or refused."""
+    """Return the record in a folder, or None if it has none.
+
+    Raise an error if the record is unreadable or refused.
+    """
     if (folder / RECORD_FILE).is_file():
         return replace(own_record(folder), **_use(folder, progress))
     if (folder / MODULES_FILE).is_file():
@@ -231,8 +236,9 @@ def _check_order(kinds: Sequence[str], path: Path) -> None:
     if not (starts and rises and pools) or {"WeightedLayerPooling", "CNN"} <= set(kinds):
         raise _refuse(
             path,
-            f"the modules {', '.join(kinds) or '(none)'} in this order are not supported; need Transformer, then "
-            "WeightedLayerPooling or CNN if at all, Pooling, and at most one Dense before Normalize",
+            f"the modules {', '.join(kinds) or '(none)'} in this order are not supported; "
+            "need Transformer, then WeightedLayerPooling or CNN if at all, Pooling, and at "
+            "most one Dense before Normalize",
         )
 
 
@@ -299,7 +305,10 @@ def _pooling(folder: Path) -> tuple[Reduction, bool]:
 
 
 def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
-    """Return the pooler with this reduction of the last layer, and with a head if there is such a pooler."""
+    """Return the pooler with this reduction of the last layer.
+
+    It has a head if a head is wanted and there is such a pooler.
+    """
     found = {
         spec.has_head: pooler
         for pooler, spec in POOLERS.items()
@@ -309,7 +318,10 @@ def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
 
 
 def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
-    """Return the weight of every hidden state in the mean of a pooler, ``(n_layers + 1,)``, embedding output first."""
+    """Return the weights of the hidden states in the mean of a pooler.
+
+    There is one for every hidden state, ``(n_layers + 1,)``, and the embedding output comes first.
+    """
     weights = torch.zeros(n_layers + 1)
     for layer in POOLERS[pooler].layers:
         weights[layer] += 1.0
@@ -392,7 +404,8 @@ def _dense_has_tanh(folder: Path, progress: Progress) -> bool:
     )
     if not name.startswith("torch."):
         progress.warn(
-            f"{path}: the activation {name} is of another package; tanh is used, as sentence-transformers does"
+            f"{path}: the activation {name} is of another package; tanh is used, as "
+            "sentence-transformers does"
         )
         return True
     if name not in _HAS_TANH:

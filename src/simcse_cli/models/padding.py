@@ -15,7 +15,10 @@ TokenRows = Sequence[Sequence[int]]
 
 
 class PaddedRows(Sequence[Sequence[int]]):
-    """Rows padded ahead of time, possibly already on another device; a slice has views of their tensors."""
+    """Rows padded ahead of time, possibly already on another device.
+
+    A slice has views of their tensors.
+    """
 
     def __init__(self, rows: TokenRows, ids: Tensor, mask: Tensor) -> None:
         self._rows, self._ids, self._mask = rows, ids, mask
@@ -53,7 +56,10 @@ def pad(rows: TokenRows, pad_id: int, device: torch.device = CPU) -> tuple[Tenso
 
 
 def real_positions(rows: TokenRows) -> Tensor:
-    """Return the positions of real tokens in the padded rows laid end to end, ``(T,)``, without reading the mask."""
+    """Return the positions of real tokens in the padded rows laid end to end, ``(T,)``.
+
+    The mask is not read.
+    """
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return torch.from_numpy(np.flatnonzero(np.arange(lengths.max()) < lengths[:, None]))
 

@@ -1,4 +1,7 @@
-"""Vectors computed elsewhere as a sentence encoder, so that any model, even one behind an API, can be evaluated."""
+"""Vectors computed elsewhere as a sentence encoder.
+
+With it, any model can be evaluated, even one behind an API.
+"""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,8 +21,8 @@ from simcse_cli.files.streams import iter_lines
 from simcse_cli.progress import SILENT, Progress
 
 _FORMATS_HINT = (
-    "give an .npy, .npz or .safetensors file with one array of shape (sentences, dimensions); parts in a folder are "
-    "joined by `simcse encode FOLDER --merge FILE.npy`"
+    "give an .npy, .npz or .safetensors file with one array of shape (sentences, dimensions); "
+    "parts in a folder are joined by `simcse encode FOLDER --merge FILE.npy`"
 )
 _BLOCK = 16_384
 _HOW_TO_LIST = (
@@ -80,7 +83,8 @@ class PrecomputedVectors:
             self._rows.setdefault(_key(line), n_lines - 1)
         if n_lines != len(self._matrix):
             raise DataError(
-                f"{embeddings} holds {len(self._matrix):,} vectors for the {n_lines:,} lines of {sentences}",
+                f"{embeddings} holds {len(self._matrix):,} vectors for the {n_lines:,} lines "
+                f"of {sentences}",
                 hint=_HOW_TO_LIST,
             )
         self.dim = int(self._matrix.shape[1])
@@ -97,7 +101,8 @@ class PrecomputedVectors:
         missing = [sentence for sentence in sentences if _key(sentence) not in self._rows]
         if missing:
             raise DataError(
-                f"{self._files[1]} lacks {len(set(missing)):,} sentences, the first is {missing[0]!r}",
+                f"{self._files[1]} lacks {len(set(missing)):,} sentences, the first is "
+                f"{missing[0]!r}",
                 hint=_HOW_TO_LIST,
             )
         rows = np.array([self._rows[_key(sentence)] for sentence in sentences], dtype=np.intp)

@@ -121,7 +121,8 @@ def _refuse_own_code(folder: Path) -> None:
     kind = config.get("model_type")
     if config.get("auto_map") and kind not in _transformers().CONFIG_MAPPING:
         raise CheckpointError(
-            f"{folder / 'config.json'}: model_type {kind!r} needs code from the folder (auto_map), which is not run",
+            f"{folder / 'config.json'}: model_type {kind!r} needs code from the folder "
+            "(auto_map), which is not run",
             hint=f"this toolkit runs no code of models; {_TAKE_AN_ENCODER}",
         )
 
@@ -147,8 +148,8 @@ def _require_encoder(folder: Path, config: Any) -> None:
         )
     else:
         what = (
-            f"{kind} is a decoder, whose tokens see only those before them; its vector is the state of the last "
-            "token, a pooler that this toolkit does not have"
+            f"{kind} is a decoder, whose tokens see only those before them; its vector is the "
+            "state of the last token, a pooler that this toolkit does not have"
         )
     raise CheckpointError(f"{folder}: {what}", hint=_TAKE_AN_ENCODER)
 
@@ -162,7 +163,8 @@ def _require_text_alone(folder: Path, backbone: Any) -> None:
             raise ValueError(f"states of shape {tuple(states.shape)}, need {(1, 3, width)}")
     except Exception as error:  # whatever its code raises without the rest of its input
         raise CheckpointError(
-            f"{folder}: {kind} gives no states for the sub-words of a text alone ({reason_of(error)})",
+            f"{folder}: {kind} gives no states for the sub-words of a text alone "
+            f"({reason_of(error)})",
             hint=_TAKE_AN_ENCODER,
         ) from error
 
@@ -192,7 +194,10 @@ def attend_as_configured(backbone: Any) -> None:
 
 @torch.inference_mode()
 def _states(backbone: Any, length: int, n_padded: int = 0) -> Tensor:
-    """Return the last states ``(1, length + n_padded, H)`` of a row of sub-words, in evaluation mode."""
+    """Return the last states ``(1, length + n_padded, H)`` of a row of sub-words.
+
+    The model is in evaluation mode.
+    """
     config = backbone.config
     words = torch.arange(5, 5 + length) % max(1, int(getattr(config, "vocab_size", 5 + length)))
     padding = torch.full((n_padded,), int(getattr(config, "pad_token_id", None) or 0))
@@ -209,7 +214,10 @@ def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[N
 
 
 def _reads_only_backwards(model_type: str) -> bool:
-    """Tell whether transformers has an architecture as a causal language model but not as a masked one."""
+    """Tell whether transformers has an architecture only as a causal language model.
+
+    This means that it does not have the architecture as a masked language model.
+    """
     auto = _transformers().models.auto.modeling_auto
     causal, masked = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     return model_type in causal and model_type not in masked and model_type != "xlnet"
@@ -222,7 +230,8 @@ def load_tokenizer(folder: Path) -> Any:
         # From no file, transformers makes one without words.
         if len(tokenizer) <= len(tokenizer.all_special_tokens):
             raise CheckpointError(
-                f"{folder} holds no vocabulary: its tokenizer.json or vocab.txt is missing or empty",
+                f"{folder} holds no vocabulary: its tokenizer.json or vocab.txt is missing or "
+                "empty",
                 hint="copy or download the model again, with all its files",
             )
     return tokenizer
@@ -241,7 +250,8 @@ def _auto_tokenizer(folder: Path) -> Any:
         if "trust_remote_code" not in str(error):
             raise
         raise CheckpointError(
-            f"{folder / 'tokenizer_config.json'}: needs code from the folder (auto_map), which is not run",
+            f"{folder / 'tokenizer_config.json'}: needs code from the folder (auto_map), "
+            "which is not run",
             hint=f"this toolkit runs no code of models; {_TAKE_AN_ENCODER}",
         ) from error
 
@@ -255,7 +265,10 @@ def _named_package(message: str) -> str | None:
 
 
 def auto_model(folder: Path) -> tuple[Any, Any]:
-    """Return the model, in evaluation mode, and the tokenizer that ``AutoModel`` and ``AutoTokenizer`` load."""
+    """Return the model and the tokenizer that ``AutoModel`` and ``AutoTokenizer`` load.
+
+    The model is in evaluation mode.
+    """
     with quiet_transformers():
         model = _transformers().AutoModel.from_pretrained(folder, local_files_only=True)
         return model.eval(), _transformers().AutoTokenizer.from_pretrained(
@@ -264,7 +277,10 @@ def auto_model(folder: Path) -> tuple[Any, Any]:
 
 
 def wants_processor(folder: Path) -> bool:
-    """Tell whether other libraries want a processor for this architecture, of pages or pictures, that is not there."""
+    """Tell whether other libraries want a processor that the folder does not have.
+
+    For some architectures, they want a processor of pages or pictures.
+    """
     kind = read_json(folder / "config.json", dict[str, Any]).get("model_type")
     has_files = any(
         (folder / name).is_file() for name in ("processor_config.json", "preprocessor_config.json")
@@ -276,7 +292,10 @@ def wants_processor(folder: Path) -> bool:
 
 
 def blank_pooler(config: Any) -> nn.Module | None:
-    """Return the architecture's own pooler with uninitialised weights; None unless it is a single ``dense`` layer."""
+    """Return the architecture's own pooler with uninitialised weights.
+
+    The result is None unless the pooler is a single ``dense`` layer.
+    """
     with torch.device("meta"):
         model = _transformers().AutoModel.from_config(config)
     pooler: Any = getattr(model, "pooler", None)

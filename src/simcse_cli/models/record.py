@@ -1,4 +1,7 @@
-"""How vectors leave a model: the record, as ``simcse.json`` or the name of a published checkpoint gives it."""
+"""The record of a model, which says how vectors leave it.
+
+It comes from ``simcse.json`` or from the name of a published checkpoint.
+"""
 
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -75,13 +78,17 @@ class ModelRecord:
             names = f"there are {', '.join(self.prompts)}" if self.prompts else "it has none"
             raise ConfigError(
                 f"--prompt {prompt}: {name} has no prompt of this name, {names}",
-                hint=f"if it is meant as text, end it as the model wants it, as in --prompt '{prompt}: '",
+                hint="if it is meant as text, end it as the model wants it, as in --prompt "
+                f"'{prompt}: '",
             )
         return self.prompts.get(prompt, prompt)
 
 
 def record_by_name(name: str) -> ModelRecord:
-    """Return the record of the authors' published checkpoints, which hold none; empty for other names."""
+    """Return the record of a checkpoint that the authors published.
+
+    These checkpoints hold no record. The result is empty for other names.
+    """
     if "unsup-simcse" in name.lower():
         return ModelRecord(
             Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin="its name (unsup-simcse)"
@@ -101,7 +108,10 @@ def own_record(folder: Path) -> ModelRecord:
 
 
 def checked_length(length: int | None, path: Path) -> int | None:
-    """Return the most sub-words a sentence may have, at least three: two special ones and one more."""
+    """Return the most sub-words that a sentence may have, which is at least three.
+
+    The three are two special sub-words and one more.
+    """
     if length is not None and length < 3:
         raise DataError(f"{path}: sentences of at most {length} sub-words, need at least 3")
     return length
@@ -116,5 +126,8 @@ def _fields(values: Any, kind: type[_K], path: Path) -> _K:
 
 
 def read_fields(path: Path, kind: type[_K]) -> _K:
-    """Return the fields of a dataclass from a JSON object that may hold more; a missing file is empty."""
+    """Return the fields of a dataclass from a JSON object that may hold more.
+
+    A missing file counts as an empty object.
+    """
     return _fields(read_json(path, dict[str, Any]) if path.is_file() else {}, kind, path)

@@ -89,7 +89,8 @@ def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
     plain, _, revision = str(name).partition("@")
     if revision and Path(plain).exists():
         raise CheckpointError(
-            f"{plain} is on this machine and has no revision {revision}; only Hub models have revisions",
+            f"{plain} is on this machine and has no revision {revision}; only Hub models have "
+            "revisions",
             hint="leave --revision out, or give the name of the model on the Hub",
         )
     hub_name = ALIASES.get(plain, plain)
@@ -112,20 +113,27 @@ def commit_of(folder: Path) -> str | None:
 
 
 def is_local(name: str) -> bool:
-    """Tell whether a model opens without the Hub: a folder, or MiniLM if its package is installed."""
+    """Tell whether a model opens without the Hub.
+
+    A folder does, and so does MiniLM if its package is installed.
+    """
     return Path(name).exists() or (
         ALIASES.get(name, name) == BUNDLED_MINILM and bundled_minilm() is not None
     )
 
 
 def _model_folder(path: Path) -> Path:
+    # The model itself, or a run folder that holds one.
     if any((path / name).is_file() for name in ("config.json", "modules.json", ADAPTER_FILE)):
         return path
     if any((path / "model" / name).is_file() for name in ("config.json", ADAPTER_FILE)):
         return path / "model"
+
+    # Likely mistakes, each with its own hint.
     if runs := seed_runs(path):
         raise CheckpointError(
-            f"{path} holds the runs of {len(runs)} seeds ({', '.join(map(str, runs))}), need one model",
+            f"{path} holds the runs of {len(runs)} seeds ({', '.join(map(str, runs))}), need "
+            "one model",
             hint=f"name one of them, such as {next(iter(runs.values()))}",
         )
     if (path / "config.yaml").is_file():
@@ -184,7 +192,10 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
 
 
 def _older_weights(folder: Path) -> list[str]:
-    """Return patterns of weights in PyTorch's format, for the modules that have none as safetensors."""
+    """Return patterns of weights in PyTorch's format.
+
+    They are for the modules that have no weights as safetensors.
+    """
     path = folder / "modules.json"
     rows = read_json(path) if path.is_file() else []
     places = [
@@ -200,7 +211,8 @@ def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> Check
     failure = hub_failure(error, "model", hub_name, revision)
     if failure is None:
         return CheckpointError(
-            f"cannot get {pinned(hub_name, revision)} from the Hugging Face Hub: {reason_of(error)}",
+            f"cannot get {pinned(hub_name, revision)} from the Hugging Face Hub: "
+            f"{reason_of(error)}",
             hint=f"repeat the command, or {_local_choices()}",
         )
     message, hint = failure
@@ -209,11 +221,14 @@ def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> Check
 
 
 def _check_digest(blob: Path, called: str) -> None:
-    """Remove a fetched file that has another SHA-256 than the Hub says, which is its name in the cache, and raise."""
+    """Remove a fetched file whose SHA-256 is not what the Hub says, and raise an error.
+
+    The name of the file in the cache is the SHA-256 that the Hub says.
+    """
     if re.fullmatch("[0-9a-f]{64}", blob.name) and (digest := sha256_file(blob)) != blob.name:
         blob.unlink()
         raise CheckpointError(
-            f"a file of {called} was damaged on its way from the Hugging Face Hub: it has SHA-256 {digest}, "
-            f"need {blob.name}",
+            f"a file of {called} was damaged on its way from the Hugging Face Hub: it has "
+            f"SHA-256 {digest}, need {blob.name}",
             hint="repeat the command, which fetches it again",
         )

@@ -61,17 +61,17 @@ class Tokens:
         self._check_vocabulary()
 
     def _check_vocabulary(self) -> None:
-        """Raise CheckpointError for a tokenizer that gives sub-words which the weights do not know."""
+        """Raise CheckpointError if the tokenizer gives sub-words unknown to the weights."""
         rust = self._rust_tokenizer(None)
         n_words = (
             len(self.tokenizer) if rust is None else rust.get_vocab_size(with_added_tokens=True)
         )
         if n_words > self.n_known:
             raise CheckpointError(
-                f"{self.name}: its tokenizer knows {n_words:,} sub-words, its weights have embeddings for "
-                f"{self.n_known:,}",
-                hint="give the weights as many by model.resize_token_embeddings(len(tokenizer)) of transformers, or "
-                "remove the added tokens from the tokenizer",
+                f"{self.name}: its tokenizer knows {n_words:,} sub-words, its weights have "
+                f"embeddings for {self.n_known:,}",
+                hint="give the weights as many by model.resize_token_embeddings(len(tokenizer)) "
+                "of transformers, or remove the added tokens from the tokenizer",
             )
 
     @functools.cached_property
@@ -127,13 +127,17 @@ class Tokens:
         largest = max(map(max, rows), default=0)
         if largest >= self.n_known:
             raise CheckpointError(
-                f"{self.name}: its tokenizer gives the sub-word {largest:,}, its weights know {self.n_known:,}",
+                f"{self.name}: its tokenizer gives the sub-word {largest:,}, its weights know "
+                f"{self.n_known:,}",
                 hint="tokenizer and weights are of different models: take both from the same one",
             )
         return rows
 
     def _rust_tokenizer(self, limit: int | None) -> Tokenizer | None:
-        """Return a private copy of the Rust tokenizer (its truncation state is global), or None for a slow one."""
+        """Return a private copy of the Rust tokenizer, or None for a slow tokenizer.
+
+        The copy is private because the truncation state of the original is global.
+        """
         if not getattr(self.tokenizer, "is_fast", False):
             return None
         if limit not in self._rust_tokenizers:
@@ -147,14 +151,17 @@ class Tokens:
         return self._rust_tokenizers[limit]
 
     def words(self, texts: Sequence[str], limit: int) -> list[list[int | None]]:
-        """Return the word that each of the ``ids`` is a part of, as the tokenizer cuts a text first.
+        """Return the word that each of the ``ids`` is a part of.
+
+        The words are those into which the tokenizer cuts a text first.
 
         Words are numbered in each text; special tokens have none.
         """
         rust = self._rust_tokenizer(limit)
         if rust is None:
             raise ConfigError(
-                f"--whole-words: the tokenizer of {self.name} does not tell which sub-words are one word",
+                f"--whole-words: the tokenizer of {self.name} does not tell which sub-words "
+                "are one word",
                 hint="leave it out, or use a model that has a tokenizer.json",
             )
         return [encoding.word_ids for encoding in rust.encode_batch(list(texts))]
@@ -171,15 +178,18 @@ class Tokens:
         n_before = len(self.ids([prompt], None)[0]) - n_after
         if n_before + n_after >= limit:
             raise ConfigError(
-                f"--prompt {prompt!r}: {n_before + n_after} sub-words with the special ones leave no room for "
-                f"a text, {self.name} reads {limit}"
+                f"--prompt {prompt!r}: {n_before + n_after} sub-words with the special ones "
+                f"leave no room for a text, {self.name} reads {limit}"
             )
         return n_before, n_after
 
     def longer_than(
         self, limit: int, texts: Sequence[str], rows: Sequence[Sequence[int]]
     ) -> dict[int, list[int]]:
-        """Return all sub-words of the texts that have more than ``limit``, by position; in ``rows`` they are cut."""
+        """Return all sub-words of the texts that have more than ``limit``, by position.
+
+        In ``rows``, these texts are cut.
+        """
         candidates = [position for position, row in enumerate(rows) if len(row) >= limit]
         whole = self.ids([texts[position] for position in candidates], None) if candidates else []
         return {
@@ -191,8 +201,9 @@ class Tokens:
     def cut_note(self, n_texts: int) -> str:
         """Return the warning that this many texts were cut."""
         return (
-            f"cut {n_texts:,} {'text' if n_texts == 1 else 'texts'} at {self.max_length} sub-words, the most that "
-            f"{self.name} reads; --long mean takes the mean of their windows"
+            f"cut {n_texts:,} {'text' if n_texts == 1 else 'texts'} at {self.max_length} "
+            f"sub-words, the most that {self.name} reads; --long mean takes the mean of their "
+            "windows"
         )
 
     def warn_truncated(self, progress: Progress) -> None:
@@ -203,7 +214,10 @@ class Tokens:
 
 
 def in_windows(ids: list[int], frame: tuple[int, int], limit: int) -> list[list[int]]:
-    """Return the sub-words of a text in pieces of at most ``limit``, each with the tokens that frame the text."""
+    """Return the sub-words of a text in pieces of at most ``limit``.
+
+    Each piece has the tokens that frame the text.
+    """
     before, after = ids[: frame[0]], ids[len(ids) - frame[1] :]
     inner, room = ids[frame[0] : len(ids) - frame[1]], limit - sum(frame)
     return [before + inner[start : start + room] + after for start in range(0, len(inner), room)]

@@ -25,8 +25,8 @@ SIF_SMOOTHING = 1e-3
 
 _PACKED = {".gz": "gunzip", ".zip": "unzip", ".bz2": "bunzip2", ".xz": "unxz"}
 _TEXT_HINT = (
-    "need a text file with one word and its numbers per line, as GloVe, fastText (.vec) and word2vec "
-    "(save_word2vec_format with binary=False) write it"
+    "need a text file with one word and its numbers per line, as GloVe, fastText (.vec) and "
+    "word2vec (save_word2vec_format with binary=False) write it"
 )
 
 
@@ -81,6 +81,8 @@ class WordVectors:
         """Return the dimension and the byte at which the line of each word starts."""
         places: dict[str, int] = {}
         dim = n_announced = number = stop = 0
+
+        # Only places are kept, as few of the words will be asked for.
         with self.path.open("rb") as stream:
             for number, full_line in enumerate(raw_lines(stream, str(self.path)), start=1):
                 place, stop = stop, stop + len(full_line)
@@ -98,17 +100,23 @@ class WordVectors:
                     what = "a NUL byte; this is a binary file"
                     raise DataError(f"{self.path}, line {number}: {what}", hint=_TEXT_HINT)
                 places[word.decode("utf-8", errors="replace")] = place
+
+        # A file that is empty, or was cut off.
         if not places:
             raise DataError(f"{self.path} holds no word vectors", hint=_TEXT_HINT)
         if number - 1 < n_announced:
             raise DataError(
-                f"{self.path} ends after {number - 1:,} of the {n_announced:,} words that its header announces",
+                f"{self.path} ends after {number - 1:,} of the {n_announced:,} words that its "
+                "header announces",
                 hint="it was cut off; download or unpack it again",
             )
         return dim, places
 
     def _check_spaced_word(self, line: bytes, number: int, dim: int) -> None:
-        """Accept a line whose word has spaces; raise DataError if values are missing or the word is numbers too."""
+        """Accept a line whose word has spaces.
+
+        Raise DataError if values are missing, or if the word is numbers too.
+        """
         fields = line.split(b" ")
         extra = fields[1 : len(fields) - dim]
         if dim == 0 or len(fields) - 1 < dim or all(_is_number(field) for field in extra):
@@ -130,7 +138,10 @@ def _is_header(line: bytes) -> bool:
 
 
 def read_word_frequencies(path: Path | str) -> dict[str, float]:
-    """Return the share of each word in a corpus from a file of ``word count`` lines; the shares add up to 1."""
+    """Return the share of each word in a corpus.
+
+    The file has lines of ``word count``. The shares add up to 1.
+    """
     counts: dict[str, float] = {}
     for number, line in enumerate(iter_lines(path), start=1):
         fields = line.split()

@@ -19,7 +19,10 @@ class BarlowTwinsOptions(ProjectedOptions):
 
 
 class BarlowTwins(ProjectedViews):
-    """Equal views correlate in each dimension, different dimensions do not (Zbontar et al. 2021)."""
+    """Equal views correlate in each dimension, and different dimensions do not.
+
+    Source: Zbontar et al. 2021.
+    """
 
     name = ObjectiveName.BARLOW_TWINS
     projector_bias = False

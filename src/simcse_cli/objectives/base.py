@@ -1,4 +1,7 @@
-"""The base of training objectives: examples from data, batches from examples, losses from batches."""
+"""The base of training objectives.
+
+An objective makes examples from data, batches from examples, and losses from batches.
+"""
 
 import copy
 from abc import ABC, abstractmethod
@@ -20,7 +23,10 @@ from simcse_cli.settings.choices import ServedEncoder
 from simcse_cli.settings.declare import setting
 
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
-"""Terms that add up to the loss, and metrics that are only logged: scalars, which nobody reads before they are due."""
+"""Terms that add up to the loss, and metrics that are only logged.
+
+All of them are scalars, which nobody reads before they are due.
+"""
 
 
 class DataKind(StrEnum):
@@ -78,12 +84,18 @@ class Batch:
 
     @property
     def n_sentences(self) -> int:
-        """Distinct texts of each example: a sentence that is its own positive is one, a triplet three."""
+        """The number of distinct texts, counted in each example.
+
+        A sentence that is its own positive counts as one text, a triplet as three.
+        """
         n_views = len(self.rows) // self.n_examples
         return sum(len(set(views[:n_views])) for views in self.texts)
 
     def prepacked(self, encoder: SentenceEncoder) -> "Batch":
-        """Return the batch with its rows as ``encoder`` takes them, and tensors where a GPU fetches them by itself."""
+        """Return the batch with its rows as ``encoder`` takes them.
+
+        The tensors of the batch are placed where a GPU fetches them by itself.
+        """
         batch = replace(self, rows=encoder.prepacked(self.rows))
         return (
             batch._with_tensors(lambda t: t.pin_memory())
@@ -115,7 +127,9 @@ class Batch:
 
 
 class Objective(nn.Module, ABC):
-    """Joins encoder, heads and loss; one subclass per method, with the dataclass of its ``Options``.
+    """Joins an encoder, heads and a loss.
+
+    There is one subclass per method, with the dataclass of its ``Options``.
 
     The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate``
     (in a thread, with a generator that depends on seed and step alone), and calls the module on a
@@ -163,7 +177,10 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the loss terms of a whole batch, gathered over processes where the method needs it."""
+        """Return the loss terms of a whole batch.
+
+        The batch is gathered over processes where the method needs it.
+        """
 
     def after_step(self) -> None:
         """Update what no gradient reaches, such as a queue or a moving average.
@@ -196,7 +213,9 @@ class TwoEncoderOptions(ObjectiveOptions):
 
 
 class TwoEncoders(Objective):
-    """An objective whose first view goes through one encoder and whose other views may go through a second.
+    """An objective whose views may go through two encoders.
+
+    The first view goes through one encoder, and the other views may go through a second.
 
     Source: Gao et al. 2021, Table 2, "two encoders"; Contrastive Tension; QuickThoughts.
     """

@@ -19,7 +19,10 @@ TensionExample = tuple[str, str, bool]
 
 
 class TensionPairs(Sequence[TensionExample]):
-    """The pairs of an epoch, made when asked for: left and right sentence, whether they are the same one."""
+    """The pairs of an epoch, made when they are asked for.
+
+    A pair has a left and a right sentence, and it tells whether they are the same one.
+    """
 
     def __init__(
         self, sentences: Sequence[str], n_negatives: int, generator: np.random.Generator
@@ -91,7 +94,9 @@ class ContrastiveTension(TwoEncoders):
 def sample_tension_pairs(
     n_sentences: int, *, n_negatives: int = 7, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return an epoch of Contrastive Tension: left indices, right indices, which pairs are positive.
+    """Return an epoch of Contrastive Tension.
+
+    It consists of left indices, right indices, and which pairs are positive.
 
     Source: Carlsson et al. 2021, as in their code. ``n_sentences`` groups of ``1 + n_negatives``
     consecutive rows: (s, s) with s drawn with replacement, then pairs of two sentences, each drawn

@@ -115,7 +115,9 @@ class DeclutrOptions(ObjectiveOptions):
 
 
 class Declutr(Objective):
-    """Anchor spans against the mean of their positive spans, both ways, plus masked LM on the anchors.
+    """Anchor spans against the mean of their positive spans, both ways.
+
+    Masked LM on the anchors is added to the loss.
 
     Source: Giorgi et al. 2021, settings of their code. Spans are counted in sub-words, ``max_span``
     exclusive; a document needs ``2 * n_anchors * max_span``.
@@ -165,8 +167,10 @@ class Declutr(Objective):
             if not self._documents:
                 longest, per_span = max(map(len, tokens)), 2 * self.sampler.n_anchors
                 raise DataError(
-                    f"{data.name}: the longest of {len(tokens)} documents has {longest} tokens, need {limit}",
-                    hint=f"use shorter spans, for example --set max_span={max(longest // per_span, 8)}",
+                    f"{data.name}: the longest of {len(tokens)} documents has {longest} "
+                    f"tokens, need {limit}",
+                    hint="use shorter spans, for example --set "
+                    f"max_span={max(longest // per_span, 8)}",
                 )
             if len(self._documents) < len(tokens):
                 n_short = len(tokens) - len(self._documents)
@@ -176,7 +180,10 @@ class Declutr(Objective):
         return Examples(self._documents)
 
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:
-        """Draw the spans of each document; rows are all anchors, all first positives, second ones, ..."""
+        """Draw the spans of each document.
+
+        The rows are all anchors, then all first positives, then all second ones, and so on.
+        """
         groups = [
             [self._text(ids, span) for span in (anchor, *positives)]
             for ids in examples
@@ -193,7 +200,10 @@ class Declutr(Objective):
         return str(self.encoder.tokenizer.decode(document[span.start : span.stop]))
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the embeddings of the spans and, of the masked anchors, the summed MLM loss of each."""
+        """Return the embeddings of the spans.
+
+        For the masked anchors, also return the summed MLM loss of each.
+        """
         if self.mlm is None:
             return super().encode(batch)
         embeddings, states, _ = self.encoder.embed_with_states(batch.rows)

@@ -23,7 +23,8 @@ class DistillOptions(ObjectiveOptions):
     teacher: int | None = setting(None, "Width of the teachers' vectors.", "--teacher")
     match: DistillTarget = setting(
         DistillTarget.COSINE,
-        "What is learnt: direction or entries (mse) of the teacher's vector, or cosines of a batch.",
+        "What is learnt: direction or entries (mse) of the teacher's vector, or cosines of a "
+        "batch.",
     )
 
 

@@ -27,7 +27,9 @@ class IsBertOptions(ObjectiveOptions):
 
 
 class IsBert(Objective):
-    """Convolutions over the last layer give token features; their mean is the sentence's vector, and is kept.
+    """Convolutions over the last layer, which give token features.
+
+    The mean of these features is the sentence's vector, and is kept.
 
     Source: Zhang et al. 2020, settings of their code. Each of the three convolutions has
     ``n_channels``.
@@ -64,7 +66,10 @@ class IsBert(Objective):
         return Batch(rows, len(examples), texts=[(sentence,) for sentence in examples])
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the features ``(M, D)`` of all real tokens, sentence by sentence, and of the sentences."""
+        """Return the features ``(M, D)`` of all real tokens, and those of the sentences.
+
+        The tokens come sentence by sentence.
+        """
         embeddings, features, _ = self.encoder.embed_with_states(batch.rows)
         real = to_device(real_positions(batch.rows), features.device)
         return features.flatten(0, 1)[real], embeddings

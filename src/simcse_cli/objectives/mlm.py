@@ -1,4 +1,7 @@
-"""Masked language modelling, alone or as an auxiliary term; row by row, so that cached gradients apply."""
+"""Masked language modelling, alone or as an auxiliary term.
+
+It works row by row, so that cached gradients apply.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +61,8 @@ class MlmTerm(nn.Module):
         except ValueError as error:
             kind = encoder.config.model_type
             raise ConfigError(
-                f"masked LM: the head of {kind} ({encoder.name}) is not of the kind that is trained here ({error})",
+                f"masked LM: the head of {kind} ({encoder.name}) is not of the kind that is "
+                f"trained here ({error})",
                 hint="use a BERT or RoBERTa encoder, or leave the MLM term out",
             ) from error
         with quiet_transformers():
@@ -109,7 +113,10 @@ class MlmTerm(nn.Module):
         return losses.new_zeros(len(starts)).index_add(0, owners, losses)
 
     def loss(self, row_losses: Tensor, labels: TokenRows) -> Tensor:
-        """Return weight times this process's share of the mean over all masked tokens; 0 if there are none."""
+        """Return weight times this process's share of the mean over all masked tokens.
+
+        The result is 0 if there are no masked tokens.
+        """
         n_masked = sum(label != NOT_MASKED for row in labels for label in row)
         return self.weight * share_of_mean(row_losses.sum(), n_masked)
 
@@ -117,7 +124,10 @@ class MlmTerm(nn.Module):
 def mlm_term(
     encoder: SentenceEncoder, weight: float, probability: float, *, tied: bool, warnings: list[str]
 ) -> MlmTerm | None:
-    """Return the term, None for weight 0; adds a warning where the checkpoint has no masked-LM head."""
+    """Return the MLM term, or None for weight 0.
+
+    A warning is added where the checkpoint has no masked-LM head.
+    """
     if not weight > 0:
         return None
     term = MlmTerm(encoder, weight=weight, probability=probability, tied=tied)
@@ -137,7 +147,9 @@ class MlmOptions(ObjectiveOptions):
 
 
 class MaskedLm(Objective):
-    """Masked language modelling alone: predict the tokens that were masked, to adapt an encoder to a field.
+    """Masked language modelling alone, to adapt an encoder to a field.
+
+    The task is to predict the tokens that were masked.
 
     Source: Devlin et al. 2019, section 3.1, settings of its appendix A.2; Gururangan et al. 2020.
     The loss is the mean cross-entropy of all chosen tokens of the step, in nats: ``ln V`` for
@@ -162,7 +174,8 @@ class MaskedLm(Objective):
         super().__init__(encoder, options)
         if encoder.head is not None:
             raise ConfigError(
-                f"--head {encoder.record.head_use}: --objective {self.name} trains no vector that passes a head",
+                f"--head {encoder.record.head_use}: --objective {self.name} trains no vector "
+                "that passes a head",
                 hint="leave --head out, and train it with the objective that follows",
             )
         self.mlm = MlmTerm(encoder, weight=1.0, probability=self.options.mlm_probability, tied=True)
@@ -198,7 +211,9 @@ def mask_tokens(
     generator: np.random.Generator,
     words: Words | None = None,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return rows with some tokens masked, and labels: the original id where one was chosen, -100 elsewhere.
+    """Return rows with some tokens masked, and labels.
+
+    A label is the original id where a token was chosen, and -100 elsewhere.
 
     Source: Devlin et al. 2019, section 3.1. Each token that is not special is chosen with
     ``probability``; of the chosen, 80% become the mask token, 10% a random token and 10% stay as

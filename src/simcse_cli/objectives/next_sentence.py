@@ -40,7 +40,8 @@ class NextSentence(Simcse):
         if not len(anchors):
             raise DataError(
                 f"{data.name}: no document has two sentences, so there are no neighbours",
-                hint="put the sentences of a document on consecutive lines, a blank line between documents",
+                hint="put the sentences of a document on consecutive lines, a blank line between "
+                "documents",
             )
         pairs = zip(anchors, positives, strict=True)
         return Examples([(sentences[i], sentences[j]) for i, j in pairs])
@@ -49,7 +50,7 @@ class NextSentence(Simcse):
 def positions_in_documents(
     documents: Sequence[Sequence[str]],
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """Return all sentences in order and, for each, how many sentences follow it in its own document."""
+    """Return all sentences in order, and how many follow each one in its own document."""
     sentences = [sentence for document in documents for sentence in document]
     following = [np.arange(len(document) - 1, -1, -1) for document in documents]
     return sentences, np.concatenate(following).astype(np.int64) if following else np.zeros(
@@ -60,7 +61,9 @@ def positions_in_documents(
 def sample_next(
     following: NDArray[np.int64], *, window: int, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return anchor and positive indices; a positive is drawn evenly from the next ``window`` sentences.
+    """Return anchor and positive indices.
+
+    A positive is drawn evenly from the next ``window`` sentences.
 
     Source: Gao et al. 2021, Table 2, "next sentence" (window 1) and "next 3 sentences" (window 3).
 

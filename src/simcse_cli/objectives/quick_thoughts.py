@@ -18,7 +18,9 @@ PlacedSentence = tuple[str, int]
 
 
 class QuickThoughts(TwoEncoders):
-    """Two encoders; each sentence of a batch in document order is to find its neighbours by dot product.
+    """Two encoders, with which each sentence finds its neighbours by dot product.
+
+    The sentences of a batch are in document order.
 
     Source: Logeswaran and Lee 2018, with two transformers in the place of two GRUs.
     """

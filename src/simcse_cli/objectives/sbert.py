@@ -19,7 +19,9 @@ NLI_CLASSES = ("contradiction", "entailment", "neutral")
 
 
 class Sbert(LabelledPairs):
-    """A linear classifier of u, v and |u - v| over three NLI classes; it is discarded after training.
+    """A linear classifier of u, v and |u - v| over three NLI classes.
+
+    It is discarded after training.
 
     Source: Reimers and Gurevych 2019, section 3.
     """

@@ -65,7 +65,10 @@ class Simcse(TextViews):
         self.mlm = mlm_term(encoder, *term, tied=self.options.mlm_tied, warnings=self.warnings)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        """Tokenise the views of each example; with the MLM term, masked copies of all rows follow them."""
+        """Tokenise the views of each example.
+
+        With the MLM term, masked copies of all rows follow them.
+        """
         batch = super().collate(examples, generator)
         if self.mlm is not None:
             masked, labels = self.mlm.mask(batch.rows, generator)
@@ -74,7 +77,10 @@ class Simcse(TextViews):
         return batch
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the embeddings of the plain rows and, with the MLM term, the loss of each masked row."""
+        """Return the embeddings of the plain rows.
+
+        With the MLM term, also return the loss of each masked row.
+        """
         if self.mlm is None:
             return super().encode(batch)
         n_plain = min(max(batch.extra["n_plain"] - batch.offset, 0), len(batch.rows))
@@ -105,7 +111,9 @@ class Simcse(TextViews):
         return {"contrastive": torch.stack(losses).mean()}, {}
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
-        """Return the contrastive loss of gathered views, with hard negatives where the data has them.
+        """Return the contrastive loss of gathered views.
+
+        Hard negatives are used where the data has them.
 
         ``texts`` are the numbers of the rows' texts where equal ones are masked.
         """

@@ -94,11 +94,13 @@ class TextViews(TwoEncoders):
             raise DataError(
                 f"{data.name}: {n_columns} columns ({', '.join(data.columns)}), "
                 f"--objective {self.name} needs {needed} a row",
-                hint=f"use {other}, build the file with `simcse prepare`, or name a table .csv, .tsv or .jsonl",
+                hint=f"use {other}, build the file with `simcse prepare`, or name a table .csv, "
+                ".tsv or .jsonl",
             )
         if self.options.dropout_mode is DropoutMode.FIXED and n_columns > 1:
             raise ConfigError(
-                "--dropout-mode fixed makes one vector serve as both views; these have different texts",
+                "--dropout-mode fixed makes one vector serve as both views; these have "
+                "different texts",
                 hint="use it with single sentences",
             )
         return super().examples(data, generator)
@@ -164,8 +166,8 @@ class ProjectedViews(TextViews):
         super().__init__(encoder, options)
         if self.options.dropout_mode is DropoutMode.FIXED:
             raise ConfigError(
-                f"--dropout-mode fixed: --objective {self.name} asks two views of a sentence to agree, "
-                "and one vector always agrees with itself",
+                f"--dropout-mode fixed: --objective {self.name} asks two views of a sentence "
+                "to agree, and one vector always agrees with itself",
                 hint="use --dropout-mode independent, or none with --augment",
             )
         self.projector = Projector(
@@ -173,6 +175,9 @@ class ProjectedViews(TextViews):
         )
 
     def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
-        """Return both views, ``(N, P)`` over all processes; they pass the projector one after the other."""
+        """Return both views, ``(N, P)`` over all processes.
+
+        The views pass the projector one after the other.
+        """
         projected = [self.projector(view) for view in self.local_views(embeddings, batch)]
         return gather_views(projected, batch.counts)

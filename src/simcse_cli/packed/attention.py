@@ -87,7 +87,9 @@ def _mix_states(
     layer: Layer,
     masks: Masks | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the weighted sums of a sentence's states, ``(R, n_heads, H)``, and the sums of weights, ``(R, n_heads)``.
+    """Return the weighted sums of a sentence's states, ``(R, n_heads, H)``.
+
+    Also return the sums of weights, ``(R, n_heads)``.
 
     Weights are the softmax of the products of states ``(T, H)`` and scaled queries ``(R, n_heads,
     H)``, with offsets ``(R, n_heads)`` and the bias of a length, ``(n_heads, L, L)``, added.
@@ -112,7 +114,9 @@ def _mix_states(
 
 
 def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
-    """Yield a block ``(n_rows, L, 3D)`` in parts along its rows, each with the arithmetic of its products.
+    """Yield a block ``(n_rows, L, 3D)`` in parts along its rows.
+
+    Each part comes with the arithmetic of its products.
 
     On a CPU, oneDNN multiplies bfloat16 and keeps memory for every new number of rows. For
     inference, parts therefore have one of two sizes, which depend on L alone, and remaining rows
@@ -142,7 +146,10 @@ def _attend_block(
     dropout: float,
     masks: Masks | None,
 ) -> Tensor:
-    """Attend within ``(n_rows, L, 3D)``, products in ``dtype``; return ``(n_rows, L, n_heads, D / n_heads)``."""
+    """Attend within ``(n_rows, L, 3D)``, with products in ``dtype``.
+
+    Return ``(n_rows, L, n_heads, D / n_heads)``.
+    """
     n_rows, length, width = block.shape
     head_width = width // (3 * n_heads)
     by_head = block.view(n_rows, length, 3, n_heads, head_width).permute(2, 0, 3, 1, 4)

@@ -32,8 +32,8 @@ from simcse_cli.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
 
 KERNELS_MISSING = "compiled kernels would make training steps in bf16 about a seventh shorter: "
 KERNELS_NOT_KEPT = (
-    "training without compiled kernels: neither the folder of the package nor the user's cache folder can be "
-    "written to keep them; export NUMBA_CACHE_DIR=FOLDER names another"
+    "training without compiled kernels: neither the folder of the package nor the user's "
+    "cache folder can be written to keep them; export NUMBA_CACHE_DIR=FOLDER names another"
 )
 KERNELS_COMPILE = "compiling kernels for this processor, once"
 # A compiled kernel uses one thread a share. With more threads than this, PyTorch's many small steps
@@ -130,7 +130,9 @@ class PackedBackbone:
         layers: Sequence[int] = (-1,),
         dtype: torch.dtype | None = None,
     ) -> list[Tensor]:
-        """Return states ``(T, H)`` after the embeddings (0) and after each layer (1 to ``n_layers``).
+        """Return states ``(T, H)`` after the embeddings and after each layer.
+
+        The embeddings have number 0, and the layers have 1 to ``n_layers``.
 
         In training mode, dropout applies with the probabilities of the model's own modules. The
         states equal those of the padded forward pass up to rounding.

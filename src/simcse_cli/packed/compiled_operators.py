@@ -1,4 +1,7 @@
-"""The operators of a transformer layer as compiled kernels, for training on a CPU; they need numba."""
+"""The operators of a transformer layer as compiled kernels.
+
+They are for training on a CPU, and they need numba.
+"""
 
 import numpy as np
 import torch
@@ -39,7 +42,9 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
 
 
 class CompiledOperators(Operators):
-    """The operators as compiled kernels, forward and backward, with results in the memory of ``pool``.
+    """The operators as compiled kernels, forward and backward.
+
+    Their results are in the memory of ``pool``.
 
     Products are in float32 or bfloat16, everything else is in float32. ``queue_weight_gradient`` is
     for ``kernels.operators.Linear``.
@@ -92,7 +97,10 @@ class CompiledOperators(Operators):
         return add_low_rank(product, x, linear)
 
     def _drawing(self, dropout: float) -> tuple[int, np.ndarray, BufferPool]:
-        """Return the last arguments of a kernel: its dropout masks and the memory for its results."""
+        """Return the last arguments of a kernel.
+
+        They are its dropout masks and the memory for its results.
+        """
         drops = self._masks is not None and dropout > 0
         threshold = drop_threshold(dropout) if drops else kernels.NO_DROPOUT
         return threshold, self._stream, self._pool

@@ -20,7 +20,9 @@ class Masks(Protocol):
     """The dropout masks of one forward pass."""
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
-        """Return a mask of ones and zeros of the shape and type of ``like``, and the scale of the kept elements.
+        """Return a dropout mask, and the scale of the kept elements.
+
+        The mask has ones and zeros, and the shape and type of ``like``.
 
         The scale is 1 / P(one); each element is an independent draw.
         """
@@ -82,7 +84,9 @@ def active_probability(dropout: nn.Dropout | None) -> float:
 
 
 def add_dropped(residual: Tensor, update: Tensor, p: float, masks: Masks | None) -> Tensor:
-    """Return ``residual + dropout(update)``; without masks (evaluation) or with p = 0, their plain sum.
+    """Return ``residual + dropout(update)``.
+
+    Without masks (evaluation) or with p = 0, it is their plain sum.
 
     Without a gradient, the sum may take the place of ``update``.
     """

@@ -1,4 +1,7 @@
-"""The parameters of a model as the operators take them: transformer layers, and rows of an embedding table."""
+"""The parameters of a model as the operators take them.
+
+They are transformer layers, and rows of an embedding table.
+"""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -15,7 +18,10 @@ from simcse_cli.packed.dropout import active_probability
 
 
 class LowRank(NamedTuple):
-    """Factors whose product LoRA adds to a layer: ``(x down^T) up^T``, the scale included in ``up``."""
+    """Factors whose product LoRA adds to a layer: ``(x down^T) up^T``.
+
+    The scale is included in ``up``.
+    """
 
     down: Tensor
     up: Tensor
@@ -76,7 +82,10 @@ class QueryKeyValue(NamedTuple):
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Return a tree of tuples and lists with the function applied to each tensor; other leaves stay as they are."""
+    """Return a tree of tuples and lists with the function applied to each tensor.
+
+    Other leaves stay as they are.
+    """
     if isinstance(tree, Tensor):
         return function(tree)
     if not isinstance(tree, tuple | list):
@@ -100,11 +109,14 @@ def read_layers(
     *,
     merged: bool = False,
 ) -> list[Layer]:
-    """Return the layers of a model, weights of products in ``dtype``; gradients flow to the parameters.
+    """Return the layers of a model, with weights of products in ``dtype``.
+
+    Gradients flow to the parameters.
 
     On a CPU, ``pool`` lends memory for copies of weights and for their gradients. ``merged`` merges
     LoRA into the weights instead of keeping its factors.
     """
+    # The weights of each product; query, key and value are one product.
     products = [
         [_parameters(linear, dtype, merged=merged) for linear in linears]
         for layer in parts.layers
@@ -116,6 +128,8 @@ def read_layers(
         )
     ]
     copied = _copied([[part.weight for part in parts] for parts in products], dtype, pool)
+
+    # The order is that in which a layer takes them below.
     joined = iter(
         [_side_by_side(parts, weight) for parts, weight in zip(products, copied, strict=True)]
     )
@@ -150,7 +164,10 @@ def _parameters(
 
 
 def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWeights:
-    """Return one linear layer that gives the outputs of all side by side; ``weight`` is their stacked weight."""
+    """Return one linear layer that gives the outputs of all layers side by side.
+
+    ``weight`` is their stacked weight.
+    """
     if len(linears) == 1:
         return linears[0]._replace(weight=weight)
     biases = [linear.bias for linear in linears if linear.bias is not None]
@@ -166,7 +183,10 @@ def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWei
 def _copied(
     groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None
 ) -> Sequence[Tensor]:
-    """Return the matrices of each group stacked in ``dtype``; a single matrix of this type is not copied."""
+    """Return the matrices of each group stacked in ``dtype``.
+
+    A single matrix of this type is not copied.
+    """
     weights = [group[0] for group in groups]
     needed = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]
     if pool is None or weights[0].device.type != "cpu":

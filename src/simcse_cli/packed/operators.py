@@ -1,4 +1,6 @@
-"""The operators of a transformer layer in PyTorch: on parameters for training, on prepacked weights for inference.
+"""The operators of a transformer layer in PyTorch.
+
+They work on parameters for training, and on prepacked weights for inference.
 
 ``compiled_operators`` has the same operators as compiled kernels, for training.
 """
@@ -27,7 +29,10 @@ _EXPECTED_ROWS = 2048
 
 
 class Operators:
-    """The operators of a layer in PyTorch, with products in ``dtype``. Each one starts with its matrix product."""
+    """The operators of a layer in PyTorch, with products in ``dtype``.
+
+    Each operator starts with its matrix product.
+    """
 
     def __init__(self, dtype: torch.dtype, activation: str, masks: Masks | None = None) -> None:
         self._dtype, self._activation, self._masks = dtype, activation, masks
@@ -46,7 +51,10 @@ class Operators:
     def attend_from_first(
         self, x: Tensor, tokens: PackedTokens, linears: QueryKeyValue, layer: Layer
     ) -> tuple[Tensor, Tensor]:
-        """Return the states of first tokens and their context, see ``attention.attend_from_first``."""
+        """Return the states of first tokens and their context.
+
+        See ``attention.attend_from_first``.
+        """
         return attend_from_first(x, tokens, linears, layer, self._masks)
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
@@ -57,7 +65,10 @@ class Operators:
         )
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        """Return ``norm(states + dropout(linear(x)))`` twice: for the next residual sum and for the next product."""
+        """Return ``norm(states + dropout(linear(x)))`` twice.
+
+        One is for the next residual sum, and the other for the next product.
+        """
         total = add_dropped(states, self._linear(x, end.linear), end.dropout, self._masks)
         normed = functional.layer_norm(total, total.shape[-1:], *end.norm, end.epsilon)
         return normed, normed
@@ -72,7 +83,10 @@ class Operators:
 
 
 class NestedOperators(Operators):
-    """The operators for GPUs, with attention over all sentences in one call by PyTorch's nested tensors."""
+    """The operators for GPUs.
+
+    Attention over all sentences is computed in one call by PyTorch's nested tensors.
+    """
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         if layer.relative_bias is not None:  # no kernel for sentences of many lengths takes one
@@ -97,7 +111,10 @@ class NestedOperators(Operators):
 
 
 class PrepackedOperators(Operators):
-    """The operators on weights in oneDNN's own layout; oneDNN fuses biases and activations with the products."""
+    """The operators on weights in oneDNN's own layout.
+
+    oneDNN fuses biases and activations with the products.
+    """
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         return self._linear(x, up, ACTIVATIONS[self._activation].fused)

@@ -18,7 +18,10 @@ def product_in(device: torch.device, dtype: torch.dtype) -> Product:
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """Return ``a b`` in the memory of ``out``, without a graph, by the library that is fastest here."""
+    """Return ``a b`` in the memory of ``out``, without a graph.
+
+    The product is computed by the library that is fastest here.
+    """
     if out.dtype is not torch.float32 or CPU_CONSTANTS[cpu_kind()].product != "numpy":
         return torch.mm(a, b, out=out)
     numpy_product(a.detach(), b.detach(), out)

@@ -38,7 +38,10 @@ _SMALL = 1e-5  # no channel counts as smaller
 
 
 class IntegerProduct(NamedTuple):
-    """Rows of integer weights in oneDNN's layout, their scales, and the sums of the scaled rows, ``(D_out,)``."""
+    """Rows of integer weights in oneDNN's layout, with their scales.
+
+    The sums of the scaled rows, ``(D_out,)``, are held as well.
+    """
 
     weight: Tensor
     scale: Tensor
@@ -114,7 +117,10 @@ class QuantizedLinear(NamedTuple):
 
 
 def _whole(x: Tensor) -> Tensor:
-    """Return values of 0 to 255 without their fractions, as bytes; NumPy takes a third of PyTorch's time."""
+    """Return values of 0 to 255 without their fractions, as bytes.
+
+    NumPy takes a third of PyTorch's time for this.
+    """
     with np.errstate(
         invalid="ignore"
     ):  # a token that is not finite has no byte, and its step makes it NaN
@@ -141,7 +147,10 @@ class Channels(NamedTuple):
 
 
 class RecordingOperators(Operators):
-    """The plain operators in float32; ``seen`` gets the inputs of every linear layer, four a transformer layer."""
+    """The plain operators in float32, with a record of their inputs.
+
+    ``seen`` gets the inputs of every linear layer, which are four for each transformer layer.
+    """
 
     def __init__(self, activation: str) -> None:
         super().__init__(torch.float32, activation)
@@ -164,7 +173,9 @@ class QuantizedOperators(Operators):
 
 @functools.cache
 def weight_levels() -> int:
-    """Return the largest integer weight whose products are exact on this processor: 127, or 64 without VNNI.
+    """Return the largest integer weight whose products are exact on this processor.
+
+    It is 127, or 64 without VNNI.
 
     There, sums of two products are cut at 2^15 - 1 = 32,767: 2 x 255 x 127 is more than that, 2 x
     255 x 64 is less.
@@ -181,7 +192,10 @@ def weight_levels() -> int:
 
 @torch.no_grad()
 def quantized(layers: Sequence[Layer], seen: Sequence[Channels]) -> list[Any]:
-    """Return layers, given in float32, for ``QuantizedOperators``; ``seen`` is by ``RecordingOperators`` in a pass."""
+    """Return layers, given in float32, for ``QuantizedOperators``.
+
+    ``seen`` is what ``RecordingOperators`` recorded in a pass.
+    """
     before_qkv, _, before_up, before_down = (seen[i::4] for i in range(4))
     return list(map(_quantized, layers, before_qkv, before_up, before_down))
 

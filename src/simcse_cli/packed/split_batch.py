@@ -21,13 +21,19 @@ from simcse_cli.packed.layers import map_tensors
 from simcse_cli.packed.products import multiply
 
 ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
-"""Computes a share from its number, its rows, the parameters and a function that queues weight gradients."""
+"""A function that computes a share.
+
+It takes the number of the share, its rows, the parameters, and a function that queues weight
+gradients.
+"""
 
 
 def run_shares(
     run: ShareRun, inputs: Tensor, sizes: Sequence[int], parameters: Any, pool: BufferPool
 ) -> tuple[Tensor, ...]:
-    """Return what ``run`` returns for each share, one after the other; gradients flow to inputs and parameters.
+    """Return what ``run`` returns for each share, one after the other.
+
+    Gradients flow to inputs and parameters.
 
     ``run`` is called on several threads at once and must use no other tensor that needs a gradient.
     ``inputs`` are the rows of all shares, followed by rows of none; ``parameters`` are a tree of
@@ -86,6 +92,8 @@ class _Shares(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         learning = [leaf for leaf in ctx.leaves if leaf.requires_grad]
+
+        # The gradients of the outputs, cut as the forward pass has cut the sentences.
         d_outputs = [
             None if d is None else torch.split(d, [len(part) for part in parts])
             for d, parts in zip(gradients, zip(*ctx.outputs, strict=True), strict=True)
@@ -103,15 +111,20 @@ class _Shares(torch.autograd.Function):
             finally:
                 products.end_share()
 
+        # Shares and the products of weights are jobs for whichever core is free.
         products, n_shares = ctx.products, len(ctx.starts)
         jobs: list[Callable[[], Any]] = [partial(backward, share) for share in range(n_shares)]
         jobs += [products.multiply] * n_shares  # run by a core whose share is done
         by_share = list(map_on_cores(lambda job: job(), jobs, at_once=n_shares))[:n_shares]
+
+        # The inputs, share after share; rows of no share have no gradient.
         d_starts = [
             torch.zeros_like(start) if own[0] is None else own[0]
             for start, own in zip(ctx.starts, by_share, strict=True)
         ]
         d_rest = d_starts[0].new_zeros(ctx.n_rest, d_starts[0].shape[1])
+
+        # The parameters; weights are summed already where they were queued.
         summed = [
             products.gradients.get(id(leaf), _sum(parts, ctx.pool))
             for leaf, parts in zip(

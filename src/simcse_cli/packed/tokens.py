@@ -13,14 +13,23 @@ from torch import Tensor
 from simcse_cli.machine.transfer import to_device
 
 ROUNDED_TO = 64
-"""Packed sizes are rounded up to a multiple of this, so that most batches share the same oneDNN kernels."""
+"""The number to whose multiples packed sizes are rounded up.
+
+Most batches then share the same oneDNN kernels.
+"""
 
 LARGE = 1024
-"""With fewer tokens, threads and compiled kernels save less than starting threads and adding gradients costs."""
+"""The number of tokens from which threads and compiled kernels are worth their cost.
+
+With fewer tokens, they save less than starting threads and adding gradients costs.
+"""
 
 
 class Group(NamedTuple):
-    """Consecutive sentences of one length, so that their tokens can be viewed as ``(n_rows, length, ...)``."""
+    """Consecutive sentences of one length.
+
+    Their tokens can be viewed as ``(n_rows, length, ...)``.
+    """
 
     start: int
     n_rows: int

@@ -182,10 +182,13 @@ class BertFlow(PostProcessor):
 
     def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
         """Train the flow; raise ValueError unless ``2 ** levels`` divides D, or if it diverges."""
+        # A bad input fails here; the sides of a pair stay in one batch.
         fit_matrix(vectors)
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         self.flow_ = self._new_flow(vectors.shape[-1])
         self.losses_: list[float] = []
+
+        # A loss that is not finite ends the training at once.
         optimizer = UncorrectedAdamW(
             self.flow_.parameters(),
             lr=self.learning_rate,

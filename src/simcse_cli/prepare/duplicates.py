@@ -1,4 +1,7 @@
-"""``prepare duplicates``: the texts of a file that repeat an earlier one, or the file without them."""
+"""``prepare duplicates``: the texts of a file that repeat an earlier one.
+
+It gives these texts, or the file without them.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -35,7 +38,10 @@ _COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", "kind"
 
 @dataclass(frozen=True)
 class _Texts:
-    """The texts of a file with their ids; rows are numbered from 1, and rows without text are ""."""
+    """The texts of a file with their ids.
+
+    Rows are numbered from 1, and rows without text are "".
+    """
 
     source: str
     texts: list[str]
@@ -189,6 +195,7 @@ def _write(
     rows: Iterator[tuple[str, ...]],
     result: _Result,
 ) -> None:
+    # Settings for the manifest, with the exact revision of the model.
     inputs = [source] if options.against is None else [source, options.against]
     own = ("column", "id_column", "kind", "threshold", "near_threshold", "keep")
     settings: dict[str, Any] = {name: getattr(options, name) for name in own}
@@ -197,6 +204,7 @@ def _write(
     settings["model"] = pinned(options.model, options.revision)
     n_written = 0
 
+    # Called after the last row, when the counts are known.
     def manifest(complete: Path) -> dict[str, Any]:
         return build_manifest(
             "duplicates",

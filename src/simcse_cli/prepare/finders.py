@@ -60,7 +60,10 @@ class ExactFinder:
 
 
 class NearFinder:
-    """Texts that share words and word pairs; the score is their Jaccard similarity (``minhash``)."""
+    """Texts that share words and word pairs.
+
+    The score is their Jaccard similarity (``minhash``).
+    """
 
     def __init__(self, threshold: float) -> None:
         self._index = NearIndex(threshold)

@@ -103,7 +103,10 @@ class NearIndex:
         return [number for number, _ in self._near(sketch)]
 
     def nearest(self, sketch: Sketch) -> tuple[int, float] | None:
-        """Return the number of the nearest stored text, the first of several, and its similarity."""
+        """Return the number of the nearest stored text, and its similarity.
+
+        Of several nearest texts, it is the first.
+        """
         return max(self._near(sketch), key=itemgetter(1), default=None)
 
     def _near(self, sketch: Sketch) -> list[tuple[int, float]]:

@@ -80,11 +80,13 @@ class RowWriter:
         ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus``
         counts what was read.
         """
+        # Rows are checked and filtered as they pass, so no step holds them all.
         options = self.options
         linter = Linter(self._count_tokens, options.max_length)
         result = RowResult()
         kept = self._kept(filters.clean_rows(linter.watch(rows)), result.counts)
 
+        # Called after the last row, when the counts are known.
         def manifest(complete: Path) -> dict[str, Any]:
             facts = build_manifest(
                 kind,
@@ -97,6 +99,7 @@ class RowWriter:
             )
             return facts if corpus is None else facts | {"corpus": vars(corpus)}
 
+        # Findings are judged inside, where an error leaves no output.
         with (
             row_output(options.output, columns, inputs=inputs, force=options.force) as output,
             open_rows(output, columns, manifest) as write,
@@ -111,6 +114,8 @@ class RowWriter:
             if self._leak is not None:
                 result.leaks = self._leak.result()
             _require_good(result, strict=options.strict)
+
+        # The outcome, for the user.
         summary = "" if corpus is None else corpus.summary()
         if summary:
             self.progress.info(summary)

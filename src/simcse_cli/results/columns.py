@@ -1,4 +1,6 @@
-"""Names of the numbers that runs, result files and published tables share, and the columns that show them.
+"""Names of the numbers that runs, result files and published tables share.
+
+The columns that show these numbers are here as well.
 
 A measure is a task name of ``choices`` (test split), the same with ``-dev`` for another split, an
 average (``average``, ``transfer-average``), an MTEB data set or category behind ``mteb-``, or one
@@ -63,7 +65,9 @@ def label(measure: str) -> str:
 
 
 def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list[Column]:
-    """Return a column for each key, with its known kind and heading; an unknown key is a text under its own name.
+    """Return a column for each key, with its known kind and heading.
+
+    An unknown key is a text under its own name.
 
     ``kind`` is for all columns, and the keys are then measures with the headings of ``label``.
     ``headings`` override single ones: ``columns("task", "score", score="MRR")``.
@@ -77,7 +81,10 @@ def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list
 
 
 def in_order(measures: set[str]) -> list[str]:
-    """Return the measures as tables print them: STS and transfer tasks with their averages, then the rest."""
+    """Return the measures as tables print them.
+
+    STS and transfer tasks with their averages come first, then the rest.
+    """
     known = [
         name
         for base in _ORDER
@@ -104,7 +111,10 @@ def find_measure(name: str, available: Iterable[str]) -> str:
 
 
 def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the tasks of a comma-separated list, each once; case, punctuation and headings do not matter."""
+    """Return the tasks of a comma-separated list, each once.
+
+    Case, punctuation and headings do not matter.
+    """
     by_name = _by_name(known)
     chosen = []
     for name in listed(text):

@@ -28,7 +28,10 @@ from simcse_cli.files.streams import iter_json_lines
 
 @dataclass(frozen=True)
 class SubsetPairs:
-    """The pairs of one subset: ``gold`` and ``cosine`` are ``(n,)`` float64; the sentences may be absent."""
+    """The pairs of one subset.
+
+    ``gold`` and ``cosine`` are ``(n,)`` float64. The sentences may be absent.
+    """
 
     gold: np.ndarray
     cosine: np.ndarray
@@ -61,7 +64,10 @@ def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = F
 
 
 def read_pair_scores(source: Path | str) -> PairScores:
-    """Return the pairs of a file by task and subset, in order of index; DataError names file and line."""
+    """Return the pairs of a file by task and subset, in order of index.
+
+    A DataError names the file and the line.
+    """
     scores: PairScores = {}
     for (task, subset), gold, cosine, texts in _PAIRS.read(source):
         texts = texts if all(texts) else ((), ())
@@ -70,7 +76,10 @@ def read_pair_scores(source: Path | str) -> PairScores:
 
 
 def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
-    """Tell whether two results hold this task with the same subsets and gold scores, so that they can be paired."""
+    """Tell whether two results hold this task with the same subsets and gold scores.
+
+    If so, they can be paired.
+    """
     left, right = a.get(task), b.get(task)
     if left is None or right is None or left.keys() != right.keys():
         return False
@@ -84,7 +93,10 @@ def write_predictions(
 
 
 def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
-    """Return the predictions of a file by task, in order of index; DataError names file and line."""
+    """Return the predictions of a file by task, in order of index.
+
+    A DataError names the file and the line.
+    """
     return {
         task: TaskPredictions(gold, predicted, *texts)
         for (task,), gold, predicted, texts in _CLASSES.read(source)
@@ -94,7 +106,10 @@ def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
 def same_examples(
     a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredictions], task: str
 ) -> bool:
-    """Tell whether both hold this task with the same classes, and the same sentences if both saved them."""
+    """Tell whether both hold this task with the same classes.
+
+    If both saved the sentences, these must be the same, too.
+    """
     if task not in a or task not in b or not np.array_equal(a[task].gold, b[task].gold):
         return False
     texts = [(found.left, found.right) for found in (a[task], b[task]) if found.left]
@@ -139,7 +154,11 @@ class _FileFormat:
                     stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
 
     def read(self, source: Path | str) -> Iterable[_Group]:
-        """Yield the names, gold, values and sentences of each group, in order of first appearance."""
+        """Yield the names, gold, values and sentences of each group.
+
+        The groups are in order of first appearance.
+        """
+        # What a line must have, and what it may have.
         value: Any = int if issubclass(self.dtype, np.integer) else float
         required = dict.fromkeys(self.groups, str) | {
             "index": int,
@@ -147,6 +166,8 @@ class _FileFormat:
             self.value: value,
         }
         kinds = required | {"left": str, "right": str}
+
+        # The lines of a group may lie anywhere in the file, so all are read first.
         rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for number, content in iter_json_lines(source, hint=self.hint):
             place = f"{source}, line {number}"
@@ -161,6 +182,8 @@ class _FileFormat:
                 for key, each in content.items()
             }
             rows.setdefault(tuple(record[key] for key in self.groups), []).append(record)
+
+        # Groups are whole or refused; sentences count if all lines have them.
         for names, records in rows.items():
             records.sort(key=lambda record: int(record["index"]))
             if [record["index"] for record in records] != list(range(len(records))):

@@ -1,4 +1,6 @@
-"""Drawing: the look of every figure, figures as files, labels that do not overlap, and plots made of characters.
+"""Drawing: the look of every figure, figures as files, and labels without overlap.
+
+There are also plots made of characters.
 
 The only module that imports Matplotlib, and only once something is drawn: it takes half a second.
 Its global state is unchanged, so no window opens. Colours are those of Okabe and Ito, safe for
@@ -109,7 +111,9 @@ def at_least(low: float, high: float, span: float) -> tuple[float, float]:
 
 
 def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
-    """Widen the vertical axis of correlations x100 to two standard errors on both sides of their middle.
+    """Widen the vertical axis of correlations x100 to show their noise.
+
+    It covers two standard errors on both sides of their middle.
 
     The standard error of a correlation r over n pairs is (1 - r^2) / sqrt(n - 1) (Fisher 1915).
     """
@@ -142,7 +146,9 @@ _PAGE_COLOURS = {
 
 
 def inline_svg(figure: Figure, prefix: str) -> str:
-    """Return a figure as an SVG element for a page: ids start with ``prefix``, colours are the page's.
+    """Return a figure as an SVG element for a page.
+
+    Its ids start with ``prefix``, and its colours are the page's.
 
     Letters are outlines, so that it looks the same everywhere; the same figure gives the same text.
     """
@@ -190,7 +196,10 @@ _HORIZONTAL, _VERTICAL = (
 def place_labels(
     figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]
 ) -> None:
-    """Write each name beside its point, at the first of ten places that is free; the last one if none is."""
+    """Write each name beside its point.
+
+    It takes the first of ten places that is free, or the last place if none is.
+    """
     from matplotlib.transforms import Bbox
 
     figure.draw_without_rendering()
@@ -229,7 +238,9 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> str:
-    """Return the values as a line of bars from 0 (a blank) to ``high`` (default: the largest value).
+    """Return the values as a line of bars from 0 (a blank) to ``high``.
+
+    The default of ``high`` is the largest value.
 
     Longer series are shown by the mean of each of ``width`` stretches; NaN is a blank.
     """
@@ -258,7 +269,9 @@ def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str
 
 
 def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: int = 14) -> str:
-    """Return a scatter plot of ``(N, 2)`` points per series, uniformity to the right and alignment upwards.
+    """Return a scatter plot of ``(N, 2)`` points per series.
+
+    Uniformity is to the right and alignment upwards.
 
     Each series is a letter, named in the legend; an asterisk marks a cell that two series share.
     """

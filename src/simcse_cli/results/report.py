@@ -30,7 +30,10 @@ _FORMATS: dict[ColumnKind, str] = {
 
 
 def printable(text: str, *, is_json: bool = False) -> str:
-    """Escape control characters as Python or JSON does: a terminal or browser shows them and does not obey them."""
+    """Escape control characters as Python or JSON does.
+
+    A terminal or browser then shows them and does not obey them.
+    """
     if is_json:
         return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
@@ -76,7 +79,9 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def blocks(self, width: int) -> list[list[tuple[int, int]]]:
-        """Return the columns with their widths as tables of at most ``width`` characters, one below the other.
+        """Return the columns with their widths as tables of at most ``width`` characters.
+
+        The tables are placed one below the other.
 
         Numbers are never cut: their headings wrap first, then texts do, the widest first. Columns
         that still do not fit continue in another block, which repeats the first column.
@@ -169,7 +174,10 @@ def mean_rows(
 
 
 def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
-    """Return a table with the mean and deviation of its seeds below; ``groups`` maps labels to groups of seeds."""
+    """Return a table with the mean and deviation of its seeds below.
+
+    ``groups`` maps labels to groups of seeds.
+    """
     head = report.columns[0].key
     texts = [column.key for column in report.columns[1:] if column.kind == "text"]
     repeated: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -187,7 +195,10 @@ def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
 
 @dataclass(frozen=True)
 class DiffRow:
-    """A text and its changed version: stretches of words, each with whether the other side differs."""
+    """A text and its changed version, as stretches of words.
+
+    Each stretch tells whether the other side differs.
+    """
 
     label: str
     before: list[tuple[str, bool]]

@@ -1,4 +1,7 @@
-"""The result of an evaluation, for every suite: the scores of its tasks, their data and JSON, and notes for tables."""
+"""The result of an evaluation, for every suite.
+
+It has the scores of its tasks, their data and JSON, and notes for tables.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -79,7 +82,10 @@ class SuiteResult:
         return tuple(self.settings.get("chosen_on", ()))
 
     def notes(self) -> list[str]:
-        """Return the notes for a table of the scores: missing tasks, and data other than the published sets."""
+        """Return the notes for a table of the scores.
+
+        They name missing tasks, and data other than the published sets.
+        """
         unlike: dict[str, list[str]] = {}
         for name, what in self.sets().items():
             if what != PUBLISHED:
@@ -118,7 +124,10 @@ class SuiteResult:
         return replace(self, settings={**settings, **self.settings})
 
     def under(self, metric: str | None, aggregation: str | None) -> "SuiteResult":
-        """Return an STS result with the scores for another metric and aggregation; None keeps its own."""
+        """Return an STS result with the scores for another metric and aggregation.
+
+        None keeps the result's own.
+        """
         if metric is None and aggregation is None:
             return self
         asked = {"metric": metric or self.settings.get("metric")}
@@ -156,7 +165,10 @@ class SuiteResult:
 
     @classmethod
     def from_json(cls, content: Any, place: str) -> "SuiteResult":
-        """Return the result in a JSON object that ``to_json`` wrote, in this version or an earlier one."""
+        """Return the result in a JSON object that ``to_json`` wrote.
+
+        It was written in this version or an earlier one.
+        """
         values = dict(checked(content, dict[str, Any], place, hint=HOW_TO_WRITE))
         suite = values.pop("suite", None)
         if suite not in list(_KEYS):
@@ -183,7 +195,10 @@ class SuiteResult:
 
 @dataclass(frozen=True)
 class _Keys:
-    """The JSON keys of a suite for the score of a task, the number of its examples and its subsets."""
+    """The JSON keys of a suite.
+
+    They are for the score of a task, the number of its examples and its subsets.
+    """
 
     score: str
     n: str | None = None
@@ -265,7 +280,9 @@ def describe_set(task: str, split: str, n_examples: int, sha256: str | None) -> 
 
 
 def verdict(low: float, high: float, p_value: float, baseline: str, examples: str) -> str:
-    """Return what a paired test says in words, from the 95% interval of the difference, in fractions.
+    """Return in words what a paired test says.
+
+    The words follow from the 95% interval of the difference, in fractions.
 
     0.012 and 0.023 with p = 0.01 are "better than base by 1.2 to 2.3 points"; any p of 5% or more
     is "no difference from base that 1,379 pairs could show".

@@ -72,7 +72,9 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a run has gained on the dev data that chose its model, in fractions, with a 95% interval.
+    """What a run has gained on the dev data that chose its model.
+
+    The gain is in fractions, with a 95% interval.
 
     ``unit`` is what the bootstrap draws: pairs, or queries.
     """
@@ -96,7 +98,9 @@ class Gain:
 
 @dataclass
 class RunRecord:
-    """The record of a training run; scores are fractions, durations are in seconds, and what was not measured is null.
+    """The record of a training run.
+
+    Scores are fractions, durations are in seconds, and what was not measured is null.
 
     ``trained_score`` is the best dev score after step 0, ``gain`` that of the best model over the
     start. ``device``, ``precision``, ``hardware``
@@ -140,7 +144,10 @@ class RunRecord:
             return f"{metric} of {Path(str(self.data.get('dev_file', 'the dev file'))).name}"
         if suite == DevSuite.RETRIEVAL:
             share = self.data.get("dev_split")
-            return f"nDCG@10 of {f'{share:.0%} held-out pairs' if share else Path(self.data['queries']).name}"
+            return (
+                "nDCG@10 of "
+                f"{f'{share:.0%} held-out pairs' if share else Path(self.data['queries']).name}"
+            )
         if suite == MLM_MEASURE:
             return f"{suite} on {self.data['dev_split']:.0%} held-out texts"
         what = "mean dev accuracy" if suite == DevSuite.TRANSFER else "mean correlation"
@@ -155,7 +162,10 @@ class RunRecord:
 
     @property
     def batches(self) -> Batches:
-        """What batches do about texts that rows share; version 1.0.0 kept them apart and did not record it."""
+        """What batches do about texts that rows share.
+
+        Version 1.0.0 kept them apart and did not record it.
+        """
         return Batches(self.data.get("batches", Batches.NO_DUPLICATES))
 
     def write(self, run_dir: Path) -> None:
@@ -164,7 +174,10 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements in one line of ``metrics.jsonl``; None where nothing was measured at this step."""
+    """The measurements in one line of ``metrics.jsonl``.
+
+    A value is None where nothing was measured at this step.
+    """
 
     step: int
     dev_score: float | None = None
@@ -209,7 +222,10 @@ def pairs_that_chose(model: Path | str) -> frozenset[str]:
 
 
 def seed_runs(folder: Path | str) -> dict[int, Path]:
-    """Return the runs of a folder that `simcse train --seeds` made, by seed; none for anything else."""
+    """Return the runs of a folder that `simcse train --seeds` made, by seed.
+
+    The result is empty for anything else.
+    """
     folder = Path(folder)
     if is_run(folder):
         return {}
@@ -219,7 +235,10 @@ def seed_runs(folder: Path | str) -> dict[int, Path]:
 
 
 def group_folder(run_dir: Path) -> Path | None:
-    """Return the folder of several runs that a run belongs to, while they are trained; None for a single run."""
+    """Return the folder of several runs that a run belongs to, while they are trained.
+
+    The result is None for a single run.
+    """
     return next((path for path in reversed(run_dir.parents[:2]) if is_locked(path)), None)
 
 
@@ -270,7 +289,8 @@ def require_run(path: Path) -> None:
     if not (path / "config.yaml").is_file():
         raise DataError(
             f"{path} holds no run to resume" if path.is_dir() else f"{path} does not exist",
-            hint="check the name after -o, or give the whole command (with --train-file) to start a run there",
+            hint="check the name after -o, or give the whole command (with --train-file) to start "
+            "a run there",
         )
 
 
@@ -318,7 +338,10 @@ def open_run_dir(path: Path, *, force: bool) -> None:
 
 
 def older_result(run_dir: Path, of_run: object, path: Path, of_result: object) -> str | None:
-    """Return why a result cannot be held against its run, if one of their digests is of version 1.0.0."""
+    """Return why a result cannot be compared with its run.
+
+    There is a reason if one of their digests is of version 1.0.0.
+    """
     if is_older_digest(of_run, str(of_result)):
         return (
             f"{run_dir} {OLDER_DIGEST}, so whether {path} is of its model is not known; "
@@ -330,7 +353,9 @@ def older_result(run_dir: Path, of_run: object, path: Path, of_result: object) -
 
 
 def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
-    """Return a file name for a result from its suite and settings, for example ``sts-test-spearman-all``.
+    """Return a file name for a result from its suite and settings.
+
+    An example is ``sts-test-spearman-all``.
 
     Pooler, precision and tasks are named only if they are not the usual ones. Results with the same
     name have the same settings, but perhaps other data.

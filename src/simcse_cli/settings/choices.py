@@ -1,4 +1,7 @@
-"""The choices of options, in the field's standard terms; their values appear on the command line and in files."""
+"""The choices of options, in the field's standard terms.
+
+Their values appear on the command line and in files.
+"""
 
 from enum import StrEnum
 
@@ -9,7 +12,10 @@ Similarity = StrEnum("Similarity", "COSINE DOT")
 Backend = StrEnum("Backend", "ONNX OPENVINO")
 Quantization = StrEnum("Quantization", "INT8")
 Gather = StrEnum("Gather", "TRUE ORIGINAL")
-"""Gradient of negatives gathered from W processes: the true one, or 1/W of it as in the original code."""
+"""The gradient of negatives that are gathered from W processes.
+
+It is the true one, or 1/W of it as in the original code.
+"""
 OptimizerName = StrEnum(
     "OptimizerName",
     {
@@ -29,8 +35,11 @@ Schedule = StrEnum(
         "SLANTED_TRIANGULAR": "slanted-triangular",
     },
 )
-"""Learning rate after the warm-up: linear to zero, constant, or the falling steps of Contrastive Tension. The slanted
-triangle rises from 1/32 of the rate and falls back to it."""
+"""The learning rate after the warm-up.
+
+It is linear to zero, constant, or the falling steps of Contrastive Tension. The slanted triangle
+rises from 1/32 of the rate and falls back to it.
+"""
 Batches = StrEnum(
     "Batches",
     {
@@ -58,8 +67,11 @@ Aggregation = StrEnum("Aggregation", "ALL MEAN WMEAN")
 Metric = StrEnum("Metric", "SPEARMAN PEARSON")
 DevSuite = StrEnum("DevSuite", "FILE STS TRANSFER RETRIEVAL")
 Precision = StrEnum("Precision", "FP32 TF32 BF16 FP16 INT8 AUTO")
-"""Arithmetic of the encoder's matrix products. tf32 is float32 with inputs rounded to 10 bits, on NVIDIA GPUs; int8 is
-for inference on x86 processors."""
+"""The arithmetic of the encoder's matrix products.
+
+tf32 is float32 with inputs rounded to 10 bits, on NVIDIA GPUs. int8 is for inference on x86
+processors.
+"""
 LongTexts = StrEnum("LongTexts", "CUT MEAN")
 SearchBackend = StrEnum("SearchBackend", "EXACT FAISS")
 Engine = StrEnum("Engine", "LOCAL RAY")
@@ -75,7 +87,10 @@ Attention = StrEnum(
         "FLEX": "flex_attention",
     },
 )
-"""How attention is computed: on packed batches, or on padded ones by an implementation of transformers."""
+"""The way in which attention is computed.
+
+It works on packed batches, or on padded ones by an implementation of transformers.
+"""
 Correction = StrEnum("Correction", "HOLM BH NONE")
 OutputFormat = StrEnum("OutputFormat", "TABLE JSON CSV MARKDOWN LATEX")
 ObjectiveName = StrEnum(
@@ -138,7 +153,10 @@ StsProtocol = StrEnum(
         "DECLUTR": "declutr",
     },
 )
-"""Settings of STS evaluations in the literature (SimCSE Table B.1; ``docs/evaluation.md``, protocols)."""
+"""Settings of STS evaluations in the literature.
+
+Source: SimCSE Table B.1. The section on protocols in ``docs/evaluation.md`` describes them.
+"""
 TextPer = StrEnum("TextPer", "LINE FILE")
 Dedup = StrEnum("Dedup", "EXACT NEAR")
 DuplicateKind = StrEnum("DuplicateKind", "EXACT NEAR MEANING")

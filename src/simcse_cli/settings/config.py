@@ -82,16 +82,16 @@ class ModelOptions(LoadOptions, _OneModel):  # the last base's fields come first
 class TrainConfig(TableOptions):
     objective: str = _method(
         choices.ObjectiveName.SIMCSE_UNSUP,
-        "Any training objective by name, that of an installed package, or your own class in a file, "
-        "FILE.py:CLASS.",
+        "Any training objective by name, that of an installed package, or your own class in a "
+        "file, FILE.py:CLASS.",
         metavar="|".join(choices.ObjectiveName),
         completes="objective",
         main=True,
     )
     train_file: list[str] | None = _data(
         None,
-        "Training file, hf://OWNER/NAME or - for stdin; repeat it for several files, with passes per epoch if "
-        "wanted (a.csv:2). Default: the generated corpus.",
+        "Training file, hf://OWNER/NAME or - for stdin; repeat it for several files, with "
+        "passes per epoch if wanted (a.csv:2). Default: the generated corpus.",
         metavar="FILE[:WEIGHT]",
         main=True,
     )
@@ -105,13 +105,14 @@ class TrainConfig(TableOptions):
     )
     dev_file: str | None = _data(
         None,
-        "Scored pairs that choose the best model; with another --dev-suite, for alignment and uniformity only.",
+        "Scored pairs that choose the best model; with another --dev-suite, for alignment and "
+        "uniformity only.",
         main=True,
     )
     dev_suite: DevSuite = _data(
         DevSuite.FILE,
-        "Evaluation that chooses the best model: the pairs of --dev-file, STS tasks, transfer tasks, or finding the "
-        "relevant texts of --corpus.",
+        "Evaluation that chooses the best model: the pairs of --dev-file, STS tasks, transfer "
+        "tasks, or finding the relevant texts of --corpus.",
     )
     corpus: str | None = _data(
         None,
@@ -128,8 +129,9 @@ class TrainConfig(TableOptions):
     )
     dev_split: float | None = _data(
         None,
-        "Hold out this share of the rows and choose the best model on it: find the positives of the anchors, for "
-        "scored pairs correlate, for --objective mlm predict masked tokens.",
+        "Hold out this share of the rows and choose the best model on it: find the positives "
+        "of the anchors, for scored pairs correlate, for --objective mlm predict masked "
+        "tokens.",
         above=0,
         max=0.5,
         needs={"dev_suite=file": "since another suite chooses the model"},
@@ -180,12 +182,13 @@ class TrainConfig(TableOptions):
     whole_words: bool = _method(False, "Mask whole words, not sub-words (--objective mlm).")
     augment: str | None = _method(
         None,
-        "Augment positives on the fly: METHOD[:RATE[:MODEL or WORDNET_DIR]], such as crop:0.1+mlm:0.15:bert-base.",
+        "Augment positives on the fly: METHOD[:RATE[:MODEL or WORDNET_DIR]], such as "
+        "crop:0.1+mlm:0.15:bert-base.",
     )
     teacher: list[str] | None = _method(
         None,
-        "Frozen model, or the vectors that `encode` wrote of the training file: for rankcse, distill, false "
-        "negatives and guided training. Repeatable.",
+        "Frozen model, or the vectors that `encode` wrote of the training file: for rankcse, "
+        "distill, false negatives and guided training. Repeatable.",
         "--teacher",
         "--guide",
         metavar="MODEL[:WEIGHT]|FILE.npy",
@@ -195,7 +198,8 @@ class TrainConfig(TableOptions):
     )
     lora: int | None = _method(
         None,
-        "Train LoRA adapters of this rank in all linear layers and freeze the rest; wants about ten times the --lr.",
+        "Train LoRA adapters of this rank in all linear layers and freeze the rest; wants "
+        "about ten times the --lr.",
         metavar="RANK",
         min=1,
     )
@@ -209,8 +213,9 @@ class TrainConfig(TableOptions):
     batch_size: int = _optimisation(64, "Examples per process and step.", min=1, main=True)
     batches: choices.Batches | None = _optimisation(
         None,
-        "Rows of a batch: as shuffled; the same with equal texts masked in the loss, so that none is its own negative; "
-        "or no text twice. Default: masked where more than 1% of the rows share a text.",
+        "Rows of a batch: as shuffled; the same with equal texts masked in the loss, so that "
+        "none is its own negative; or no text twice. Default: masked where more than 1% of "
+        "the rows share a text.",
     )
     micro_batch_size: int | None = _optimisation(
         None, "Encode this many rows at a time and cache gradients (same gradient).", min=1
@@ -252,7 +257,8 @@ class TrainConfig(TableOptions):
     )
     track: choices.Tracker | None = _run(
         None,
-        "Also log to a tracker; nothing leaves this machine unless the tracker's own variable allows it.",
+        "Also log to a tracker; nothing leaves this machine unless the tracker's own variable "
+        "allows it.",
     )
     track_project: str | None = _run(
         None,
@@ -285,7 +291,8 @@ class TrainConfig(TableOptions):
     )
     attention: choices.Attention | None = _run(
         None,
-        "How attention is computed (packed: without padding, on a GPU too); default: as transformers does.",
+        "How attention is computed (packed: without padding, on a GPU too); default: as "
+        "transformers does.",
     )
 
     def __post_init__(self) -> None:

@@ -1,4 +1,7 @@
-"""Turn what a user wrote into the value of a setting: in YAML, in the environment or by ``--set``."""
+"""Turn what a user wrote into the value of a setting.
+
+It was written in YAML, in the environment or by ``--set``.
+"""
 
 from enum import StrEnum
 from math import isfinite

@@ -1,4 +1,7 @@
-"""Settings as fields of a dataclass: one declaration gives the flag, the YAML key, the variable and the help."""
+"""Settings as fields of a dataclass.
+
+One declaration gives the flag, the YAML key, the variable and the help.
+"""
 
 import os
 import re
@@ -118,7 +121,10 @@ _CONDITION = re.compile(r"(\w+)(?:(!?[=~])(.*))?")
 
 
 def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
-    """Tell whether a setting differs from its default for another reason than an environment variable."""
+    """Tell whether a setting differs from its default.
+
+    A difference that comes from an environment variable does not count.
+    """
     own, details = declared[name]
     default = own.default_factory() if own.default_factory is not MISSING else own.default
     from_variable = details.env is not None and details.env in os.environ
@@ -126,7 +132,10 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
 
 
 def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
-    """Raise UsageError for the first of these settings that was chosen; for rules that depend on data."""
+    """Raise UsageError for the first of these settings that was chosen.
+
+    This is for rules that depend on data.
+    """
     group: type = type(values)
     declared, given = settings_of(group), vars(values)
     for name in names:
@@ -139,7 +148,9 @@ def check_values(
     values: Mapping[str, Any],
     place_of: Callable[[str, Setting], str] = flag_of,
 ) -> None:
-    """Raise ConfigError for a number out of range, not finite or beyond 64 bits, and for a folder called ``-``.
+    """Raise ConfigError for a wrong number, and for a folder called ``-``.
+
+    A number is wrong if it is out of range, not finite or beyond 64 bits.
 
     A text of another form than the setting's is a UsageError. ``place_of`` names a setting in
     messages.
@@ -177,7 +188,7 @@ def check_rules(
     values: Mapping[str, Any],
     place_of: Callable[[str, Setting], str] = flag_of,
 ) -> None:
-    """Raise UsageError for the first setting that was chosen and has no effect beside the others."""
+    """Raise UsageError for the first chosen setting without effect beside the others."""
     for name, (_, own) in declared.items():
         for condition, reason in _needs(own):
             if is_chosen(name, declared, values) and not _holds(condition, values):
@@ -285,7 +296,10 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
-    """Return an object of each dataclass from settings by name, checked as those of a command are."""
+    """Return an object of each dataclass from settings by name.
+
+    The settings are checked as those of a command are.
+    """
     declared = {name: own for group in groups for name, own in settings_of(group).items()}
     given = check_keys(
         values, {name: flag_of(name, own) for name, (_, own) in declared.items()}, place=place

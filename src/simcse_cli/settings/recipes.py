@@ -31,7 +31,10 @@ def shipped_recipes(kind: str = "recipes") -> list[str]:
 
 
 def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
-    """Return the mapping of a YAML file, or of a shipped recipe (or one of the ``sweeps``) by its bare name."""
+    """Return the mapping of a YAML file or of a shipped recipe.
+
+    A recipe, or one of the ``sweeps``, is found by its bare name.
+    """
     path = Path(name)
     if not path.is_file():
         shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
@@ -131,7 +134,10 @@ def dump_yaml(values: Mapping[str, Any]) -> str:
 
 
 def span_of_key(text: str, name: str) -> tuple[int, int]:
-    """Return where the lines of a top-level key begin and end in a YAML mapping; twice the end of a text without it."""
+    """Return where the lines of a top-level key begin and end in a YAML mapping.
+
+    Without the key, both numbers are the end of the text.
+    """
     root: Any = yaml.compose(text, yaml.SafeLoader)
     for key, value in root.value:
         if key.value == name:

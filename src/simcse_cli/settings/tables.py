@@ -1,4 +1,7 @@
-"""What a user can say about a table that its content does not decide; light, so that ``--help`` is fast."""
+"""What a user can say about a table that its content does not decide.
+
+This module is light, so that ``--help`` is fast.
+"""
 
 import codecs
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Draw the examples and batch of each step from seed and step alone, so that runs resume exactly."""
+"""Draw the examples and batch of each step from seed and step alone.
+
+For this reason, runs resume exactly.
+"""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Sequence
@@ -51,7 +54,10 @@ class BatchMaker:
         self.steps_per_epoch = n_steps_per_epoch(n_examples, self.global_batch_size, n_processes)
 
     def _n_placed(self, n_examples: int, most_left_out: float) -> int:
-        """Return how many rows an epoch without duplicates has; raise DataError if it leaves out too many."""
+        """Return how many rows an epoch without duplicates has.
+
+        Raise DataError if it leaves out too many rows.
+        """
         least, size = 2 * self._n_processes, self.global_batch_size
         n_placed = len(self._shuffled(0)[1])
         n_left_out = n_examples - n_placed
@@ -59,8 +65,9 @@ class BatchMaker:
         n_left_by_any = rest if rest < least else 0
         if n_placed < least or n_left_out > max(n_left_by_any, most_left_out * n_examples):
             raise DataError(
-                f"{self._data.name}: --batches no-duplicates has no place for {n_left_out:,} of {n_examples:,} rows, "
-                f"whose texts are too frequent for batches of {size:,}; at most 1% may be left out",
+                f"{self._data.name}: --batches no-duplicates has no place for {n_left_out:,} "
+                f"of {n_examples:,} rows, whose texts are too frequent for batches of "
+                f"{size:,}; at most 1% may be left out",
                 hint="use --batches mask-duplicates, which trains on every row",
             )
         return n_placed
@@ -104,7 +111,10 @@ class BatchMaker:
         return self._epoch[1], self._epoch[2]
 
     def _without_duplicates(self, order: Indices, shared: "SharedTexts", epoch: int) -> Indices:
-        """Return the order of an epoch, with no text twice in a batch and as many batches as the first epoch has."""
+        """Return the order of an epoch, with no text twice in a batch.
+
+        The epoch has as many batches as the first epoch.
+        """
         size, n_processes = self.global_batch_size, self._n_processes
         packed = pack_apart(order, shared, size, least=2 * n_processes)
         if epoch == 0:
@@ -146,7 +156,9 @@ class SharedTexts:
 
 
 def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) -> Indices:
-    """Return an order whose consecutive batches of ``size`` have no text twice; texts may recur within a row.
+    """Return an order whose consecutive batches of ``size`` have no text twice.
+
+    Texts may recur within a row.
 
     Each row goes into the first batch that has room and none of its texts, as in the
     ``NoDuplicatesBatchSampler`` of sentence-transformers. One smaller batch, the largest, comes
@@ -181,7 +193,10 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
 
 
 def random_generator(*key: int) -> np.random.Generator:
-    """Return a random generator for a key such as (seed, epoch); different keys give independent ones."""
+    """Return a random generator for a key such as (seed, epoch).
+
+    Different keys give independent generators.
+    """
     return np.random.default_rng(np.random.SeedSequence(key))
 
 
@@ -191,7 +206,10 @@ def files_of(examples: Examples) -> Sequence[tuple[int, float]]:
 
 
 def n_taken(n_examples: int, weight: float) -> int:
-    """Return the number of examples that a file gives an epoch: ``weight`` times all of them, at least one."""
+    """Return the number of examples that a file gives an epoch.
+
+    It is ``weight`` times all of them, but at least one.
+    """
     return max(1, round(weight * n_examples))
 
 

@@ -1,4 +1,7 @@
-"""Gradients of a large batch in the memory of a small one (GradCache, Gao et al. 2021, arXiv 2101.06983)."""
+"""Gradients of a large batch in the memory of a small one.
+
+Source: GradCache, Gao et al. 2021, arXiv 2101.06983.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -30,16 +33,21 @@ def cached_backward(
     representations. The rows that ``encode`` returns are in the order of the chunk. ``device`` is
     where the encoder draws its masks; with a gradient scaler, its ``backward`` starts the pass.
     """
+    # First pass: no graph, so only one chunk is in memory.
     states, parts = [], []
     with torch.no_grad():
         for chunk in chunks:
             states.append(RngState.of(device))
             parts.append(encode(chunk))
+
+    # Second pass: the representations are small, so all of them fit.
     leaves = tuple(
         torch.cat(column).detach().requires_grad_() for column in zip(*parts, strict=True)
     )
     value = loss(leaves)
     backward(value)
+
+    # Third pass: old masks again, and later draws go on as if it had not been.
     after = RngState.of(device)
     starts = [0] * len(leaves)
     for chunk, state, part in zip(chunks, states, parts, strict=True):

@@ -1,4 +1,7 @@
-"""Score a model during training on a dev set: pairs of a file, STS tasks, transfer tasks, retrieval, or a loss."""
+"""Score a model during training on a dev set.
+
+The dev set is pairs of a file, STS tasks, transfer tasks, retrieval, or a loss.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -159,7 +162,10 @@ class DevTransfer:
     progress: Progress
 
     def score(self, encode: Encode) -> DevScore:
-        """Return the mean dev accuracy in the fast protocol ("Avg. transfer" of SimCSE's Table D.2)."""
+        """Return the mean dev accuracy in the fast protocol.
+
+        This is the "Avg. transfer" of SimCSE's Table D.2.
+        """
         tasks: dict[str, float | None] = {}
         n_processes = process_count()
         with self.progress.task("dev accuracy of transfer tasks", len(self.tasks)) as shown:
@@ -178,7 +184,11 @@ class DevTransfer:
     def _score_own(
         self, tasks: Sequence[transfer_files.TransferTask], encode: Encode
     ) -> float | str | None:
-        """Encode all tasks together; return the dev accuracy of the task of this process, or an error message."""
+        """Encode all tasks together, and return the dev accuracy of the task of this process.
+
+        Where the evaluation fails, return an error message instead. Return None if this process has
+        no task.
+        """
         own = None
         for rank, task in enumerate(tasks):
             encode_once = memoize(encode)
@@ -200,7 +210,10 @@ class DevTransfer:
 
 @dataclass(frozen=True)
 class DevRetrieval:
-    """Queries, a corpus, and the relevant rows of each query; alignment and uniformity are measured on ``pairs``."""
+    """Queries, a corpus, and the relevant rows of each query.
+
+    Alignment and uniformity are measured on ``pairs``.
+    """
 
     queries: Sequence[str]
     corpus: Sequence[str]
@@ -228,7 +241,10 @@ class DevRetrieval:
 
     @classmethod
     def of_pairs(cls, pairs: Sequence[tuple[str, ...]]) -> "DevRetrieval":
-        """Return the search for the positives of each anchor among all positives and hard negatives."""
+        """Return the search for the positives of each anchor.
+
+        They are searched among all positives and hard negatives.
+        """
         texts = dict.fromkeys(text for _, *others in pairs for text in others)
         corpus = {text: row for row, text in enumerate(texts)}
         relevant: dict[str, Relevance] = {}
@@ -239,14 +255,20 @@ class DevRetrieval:
 
 @dataclass(frozen=True)
 class DevMasked:
-    """Held-out texts under masks that stay the same, scored by the loss of ``--objective mlm`` itself."""
+    """Held-out texts under masks that stay the same.
+
+    They are scored by the loss of ``--objective mlm`` itself.
+    """
 
     objective: MaskedLm
     batches: Sequence[Batch]
     n_masked: int
 
     def score(self, encode: Encode) -> DevScore:
-        """Return ``exp(-loss)``: the geometric mean of the masked tokens' probabilities, or 1 / perplexity."""
+        """Return ``exp(-loss)``, which is 1 / perplexity.
+
+        It is the geometric mean of the masked tokens' probabilities.
+        """
         self.objective.eval()
         own = self.batches[process_rank() :: process_count()]
         with torch.inference_mode():
@@ -271,7 +293,10 @@ DevSet = DevPairs | DevSts | DevTransfer | DevRetrieval | DevMasked
 
 
 def measure_of(task: StsTask) -> str:
-    """Return the name of a task's score in tables: ``STSBenchmark-dev``, ``STS12`` for a test set."""
+    """Return the name of a task's score in tables.
+
+    Examples are ``STSBenchmark-dev`` and, for a test set, ``STS12``.
+    """
     return task.name if task.split == "test" else f"{task.name}-{task.split}"
 
 
@@ -353,7 +378,10 @@ _RETRIEVAL_FACTS = {
 def _build_held_out(
     config: TrainConfig, rows: Sequence[Row], progress: Progress
 ) -> tuple[DevSet | None, DevFacts]:
-    """Return the dev set of held-out rows; for the loss of an objective, which comes later, the facts alone."""
+    """Return the dev set of held-out rows, with the facts about it.
+
+    For the loss of an objective, which comes later, only the facts are returned.
+    """
     facts = DevFacts(dev_split=config.dev_split, n_dev_rows=len(rows))
     progress.info(
         f"--dev-split {config.dev_split:g}: {len(rows):,} rows are held out to choose the model"
@@ -401,15 +429,18 @@ def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevS
 def _build_sts(
     config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
 ) -> tuple[DevSet, DevFacts]:
+    # A task without dev data is scored on its test data, with a warning.
     default = tuple(name for name in STS_TASKS if has_split(name, "dev"))
     names = default if config.dev_tasks is None else _tasks(config.dev_tasks, STS_TASKS)
     splits: dict[str, Split] = {name: "dev" if has_split(name, "dev") else "test" for name in names}
     on_test = [name for name, split in splits.items() if split == "test"]
     if on_test:
         progress.warn(
-            f"--dev-tasks: no dev data for {', '.join(on_test)}, so the model is chosen on test data; "
-            "do not report scores on these tasks, or averages with them"
+            f"--dev-tasks: no dev data for {', '.join(on_test)}, so the model is chosen on "
+            "test data; do not report scores on these tasks, or averages with them"
         )
+
+    # If files are missing, the hint names the tasks that can be used.
     try:
         tasks = [read_sts_task(data_dir, name, split=split) for name, split in splits.items()]
     except DataError as error:
@@ -426,6 +457,8 @@ def _build_sts(
     ):  # alignment and uniformity are those of STS-B if it is among the tasks, else of all
         chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
         pairs = StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
+
+    # What the run records, so that later results show what has chosen the model.
     facts = DevFacts(
         dev_tasks=[measure_of(task) for task in tasks], dev_files=_digests(data_dir, paths)
     )

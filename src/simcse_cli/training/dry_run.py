@@ -28,10 +28,13 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
 
 
 def forecast(trainer: Trainer) -> str:
-    """Do one step unmeasured, up to ``MEASURED_STEPS`` measured ones and one dev evaluation; write nothing.
+    """Do one step unmeasured, then measured steps and one dev evaluation.
+
+    There are up to ``MEASURED_STEPS`` measured steps. Nothing is written.
 
     Returns the first batch and the forecast as text.
     """
+    # The first step is not timed, as it warms up.
     config, batch = trainer.config, trainer.batches.make(0)
     with trainer.progress.task("measuring steps") as task:
         loss = trainer.train_step(0, batch).loss
@@ -43,11 +46,15 @@ def forecast(trainer: Trainer) -> str:
             task.advance()
             seconds = time.perf_counter() - started
     step_s = seconds / step
+
+    # The time of a run: its steps, and evaluations at both ends and between.
     started = time.perf_counter()
     trainer.evaluate()
     eval_s = time.perf_counter() - started if trainer.dev_set is not None else 0.0
     n_evaluations = 0 if trainer.dev_set is None else 2 + trainer.total_steps // config.eval_every
     run_s = step_s * trainer.total_steps + eval_s * n_evaluations
+
+    # The disk: the model, and as many states as are kept.
     weights = sum(p.numel() * p.element_size() for p in trainer.objective.parameters())
     trained = sum(
         p.numel() * p.element_size() for p in trainer.objective.parameters() if p.requires_grad
@@ -56,8 +63,11 @@ def forecast(trainer: Trainer) -> str:
     if config.keep_checkpoints:
         n_states = min(n_states, config.keep_checkpoints)
     disk = weights * (1 + n_states) + 2 * trained  # model, weights of every state, two moments
+
+    # The first batch as the model sees it, and the forecast.
     lines = [
-        f"first batch: {len(batch.texts)} examples, {len(batch.rows)} rows, {batch.n_tokens:,} tokens",
+        f"first batch: {len(batch.texts)} examples, {len(batch.rows)} rows, "
+        f"{batch.n_tokens:,} tokens",
         *(f"  {' | '.join(views)}" for views in batch.texts[:4]),
         f"  ... longest row {max(len(row) for row in batch.rows)} tokens, loss {loss:.4f}",
         "forecast",

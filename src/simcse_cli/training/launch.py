@@ -25,7 +25,11 @@ from simcse_cli.settings.recipes import dump_config, without_settings
 
 POLL_S = 0.1
 GRACE_S = 10.0
-"""For the first process to report by itself what another has failed with, and for the one behind it."""
+"""The seconds that the first process has to report what another has failed with.
+
+It reports this by itself. The process behind a lost contact has the same time to report its own
+failure.
+"""
 USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
 
@@ -56,8 +60,8 @@ def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None
             raise ConfigError(
                 f"accelerate is configured to use {name}, which splits a model over processes; "
                 "here each process has all of it (DDP)",
-                hint="choose distributed_type MULTI_GPU (`accelerate config`, or `accelerate launch --multi_gpu`); "
-                "what saves memory here is --micro-batch-size",
+                hint="choose distributed_type MULTI_GPU (`accelerate config`, or `accelerate "
+                "launch --multi_gpu`); what saves memory here is --micro-batch-size",
             )
     mixed = environment.get("ACCELERATE_MIXED_PRECISION", "no")
     if mixed != "no":

@@ -55,7 +55,10 @@ from simcse_cli.training.trackers import RunLog
 OnStep = Callable[[int, StepResult], object]
 """A function called with the number of steps done and the numbers since it was last called."""
 OnEval = Callable[[int, DevScore], object]
-"""A function called with the number of steps done and the scores of the model then; 0 is before training."""
+"""A function called with the number of steps done and the model's scores at that step.
+
+The number 0 is before training.
+"""
 COLLAPSE_UNIFORMITY = -0.05  # closer to 0 than this, all vectors point the same way
 
 
@@ -106,18 +109,23 @@ class Trainer:
         on_step: OnStep | None = None,
         on_eval: OnEval | None = None,
     ) -> None:
+        # What was given.
         self.config = config
         self.run_dir = run_dir
         self.progress = progress
         self.should_stop = should_stop
         self.on_step, self.on_eval = on_step, on_eval
         self.dev_set = parts.dev_set
+
+        # The objective moves to its device before the optimizer takes the parameters.
         self.accelerator = build_accelerator(config)
         self.rank, self.n_processes = self.accelerator.process_index, self.accelerator.num_processes
         self.objective: Objective = parts.objective.to(self.accelerator.device)
         self.module: Any = self.accelerator.prepare(self.objective)
         self.optimizer = build_optimizer(self.objective, config)
         self.scaler = self.accelerator.scaler
+
+        # How many rows an epoch has is known once its batches are planned.
         self.batches = BatchMaker(
             self.objective,
             parts.data,
@@ -132,13 +140,16 @@ class Trainer:
         )
         if n_left_out := parts.digests["n_examples"] - self.batches.n_examples:
             progress.info(
-                f"{n_left_out:,} of {parts.digests['n_examples']:,} rows have no place in an epoch: their "
-                f"texts are too frequent for batches of {self.batches.global_batch_size:,}"
+                f"{n_left_out:,} of {parts.digests['n_examples']:,} rows have no place in an "
+                "epoch: their texts are too frequent for batches of "
+                f"{self.batches.global_batch_size:,}"
             )
         self.digests = parts.digests | {"n_examples": self.batches.n_examples}
         self.total_steps = config.max_steps or max(
             1, math.ceil(config.epochs * self.batches.steps_per_epoch)
         )
+
+        # What changes during the run, of which a resumed one restores a part.
         trained = self.objective, self.optimizer, self.scaler
         self.states = States(run_dir / "checkpoint", *trained, config.keep_checkpoints)
         self.position = Position()
@@ -148,7 +159,10 @@ class Trainer:
         self.running_since = 0.0
 
     def run(self) -> RunRecord:
-        """Train until the end or an interruption, export the model, and return and save the record (``run.json``)."""
+        """Train until the end or an interruption, and export the model.
+
+        Return the record, and save it as ``run.json``.
+        """
         status = self.train()
         self.accelerator.wait_for_everyone()
         record = self.record(status)
@@ -166,16 +180,24 @@ class Trainer:
                 and record.trained_score is not None
             ):
                 self.progress.warn(
-                    f"training did not improve the model: dev score {percent(record.start_score)} before, "
-                    f"at most {percent(record.trained_score)} after; {self.run_dir / 'model'} is the untrained model"
+                    "training did not improve the model: dev score "
+                    f"{percent(record.start_score)} before, at most "
+                    f"{percent(record.trained_score)} after; {self.run_dir / 'model'} is the "
+                    "untrained model"
                 )
         return record
 
     def train(self) -> str:
-        """Train from the newest state, or from the start; return how it ended, a status of ``run.json``."""
+        """Train from the newest state, or from the start.
+
+        Return how the training ended, which is a status of ``run.json``.
+        """
+        # Kernels are compiled before the first step, so that its time is a usual one.
         log = self.start()
         steps = range(self.position.step, self.total_steps)
         self.compile_kernels(steps)
+
+        # On a GPU most steps do not wait for their numbers, and skip the rest.
         with (
             log or nullcontext(),
             closing(prefetch(self.batches.make, steps)) as batches,
@@ -214,7 +236,10 @@ class Trainer:
         return "finished"
 
     def start(self) -> RunLog | None:
-        """Restore the newest state, or evaluate and save the model before training; return the log of process 0."""
+        """Restore the newest state, or evaluate and save the model before training.
+
+        Return the log of process 0.
+        """
         position = self.states.restore()
         if position is not None:
             require_same_data(self.run_dir, self.digests)
@@ -237,7 +262,10 @@ class Trainer:
         return log
 
     def compile_kernels(self, steps: range) -> None:
-        """Run the encoder once if that compiles kernels, so that no step includes it; the weights stay the same."""
+        """Run the encoder once if that compiles kernels, so that no step includes it.
+
+        The weights stay the same.
+        """
         if not steps:
             return
         batch = self.batches.make(steps.start)
@@ -257,13 +285,19 @@ class Trainer:
         return self.finish_steps()
 
     def wants_numbers(self) -> bool:
-        """Tell whether to wait for the numbers of the last step; on a GPU, waiting would leave it idle."""
+        """Tell whether to wait for the numbers of the last step.
+
+        On a GPU, waiting would leave it idle.
+        """
         config, step = self.config, self.position.step
         due = (config.log_every, config.eval_every, config.save_every or config.eval_every)
         return self.reads_every_step or step in (1, self.total_steps) or any(map(self.is_due, due))
 
     def start_step(self, step: int, batch: Batch) -> None:
-        """Queue one optimizer step on the device; dropout depends only on seed, step and process."""
+        """Queue one optimizer step on the device.
+
+        Dropout depends only on seed, step and process.
+        """
         if not self.running:
             self.running_since = time.perf_counter()
         key = np.random.SeedSequence((self.config.seed, step, self.rank))
@@ -289,10 +323,13 @@ class Trainer:
         )
 
     def finish_steps(self) -> StepResult:
+        # One exchange between the processes for all steps since the last one.
         steps, self.running = self.running, []
         numbers = torch.stack([each.numbers for each in steps])
         averaged = average_tensor(numbers[:, :-1], self.n_processes).tolist()
         norms = numbers[:, -1].tolist()
+
+        # Of several bad steps the first is named, as the others follow from it.
         for step, values, norm in zip(steps, averaged, norms, strict=True):
             parts = dict(zip(step.terms, values, strict=False))
             loss, about = (
@@ -311,6 +348,8 @@ class Trainer:
                 continue
             how = "lower --lr, raise --temperature, or use --precision fp32"
             raise TrainingError(found, hint=f"{how}; the last state is kept for --resume")
+
+        # The losses are those of the last step; counts and time are of all.
         last = steps[-1]
         losses = dict(zip(last.terms, averaged[-1], strict=False))
         return StepResult(
@@ -325,7 +364,10 @@ class Trainer:
         )
 
     def backward(self, batch: Batch) -> Losses:
-        """Compute and backpropagate the losses of a batch, in chunks with cached gradients if that is set."""
+        """Compute and backpropagate the losses of a batch.
+
+        The batch is cut into chunks with cached gradients if that is set.
+        """
         n_rows = self.config.micro_batch_size
         # All processes must take the same path, however many rows each has.
         if n_rows is None or (self.n_processes == 1 and len(batch.rows) <= n_rows):
@@ -362,7 +404,10 @@ class Trainer:
         return norm
 
     def evaluate(self) -> DevScore | None:
-        """Score the model without dropout; all processes take part, and those after the first get None."""
+        """Score the model without dropout.
+
+        All processes take part, and those after the first get None.
+        """
         if self.dev_set is None:
             return None
         started = time.perf_counter()
@@ -380,8 +425,8 @@ class Trainer:
             )
         if score.uniformity is not None and score.uniformity > COLLAPSE_UNIFORMITY:
             self.progress.warn(
-                f"collapse: by its uniformity of {score.uniformity:.3f}, all sentences get nearly the same vector; "
-                "lower --lr or check the views"
+                f"collapse: by its uniformity of {score.uniformity:.3f}, all sentences get "
+                "nearly the same vector; lower --lr or check the views"
             )
         return score
 
@@ -389,7 +434,10 @@ class Trainer:
         return self.position.step % every == 0
 
     def stops(self) -> tuple[bool, bool]:
-        """Tell whether patience has run out or a stop was requested on any process; all get the same answer."""
+        """Tell whether patience has run out, and whether a stop was requested.
+
+        This may be on any process, and all processes get the same answer.
+        """
         patience = self.config.patience
         is_out = patience is not None and self.position.evaluations_without_gain >= patience
         own = torch.tensor(
@@ -413,14 +461,20 @@ class Trainer:
         return gain_of(self.dev_set, after, before)
 
     def require_finite(self, encoder: SentenceEncoder | None = None) -> None:
-        """Raise TrainingError if a weight, or a vector that the encoder gives, is NaN or infinite."""
+        """Raise TrainingError if a weight or a vector is NaN or infinite.
+
+        The vector is one that the encoder gives.
+        """
         bad = next(
             (n for n, each in self.objective.named_parameters() if not each.isfinite().all()), None
         )
         if bad is not None:
             found = f"the weights are not finite after step {self.position.step} (first: {bad})"
         elif encoder is not None and not np.isfinite(probe_vectors(encoder)).all():
-            found = f"the vectors are not finite after step {self.position.step}: the weights are too large"
+            found = (
+                f"the vectors are not finite after step {self.position.step}: the weights are too "
+                "large"
+            )
         else:
             return
         later = "lower --lr; the last state is kept for --resume"
@@ -450,6 +504,8 @@ class Trainer:
     def record(self, status: str) -> RunRecord:
         config, position = self.config, self.position
         device, seconds = self.accelerator.device, position.train_seconds
+
+        # Time adds up over the sessions of a run; of their peaks the highest counts.
         position.total_seconds += self.session.lap()
         peak = max(self.session.peak_memory_bytes, processor.peak_memory_bytes(device))
         self.session.peak_memory_bytes = peak

@@ -17,7 +17,10 @@ TRIANGLE_RATIO = 32  # of the peak of the slanted triangle to its floor
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Return the trained parameters in two groups; biases and normalisation weights have no weight decay."""
+    """Return the trained parameters in two groups.
+
+    Biases and normalisation weights have no weight decay.
+    """
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     decayed = [parameter for parameter in trained if parameter.ndim >= 2]
     others = [parameter for parameter in trained if parameter.ndim < 2]
@@ -71,7 +74,9 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-    """Scale all gradients so that their joint L2 norm is at most ``max_norm``; return their norm before.
+    """Scale all gradients so that their joint L2 norm is at most ``max_norm``.
+
+    Return their norm before the scaling.
 
     Like ``torch.nn.utils.clip_grad_norm_``, with factor min(1, max_norm / (norm + 1e-6)), but on a
     CPU a factor of 1 is not applied. A ``max_norm`` of 0 clips nothing.

@@ -1,4 +1,7 @@
-"""The options of ``simcse train`` besides the settings of a run; imports nothing heavy, to keep ``--help`` fast."""
+"""The options of ``simcse train`` besides the settings of a run.
+
+This module imports nothing heavy, to keep ``--help`` fast.
+"""
 
 from dataclasses import dataclass
 from functools import partial

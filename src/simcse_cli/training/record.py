@@ -1,4 +1,7 @@
-"""Write the record of a run, its metrics and its model card; check that a resumed run has the same data."""
+"""Write the record of a run, its metrics and its model card.
+
+Also check that a resumed run has the same data.
+"""
 
 import math
 import time
@@ -68,7 +71,10 @@ def earlier_session(run_dir: Path) -> Session:
 
 
 def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: bool) -> RunLog:
-    """Write the record of a starting or resuming run, start its tracker, and return its metrics log."""
+    """Write the record of a starting or resuming run, and return its metrics log.
+
+    The tracker of the run is started as well.
+    """
     last_step = record.step if resumed else None
     tracker = start_tracker(record, run_dir, progress, last_step=last_step)
     record.write(run_dir)
@@ -86,7 +92,10 @@ def score_line(score: DevScore | None) -> dict[str, Any]:
 def step_line(
     step: int, epoch: float, result: StepResult, score: DevScore | None
 ) -> dict[str, Any]:
-    """Return the line of ``metrics.jsonl`` for a step, with the dev evaluation after it if there was one."""
+    """Return the line of ``metrics.jsonl`` for a step.
+
+    It has the dev evaluation after the step if there was one.
+    """
     return {
         "step": step,
         "epoch": epoch,
@@ -113,7 +122,9 @@ def show_step(
 
 
 def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> None:
-    """Check that all libraries get the same vectors from the exported model, record its digest, write its card.
+    """Check the exported model, record its digest, and write its card.
+
+    The check is that all libraries get the same vectors from it.
 
     ``start`` is the folder of the model that training started from.
     """

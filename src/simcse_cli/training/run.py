@@ -215,6 +215,7 @@ def train_run(
     With ``resume`` a complete run of this length is left unchanged. ``on_step`` and ``on_eval`` are
     called on the first process.
     """
+    # Only the first process speaks to the user.
     is_first = processes.process_rank() == 0
     shown = progress if is_first else SilentProgress()
 
@@ -223,6 +224,8 @@ def train_run(
 
     with sole_training(run_dir):
         processes.require_shared(run_dir)
+
+        # Everything is done under the lock of the folder, checks of --resume first.
         started_with = None
         if resume and runs.is_run(run_dir):
             earlier = runs.read_run_record(run_dir)
@@ -294,7 +297,10 @@ def _open_folder(config: TrainConfig, run_dir: Path, *, resume: bool, force: boo
 
 
 def sole_training(folder: Path) -> AbstractContextManager[None]:
-    """Return the lock of a run folder; a process after the first, or one whose launcher holds it, gets none."""
+    """Return the lock of a run folder.
+
+    A process after the first, or one whose launcher holds the lock, gets none.
+    """
     return (
         nullcontext()
         if processes.is_launched() or processes.process_rank() > 0
@@ -323,16 +329,21 @@ def resolve_settings(
     flags: Settings, recipe: str | None, resumed: Path | None = None
 ) -> TrainConfig:
     """Return the settings; a resumed run keeps its own, but for its length."""
+    # A new run, or a process that has its settings from its launcher.
     if resumed is None or processes.is_launched() or not (resumed / "config.yaml").exists():
         return recipes.resolve_config(
             recipe=recipe, flags=flags, objective_defaults=objective_defaults
         )
+
+    # The settings on record; code that they name must be typed again.
     recorded = str(resumed / "config.yaml")
     config = TrainConfig(
         **coerce_settings(TrainConfig, recipes.read_recipe(recorded), place=recorded)
     )
     typed = coerce_settings(TrainConfig, flags, place="command line")
     require_typed(vars(config), typed, recorded)
+
+    # What is given now must agree, but for a length that nothing depends on.
     given = recipes.environment_settings() | typed
     lengths = {}
     for name, value in given.items():
@@ -376,7 +387,10 @@ def require_same_place(config: TrainConfig, resumed: Path) -> None:
 def ready_settings(
     flags: Settings, recipe: str | None, progress: Progress, *, resumed: Path | None = None
 ) -> TrainConfig:
-    """Return the settings with the defaults of the model and, without a training file, the demo corpus."""
+    """Return the settings with the defaults of the model.
+
+    Without a training file, they have the demo corpus.
+    """
     settings = resolve_settings(flags, recipe, resumed)
     if resumed is not None and (resumed / "config.yaml").exists():
         require_same_place(settings, resumed)

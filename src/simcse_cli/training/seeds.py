@@ -1,4 +1,7 @@
-"""Train one run per seed under one folder; each is resumable, and the dev scores get mean and deviation."""
+"""Train one run per seed under one folder.
+
+Each run is resumable, and the dev scores get mean and deviation.
+"""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -16,7 +19,10 @@ from simcse_cli.settings.declare import SEED_RANGE
 from simcse_cli.training.launch import Stopped
 
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
-"""A function that trains into a folder or resumes there; it returns None on all processes but the first."""
+"""A function that trains into a folder or resumes there.
+
+It returns None on all processes but the first.
+"""
 
 
 def parse_seeds(text: str | None) -> list[int]:
@@ -36,7 +42,10 @@ def parse_seeds(text: str | None) -> list[int]:
 
 @dataclass(frozen=True)
 class ManyRuns:
-    """Several runs under one folder, trained by ``run_one``; without ``seeds`` each has the seed of its settings."""
+    """Several runs under one folder, trained by ``run_one``.
+
+    Without ``seeds``, each run has the seed of its settings.
+    """
 
     folder: Path
     run_one: RunOne
@@ -57,7 +66,8 @@ class ManyRuns:
             if not self.force:
                 raise OutputError(
                     f"{folder} is not empty",
-                    hint="continue its runs with --resume, start over with --force, or choose another -o",
+                    hint="continue its runs with --resume, start over with --force, or choose "
+                    "another -o",
                 )
             for entry in inside:
                 is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)
@@ -67,7 +77,10 @@ class ManyRuns:
         folder.mkdir(parents=True, exist_ok=True)
 
     def train(self, config: TrainConfig, below: str = "") -> list[RunRecord | None]:
-        """Return the records of one run per seed, in folders ``seed-S``; a single one has the folder to itself."""
+        """Return the records of one run per seed, in folders ``seed-S``.
+
+        A single run has the folder to itself.
+        """
         seeds, folder = self.seeds or (config.seed,), self.folder / below
         names = {seed: f"{SEED_PREFIX}{seed}" if len(seeds) > 1 else "" for seed in seeds}
         return [
@@ -102,7 +115,10 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
 
 
 def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
-    """Train one run per seed; return the dev scores with mean and deviation, and save them as ``seeds.json``."""
+    """Train one run per seed, and return the dev scores with mean and deviation.
+
+    The scores are saved as ``seeds.json``.
+    """
     if len(runs.seeds) < 2:
         what = f"--seeds {runs.seeds[0]}: one seed has no deviation"
         raise ConfigError(what, hint="use --seed, or give several")

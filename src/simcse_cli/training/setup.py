@@ -79,7 +79,10 @@ class TrainingParts:
 
 
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
-    """Return pooler and head of the settings, by default those of the model's record, else SimCSE's ``cls``."""
+    """Return the pooler and head of the settings.
+
+    By default they are those of the model's record, else SimCSE's ``cls``.
+    """
     pooler = config.pooler or record.pooler or Pooler.CLS
     kept = record.pooler is pooler and record.head_use is HeadUse.KEPT
     return pooler, config.head or (HeadUse.KEPT if kept else HeadUse.TRAIN_ONLY)
@@ -99,6 +102,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at
     random.
     """
+    # Whether the model brings a head: by its record, or as in the original code.
     model = find_model(config.pinned_model)
     record = model.record
     pooler, head_use = pooler_and_head(config, record)
@@ -117,6 +121,8 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     is_normalized = is_recorded and config.similarity is choices.Similarity.COSINE
     as_recorded: dict[str, Any] = {"normalize": encoder.record.normalize and is_normalized}
     as_recorded["similarity"] = config.similarity
+
+    # A fresh head is drawn from the seed, whatever was drawn before.
     torch.manual_seed(config.seed)
     if has_own_head:
         encoder.change(head=encoder.head, head_use=head_use, **as_recorded)
@@ -127,6 +133,8 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         encoder.change(head=head, head_use=head_use, pooler=pooler, **as_recorded)
     else:
         encoder.change(head=None, **as_recorded)
+
+    # One line tells what is trained, and where it departs from the record.
     about = f"training {encoder.name} with pooler {encoder.pooler}"
     if encoder.head is not None:
         after = "kept" if encoder.record.head_use is HeadUse.KEPT else "dropped after training"
@@ -151,7 +159,8 @@ def put_lora(
         )
     if config.lora_save is LoraSave.ADAPTER and model.is_adapter:
         raise ConfigError(
-            f"--lora-save adapter: {config.model} is an adapter itself, an adapter needs a whole model",
+            f"--lora-save adapter: {config.model} is an adapter itself, an adapter needs a "
+            "whole model",
             hint="leave it out, which merges both into a whole model",
         )
     base = hub_name_of(config.model) or str(model.named.resolve())
@@ -184,7 +193,8 @@ def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | Tok
     if len(steps) > 1 or steps[0].model is not None:
         verb = "moves" if method is choices.Augmentation.SHUFFLE else "repeats"
         raise ConfigError(
-            f"--augment {text}: {method} {verb} the sub-words of the encoder's own tokenizer and cannot be combined",
+            f"--augment {text}: {method} {verb} the sub-words of the encoder's own tokenizer "
+            "and cannot be combined",
             hint=f"write --augment {method}:{rate:g}, or combine others by `simcse augment`",
         )
     return ON_TOKENS[method](rate)
@@ -209,7 +219,8 @@ def check_settings(config: TrainConfig) -> None:
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
         if name not in accepted and not is_harmless:
             raise ConfigError(
-                f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot use it, {reason}",
+                f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot "
+                f"use it, {reason}",
                 hint=f"leave {flag(TrainConfig, name)} out",
             )
     if config.precision is choices.Precision.INT8:
@@ -218,7 +229,8 @@ def check_settings(config: TrainConfig) -> None:
     is_mlm = issubclass(find_objective(config.objective), MaskedLm)
     if is_mlm and config.lora_save is LoraSave.ADAPTER:
         raise ConfigError(
-            f"--lora-save adapter: an adapter has no place for the masked-LM head of --objective {config.objective}",
+            "--lora-save adapter: an adapter has no place for the masked-LM head of "
+            f"--objective {config.objective}",
             hint="leave it out, which saves the whole model",
         )
     if config.lora is not None:
@@ -239,7 +251,10 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
     for source, _ in sources:
         if source != STDIO and guess_format(source) is not FileFormat.HUB:
             text = shlex.quote(f"{Path(source).name}.txt")
-            hint = f"of a folder, make one file: simcse prepare sentences {shlex.quote(source)} -o {text}"
+            hint = (
+                f"of a folder, make one file: simcse prepare sentences {shlex.quote(source)} -o "
+                f"{text}"
+            )
             require_file(source, hint=hint if Path(source).is_dir() else None)
     return sources
 
@@ -262,18 +277,23 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
 
     If every row is an example, no more rows of a Hub dataset are read than ``--max-steps`` needs.
     """
+    # A weight needs examples that come from one file each.
     objective, sources = find_objective(config.objective), train_sources(config)
     for source, weight in sources:
         if weight != 1 and not objective.rows_are_examples:
             raise ConfigError(
-                f"--train-file {source}:{weight:g}: --objective {config.objective} makes its examples from all files "
-                "together, so a file has no weight of its own",
+                f"--train-file {source}:{weight:g}: --objective {config.objective} makes its "
+                "examples from all files together, so a file has no weight of its own",
                 hint=f"write --train-file {source}",
             )
     given, of_pairs = given_tables(config, progress)
+
+    # Documents are joined first, as examples are made from all of them.
     if objective.reads is DataKind.DOCUMENTS:
         documents = [training_file.read_training_documents(source, given) for source, _ in sources]
         return training_file.join_documents(documents)
+
+    # Each file by itself, with remarks on what was left out of it.
     parts = []
     for source, weight in sources:
         if objective.reads is DataKind.LABELLED:
@@ -297,9 +317,10 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
         n_wanted = weight * len(part)
         if weight > 1 and n_wanted > MOST_REPEATED:
             raise ConfigError(
-                f"--train-file {source}:{weight:g}: an epoch would have {n_wanted:,.0f} examples of this file, "
-                f"it can have {MOST_REPEATED:,}",
-                hint="the weight of a file is its number of passes in an epoch; --epochs repeats all files",
+                f"--train-file {source}:{weight:g}: an epoch would have {n_wanted:,.0f} "
+                f"examples of this file, it can have {MOST_REPEATED:,}",
+                hint="the weight of a file is its number of passes in an epoch; --epochs repeats "
+                "all files",
             )
     return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else training_file.join_rows(parts)
 
@@ -307,13 +328,17 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
 def _hold_out(
     config: TrainConfig, data: Any, share: float
 ) -> tuple[training_file.TrainingRows, list[Row]]:
-    """Return the rows to train on and those held out: all rows of a random share of the anchors, whatever the seed."""
+    """Return the rows to train on and those held out.
+
+    The latter are all rows of a random share of the anchors, whatever the seed.
+    """
     least = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
     is_rows = isinstance(data, training_file.TrainingRows)
     if not is_rows or len(data.columns) < least or data.columns[-1] == "label":
         raise ConfigError(
             f"--dev-split {share:g}: --objective {config.objective} reads no pairs here",
-            hint="give --dev-file with scored pairs, or --dev-suite retrieval with --corpus, --queries and --qrels",
+            hint="give --dev-file with scored pairs, or --dev-suite retrieval with --corpus, "
+            "--queries and --qrels",
         )
     anchors = list(dict.fromkeys(row[0] for row in data.rows))
     taken = set(random.Random("dev-split").sample(anchors, max(1, round(share * len(anchors)))))
@@ -340,8 +365,8 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
     for name in ("micro_batch_size", "gradient_checkpointing"):
         if getattr(config, name) and not has_rng_state(device):
             raise ConfigError(
-                f"{flag(TrainConfig, name)}: the random state of {device.type} is not saved, so that computing again "
-                "would draw other dropout masks",
+                f"{flag(TrainConfig, name)}: the random state of {device.type} is not saved, "
+                "so that computing again would draw other dropout masks",
                 hint="leave it out, or use --device cpu or cuda",
             )
     for encoder in (part for part in objective.children() if isinstance(part, SentenceEncoder)):
@@ -350,8 +375,8 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
         for name in ("attention", "compile"):
             if getattr(config, name) and device.type == "cpu" and not encoder.pads_in_training:
                 raise ConfigError(
-                    f"{flag(TrainConfig, name)}: has no effect, on a CPU the rows of {encoder.name} are packed, "
-                    "not padded",
+                    f"{flag(TrainConfig, name)}: has no effect, on a CPU the rows of "
+                    f"{encoder.name} are packed, not padded",
                     hint="leave it out; it is for GPUs and for architectures that are padded",
                 )
         if config.attention is not None:
@@ -379,7 +404,10 @@ def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teache
 def build_parts(
     config: TrainConfig, progress: Progress, started_with: Batches | None = None
 ) -> TrainingParts:
-    """Read the data and make the objective; ``started_with`` are the batches of a run that is resumed."""
+    """Read the data and make the objective.
+
+    ``started_with`` are the batches of a run that is resumed.
+    """
     check_settings(config)
     data = read_data(config, progress)
     held_out: list[Row] = []
@@ -477,14 +505,17 @@ def shared_texts(
     progress: Progress,
     started_with: Batches | None = None,
 ) -> tuple[SharedTexts | None, Batches]:
-    """Return the texts that rows share and what batches do about them; None for batches as shuffled.
+    """Return the texts that rows share, and what batches do about them.
+
+    The texts are None for batches as shuffled.
 
     A run that is resumed goes on with the batches that it ``started_with``.
     """
     if not (objective.in_batch_negatives and examples.are_rows):
         if config.batches in (Batches.NO_DUPLICATES, Batches.MASK_DUPLICATES):
             raise ConfigError(
-                f"--batches {config.batches}: the rows of a batch are no negatives in --objective {objective.name}",
+                f"--batches {config.batches}: the rows of a batch are no negatives in "
+                f"--objective {objective.name}",
                 hint="leave it out",
             )
         return None, Batches.SHUFFLED

@@ -1,4 +1,7 @@
-"""Save and restore the state of a run as safetensors and JSON: weights, moments, position, best score."""
+"""Save and restore the state of a run as safetensors and JSON.
+
+The state has weights, moments, position and best score.
+"""
 
 import os
 import shutil
@@ -64,7 +67,10 @@ class Position:
     best_examples: dict[str, list[float]] = field(default_factory=dict)
 
     def note_score(self, score: float | None, examples: Mapping[str, Floats] = NO_EXAMPLES) -> bool:
-        """Record a dev score; return whether it is the best so far, counting the one before training."""
+        """Record a dev score, and return whether it is the best so far.
+
+        The score before training counts as well.
+        """
         if score is None:
             return False
         if self.step == 0:
@@ -148,7 +154,10 @@ class States:
         write_json(folder / STATE_FILE, facts)
 
     def restore(self) -> Position | None:
-        """Restore weights and moments from the newest state; return its position, or None without a state."""
+        """Restore weights and moments from the newest state, and return its position.
+
+        The result is None without a state.
+        """
         states = kept_states(self.folder)
         if not states:
             return None

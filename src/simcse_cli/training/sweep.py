@@ -1,4 +1,7 @@
-"""Run a grid or a search over settings: resumable trials of one or several seeds, each in its own folder."""
+"""Run a grid or a search over settings.
+
+The trials are resumable and have one or several seeds. Each trial has its own folder.
+"""
 
 import itertools
 import math
@@ -59,7 +62,9 @@ class SweepPlan:
 
 @dataclass
 class Trial:
-    """One combination of settings: its folder, the dev score of each seed, their mean and deviation.
+    """One combination of settings, with its folder and the dev score of each seed.
+
+    It also has the mean and deviation of these scores.
 
     ``best_steps`` are those of the scores; 0 is the model before training. ``failure`` says why a
     trial has none.
@@ -131,7 +136,9 @@ def grid_trials(values: Mapping[str, Sequence[Any]]) -> Iterator[Trial]:
 def search_trials(
     ranges: Mapping[str, Mapping[str, Any]], n_trials: int, seed: int
 ) -> Iterator[Trial]:
-    """Yield the trials that Optuna's tree-structured Parzen search proposes, from seed and earlier scores alone.
+    """Yield the trials that Optuna's tree-structured Parzen search proposes.
+
+    They depend on the seed and earlier scores alone.
 
     Each trial must have its scores before the next is requested; a trial without a score counts as
     failed.
@@ -173,7 +180,9 @@ def run_sweep(
     runs: ManyRuns,
     progress: Progress,
 ) -> list[Trial]:
-    """Run each trial as it is proposed and return all with their scores; save them to ``sweep.json``.
+    """Run each trial as it is proposed, and return all trials with their scores.
+
+    They are also saved to ``sweep.json``.
 
     Each trial gets a subfolder named after its settings. One that diverges or needs more memory
     than there is has failed: the sweep goes on, and ``--resume`` leaves it alone while its folder
@@ -187,7 +196,8 @@ def run_sweep(
         trial.failure = failures.get(trial.name)
         if trial.failure is not None:
             progress.warn(
-                f"{trial.name} has failed before ({trial.failure}); to try it again, remove its folder"
+                f"{trial.name} has failed before ({trial.failure}); to try it again, remove "
+                "its folder"
             )
         else:
             run_trial(trial, config, runs, progress)
@@ -223,7 +233,10 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
 
 
 def earlier_failures(folder: Path) -> dict[str, str]:
-    """Return why trials of an earlier call have failed, by name, for those whose folders are there."""
+    """Return why trials of an earlier call have failed, by name.
+
+    Only trials whose folders are there are included.
+    """
     path = folder / "sweep.json"
     facts = read_json(path, dict[str, Any]) if path.is_file() else {}
     found = {}
@@ -235,7 +248,9 @@ def earlier_failures(folder: Path) -> dict[str, str]:
 
 
 def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
-    """Return the best score, the upper quartile and the median over trials; empty without any score.
+    """Return the best score, the upper quartile and the median over trials.
+
+    The result is empty without any score.
 
     Source: Farina and Pappadopulo 2023, Table 1. Between two scores a quantile is interpolated.
     """
@@ -249,7 +264,10 @@ def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
 
 
 def ranked(trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials by score, the highest first and those without one last; of equal ones the earlier first."""
+    """Return the trials by score, the highest first and those without one last.
+
+    Of equal ones, the earlier comes first.
+    """
     return sorted(trials, key=lambda t: -math.inf if t.score is None else t.score, reverse=True)
 
 

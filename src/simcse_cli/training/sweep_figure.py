@@ -20,7 +20,10 @@ LOG_FROM = 20  # ratio of the largest to the smallest value from which the axis 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One trial: its settings, dev score as a fraction, and deviation over seeds, if there are several."""
+    """One trial, with its settings and its dev score as a fraction.
+
+    It has the deviation over seeds, if there are several.
+    """
 
     settings: dict[str, Any]
     score: float

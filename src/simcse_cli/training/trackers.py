@@ -50,7 +50,10 @@ class TrackedRun:
 
 
 def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> TrackedRun:
-    """Return the facts about a run; seeds and trials of a sweep form a group named after their folder."""
+    """Return the facts about a run.
+
+    Seeds and trials of a sweep form a group named after their folder.
+    """
     settings, folder = record.config, run_dir.resolve()
     given, above = settings["track_name"], group_folder(folder)
     group = None if above is None else given or above.name
@@ -154,7 +157,10 @@ def _quiet() -> Iterator[None]:
 
 
 class RunLog:
-    """``metrics.jsonl`` of a run, cut back to the resumed step first, and its tracker if it has one."""
+    """``metrics.jsonl`` of a run, and its tracker if it has one.
+
+    The file is first cut back to the resumed step.
+    """
 
     def __init__(
         self,

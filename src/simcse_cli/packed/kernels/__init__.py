@@ -1,4 +1,6 @@
-"""Fused operators of a transformer layer for training on a CPU, compiled by numba (extra ``cpu-kernels``).
+"""Fused operators of a transformer layer for training on a CPU.
+
+They are compiled by numba (extra ``cpu-kernels``).
 
 This module describes the kernels without importing numba, which takes most of a second.
 ``operators`` holds the operators as autograd functions, ``compiled`` the code that numba compiles.
@@ -21,7 +23,10 @@ NO_DROPOUT = -1
 GELU, GELU_TANH, RELU = range(3)
 """Activations: x times the normal distribution function, its approximation by tanh, max(x, 0)."""
 QueueWeightGradient = Callable[[Tensor, Tensor, Tensor], None]
-"""Takes a weight ``(D_out, D_in)`` and the factors of its gradient ``d_out^T x``, which another thread multiplies."""
+"""A function that takes a weight ``(D_out, D_in)`` and the factors of its gradient.
+
+The gradient is ``d_out^T x``. Another thread multiplies the factors.
+"""
 
 
 def is_installed() -> bool:

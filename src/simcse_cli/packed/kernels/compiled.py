@@ -1,4 +1,6 @@
-"""Compiled kernels for the parts of a transformer layer between its matrix products, forward and backward.
+"""Compiled kernels for the parts of a transformer layer between its matrix products.
+
+There are kernels for forward and backward.
 
 Arrays are float32, or int16 that holds bfloat16 bits; arithmetic is float32. Dropout masks come
 from an SFC64 stream, 16 bits per draw, as in ``packed.dropout``. All kernels release
@@ -31,7 +33,9 @@ _LOWEST = _F(-1e30)
 
 
 class _CheckedFiles(IndexDataCacheFile):
-    """The files of a compiled kernel, with a checksum at the end: numba runs damaged code, which ends the process.
+    """The files of a compiled kernel, with a checksum at the end.
+
+    Without a checksum, numba runs damaged code, which ends the process.
 
     What is damaged counts as missing, so it is compiled again.
     """
@@ -69,7 +73,10 @@ def _inlined(function: Callable[..., Any]) -> Any:
 
 
 def _inlined_late(function: Callable[..., Any]) -> Any:
-    """As ``_inlined``, by LLVM: what is called with several constants takes half the time to compile."""
+    """As ``_inlined``, but inlined by LLVM.
+
+    What is called with several constants then takes half the time to compile.
+    """
     return numba.njit(forceinline=True, fastmath=_FAST, error_model="numpy")(function)
 
 
@@ -87,7 +94,10 @@ def _load(value: Any) -> Any:
 
 
 def _pack(value: Any, row: Any) -> Any:
-    """Convert a float32 to the type of the array (bfloat16 to nearest even); compiled code takes the overload."""
+    """Convert a float32 to the type of the array.
+
+    For bfloat16, it is rounded to nearest even. Compiled code takes the overload.
+    """
 
 
 @overload(_load, inline="always")
@@ -137,7 +147,10 @@ def _draw(stream: np.ndarray, words: np.ndarray) -> None:
 
 @_inlined
 def _keep_from(threshold: Any) -> Any:
-    """Return the lowest draw, as int16, that keeps an element, and the scale of the kept elements."""
+    """Return the lowest draw that keeps an element, and the scale of the kept elements.
+
+    The draw is an int16.
+    """
     if threshold < 0:
         return np.int16(-32768), _F(1)
     return np.int16(threshold - 32768), _F(65536 / (65536 - threshold))
@@ -148,7 +161,10 @@ def _keep_from(threshold: Any) -> Any:
 
 @_inlined_late
 def _exp(x: Any) -> Any:
-    """Return e^x by a polynomial on [-ln 2 / 2, ln 2 / 2] and a power of two; relative error 2e-7."""
+    """Return e^x with a relative error of 2e-7.
+
+    It is computed by a polynomial on [-ln 2 / 2, ln 2 / 2] and a power of two.
+    """
     x = max(min(x, _F(88.0)), _F(-87.0))
     power = np.floor(x * _F(1.44269504) + _F(0.5))
     rest = x - power * _F(0.693359375) - power * _F(-2.12194440e-4)
@@ -164,7 +180,10 @@ def _exp(x: Any) -> Any:
 
 @_inlined_late
 def _normal(x: Any) -> Any:
-    """Return the standard normal distribution function and density at x, to 1.5e-7 (Abramowitz and Stegun 7.1.26)."""
+    """Return the standard normal distribution function and density at x.
+
+    They are accurate to 1.5e-7. Source: Abramowitz and Stegun 7.1.26.
+    """
     z = abs(x) * _F(0.70710678)
     exponential = _exp(-z * z)
     t = _F(1) / (_F(1) + _F(0.3275911) * z)
@@ -225,9 +244,12 @@ def _activation_kernels(kind: int) -> tuple[Any, Any]:
 
 
 ACTIVATION_KERNELS = {kind: _activation_kernels(kind) for kind in (GELU, GELU_TANH, RELU)}
-"""By activation: a kernel that takes x ``(T, F)``, bias ``(F,)`` and out ``(T, F)``, and writes ``out = f(x + bias)``;
-and one that takes x, bias, d_out, d_x and d_bias, writes ``d_x = d_out f'(x + bias)``, and adds its
-sum over rows to d_bias."""
+"""Two kernels for each activation.
+
+There is one that takes x ``(T, F)``, bias ``(F,)`` and out ``(T, F)``, and writes ``out = f(x +
+bias)``, and one that takes x, bias, d_out, d_x and d_bias, writes ``d_x = d_out f'(x + bias)``, and
+adds its sum over rows to d_bias.
+"""
 
 
 # Bias, dropout, residual and norm.
@@ -249,7 +271,9 @@ def dropout_add_norm_forward(
     rstd: np.ndarray,
     keep: np.ndarray,
 ) -> None:
-    """Write ``out = weight * normed + bias``, normed the layer norm of states + dropout(update + update_bias).
+    """Write ``out = weight * normed + bias``.
+
+    Here, normed is the layer norm of states + dropout(update + update_bias).
 
     Args:
         states: ``(T, H)``, float32.
@@ -316,7 +340,9 @@ def dropout_add_norm_backward(
     d_weight: np.ndarray,
     d_bias: np.ndarray,
 ) -> None:
-    """Write the gradients of the inputs of ``dropout_add_norm_forward``, which has arguments of the same names.
+    """Write the gradients of the inputs of ``dropout_add_norm_forward``.
+
+    That function has arguments of the same names.
 
     The gradient of the result is ``d_out + d_operand``, ``(T, H)`` each. Outputs are ``d_states``
     and ``d_update``, ``(T, H)``; the last three, ``(H,)`` and float32, are added to. All are
@@ -360,7 +386,9 @@ def dropout_add_norm_backward(
 
 
 def _tile_product(n_vectors: int) -> Any:
-    """Return an intrinsic: a tile of ``_TILE_ROWS`` rows and ``n_vectors`` vectors of C = A B, sums in registers.
+    """Return an intrinsic that computes a tile of C = A B with sums in registers.
+
+    The tile has ``_TILE_ROWS`` rows and ``n_vectors`` vectors.
 
     Arguments are addresses and strides in floats: a, a_row, a_column, b, b_row, c, c_row, depth;
     depth >= 1.
@@ -466,7 +494,9 @@ def _product(
     width: int,
     depth: int,
 ) -> None:
-    """Write C = A B for float32 matrices at addresses, with rows rounded up to a tile and columns to a vector.
+    """Write C = A B for float32 matrices at addresses.
+
+    Rows are rounded up to a tile, and columns to a vector.
 
     The callers' arrays have room for the additional rows and columns, and finite values in them.
     """
@@ -503,7 +533,9 @@ def _rounded_up(number: Any, multiple: Any) -> Any:
 def _draw_head(
     stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int
 ) -> tuple[int, int]:
-    """Draw for one head; return where in ``words`` its draws start, and the word that holds its last one.
+    """Draw for one head, and return where in ``words`` its draws start.
+
+    Also return the word that holds its last draw.
 
     Heads share words where their number of draws is no multiple of ``DRAWS_A_WORD``: ``last`` is
     the word returned for the head before this one, of which ``n_before`` have ``n_draws`` draws

@@ -1,4 +1,4 @@
-"""The compiled kernels, and the products between them, as autograd functions with results in pooled memory.
+"""The compiled kernels, and the products between them, as autograd functions.
 
 Tensors are on the CPU; products and what they read are float32 or bfloat16, states, biases and
 norms float32. The arguments are those of the kernels of the same names. ``threshold`` may be
@@ -75,7 +75,10 @@ class BiasActivation(torch.autograd.Function):
 
 
 class DropoutAddNorm(torch.autograd.Function):
-    """The layer norm of ``states + dropout(update + update_bias)``, in float32 and in the type of ``update``."""
+    """The layer norm of ``states + dropout(update + update_bias)``.
+
+    It is given in float32 and in the type of ``update``.
+    """
 
     @staticmethod
     def forward(
@@ -184,6 +187,9 @@ def _by_group(groups: np.ndarray, probs: list[Tensor]) -> Iterator[tuple[slice, 
 
 
 def _arrays(*tensors: Tensor) -> Any:
-    """Return the memory of tensors as arrays for the kernels; bfloat16 becomes int16 with the same bits."""
+    """Return the memory of tensors as arrays for the kernels.
+
+    A bfloat16 becomes an int16 with the same bits.
+    """
     rows = [tensor.detach().contiguous() for tensor in tensors]
     return [(row.view(torch.int16) if row.dtype is torch.bfloat16 else row).numpy() for row in rows]
