@@ -49,7 +49,7 @@ def test_command_has_examples_of_its_own_with_options_that_exist(path):
     for example in examples:
         words = shlex.split(example.split("|")[0])
         command = LEAVES[tuple(words[: len(path)])]
-        assert command.help == LEAVES[path].help  # `analyze search` is `analyze retrieval`
+        assert command.help == LEAVES[path].help  # `analyze retrieval` is `analyze search`
         known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
         assert {word for word in words if re.match(r"--?[a-z]", word)} <= known, example
 

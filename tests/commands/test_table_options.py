@@ -58,7 +58,7 @@ COMMANDS = {
     ),
     "simcse eval sts": (["--pair-file", "rated.csv", *MODEL], SCORED),
     "simcse eval transfer": (["--task-file", "mails.csv", *MODEL], None),
-    "simcse analyze retrieval": (["--corpus", "mails.csv", "--query", "gate", *MODEL], TEXT),
+    "simcse analyze search": (["--corpus", "mails.csv", "--query", "gate", *MODEL], TEXT),
     "simcse analyze search": (["--corpus", "mails.csv", "--query", "gate", *MODEL], TEXT),
     "simcse analyze groups": (["mails.csv", "--k", "2", *MODEL], TEXT),
     "simcse analyze overlap": (["mails.csv"], PAIR.format("left", "right")),
@@ -84,7 +84,7 @@ def test_every_command_that_takes_columns_takes_the_options_of_tables():
     taking = {
         path for path, own in options.items() if any("--column" in name.split(",") for name in own)
     }
-    assert taking == set(COMMANDS) - {"simcse analyze search"}  # the hidden name of `retrieval`
+    assert taking == set(COMMANDS) - {"simcse analyze retrieval"}  # the hidden name of `search`
     for path in taking:
         assert set(OPTIONS) <= options[path], path
 

@@ -92,8 +92,8 @@ def density_command(options: kinds.SpaceOptions, shown: ShowOptions) -> None:
     _show_spaces("density", options, shown)
 
 
-@app.command("search", hidden=True)
-@app.command("retrieval")
+@app.command("retrieval", hidden=True)
+@app.command("search")
 @takes("options", kinds.RetrievalOptions)
 @takes("shown", ShowOptions)
 def retrieval_command(
@@ -111,8 +111,8 @@ def retrieval_command(
 ) -> None:
     """Find the nearest sentences to each query (Table 8), or score rankings with judgements.
 
-    `simcse analyze search` is the same command. Judgements give recall@k and MRR. Without `--model`
-    and `--index` the model is minilm.
+    `simcse analyze retrieval` is the same command. Judgements give recall@k and MRR. Without
+    `--model` and `--index` the model is minilm.
 
     simcse analyze search captions.txt "A dog runs on the beach."
     simcse analyze search --model runs/first --corpus corpus.txt --query "a dog in the snow" -k 5
