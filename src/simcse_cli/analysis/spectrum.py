@@ -75,9 +75,10 @@ class NegativesBound:
 def negatives_bound(
     rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024
 ) -> NegativesBound:
-    """Return the quantities of Eqs. 6 and 7 for the rows as they are.
+    """Return the quantities of Eqs. 6 and 7 in Gao et al. 2021 for sentence vectors.
 
-    The products are computed in float32, block by block.
+    The rows are neither scaled nor centred first. Their products are computed in float32, block by
+    block.
     """
     total = rows.sum(axis=0, dtype=np.float64)
     gram_sum, n_rows = float(total @ total), len(rows)

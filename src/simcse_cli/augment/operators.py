@@ -62,7 +62,7 @@ def crop(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
 
 
 def crop_prefix_chars(text: str, rate: float) -> str:
-    """Keep the first ``n_kept`` graphemes, even inside a word.
+    """Keep the first ``n_kept(n, rate)`` of ``n`` graphemes, even if that cuts a word.
 
     This is the crop of the reproducibility report, not the paper's; nothing is random.
     """
@@ -117,14 +117,15 @@ def repeat(
 ) -> list[Unit]:
     """Write some units twice in their places.
 
-    Their number is from none to one less than ``int(rate n)``, at most 9.
-
-    Source: Wu et al. 2021 (ESimCSE) and the authors' code. The number of units to repeat is drawn
-    evenly below ``min(10, n, max(least, int(rate n)))``, then that many of ``positions``. A text in
-    which nothing may be repeated stays as it is.
+    Source: Wu et al. 2021 (ESimCSE) and the authors' code. How many is drawn evenly from 0 up to,
+    but not including, ``min(10, n, max(least, int(rate n)))``, so 9 at most. That many of
+    ``positions`` are drawn, or all of them if there are fewer. A text in which nothing may be
+    repeated stays as it is.
     """
-    count = min(MAX_REPEATED, len(units), max(least, int(rate * len(units))))
-    n_repeated = min(rng.randrange(count), len(positions)) if count else 0
+    bound = min(MAX_REPEATED, len(units), max(least, int(rate * len(units))))
+    if not bound:
+        return list(units)
+    n_repeated = min(rng.randrange(bound), len(positions))
     chosen = set(rng.sample(positions, n_repeated))
     repeated: list[Unit] = []
     for position, unit in enumerate(units):
@@ -204,11 +205,14 @@ def replace_synonyms(
     replaced = list(words)
     n_left = n_operations(len(words), alpha)
     for candidate in candidates:
+        if n_left == 0:
+            break
         synonyms = eda_synonyms(candidate, wordnet)
-        if synonyms and n_left:
+        if synonyms:
             synonym = rng.choice(synonyms)
             replaced = [synonym if word == candidate else word for word in replaced]
             n_left -= 1
+    # A synonym may be several words.
     return " ".join(replaced).split()
 
 
@@ -226,12 +230,18 @@ def insert_synonyms(
 
 
 def swap_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[str]:
-    """RS: ``n_operations`` times, swap two positions, unless three draws in a row hit the first."""
+    """RS: ``n_operations`` times, swap the words at two random positions.
+
+    The second position is drawn up to three times to differ from the first; if it never does, the
+    swap changes nothing.
+    """
     swapped = list(words)
     for _ in range(n_operations(len(words), alpha)):
         first = rng.randrange(len(swapped))
-        draws = (rng.randrange(len(swapped)) for _ in range(_SWAP_TRIES))
-        second = next((draw for draw in draws if draw != first), first)
+        for _ in range(_SWAP_TRIES):
+            second = rng.randrange(len(swapped))
+            if second != first:
+                break
         swapped[first], swapped[second] = swapped[second], swapped[first]
     return swapped
 

@@ -96,7 +96,11 @@ def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
 
 
 def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> inspect.Parameter:
-    """Return a setting as a Typer parameter; ``given_only`` makes its default None: not given."""
+    """Return a setting as a Typer parameter.
+
+    With ``given_only`` the parameter is None unless the user gives it. ``--help`` then still shows
+    the default of the setting.
+    """
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if default is MISSING:
         default = inspect.Parameter.empty
@@ -105,9 +109,10 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
     if own.completes is not None:
         details["autocompletion"] = getattr(completion, own.completes)
     if given_only:
-        hint, shown, default = hint | None, default, None
-        if shown is not None and shown is not False:
-            details["show_default"] = f"{shown:g}" if isinstance(shown, float) else str(shown)
+        if default is not None and default is not False:
+            is_float = isinstance(default, float)
+            details["show_default"] = f"{default:g}" if is_float else str(default)
+        hint, default = hint | None, None
     else:
         details |= {"envvar": own.env, "min": own.min, "max": own.max}
     flags = own.flags or ("--" + field.name.replace("_", "-"),)

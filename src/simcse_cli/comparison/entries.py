@@ -287,24 +287,28 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
 
 
 def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dict[str, float]:
-    """Return the scores of the kept step.
+    """Return the scores of the kept step by their names; ``best`` is the one that chose it.
 
-    An average of dev and test sets together has no name and is left out.
-
-    The score on a dev file is that of STS-B, or has the name of the user's file.
+    The score on a single dev file is named after STS-B or after the user's file. With a dev suite
+    each task has its score. Their average is ``best``, left out where dev and test sets are mixed,
+    as that has no name.
     """
     if "dev_suite" not in record.data:
         file = Path(str(record.data.get("dev_file")))
         is_stsb = file.name == Path(_STSB_DEV_FILE).name or _dev_data(record.data) == STSB_DEV_DATA
-        return {STSB_DEV if is_stsb else file.stem.removesuffix("-dev") + DEV_SUFFIX: best}
+        if is_stsb:
+            return {STSB_DEV: best}
+        return {file.stem.removesuffix("-dev") + DEV_SUFFIX: best}
     tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
     if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
         return tasks
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
-    suffixes = {
-        DEV_SUFFIX if name.endswith(DEV_SUFFIX) else "" for name in record.data["dev_tasks"]
-    }
-    return tasks | ({average + suffixes.pop(): best} if len(suffixes) == 1 else {})
+    are_dev_sets = {name.endswith(DEV_SUFFIX) for name in record.data["dev_tasks"]}
+    if are_dev_sets == {True}:
+        return tasks | {average + DEV_SUFFIX: best}
+    if are_dev_sets == {False}:
+        return tasks | {average: best}
+    return tasks
 
 
 def _dev_data(data: Mapping[str, Any]) -> str:

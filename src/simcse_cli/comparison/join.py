@@ -236,7 +236,10 @@ class Comparison:
         return found[:1] + [each for each in found[1:] if not self._is_variant(each, found[0])]
 
     def _is_variant(self, system: System, baseline: System) -> bool:
-        """Tell whether a system is the baseline, or another seed of it, under other settings."""
+        """Tell whether a system is a run of the baseline that was measured under other settings.
+
+        A run with another seed counts as one of the baseline.
+        """
         own = {entry.label for entry, _ in baseline.members}
         seeds = own.union(*(each.members for each in self.entries if own & set(each.members)))
         folders = {each.folder for each in self.entries if each.label in seeds and not each.variant}

@@ -89,7 +89,7 @@ def dataset_digest(splits: datasets.DatasetDict) -> str:
 
 @contextmanager
 def hub_session() -> Iterator[None]:
-    """Load datasets offline if the Hub cannot be reached, as each would wait for its timeouts."""
+    """Load datasets offline if the Hub cannot be reached; online each would wait for timeouts."""
     constants = huggingface_hub.constants
     config = datasets.config
     before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE

@@ -126,7 +126,10 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class Fits:
-    """The kept models: ``weights`` is ``(F, R, K, D)``, ``dev_accuracy`` ``(F, R)`` float64."""
+    """The model kept for each of ``F`` splits and ``R`` penalties, and its dev accuracy.
+
+    ``weights`` is ``(F, R, K, D)``, ``dev_accuracy`` is ``(F, R)`` in float64.
+    """
 
     weights: Tensor
     dev_accuracy: NDArray[np.float64]

@@ -85,8 +85,10 @@ def fit_regressor(
     dev_design = dev.design(name)
     weights = linear.initial_weights(design.shape[1] - 1, N_GRADES, seed=REGRESSOR_SEED)
     optimizer = linear.Adam(weights)
-    orders = epoch_orders((len(design), 0), seed=REGRESSOR_SEED)
-    best, best_weights, failures, epoch = -1.0, weights.clone(), 0, 0
+    stream = len(design), 0  # all rows, with no draw before theirs
+    orders = epoch_orders(stream, seed=REGRESSOR_SEED)
+    best, best_weights = -1.0, weights.clone()
+    failures = epoch = 0
     with progress.task(name, total=MAX_EPOCH + EPOCHS_PER_ROUND) as task:
         while failures <= TENACITY and epoch <= MAX_EPOCH:
             for _ in range(EPOCHS_PER_ROUND):
@@ -94,6 +96,7 @@ def fit_regressor(
                 task.advance()
             epoch += EPOCHS_PER_ROUND
             linear.require_finite_weights(weights, name)
+            # No correlation, as of predictions that are all equal, counts as 0.
             score = pearson(_expected_grade(weights, dev_design), dev.gold) or 0.0
             if score > best:
                 best, best_weights = score, weights.clone()

@@ -106,7 +106,11 @@ def parse_yaml(text: str, place: str) -> Any:
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
-    """Count the values nested in a value of checked depth, those behind an alias each time."""
+    """Count a value and all values nested in it; what an alias repeats counts each time.
+
+    The depth must have been checked. ``known`` keeps the counts by ``id``, so that each value is
+    visited once.
+    """
     if id(value) not in known:
         known[id(value)] = 1 + sum(_size(part, known) for part in _parts(value))
     return known[id(value)]

@@ -151,7 +151,7 @@ def is_utf16(start: bytes) -> bool:
 
 
 def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Yield whole lines of a UTF-16 text, which comes in pieces, in UTF-8."""
+    """Convert a UTF-16 text to UTF-8; it comes in any pieces and leaves in whole lines."""
     decoder = codecs.getincrementaldecoder("utf-16")()
     rest = ""
     try:

@@ -8,16 +8,16 @@ from simcse_cli.machine.gather import mean_over_processes
 
 
 def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Tensor:
-    """Return the binary cross-entropy of dot products, in nats, mean over all processes' pairs.
+    """Return the binary cross-entropy of dot products, in nats, averaged over all processes.
 
     Source: Carlsson et al. 2021, averaged as in the authors' code (sentence-transformers sums). The
-    probability that pair i is one sentence twice is ``sigmoid(left_i . right_i)``.
+    probability that both sides of pair i are the same sentence is ``sigmoid(left_i . right_i)``.
 
-    ``left`` and ``right`` are ``(B, D)``, rows of the first and the second encoder on this process;
-    ``is_positive`` ``(B,)`` is 1 or true where both sides are the same sentence, else 0. A
-    ValueError for other shapes.
+    ``left`` and ``right`` are ``(B, D)``: the vectors of this process's pairs by the first and by
+    the second encoder. ``is_positive`` is ``(B,)``: 1 or true where both sides are the same
+    sentence, else 0. Other shapes raise a ValueError.
 
-    Orthogonal or zero vectors: ``ln 2``.
+    The loss of orthogonal or zero vectors is ``ln 2``.
     """
     if left.ndim != 2 or left.shape != right.shape or is_positive.shape != left.shape[:1]:
         raise ValueError(

@@ -36,19 +36,19 @@ def _peft() -> ModuleType:
 def add_lora(
     backbone: nn.Module, rank: int, alpha: float, *, base: str, revision: str | None = None
 ) -> None:
-    """Freeze a transformer and add LoRA to all its linear layers.
+    """Freeze a transformer and add LoRA to all its linear layers, except those of its own pooler.
 
-    A is drawn from the global generator, and B is zero.
-
-    Source: Hu et al. 2022: ``W + alpha / rank * B A``, so the model computes the same at first.
+    Source: Hu et al. 2022: each weight W becomes ``W + alpha / rank * B A``. A is drawn from the
+    global generator, and B is zero, so the model computes the same at first.
     """
     peft = _peft()
-    unused = getattr(backbone, "pooler", None)  # the architecture's own, which no vector passes
+    # Embeddings do not pass through the architecture's own pooler.
+    has_own_pooler = getattr(backbone, "pooler", None) is not None
     config = peft.LoraConfig(
         r=rank,
         lora_alpha=alpha,
         target_modules="all-linear",
-        exclude_modules=None if unused is None else _OWN_POOLER,
+        exclude_modules=_OWN_POOLER if has_own_pooler else None,
         base_model_name_or_path=base,
         revision=revision,
     )

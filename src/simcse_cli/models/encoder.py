@@ -161,26 +161,27 @@ class SentenceEncoder(nn.Module):
     def _unread_mask(self, mask: Tensor) -> Tensor:
         """Return the mask in a form whose values the transformer does not read.
 
-        transformers checks whether any token is padded, and on a GPU that waits for all pending
-        work. A mask with an axis for heads is used unchanged, which is right when attention covers
-        whole sentences.
+        transformers checks whether any token is padded, and on a GPU that check waits for all
+        pending work. It does not read a mask that already has an axis for heads, so such a mask is
+        built here where attention covers whole sentences.
         """
         if mask.device.type == "cpu":
             return mask
         kind = self.config._attn_implementation
         if kind not in (Attention.SDPA, Attention.EAGER):
             return mask
-        takes_any = hasattr(
-            sys.modules[type(self.backbone).__module__], "create_bidirectional_mask"
-        )
-        if not takes_any or packed_backbone(self.backbone) is None:
+        # Models that call this function take a mask with an axis for heads as it is.
+        module = sys.modules[type(self.backbone).__module__]
+        takes_built_mask = hasattr(module, "create_bidirectional_mask")
+        if not takes_built_mask or packed_backbone(self.backbone) is None:
             return mask
         n_rows, length = mask.shape
-        whole = mask.bool()[:, None, None].expand(n_rows, 1, length, length)
+        is_seen = mask.bool()[:, None, None].expand(n_rows, 1, length, length)
         if kind == Attention.SDPA:
-            return whole
-        dtype = next(self.backbone.parameters()).dtype  # eager attention adds it to the scores
-        return torch.zeros_like(whole, dtype=dtype).masked_fill(~whole, torch.finfo(dtype).min)
+            return is_seen
+        # Eager attention adds the mask to the scores.
+        dtype = next(self.backbone.parameters()).dtype
+        return torch.zeros_like(is_seen, dtype=dtype).masked_fill(~is_seen, torch.finfo(dtype).min)
 
     def train(self, mode: bool = True) -> Self:
         """Switch dropout and a train-only head on or off."""

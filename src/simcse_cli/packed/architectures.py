@@ -168,10 +168,12 @@ class Architecture:
 
     Attributes:
         layer: names of the parts of a layer, below that of the layer.
-        prefix: of tensors in a model with a further head; None where only transformers opens one.
+        prefix: starts the names of the tensors in a checkpoint that also holds a head; None if only
+            transformers can open the architecture.
         layers: name of the list of layers.
         activation: entry of the configuration that names the activation.
-        numbers_real_tokens: padding takes no position, and the first one is behind its id.
+        numbers_real_tokens: positions count real tokens only, starting at the padding id + 1; if
+            false, they count all tokens from 0.
         has_relative_bias: attention scores depend on distances too, as in T5.
     """
 

@@ -93,7 +93,7 @@ class LeakFilter:
         self._n_rows = dict.fromkeys(sentences, 0)
         self._exact: set[str] = set()
         self._nearly: set[str] = set()
-        wording: dict[str, str] = {}
+        wording: dict[str, str] = {}  # the first text of each key
         for task, texts in sentences.items():
             for text in texts:
                 if len(words(text)) >= MIN_WORDS:
@@ -102,8 +102,10 @@ class LeakFilter:
                     wording.setdefault(key, text)
         self._keys = list(wording)
         self._index = None if near is None else NearIndex(near)
+        if self._index is None:
+            return
         left = iter(wording.values())
-        while self._index is not None and (batch := list(islice(left, _SKETCH_BATCH))):
+        while batch := list(islice(left, _SKETCH_BATCH)):
             for sketch in self._index.sketch(batch):
                 self._index.add(sketch)
 

@@ -144,19 +144,23 @@ class Linter:
 
     def check(self, row: Row) -> None:
         self.n_rows += 1
-        spoken = frozenset(filter(None, map(guess_language, row)))
-        if spoken:
-            self._spoken[spoken] += 1
-            self._first_spoken.setdefault(spoken, (self.n_rows, _example(row)))
+        languages = frozenset(filter(None, map(guess_language, row)))
+        if languages:
+            self._spoken[languages] += 1
+            self._first_spoken.setdefault(languages, (self.n_rows, _example(row)))
 
         # Each fault counts once in a row, whatever number of its texts have it.
-        for check in set[Check]().union(*map(_faults_of, row)):
+        faults = set[Check]()
+        for text in row:
+            faults |= _faults_of(text)
+        for check in faults:
             self._note(check, row)
         if self._separator is not None and self._separator in row[0]:
             self._note(Check.CELLS_AS_TEXT, row)
         if len(row) > 1:
             self._check_pair(row)
-        elif self.tables:  # of `prepare lint`; a corpus that is written is not remembered
+        elif self.tables:
+            # Only `prepare lint` opens tables: texts of a corpus being written are not remembered.
             self._check_repeated(row)
         if self.count_tokens is not None:
             self._pending.append(row)

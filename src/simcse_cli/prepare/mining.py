@@ -155,12 +155,17 @@ class _Limits:
             self.margin = DEFAULT_MARGIN
 
     def allow(self, scores: NDArray[np.float32], positive: float) -> NDArray[np.bool_]:
-        """Return which cosines negatives may have; ``positive`` is the lowest of a positive."""
+        """Return which texts may be negatives, by their cosines with the anchor.
+
+        ``positive`` is the lowest cosine of the anchor with one of its positives.
+        """
         allowed = np.isfinite(scores)
         if self.margin is not None:
             allowed &= scores + self.margin <= positive
         if self.options.ratio is not None:
-            allowed &= scores <= positive - abs(positive) * (1 - self.options.ratio)
+            # ``positive * ratio``, but below ``positive`` also where that is negative.
+            highest = positive - abs(positive) * (1 - self.options.ratio)
+            allowed &= scores <= highest
         if self.options.max_score is not None:
             allowed &= scores <= self.options.max_score
         if self.options.min_score is not None:
@@ -421,14 +426,18 @@ class NegativeSearch:
         return float((self._units[positives] @ self._queries[number]).min())
 
     def _choose(self, is_allowed: NDArray[np.bool_], number: int) -> NDArray[np.intp]:
-        """Return the places of the negatives of an anchor among the nearest texts."""
+        """Choose the negatives of an anchor; return their positions in ``is_allowed``.
+
+        ``is_allowed`` has an entry for each of the texts near anchor ``number``, nearest first.
+        """
         allowed = np.flatnonzero(is_allowed)[self.limits.first :]
-        chosen = allowed[: self._options.per_anchor]
+        nearest = allowed[: self._options.per_anchor]
         if self._options.pick is NegativePick.TOP:
-            return chosen
+            return nearest
         # The draw depends on the seed and the anchor alone.
         draw = random.Random(f"{self._options.seed}/{int(self._anchor_keys[number])}")
-        return allowed[sorted(draw.sample(range(len(allowed)), len(chosen)))]
+        drawn = draw.sample(range(len(allowed)), len(nearest))
+        return allowed[sorted(drawn)]
 
     def rows(self) -> Iterator[Row]:
         """Yield a row for each pair and each negative of its anchor."""

@@ -52,7 +52,10 @@ def split_sentences(text: str) -> list[str]:
     sentences: list[str] = []
     start = 0
     for boundary in _BOUNDARY.finditer(text):
+        # A sentence ends after its closing quotes: group 2 behind a CJK end mark, else group 1.
         end = boundary.end(1) if boundary.group(1) is not None else boundary.end(2)
+
+        # The word before a full stop; empty before any other end mark.
         last = _LAST_WORD.search(text[start : boundary.start()])
         word = last.group(1) if last else ""
         is_initial = len(word) == 1 and word.isalpha() and word.isupper()

@@ -247,8 +247,10 @@ def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> s
     means = np.array(
         [_mean(stretch) for stretch in np.array_split(values, min(width, len(values)))]
     )
-    top = float(np.nanmax(means)) if high is None and np.isfinite(means).any() else (high or 1.0)
-    levels = np.clip(means / (top or 1.0), 0, 1) * (len(BARS) - 1)
+    if high is None and np.isfinite(means).any():
+        high = float(np.nanmax(means))
+    top = high or 1.0  # where all values are 0 or NaN, any top will do
+    levels = np.clip(means / top, 0, 1) * (len(BARS) - 1)
     return "".join(BARS[0] if np.isnan(level) else BARS[round(float(level))] for level in levels)
 
 

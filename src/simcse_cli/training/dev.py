@@ -170,16 +170,17 @@ class DevTransfer:
         n_processes = process_count()
         with self.progress.task("dev accuracy of transfer tasks", len(self.tasks)) as shown:
             for start in range(0, len(self.tasks), n_processes):
-                together = self.tasks[start : start + n_processes]  # one for each process
-                for task, found in zip(
-                    together, exchange(self._score_own(together, encode)), strict=False
-                ):
-                    if isinstance(found, str):
-                        self.progress.warn(found)
+                # One task for each process; in the last round some processes may have none.
+                together = self.tasks[start : start + n_processes]
+                scores = exchange(self._score_own(together, encode))
+                for task, score in zip(together, scores, strict=False):
+                    if isinstance(score, str):  # an error message
+                        self.progress.warn(score)
                         return NO_SCORE
-                    tasks[task.name + DEV_SUFFIX] = found
+                    tasks[task.name + DEV_SUFFIX] = score
                     shown.advance()
-        return measured(encode, self.pairs, mean_and_deviation(list(tasks.values()))[0], tasks)
+        mean, _ = mean_and_deviation(list(tasks.values()))
+        return measured(encode, self.pairs, mean, tasks)
 
     def _score_own(
         self, tasks: Sequence[transfer_files.TransferTask], encode: Encode

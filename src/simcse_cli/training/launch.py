@@ -54,7 +54,7 @@ class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
 
 
 def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None:
-    """Warn about settings of ``accelerate launch`` without effect here."""
+    """Raise if ``accelerate launch`` is to split a model; warn if it sets a precision."""
     for variable, name in SPLITTING.items():
         if environment.get(variable, "").lower() == "true":
             raise ConfigError(
