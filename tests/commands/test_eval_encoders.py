@@ -152,12 +152,14 @@ def test_target_whitening_of_a_task_is_fitted_on_that_task_alone(sts, tiny_model
         "whitening:4",
         "--fit",
         "target",
+        "--metric",
+        "pearson",  # ranks of equal pairs would depend on the last bits
     )
     together = sts(*options)
     for task in ("STS12", "STSBenchmark"):
         alone = sts(*options, "--tasks", task)
         assert alone["tasks"][task]["score"] == pytest.approx(
-            together["tasks"][task]["score"], abs=1e-9
+            together["tasks"][task]["score"], abs=1e-4
         )
 
 

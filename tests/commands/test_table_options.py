@@ -59,7 +59,7 @@ COMMANDS = {
     "simcse eval sts": (["--pair-file", "rated.csv", *MODEL], SCORED),
     "simcse eval transfer": (["--task-file", "mails.csv", *MODEL], None),
     "simcse analyze search": (["--corpus", "mails.csv", "--query", "gate", *MODEL], TEXT),
-    "simcse analyze search": (["--corpus", "mails.csv", "--query", "gate", *MODEL], TEXT),
+    "simcse analyze retrieval": (["--corpus", "mails.csv", "--query", "gate", *MODEL], TEXT),
     "simcse analyze groups": (["mails.csv", "--k", "2", *MODEL], TEXT),
     "simcse analyze overlap": (["mails.csv"], PAIR.format("left", "right")),
     "simcse analyze geometry": (ANALYSIS, SCORED),

@@ -101,7 +101,8 @@ def test_graphs_of_integers_are_near_and_replaced_with_the_folder(
         assert outcome.stdout == ""
     record = json.loads((tmp_path / "out" / "simcse.json").read_text())
     assert list(record["probe_least_cosine"]) == [f"{backend}_int8"]
-    assert 0.97 < record["probe_least_cosine"][f"{backend}_int8"] < 1 - 1e-7
+    # Processors without VNNI saturate products of bytes.
+    assert 0.94 < record["probe_least_cosine"][f"{backend}_int8"] < 1 - 1e-7
     assert record["probe_max_abs_difference"][backend] < 1e-5
     suffix = {Backend.ONNX: "onnx", Backend.OPENVINO: "bin"}[backend]
     small, large = sorted(path.stat().st_size for path in (tmp_path / "out").rglob(f"*.{suffix}"))

@@ -484,6 +484,9 @@ DEFAULTS = {
     Name.MLM: AVERAGED | {"lr": 1e-4, "max_length": 128, "warmup": 0.01, "weight_decay": 0.01},
     Name.BARLOW_TWINS: PROJECTED,
     Name.VICREG: PROJECTED,
+    Name.RANKCSE: {},
+    Name.DISTILL: {"head": "none"},
+    Name.TSDAE: {"batch_size": 8, "head": "none", "max_length": 75, "warmup": 0.1},
 }  # fmt: skip
 OPTIONS = {
     Name.SIMCSE_UNSUP: {"temperature": 0.05, "mlm_probability": 0.15, "mlm_weight": 0.0, "mlm_tied": False,
@@ -505,6 +508,12 @@ OPTIONS = {
     Name.VICREG: {
         "projector_dim": 8192, "invariance_weight": 25.0, "variance_weight": 25.0, "covariance_weight": 1.0
     },
+    Name.RANKCSE: {
+        "rank": "listmle", "rank_weight": 1.0, "consistency_weight": 1.0, "rank_temperature": 0.05,
+        "teacher_temperature": 0.025, "as_released": False,
+    },
+    Name.DISTILL: {"match": "cosine", "max_length": 32},
+    Name.TSDAE: {"delete": 0.6, "tie_decoder": True, "max_length": 75},
 }  # fmt: skip
 
 

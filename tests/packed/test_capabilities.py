@@ -58,8 +58,14 @@ def no_onednn(monkeypatch):
 
 
 # What is switched off, and the operators of inference that are left for float32 and bfloat16.
+BY_PRODUCT = {"prepacked": PrepackedOperators, "linear": Operators, "numpy": NumpyOperators}
+LEFT = Operators
+if processor.cpu_kind() != "other":
+    LEFT = BY_PRODUCT[processor.CPU_CONSTANTS[processor.cpu_kind()].inference_product]
+if "avx512" in processor.capability():
+    LEFT = PrepackedOperators
 SWITCHES = {
-    no_bf16: (PrepackedOperators if "avx512" in processor.capability() else Operators, Operators),
+    no_bf16: (LEFT, Operators),
     avx2: (NumpyOperators, Operators),
     avx2_intel: (Operators, Operators),
     arm: (Operators, Operators),
