@@ -18,7 +18,7 @@ COMMANDS = {
     "analyze geometry": RATED,
     "analyze report": ["run", "--data-dir", "senteval", "-o", "r.html"],
     "analyze groups": ["texts.txt", "--k", "2"],
-    "analyze retrieval": ["--corpus", "texts.txt", "--query", "a cat"],
+    "analyze search": ["--corpus", "texts.txt", "--query", "a cat"],
     "analyze spectrum": RATED,
     "augment": ["texts.txt", "--method", "mlm", "-o", "a.csv"],
     "encode": ["texts.txt", "-o", "v.npy"],
