@@ -18,13 +18,13 @@ from simcse_cli.results.report import Column, Report, with_seed_means
 from simcse_cli.results.result import verdict
 from simcse_cli.settings.choices import Correction
 
-Scores = Mapping[str, RetrievalScores]
+_ModelScores = Mapping[str, RetrievalScores]
 """The scores of each model by its label."""
 Groups = Mapping[str, str | None]
 """The group of seeds that a label belongs to; None for a model alone."""
 
 
-def score_rows(scores: Scores, ranks: Sequence[int]) -> list[dict[str, Any]]:
+def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any]]:
     """Return a row for each model; ``ci`` holds the 95% interval over the queries of each score."""
     rows = []
     for name, found in scores.items():
@@ -57,7 +57,7 @@ def interval_note(rows: Sequence[Mapping[str, Any]], measure: str, heading: str)
     return f"95% intervals of {heading} over the queries: {', '.join(found)}"
 
 
-def search_tests(scores: Scores, groups: Groups, rank: int) -> dict[str, PairedTest]:
+def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, PairedTest]:
     """Return the paired test of nDCG@``rank`` of each system against the first one, by name.
 
     The seeds of a system are tested together, paired by seed where both have the same.

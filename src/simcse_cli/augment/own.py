@@ -14,7 +14,7 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.files.code import entry_point, entry_point_names, load_code, names_code
 from simcse_cli.settings.choices import Augmentation
 
-ENTRY_POINTS = "simcse_cli.augmentations"
+_ENTRY_POINTS = "simcse_cli.augmentations"
 """The group under which packages offer augmentations."""
 _IN_FILE = re.compile(r"\s*(?P<source>.+\.py:[A-Za-z_]\w*)(?::(?P<rate>[^:]*))?\s*")
 _PLACE = "augmentation"
@@ -46,7 +46,7 @@ def parse_own(text: str) -> tuple[str, float | None] | None:
         source, number = in_file["source"], in_file["rate"]
     else:
         source, _, number = text.strip().partition(":")
-        if source.lower() in list(Augmentation) or source not in entry_point_names(ENTRY_POINTS):
+        if source.lower() in list(Augmentation) or source not in entry_point_names(_ENTRY_POINTS):
             return None
     find_function(source)
     try:
@@ -60,7 +60,7 @@ def find_function(source: str) -> Callable[..., str]:
     if names_code(source):
         found = load_code(source, _PLACE)
     else:
-        found = entry_point(ENTRY_POINTS, source)
+        found = entry_point(_ENTRY_POINTS, source)
     if not callable(found):
         raise ConfigError(f"{_PLACE} {source}: is no function", hint="def NAME(text, rng, rate)")
     return found  # type: ignore[no-any-return]

@@ -9,14 +9,14 @@ from simcse_cli.losses.rankcse import consistency, list_mle, list_net, negative_
 from simcse_cli.losses.similarity import similarity_matrix
 from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
 from simcse_cli.objectives.simcse import Simcse, SimcseOptions, teacher_cosines
-from simcse_cli.settings.choices import ObjectiveName, Ranking
+from simcse_cli.settings.choices import ObjectiveName, RankLoss
 from simcse_cli.settings.declare import setting
 
 
 @dataclass(frozen=True)
 class RankcseOptions(SimcseOptions):
     teacher: int | None = setting(None, "Width of the teachers' vectors.", "--teacher")
-    rank: Ranking = setting(Ranking.LISTMLE, "How the teachers' order is learnt.")
+    rank: RankLoss = setting(RankLoss.LISTMLE, "How the teachers' order is learnt.")
     rank_weight: float = setting(1.0, "Weight of that term.", min=0)
     consistency_weight: float = setting(
         1.0, "Weight of the agreement of both directions of the similarities.", min=0
@@ -61,7 +61,7 @@ class Rankcse(Simcse):
 
     def _rank(self, logits: Tensor, cosines: Tensor, teacher: Tensor) -> Tensor:
         own = self.options
-        if own.rank is Ranking.LISTMLE:
+        if own.rank is RankLoss.LISTMLE:
             return list_mle(logits, teacher)
         if own.as_released:
             return list_net(logits, teacher / own.rank_temperature)

@@ -53,7 +53,7 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
 }
 
 
-ENTRY_POINTS = "simcse_cli.objectives"
+_ENTRY_POINTS = "simcse_cli.objectives"
 """The group under which packages offer objectives."""
 _own: dict[str, type[Objective]] = {}
 """Classes that a program has given instead of a name."""
@@ -65,9 +65,9 @@ def find_objective(name: str) -> type[Objective]:
         return _own[name]
     if name in list(ObjectiveName):
         return OBJECTIVES[ObjectiveName(name)]
-    found = load_code(name, _PLACE) if names_code(name) else entry_point(ENTRY_POINTS, name)
+    found = load_code(name, _PLACE) if names_code(name) else entry_point(_ENTRY_POINTS, name)
     if found is None:
-        known = [*ObjectiveName, *entry_point_names(ENTRY_POINTS)]
+        known = [*ObjectiveName, *entry_point_names(_ENTRY_POINTS)]
         raise UsageError(
             f"{name!r} is no objective; need one of {', '.join(known)}, or FILE.py:CLASS",
             option=_PLACE,

@@ -23,7 +23,7 @@ from simcse_cli.files.inputs import STDIO
 from simcse_cli.prepare.finders import (
     ExactFinder,
     Finder,
-    Found,
+    FoundText,
     MeaningFinder,
     NearFinder,
     find_duplicates,
@@ -88,7 +88,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     if options.keep is KeepDuplicate.LONGEST:
         new.sort(key=lambda number: -len(texts[number]))
     finders = _finders(kinds, texts, options, progress)
-    found: dict[int, Found] = {}
+    found: dict[int, FoundText] = {}
     for number, kind, match in find_duplicates([*known, *new], texts, finders, len(known)):
         found[number] = kind, match
 
@@ -151,7 +151,7 @@ class _Result:
     own: _Texts
     parts: Sequence[_Texts]
     first: int
-    found: dict[int, Found]
+    found: dict[int, FoundText]
 
     def pairs(self) -> Iterator[tuple[str, ...]]:
         """Yield a row for each duplicate, in the order of the file."""

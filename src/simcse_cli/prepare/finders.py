@@ -25,7 +25,7 @@ class Match(NamedTuple):
     score: float
 
 
-Found = tuple[DuplicateKind, Match]
+FoundText = tuple[DuplicateKind, Match]
 
 
 class Finder(Protocol):
@@ -158,7 +158,7 @@ def find_duplicates(
                 finder.add(number)
 
 
-def _first_match(number: int, finders: dict[DuplicateKind, Finder]) -> Found | None:
+def _first_match(number: int, finders: dict[DuplicateKind, Finder]) -> FoundText | None:
     for kind, finder in finders.items():
         match = finder.find(number)
         if match is not None:

@@ -57,7 +57,7 @@ Negatives = StrEnum(
 """Negatives of unsupervised SimCSE: other rows under dropout or without, or those of both views."""
 MixMasked = StrEnum("MixMasked", "EXCLUDE ZERO")
 MixSides = StrEnum("MixSides", "POSITIVES BOTH")
-Ranking = StrEnum("Ranking", "LISTMLE LISTNET")
+RankLoss = StrEnum("RankLoss", "LISTMLE LISTNET")
 ContrastBlock = StrEnum("ContrastBlock", "AA PP")
 """Negatives beside positives in guided training: other anchors, and positives among themselves."""
 DistillTarget = StrEnum("DistillTarget", "SIMILARITIES COSINE MSE")

@@ -59,7 +59,7 @@ from simcse_cli.settings.declare import flag
 
 DevFacts = dict[str, Any]  # names and digests of the dev data, for the record of a run
 
-Examples = Mapping[str, Floats]
+DevExamples = Mapping[str, Floats]
 """What the examples of each dev task have got from a model, ``(n,)`` each."""
 _PAIRS = "pairs"
 _QUERIES = "queries"
@@ -80,7 +80,7 @@ class DevScore:
     alignment: float | None
     uniformity: float | None
     tasks: Mapping[str, float | None] = field(default_factory=dict)
-    examples: Examples = field(default_factory=dict)
+    examples: DevExamples = field(default_factory=dict)
 
 
 NO_SCORE = DevScore(None, None, None)
@@ -110,7 +110,7 @@ class DevPairs:
             examples={_PAIRS: cosines},
         )
 
-    def gain(self, after: Examples, before: Examples) -> PairedTest:
+    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
         """Return the paired bootstrap over the pairs of two models."""
         sample = PairedSample(self.pairs.gold, after[_PAIRS], before[_PAIRS])
         return paired_bootstrap({_PAIRS: [sample]}, metric=self.metric)[1]
@@ -143,7 +143,7 @@ class DevSts:
 
         return measured(encoded, self.pairs, mean, tasks, cosines)
 
-    def gain(self, after: Examples, before: Examples) -> PairedTest:
+    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
         """Return the paired bootstrap over the pairs of each task, for the mean over tasks."""
         samples = {}
         for task in self.tasks:
@@ -235,7 +235,7 @@ class DevRetrieval:
         ndcg = {_QUERIES: found.ndcgs[:, 9]}
         return measured(encode, self.pairs, float(found.ndcg[9]), tasks, ndcg)
 
-    def gain(self, after: Examples, before: Examples) -> PairedTest:
+    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
         """Return the paired bootstrap over the queries."""
         sides = after[_QUERIES][None], before[_QUERIES][None]
         return paired_mean_bootstrap({_QUERIES: sides})[1]
@@ -306,13 +306,13 @@ def measured(
     pairs: StsSubset | None,
     score: float | None,
     tasks: Mapping[str, float | None],
-    examples: Examples | None = None,
+    examples: DevExamples | None = None,
 ) -> DevScore:
     found = NO_SCORE if pairs is None else DevPairs(pairs).score(encode)
     return replace(found, score=score, tasks=tasks, examples=examples or {})
 
 
-def gain_of(dev_set: DevSet | None, after: Examples, before: Examples) -> Gain | None:
+def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> Gain | None:
     """Return the gain of one model over another on a dev set, with its 95% interval.
 
     None where the examples of one are not known, or where a dev set has no interval: accuracies of
