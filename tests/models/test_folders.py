@@ -13,7 +13,7 @@ from helpers import build_tiny_model
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, encode
-from simcse_cli.models.export import export_model
+from simcse_cli.models.export import export_model, save_encoder
 from simcse_cli.progress import SILENT, SilentProgress
 
 TEXTS = (
@@ -461,6 +461,14 @@ def test_long_texts_are_read_up_to_the_positions(kind, tmp_path):
 def test_an_architecture_that_calls_its_pooler_is_read(tmp_path):
     folder = backbone(tmp_path / "squeezebert", "squeezebert")
     assert vectors(folder, pooler="avg").shape == (len(TEXTS), 32)
+
+
+def test_a_copy_of_a_reader_of_pages_is_opened_as_a_reader_of_text(tmp_path):
+    """The original wants a feature extractor of MarkupLM that its folder does not have."""
+    folder = backbone(tmp_path / "model", "markuplm", max_depth=4, xpath_unit_hidden_size=4)
+    encoder = load_encoder(folder, pooler="avg", device="cpu")
+    save_encoder(encoder, tmp_path / "copy")
+    require_equal(encode(encoder, TEXTS), by_sentence_transformers(tmp_path / "copy"))
 
 
 def test_an_architecture_that_needs_pictures_is_refused(tiny_model_dir):

@@ -47,6 +47,7 @@ from simcse_cli.models.pretrained import (
     auto_model,
     blank_pooler,
     quiet_transformers,
+    read_as_text,
     wants_processor,
 )
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
@@ -256,6 +257,8 @@ def _write_files(
             else:
                 backbone.save_pretrained(folder, state_dict=plain_weights(backbone))
             encoder.tokenizer.save_pretrained(folder)
+            if not keep_adapter and wants_processor(folder):
+                read_as_text(folder)
     finally:
         backbone.config.output_hidden_states = hidden_before
         if had_pooler_slot:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, reason_of
+from simcse_cli.files.atomic import write_json
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format
 
@@ -37,6 +38,9 @@ _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 FROM_FOLDER: dict[str, Any] = {**_LOCAL, "attn_implementation": None}
 # Architectures whose states depend on padding, some of them for longer texts alone.
 _READ_PADDING = ("convbert", "fnet", "mobilebert", "mra", "nystromformer", "yoso")
+TOKENIZER_SETTINGS = "tokenizer_config.json"
+TEXT_PROCESSOR = "AutoTokenizer"
+"""The ``processor_class`` of a model that reads text alone."""
 _TAKE_AN_ENCODER = "take a text encoder, for example of the BERT, RoBERTa or MPNet family"
 
 
@@ -250,7 +254,7 @@ def _auto_tokenizer(folder: Path) -> Any:
         if "trust_remote_code" not in str(error):
             raise
         raise CheckpointError(
-            f"{folder / 'tokenizer_config.json'}: needs code from the folder (auto_map), "
+            f"{folder / TOKENIZER_SETTINGS}: needs code from the folder (auto_map), "
             "which is not run",
             hint=f"this toolkit runs no code of models; {_TAKE_AN_ENCODER}",
         ) from error
@@ -279,7 +283,8 @@ def auto_model(folder: Path) -> tuple[Any, Any]:
 def wants_processor(folder: Path) -> bool:
     """Tell whether other libraries want a processor that the folder does not have.
 
-    For some architectures, they want a processor of pages or pictures.
+    For some architectures (MarkupLM), they want one of pages or pictures, unless
+    ``read_as_text`` has told them otherwise.
     """
     kind = read_json(folder / "config.json", dict[str, Any]).get("model_type")
     has_files = any(
@@ -288,7 +293,19 @@ def wants_processor(folder: Path) -> bool:
     return (
         kind in _transformers().models.auto.processing_auto.PROCESSOR_MAPPING_NAMES
         and not has_files
+        and _tokenizer_settings(folder).get("processor_class") != TEXT_PROCESSOR
     )
+
+
+def read_as_text(folder: Path) -> None:
+    """Tell other libraries that the tokenizer alone reads the texts of a saved model."""
+    settings = _tokenizer_settings(folder) | {"processor_class": TEXT_PROCESSOR}
+    write_json(folder / TOKENIZER_SETTINGS, settings)
+
+
+def _tokenizer_settings(folder: Path) -> dict[str, Any]:
+    path = folder / TOKENIZER_SETTINGS
+    return read_json(path, dict[str, Any]) if path.is_file() else {}
 
 
 def blank_pooler(config: Any) -> nn.Module | None:
