@@ -12,6 +12,7 @@ from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.template import Template
+from simcse_cli.data.training_file import read_training_rows
 from simcse_cli.errors import DataError, UsageError
 
 TICKETS = [
@@ -107,6 +108,23 @@ def test_vectors_of_a_template_are_those_of_its_texts(tickets, invoke, tiny_mode
     np.testing.assert_array_equal(np.stack(found["vector"].to_numpy()), np.load(plain))
     side = json.loads((tmp_path / "v.parquet.json").read_text())
     assert (side["text"], side["column"]) == ("{subject}: {body}", None)
+
+
+def test_training_reads_the_texts_of_a_template(tickets):
+    found = read_training_rows(tickets, Given().of_texts(None, "{subject}: {body}"))
+    assert found.columns == ("anchor",)
+    assert list(found.rows) == [(text,) for text in TEXTS if text]
+    assert found.n_dropped == TEXTS.count("")
+
+
+def test_training_on_pairs_refuses_a_template(tickets, invoke, tiny_model_dir):
+    words = ["train", "--train-file", tickets, "--text", "{subject}", "--model", tiny_model_dir]
+    done = invoke(*words, "--mode", "sup")
+    assert done.exit_code == 1
+    assert "--text makes single texts, and --objective simcse-sup reads pairs" in done.stderr
+    done = invoke(*words, "--mode", "unsup", "--columns", "body")
+    assert done.exit_code == 2
+    assert "has no use with --text" in " ".join(done.stderr.split())
 
 
 def test_ids_that_repeat_are_named_by_their_rows():

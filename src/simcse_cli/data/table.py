@@ -81,6 +81,11 @@ class Table:
     def is_text(self) -> bool:
         return self.reading.is_text
 
+    @property
+    def is_filled(self) -> bool:
+        """Tell whether a template makes each text of several columns."""
+        return self._given.template is not None
+
     def _read(self) -> TableReading:
         is_text = False
         if self.form is FileFormat.TEXT:
@@ -155,7 +160,7 @@ class Table:
         if self._is_read:  # from the beginning again
             grid = self._read().grid
         self._is_read = True
-        may_lack = again is not None and self._given.template is not None
+        may_lack = again is not None and self.is_filled
         return grid.pick(chosen, start, again, may_lack=may_lack)
 
     def _parquet_cells(

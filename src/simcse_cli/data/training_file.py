@@ -18,6 +18,7 @@ from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
 from simcse_cli.data.sides import SET
 from simcse_cli.data.table import Table
+from simcse_cli.data.text import one_line
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
 from simcse_cli.files.digests import digest, sha256_file
@@ -89,6 +90,9 @@ def iter_training_rows(
     roles = table.reading.roles
     if SET in roles.columns:
         yield from _set_rows(table)
+        return
+    if table.is_filled:
+        yield from ((POSITIONAL[:1], (one_line(text),)) for text in table.texts())
         return
     columns = [role for role in (*POSITIONAL, "text") if role in roles.columns]
     names = tuple("anchor" if role == "text" else role for role in columns)

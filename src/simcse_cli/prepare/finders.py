@@ -16,6 +16,7 @@ from simcse_cli.prepare.minhash import NearIndex, Sketch
 from simcse_cli.settings.choices import DuplicateKind
 
 _BLOCK = 1024
+_TILE = 8192  # kept texts that a block is compared with at once
 
 
 class Match(NamedTuple):
@@ -95,40 +96,47 @@ class MeaningFinder:
         self._units, self._threshold = units, threshold
         self._kept = np.empty_like(units)
         self._numbers: list[int] = []
-        self._best: dict[int, Match] = {}
-        self._n_before = 0
+        # Of the current block: the place of each text, its nearest among the texts added before
+        # the block, with the cosine, the cosines inside of the block, and the places added.
+        self._places: dict[int, int] = {}
+        self._nearest: list[tuple[int, float]] = []
+        self._inside = units[:0]
+        self._added: list[int] = []
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
-        """Compare a block with all texts added before it, by one product."""
-        self._best = {}
-        self._n_before = len(self._numbers)
+        """Compare a block with all texts added before it, by products of matrices."""
         block = self._units[list(numbers)]
-        for first in range(0, len(self._numbers), _BLOCK):
-            kept = self._kept[first : min(first + _BLOCK, len(self._numbers))]
-            cosines = block @ kept.T
-            nearest = cosines.argmax(axis=1)
-            for row, number in enumerate(numbers):
-                score = float(cosines[row, nearest[row]])
-                if number not in self._best or score > self._best[number].score:
-                    of = self._numbers[first + int(nearest[row])]
-                    self._best[number] = Match(of, score)
+        nearest = np.zeros(len(block), dtype=np.int64)
+        scores = np.full(len(block), -np.inf, dtype=np.float32)
+        for first in range(0, len(self._numbers), _TILE):
+            cosines = block @ self._kept[first : min(first + _TILE, len(self._numbers))].T
+            columns = cosines.argmax(axis=1)
+            found = cosines[np.arange(len(block)), columns]
+            is_nearer = found > scores
+            nearest[is_nearer] = first + columns[is_nearer]
+            scores[is_nearer] = found[is_nearer]
+        self._nearest = list(zip(nearest.tolist(), scores.tolist(), strict=True))
+        self._places = {number: place for place, number in enumerate(numbers)}
+        self._inside = block @ block.T
+        self._added = []
 
     def find(self, number: int) -> Match | None:
-        best = self._best.get(number)
-        since = self._kept[self._n_before : len(self._numbers)]
-        if len(since):  # texts of this block that were added since
-            cosines = since @ self._units[number]
-            nearest = int(cosines.argmax())
-            score = float(cosines[nearest])
-            if best is None or score > best.score:
-                best = Match(self._numbers[self._n_before + nearest], score)
-        if best is None or best.score < self._threshold:
+        place = self._places[number]
+        nearest, score = self._nearest[place]
+        if self._added:
+            cosines = self._inside[place, self._added]
+            best = int(cosines.argmax())
+            if cosines[best] > score:
+                nearest = len(self._numbers) - len(self._added) + best
+                score = float(cosines[best])
+        if score < self._threshold:
             return None
-        return Match(best.of, min(1.0, best.score))
+        return Match(self._numbers[nearest], min(1.0, score))
 
     def add(self, number: int) -> None:
         self._kept[len(self._numbers)] = self._units[number]
         self._numbers.append(number)
+        self._added.append(self._places[number])
 
 
 def find_duplicates(

@@ -12,7 +12,7 @@ from simcse_cli.settings.declare import (
     setting,
     settings_of,
 )
-from simcse_cli.settings.tables import TableOptions
+from simcse_cli.settings.tables import TEMPLATE_HELP, TableOptions
 
 DATA_VARIABLE = "SIMCSE_DATA"
 MODEL_HELP = (
@@ -102,6 +102,13 @@ class TrainConfig(TableOptions):
         "--columns",
         "--column",
         metavar="anchor=A,positive=B",
+    )
+    text: str | None = _data(
+        None,
+        TEMPLATE_HELP,
+        metavar="TEMPLATE",
+        excludes=("columns",),
+        because="which names the columns itself",
     )
     dev_file: str | None = _data(
         None,

@@ -10,6 +10,10 @@ from functools import partial
 from simcse_cli.errors import UsageError
 from simcse_cli.settings.declare import setting
 
+TEMPLATE_HELP = (
+    "Make each text of several columns, as in '{subject} {body}'; an empty cell is left out."
+)
+
 _table = partial(setting, group="Tables", recorded=True, unsaid=(None,))
 
 
@@ -55,7 +59,7 @@ class TextOptions(TableOptions):
     )
     text: str | None = _table(
         None,
-        "Make each text of several columns, as in '{subject} {body}'; an empty cell is left out.",
+        TEMPLATE_HELP,
         metavar="TEMPLATE",
         excludes=("column",),
         because="which names the columns itself",

@@ -335,10 +335,10 @@ def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]
         roles = (*SCORED_PAIR, *of_rows)
     columns = parse_columns(config.columns, roles)
     of_pairs = {role: columns.pop(role) for role in SCORED_PAIR if role in columns}
-    return (
-        Given.of(config, columns, roles=of_rows, progress=progress),
-        Given.of(config, of_pairs, roles=SCORED_PAIR, progress=progress),
-    )
+    given = Given.of(config, columns, roles=of_rows, progress=progress)
+    if config.text is not None:
+        given = given.of_texts(None, config.text)
+    return given, Given.of(config, of_pairs, roles=SCORED_PAIR, progress=progress)
 
 
 def build_dev_set(

@@ -213,7 +213,8 @@ REFUSALS = {
 
 
 def check_settings(config: TrainConfig) -> None:
-    accepted = settings_of(find_objective(config.objective).Options)
+    objective = find_objective(config.objective)
+    accepted = settings_of(objective.Options)
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
@@ -223,10 +224,16 @@ def check_settings(config: TrainConfig) -> None:
                 f"use it, {reason}",
                 hint=f"leave {flag(TrainConfig, name)} out",
             )
+    reads_texts = objective.reads in (DataKind.ROWS, DataKind.DOCUMENTS)
+    if config.text is not None and not (reads_texts and objective.n_columns[0] == 1):
+        raise ConfigError(
+            f"--text makes single texts, and --objective {config.objective} reads pairs",
+            hint="name the columns of a pair with --columns anchor=A,positive=B",
+        )
     if config.precision is choices.Precision.INT8:
         what = "--precision int8 is for inference: training has no int8"
         raise ConfigError(what, hint="use --precision bf16 or fp32")
-    is_mlm = issubclass(find_objective(config.objective), MaskedLm)
+    is_mlm = issubclass(objective, MaskedLm)
     if is_mlm and config.lora_save is LoraSave.ADAPTER:
         raise ConfigError(
             "--lora-save adapter: an adapter has no place for the masked-LM head of "
