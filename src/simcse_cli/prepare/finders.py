@@ -17,6 +17,9 @@ from simcse_cli.settings.choices import DuplicateKind
 
 _BLOCK = 1024
 _TILE = 8192  # kept texts that a block is compared with at once
+_N_AXES = 95
+_SAMPLE = 20_000  # texts that the axes are computed from
+_ROUNDING = 1e-4
 
 
 class Match(NamedTuple):
@@ -87,6 +90,10 @@ class NearFinder:
 class MeaningFinder:
     """Texts whose vectors are close; the score is their cosine.
 
+    Most pairs are far apart, and the first principal axes show it: with the rest of a vector as
+    one more component, its length, a product bounds the cosine from above (Cauchy-Schwarz). Only
+    pairs whose bound reaches the threshold are compared in full.
+
     Args:
         units: ``(n, D)`` vectors of length 1, a row a text.
         threshold: least cosine.
@@ -94,49 +101,64 @@ class MeaningFinder:
 
     def __init__(self, units: NDArray[np.float32], threshold: float) -> None:
         self._units, self._threshold = units, threshold
-        self._kept = np.empty_like(units)
+        self._short = _shortened(units)
+        self._kept = np.empty_like(self._short)
         self._numbers: list[int] = []
         # Of the current block: the place of each text, its nearest among the texts added before
         # the block, with the cosine, the cosines inside of the block, and the places added.
         self._places: dict[int, int] = {}
-        self._nearest: list[tuple[int, float]] = []
+        self._nearest: dict[int, Match] = {}
         self._inside = units[:0]
         self._added: list[int] = []
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
         """Compare a block with all texts added before it, by products of matrices."""
         block = self._units[list(numbers)]
-        nearest = np.zeros(len(block), dtype=np.int64)
-        scores = np.full(len(block), -np.inf, dtype=np.float32)
+        short = self._short[list(numbers)]
+        self._nearest = {}
         for first in range(0, len(self._numbers), _TILE):
-            cosines = block @ self._kept[first : min(first + _TILE, len(self._numbers))].T
-            columns = cosines.argmax(axis=1)
-            found = cosines[np.arange(len(block)), columns]
-            is_nearer = found > scores
-            nearest[is_nearer] = first + columns[is_nearer]
-            scores[is_nearer] = found[is_nearer]
-        self._nearest = list(zip(nearest.tolist(), scores.tolist(), strict=True))
+            bounds = short @ self._kept[first : min(first + _TILE, len(self._numbers))].T
+            for place in np.flatnonzero(bounds.max(axis=1) >= self._threshold - _ROUNDING).tolist():
+                near = np.flatnonzero(bounds[place] >= self._threshold - _ROUNDING) + first
+                others = [self._numbers[at] for at in near.tolist()]
+                cosines = self._units[others] @ block[place]
+                best = int(cosines.argmax())
+                known = self._nearest.get(numbers[place])
+                if known is None or cosines[best] > known.score:
+                    self._nearest[numbers[place]] = Match(others[best], float(cosines[best]))
         self._places = {number: place for place, number in enumerate(numbers)}
         self._inside = block @ block.T
         self._added = []
 
     def find(self, number: int) -> Match | None:
-        place = self._places[number]
-        nearest, score = self._nearest[place]
+        nearest = self._nearest.get(number)
         if self._added:
+            place = self._places[number]
             cosines = self._inside[place, self._added]
             best = int(cosines.argmax())
-            if cosines[best] > score:
-                nearest = len(self._numbers) - len(self._added) + best
-                score = float(cosines[best])
-        if score < self._threshold:
+            if nearest is None or cosines[best] > nearest.score:
+                of = self._numbers[len(self._numbers) - len(self._added) + best]
+                nearest = Match(of, float(cosines[best]))
+        if nearest is None or nearest.score < self._threshold:
             return None
-        return Match(self._numbers[nearest], min(1.0, score))
+        return Match(nearest.of, min(1.0, nearest.score))
 
     def add(self, number: int) -> None:
-        self._kept[len(self._numbers)] = self._units[number]
+        self._kept[len(self._numbers)] = self._short[number]
         self._numbers.append(number)
         self._added.append(self._places[number])
+
+
+def _shortened(units: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return ``(n, m + 1)``: vectors on their first m principal axes, and the length of the rest.
+
+    The product of two rows is at least the cosine of their vectors.
+    """
+    sample = units[:: max(1, len(units) // _SAMPLE)]
+    _, axes = np.linalg.eigh(sample.T @ sample)
+    leading = units @ axes[:, -_N_AXES:].astype(np.float32)
+    rest = np.sqrt(np.maximum(0, 1 - (leading**2).sum(axis=1, keepdims=True)))
+    return np.hstack([leading, rest])
 
 
 def find_duplicates(
