@@ -1,7 +1,4 @@
-"""`analyze density`: the cosine similarity of rated pairs, group by group.
-
-The groups are shown as numbers and as smooth curves.
-"""
+"""`analyze density`: the cosine similarity of rated pairs by group, as numbers and curves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,14 +51,16 @@ class RatingGroup:
         The statistics are None where the group is empty.
         """
         facts = {"rating": self.label, "n_pairs": self.n_pairs} | dict.fromkeys(STATISTICS)
-        return facts | (
-            summarize(self.cosines) | {"std": float(self.cosines.std())} if self.n_pairs else {}
-        )
+        if self.n_pairs:
+            facts |= summarize(self.cosines) | {"std": float(self.cosines.std())}
+        return facts
 
     @cached_property
     def density(self) -> NDArray[np.float64]:
         """Density over ``GRID``; zeros in an empty group."""
-        return kernel_density(self.cosines) if self.n_pairs else np.zeros_like(GRID)
+        if self.n_pairs:
+            return kernel_density(self.cosines)
+        return np.zeros_like(GRID)
 
 
 def rating_groups(cosines: plots.Values, gold: plots.Values) -> list[RatingGroup]:
@@ -78,7 +77,9 @@ def rating_groups(cosines: plots.Values, gold: plots.Values) -> list[RatingGroup
     groups = []
     for low, high in pairwise(edges):
         closed = high == edges[-1]
-        inside = (gold >= low) & ((gold <= high) if closed else (gold < high))
+        inside = (gold >= low) & (gold < high)
+        if closed:
+            inside |= gold == high
         groups.append(RatingGroup(low, high, closed, np.asarray(cosines[inside], dtype=np.float64)))
     return groups
 
@@ -103,16 +104,14 @@ def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
 
 @plots.house_style()
 def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figure:
-    """Return one ridge plot per model: the density of cosines per rating group.
-
-    The highest ratings are on top.
+    """Return one ridge plot per model: the density of cosines per rating group, highest on top.
 
     Source: Gao et al. 2021, Figure G.1. Heights are comparable inside a panel; the black tick is
     the mean. The groups are the same in every panel, so only the first one names them.
     """
     figure, panels = plots.new_figure(1.4 + 3.6 * len(by_model), 4.6, len(by_model), sharey=True)
-    filled = [group for groups in by_model.values() for group in groups if group.n_pairs]
-    lowest = min(float(group.cosines.min()) for group in filled)
+    cosines = [group.cosines for groups in by_model.values() for group in groups]
+    lowest = float(np.concatenate(cosines).min())
     for axes, (name, groups) in zip(panels, by_model.items(), strict=True):
         _draw_ridges(axes, groups)
         axes.set(title=name, xlabel="cosine similarity", xlim=(max(-1.0, lowest - 0.05), 1.0))
@@ -123,6 +122,8 @@ def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figur
 def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
     scale = RIDGE_HEIGHT / max(float(group.density.max()) for group in groups)
     tints = plots.shades(len(groups))
+
+    # A lower ridge is drawn later and nearer, over the foot of the one above it.
     for level, group in reversed(list(enumerate(groups))):
         ridge = level + scale * group.density
         depth = 2 * (len(groups) - level)
@@ -137,9 +138,10 @@ def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
             axes.plot(
                 [mean, mean], [level, level + 0.22], color=plots.INK, linewidth=2.5, zorder=101
             )
-    axes.set_yticks(
-        range(len(groups)), [f"{group.label}\nn = {group.n_pairs:,}" for group in groups]
-    )
+
+    # The names of the groups stand where an axis would have its ticks.
+    names = [f"{group.label}\nn = {group.n_pairs:,}" for group in groups]
+    axes.set_yticks(range(len(groups)), names)
     axes.set_ylim(-0.1, len(groups) - 1 + RIDGE_HEIGHT + 0.1)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -153,24 +155,22 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
 
     # One row for each model and rating group in the table; one block a model in JSON.
     shown = columns("label", "rating", "n_pairs", *STATISTICS, label="model")
-    rows = [
-        {"label": name} | group.summary() for name, groups in by_name.items() for group in groups
-    ]
-    numbers = [
-        {"groups": [group.summary() | {"density": group.density.tolist()} for group in groups]}
-        for groups in measured
-    ]
+    rows = []
+    for name, groups in by_name.items():
+        rows += [{"label": name, **group.summary()} for group in groups]
+    numbers = []
+    for groups in measured:
+        curves_of = [group.summary() | {"density": group.density.tolist()} for group in groups]
+        numbers.append({"groups": curves_of})
 
     # The terminal shows the curves from the smallest cosine on, high ratings first.
     def curves() -> str:
-        start = (
-            GRID.searchsorted(min(float(space.cosines.min()) for space in spaces), side="right") - 1
-        )
-        lines = {
-            f"{name} {group.label}": group.density[start:]
-            for name, groups in by_name.items()
-            for group in reversed(groups)
-        }
+        lowest = min(float(space.cosines.min()) for space in spaces)
+        start = GRID.searchsorted(lowest, side="right") - 1
+        lines = {}
+        for name, groups in by_name.items():
+            for group in reversed(groups):
+                lines[f"{name} {group.label}"] = group.density[start:]
         return plots.bar_lines(lines) + f"cosine from {GRID[start]:.2f} (left) to 1 (right)\n"
 
     return Analysis(

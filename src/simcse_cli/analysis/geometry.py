@@ -29,9 +29,7 @@ LEAST_SCORES = 1.0
 
 
 def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
-    """Return the alignment over the positive pairs, and the other measures.
-
-    The other measures are over all sentences of both sides.
+    """Return the alignment of the positive pairs, and the other measures over all sentences.
 
     Source: Gao et al. 2021, footnote 3: whole STS-B, positives are the pairs with a gold score
     strictly above 4 (1,491 of 8,628). Repeated sentences are kept (17,256 rows), a toolkit default:
@@ -64,15 +62,16 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
 def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> plots.Figure:
     """Return the scatter of models, with uniformity to the right and alignment upwards.
 
-    Lower is better in both.
-
-    Source: Gao et al. 2021, Figure 3. Points are coloured by the average over STS tasks (a
-    fraction) where every model has one, else by the score on the pairs.
+    Source: Gao et al. 2021, Figure 3; lower is better in both. Points are coloured by the average
+    over STS tasks (a fraction) where every model has one, else by the score on the pairs.
     """
     has_average = all(model.get("sts_average") is not None for model in models)
     key = "sts_average" if has_average else "score"
     figure, (axes,) = plots.new_figure(6.4, 4.6)
-    x, y = [model["uniformity"] for model in models], [model["alignment"] for model in models]
+    x = [model["uniformity"] for model in models]
+    y = [model["alignment"] for model in models]
+
+    # Points have colours if every model has a score.
     scores = [100 * model[key] for model in models if model[key] is not None]
     graded: dict[str, Any] = {}
     if len(scores) == len(models):
@@ -83,15 +82,14 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> pl
         label = "average STS, Spearman x 100" if has_average else score_label
         bar = figure.colorbar(spots, ax=axes, label=label)
         plots.few_ticks(bar.ax.yaxis)
+
+    # Room for the labels, on axes that do not magnify what is equal.
     axes.margins(0.22)
     axes.set_xlim(plots.at_least(*axes.get_xlim(), LEAST_SPAN))
     axes.set_ylim(plots.at_least(*axes.get_ylim(), LEAST_SPAN))
-    plots.few_ticks(axes.xaxis)
-    plots.few_ticks(axes.yaxis)
-    axes.set(xlabel=plots.UNIFORMITY_AXIS, ylabel=plots.ALIGNMENT_AXIS)
-    plots.place_labels(
-        figure, axes, list(zip(x, y, strict=True)), [model["label"] for model in models]
-    )
+    plots.geometry_axes(axes)
+    names = [model["label"] for model in models]
+    plots.place_labels(figure, axes, list(zip(x, y, strict=True)), names)
     return figure
 
 
@@ -99,19 +97,25 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     data = spaces[0].data
 
     # Scores on STS-B are named after its split, all others are plain Spearman.
-    score_label = {"STS-B": "STS-B test"}.get(
-        data.name, data.name if "STS-B " in data.name else "Spearman"
-    )
-    colour_label = f"{score_label}, Spearman x100" if "STS-B" in data.name else "Spearman x100"
+    score_label = "Spearman"
+    if data.name == "STS-B":
+        score_label = "STS-B test"
+    elif "STS-B " in data.name:
+        score_label = data.name
+    colour_label = "Spearman x100"
+    if "STS-B" in data.name:
+        colour_label = f"{score_label}, Spearman x100"
 
     # The STS average has a column only where some model has one.
     payload = spaces_payload("geometry", spaces, [describe_geometry(space) for space in spaces])
     models = payload["models"]
     keys = ["alignment", "uniformity", "effective_rank", "isotropy", "mean_cosine", "score"]
-    keys += ["sts_average"] if any(space.average is not None for space in spaces) else []
+    if any(space.average is not None for space in spaces):
+        keys.append("sts_average")
 
     # All models embed the same data, so the counts of the first hold for all.
-    n_positives, n_sentences = models[0]["n_positives"], models[0]["n_sentences"]
+    n_positives = models[0]["n_positives"]
+    n_sentences = models[0]["n_sentences"]
     table = Report(
         f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
         columns("label", *keys, label="model", score=score_label),
@@ -121,6 +125,14 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
             "equal widths."
         ],
     )
+
+    # The terminal has the points without their colours.
+    def scatter() -> str:
+        points = {}
+        for model in models:
+            points[model["label"]] = np.array([[model["uniformity"], model["alignment"]]])
+        return plots.geometry_scatter(points)
+
     return Analysis(
         title="Alignment and uniformity",
         text="Alignment: mean squared distance between the unit vectors of pairs rated above "
@@ -130,10 +142,5 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         tables=[table],
         payload=payload,
         figure=lambda: geometry_figure(models, colour_label),
-        terminal_plot=lambda: plots.geometry_scatter(
-            {
-                model["label"]: np.array([[model["uniformity"], model["alignment"]]])
-                for model in models
-            }
-        ),
+        terminal_plot=scatter,
     )

@@ -1,7 +1,4 @@
-"""`analyze overlap`: the lexical overlap of the pairs of a file.
-
-The measure itself is in ``data.text``.
-"""
+"""`analyze overlap`: the lexical overlap of the pairs of a file, as ``data.text`` measures it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,10 +42,8 @@ def read_overlaps(
     if not values:
         raise DataError(f"{source_name(source)} has no rows")
     if n_empty:
-        progress.info(
-            f"{source_name(source)}: left out {n_empty:,} {'row' if n_empty == 1 else 'rows'} "
-            "with an empty text"
-        )
+        unit = "row" if n_empty == 1 else "rows"
+        progress.info(f"{source_name(source)}: left out {n_empty:,} {unit} with an empty text")
     return np.array(values)
 
 
@@ -64,17 +59,13 @@ def summarize(values: NDArray[np.float64]) -> dict[str, float]:
 
 @plots.house_style()
 def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> plots.Figure:
-    """Return a figure with the distribution of lexical overlap in each pair file.
-
-    A vertical line marks the mean of each file.
-    """
+    """Return the distribution of lexical overlap in each pair file, with a line at its mean."""
     figure, (axes,) = plots.new_figure(6.4, 4.0)
     for position, (name, values) in enumerate(overlaps.items()):
         shares = 100 * np.histogram(values, BINS)[0] / len(values)
         style = plots.curve_style(position)
-        axes.stairs(
-            shares, BINS, linewidth=1.8, label=f"{name} (mean {values.mean():.0%})", **style
-        )
+        label = f"{name} (mean {values.mean():.0%})"
+        axes.stairs(shares, BINS, linewidth=1.8, label=label, **style)
         axes.axvline(float(values.mean()), linewidth=1.0, **style)
     axes.set(xlim=(0, 1), xlabel="F1 between the words of the two sides", ylabel="% of pairs")
     axes.legend()
@@ -88,10 +79,9 @@ def overlap_analysis(
     given = Given.of(options, parse_columns(options.columns, PAIR), roles=PAIR, progress=progress)
     multiset = not options.distinct
     names = label_sources([str(path) for path in files], labels)
-    overlaps = {
-        name: read_overlaps(path, name, given, progress, multiset=multiset)
-        for path, name in zip(files, names, strict=True)
-    }
+    overlaps = {}
+    for path, name in zip(files, names, strict=True):
+        overlaps[name] = read_overlaps(path, name, given, progress, multiset=multiset)
     rows = [{"file": name, "n_pairs": len(own), **summarize(own)} for name, own in overlaps.items()]
 
     # The table, with the figures of the paper as a yardstick.

@@ -1,7 +1,4 @@
-"""Analyses, and the ways to show them.
-
-An analysis can be shown as tables, JSON, CSV, a figure, a plot in the terminal or an HTML page.
-"""
+"""Analyses, shown as tables, JSON, CSV, a figure, a plot in the terminal or an HTML page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,7 +43,7 @@ class Analysis:
         return replace(self, tables=[with_seed_means(table, groups) for table in self.tables])
 
     def reports(self, fmt: OutputFormat) -> list[Report]:
-        return list(self.series if fmt is OutputFormat.CSV and self.series else self.tables)
+        return list((fmt is OutputFormat.CSV and self.series) or self.tables)
 
 
 @dataclass(frozen=True)
@@ -87,25 +84,20 @@ def write_pictures(
 
 
 def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[str]:
-    """Return a name for each source.
-
-    The name is the label of the source, else its last part, or all of it where the last part
-    repeats.
-    """
+    """Return a name for each source: its given label, else as much of its end as is unique."""
     if given:
         if len(given) != len(sources) or len(set(given)) < len(given):
-            what = f"{len(given)} labels for {len(sources)} sources, need a different one for each"
-            raise UsageError(what, option="--label")
+            raise UsageError(
+                f"{len(given)} labels for {len(sources)} sources, need a different one for each",
+                option="--label",
+            )
         return list(given)
     return short_names(sources)
 
 
 @dataclass(frozen=True)
 class NamedSource:
-    """A model, run or file, and its name in tables.
-
-    ``group`` is the common name of the seeds that belong together.
-    """
+    """A model, run or file, its name in tables, and the common name of the seeds it belongs to."""
 
     path: str
     label: str
@@ -116,10 +108,8 @@ def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[Na
     """Return the sources with their names, a folder of several seeds as its runs."""
     named = []
     for source, label in zip(sources, label_sources(sources, given), strict=True):
-        runs = [
-            NamedSource(str(run), f"{label}/{run.name}", label)
-            for run in seed_runs(source).values()
-        ]
+        seeds = seed_runs(source).values()
+        runs = [NamedSource(str(seed), f"{label}/{seed.name}", label) for seed in seeds]
         named += runs or [NamedSource(source, label)]
     return named
 
@@ -136,10 +126,10 @@ def html_page(page: Page) -> str:
     The page has no script and fetches nothing. Every string is shown literally.
     """
     analyses = page.analyses()
-    figures = [
-        None if analysis.figure is None else inline_svg(analysis.figure(), f"f{number}-")
-        for number, analysis in enumerate(analyses)
-    ]
+    figures = []
+    for number, analysis in enumerate(analyses):
+        figure = analysis.figure
+        figures.append(figure and inline_svg(figure(), f"f{number}-"))
     template = _TEMPLATES.get_template("page.html.j2")
     return printable(
         template.render(page=page, analyses=analyses, figures=figures, version=__version__)

@@ -1,7 +1,4 @@
-"""`analyze retrieval`: find the sentences that are nearest to queries.
-
-It also measures how many of the relevant sentences are found.
-"""
+"""`analyze retrieval`: find the sentences nearest to queries, and how many relevant ones."""
 
 import shlex
 from collections import Counter
@@ -59,11 +56,13 @@ class CorpusSearch:
     indexes: Sequence[tuple[NamedEncoder, search_index.SearchIndex]]
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[search_index.Neighbour]]]:
-        k, left_out = self.options.top_k, None if self.options.keep_identical else queries
+        if not queries:
+            return {}
+        k = self.options.top_k
+        left_out = None if self.options.keep_identical else queries
         return {
             encoder.label: search_index.nearest(index, encoder.encode(queries), k, left_out)
             for encoder, index in self.indexes
-            if queries
         }
 
     def count_left_out(self, queries: Sequence[str]) -> Counter[str]:
@@ -75,11 +74,13 @@ class CorpusSearch:
 
     def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
         """Return the metrics of relevant sentences among the first ``depth`` results, by label."""
-        left_out = None if self.options.keep_identical else queries.sentences
         relevant = read_relevance(qrels, queries, self.corpus)
-        if left_out is not None:
+        left_out = None
+        if not self.options.keep_identical:
+            left_out = queries.sentences
+            sentences = self.corpus.sentences
             relevant = [
-                {row: gain for row, gain in wanted.items() if self.corpus.sentences[row] != text}
+                {row: gain for row, gain in wanted.items() if sentences[row] != text}
                 for wanted, text in zip(relevant, left_out, strict=True)
             ]
         if not any(relevant):
@@ -90,9 +91,8 @@ class CorpusSearch:
             )
         scores = {}
         for encoder, index in self.indexes:
-            rows, _ = search_index.rank_rows(
-                index, encoder.encode(queries.sentences), depth, left_out
-            )
+            vectors = encoder.encode(queries.sentences)
+            rows, _ = search_index.rank_rows(index, vectors, depth, left_out)
             scores[encoder.label] = score_retrieval(rows, relevant)
         return scores
 
@@ -147,12 +147,7 @@ def open_search(
 
 
 def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
-    """Check the options, and return the encoders with their names.
-
-    Models, vectors and indexes belong together by their order.
-    """
-    models, embeddings, indexes = options.model or [], options.embeddings or [], options.index or []
-
+    """Check the options, and return the encoders with their names."""
     # What each option needs by itself.
     read_ranks(options.at)
     if options.backend is SearchBackend.FAISS:
@@ -162,10 +157,12 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
 
     # The corpus is a file of texts, and stdin can be read only once.
     if options.corpus is not None and search_index.is_index(options.corpus):
-        what = f"{options.corpus} is a search index, not a file of texts"
         query = shlex.quote(next(iter(options.query or []), "a question"))
-        hint = f"simcse analyze search --index {shlex.quote(options.corpus)} {query}"
-        raise UsageError(what, option="--corpus", hint=hint)
+        raise UsageError(
+            f"{options.corpus} is a search index, not a file of texts",
+            option="--corpus",
+            hint=f"simcse analyze search --index {shlex.quote(options.corpus)} {query}",
+        )
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
 
@@ -175,40 +172,52 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
         raise UsageError("give one of --query, --queries and --sample", option="--query")
     if not n_sources:
         if not options.interactive and options.save_index is None:
-            what = "need a query after the corpus, --queries, --sample or --interactive"
-            raise UsageError(what, option="--query")
-        refuse_unused(
-            options, ["qrels", "show_n"], "has no use without --query, --queries or --sample"
-        )
-        refuse_unused(shown, ["html"], "has no use without --query, --queries or --sample")
+            raise UsageError(
+                "need a query after the corpus, --queries, --sample or --interactive",
+                option="--query",
+            )
+        useless = "has no use without --query, --queries or --sample"
+        refuse_unused(options, ["qrels", "show_n"], useless)
+        refuse_unused(shown, ["html"], useless)
+    return _name_encoders(options, shown.label)
 
-    # Vectors and indexes go with the models by order, so the counts must agree.
+
+def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> list[NamedSource]:
+    """Return the encoders with their names; models go with vectors and indexes by their order."""
+    models = options.model or []
+    embeddings = options.embeddings or []
     if embeddings and len(models) != len(embeddings):
-        what = (
+        raise UsageError(
             f"{len(embeddings)} files for {len(models)} models, need one --model each to encode "
-            "the queries"
+            "the queries",
+            option="--embeddings",
         )
-        raise UsageError(what, option="--embeddings")
-    if indexes:
-        if models and len(models) != len(indexes):
-            what = f"{len(indexes)} indexes for {len(models)} models, need as many (or no --model)"
-            raise UsageError(what, option="--index")
-        paths = [str(path) for path in indexes]
-        labels = label_sources(models or paths, shown.label)
-        return [NamedSource(*each) for each in zip(paths, labels, strict=True)]
-    named = name_sources(models, shown.label)
-    if embeddings and len(named) != len(embeddings):
+    if options.index:
+        paths = [str(path) for path in options.index]
+        if models and len(models) != len(paths):
+            raise UsageError(
+                f"{len(paths)} indexes for {len(models)} models, need as many (or no --model)",
+                option="--index",
+            )
+        named = zip(paths, label_sources(models or paths, labels), strict=True)
+        return [NamedSource(path, label) for path, label in named]
+    sources = name_sources(models, labels)
+    if embeddings and len(sources) != len(embeddings):
         raise UsageError(
             "each file goes with one run, such as FOLDER/seed-1", option="--embeddings"
         )
-    return named
+    return sources
 
 
 def _query_encoder(
     model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
 ) -> NamedEncoder:
-    how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}
-    encode = partial(model.encode, prompt=model.query_prompt, **how)
+    encode = partial(
+        model.encode,
+        prompt=model.query_prompt,
+        batch_tokens=options.batch_tokens,
+        progress=progress,
+    )
     return NamedEncoder(
         named.label, named.path, encode, model.digest, model.pooler.value, named.group
     )
@@ -221,29 +230,26 @@ def _build_index(
     options: RetrievalOptions,
     progress: Progress,
 ) -> search_index.SearchIndex:
-    files, prompt = options.embeddings, model.document_prompt(options.corpus_prompt)
-    if files:
-        vectors: NDArray[Any] = read_matrix(files[number])
+    prompt = model.document_prompt(options.corpus_prompt)
+    if options.embeddings:
+        path = options.embeddings[number]
+        vectors: NDArray[Any] = read_matrix(path)
         if vectors.dtype == np.uint8:
-            what = (
-                f"{files[number]} holds binary vectors, the signs of components, which have no "
-                "cosine"
-            )
             raise DataError(
-                what,
+                f"{path} holds binary vectors, the signs of components, which have no cosine",
                 hint="encode with --dtype float32 or int8, or compare by Hamming distance in FAISS",
             )
-        _check_origin(files[number], model, options, progress)
+        _check_origin(path, model, options, progress)
     else:
-        how: dict[str, Any] = {"batch_tokens": options.batch_tokens, "progress": progress}
-        vectors = model.encode(corpus.sentences, prompt=prompt, **how)
-    info, factory = model.facts(prompt), options.faiss_factory
+        vectors = model.encode(
+            corpus.sentences, prompt=prompt, batch_tokens=options.batch_tokens, progress=progress
+        )
     return search_index.SearchIndex.build(
         vectors,
         corpus.sentences,
         backend=options.backend,
-        factory=factory,
-        info=info,
+        factory=options.faiss_factory,
+        info=model.facts(prompt),
         ids=corpus.given_ids,
     )
 
@@ -255,17 +261,24 @@ def _check_origin(
     path: Path, model: ReadyEncoder, options: RetrievalOptions, progress: Progress
 ) -> None:
     """Compare vectors with the side file that `simcse encode` wrote for them, if there is one."""
-    side = read_json(side_file(path)) if side_file(path).is_file() else None
+    if not side_file(path).is_file():
+        return
+    side = read_json(side_file(path))
     if not isinstance(side, dict) or "model_digest" not in side:
         return
+
     # Queries may be encoded in another precision, for which some models convert their weights.
-    is_alike = side.get("precision") == resolve_precision(options.precision, model.device)
-    is_alike = is_alike and not _NOT_OF_QUERIES & (side.keys() | model.variations.keys())
-    if is_alike:
+    is_varied = bool(_NOT_OF_QUERIES & (side.keys() | model.variations.keys()))
+    precision = resolve_precision(options.precision, model.device)
+    if side.get("precision") == precision and not is_varied:
         search_index.require_made_by(side | {"digest": side["model_digest"]}, model, path)
     if "postprocess_sha256" in side:
-        what = f"{path} holds post-processed vectors, and queries are not post-processed"
-        raise DataError(what, hint="encode without --postprocess")
+        raise DataError(
+            f"{path} holds post-processed vectors, and queries are not post-processed",
+            hint="encode without --postprocess",
+        )
+
+    # The corpus may have changed since; a pipe has no digest.
     source = str(options.corpus)
     found = None if source == STDIO else FileSet.find(source).digest
     if found is not None and found != side.get("input_sha256"):
@@ -291,14 +304,13 @@ def _load_index(
                 "names is not looked up",
                 hint=f"if you trust it: --model {model}",
             )
-    recorded: dict[str, Any] = {
-        "long": checked(info.get("long", "cut"), LongTexts, f"{path}: long")
-    }
+
+    # Queries are encoded as the vectors were.
+    long = checked(info.get("long", "cut"), LongTexts, f"{path}: long")
+    recorded: dict[str, Any] = {"long": long}
     if options.pooler is None and info.get("pooler"):
-        recorded |= {
-            "pooler": checked(info["pooler"], Pooler, f"{path}: pooler"),
-            "force_pooler": True,
-        }
+        recorded["pooler"] = checked(info["pooler"], Pooler, f"{path}: pooler")
+        recorded["force_pooler"] = True
     if "truncate_dim" in info:
         recorded["truncate_dim"] = int(parse_number(info["truncate_dim"], f"{path}: truncate_dim"))
     loaded = load_for_encoding(model, replace(options, **recorded), progress)
@@ -319,10 +331,7 @@ def read_ranks(text: str) -> list[int]:
 def read_queries(
     options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT
 ) -> NumberedTexts:
-    """Return the queries with their ids.
-
-    The ids are line numbers in the file or corpus, or the positions of the flags.
-    """
+    """Return the queries with their ids: lines of the file or corpus, or positions of flags."""
     if options.queries is not None:
         given = Given.of(options, progress=progress).of_texts(options.column, options.text)
         return read_texts(options.queries, given)
@@ -338,9 +347,8 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
     for axes, measure in zip(panels, ("hit_rate", "recall"), strict=True):
         for position, (name, score) in enumerate(scores.items()):
             ranks = np.arange(1, score.depth + 1)
-            axes.plot(
-                ranks, 100 * getattr(score, measure), label=name, **plots.curve_style(position)
-            )
+            shares = 100 * getattr(score, measure)
+            axes.plot(ranks, shares, label=name, **plots.curve_style(position))
         plots.rank_axis(axes, max(score.depth for score in scores.values()))
         axes.set_xlabel("sentences looked at, k")
         axes.set_ylim(0, 102)
@@ -352,15 +360,15 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
 
 
 def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis:
-    """Return the neighbours of the queries that are shown.
-
-    With judgements, the analysis also has the scores over all queries.
-    """
-    options, ks = search.options, read_ranks(search.options.at)
+    """Return the neighbours of the queries that are shown and, with judgements, the scores."""
+    options = search.options
+    ks = read_ranks(options.at)
 
     # With judgements the scores matter, so no neighbours are shown by default.
-    shown_by_default = None if options.qrels is None else 0
-    asked = queries.sentences[: shown_by_default if options.show_n is None else options.show_n]
+    n_shown = options.show_n
+    if n_shown is None and options.qrels is not None:
+        n_shown = 0
+    asked = queries.sentences[:n_shown]
     found = search.neighbours(asked)
 
     # Scores and tests are over all queries, whatever is shown.
@@ -368,16 +376,18 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
     left_out = search.count_left_out(queries.sentences)
     n_left_out = sum(left_out[text] for text in queries.sentences)
-    scored = score_rows(scores, ks)
-    groups = {encoder.label: encoder.group for encoder, _ in search.indexes}
-    tests = search_tests(scores, groups, ks[-1]) if scores else {}
 
     # What is shown: the neighbours of each query, then the scores over all of them.
     tables = neighbour_tables(asked, found, left_out)
     rows = list(_neighbour_rows(asked, found))
-    series = [Report("Neighbours", [Column(key) for key in rows[0]], rows)] if asked else []
+    series = []
+    if asked:
+        series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
 
     # The table of scores, with the intervals and verdicts as notes.
+    scored = score_rows(scores, ks)
+    groups = {encoder.label: encoder.group for encoder, _ in search.indexes}
+    tests = search_tests(scores, groups, ks[-1]) if scores else {}
     if scores:
         notes = _left_out_note(n_left_out, "their")
         table = score_table(scored, tests, groups, ks, depth, notes)
@@ -419,8 +429,12 @@ def _neighbour_rows(
     for number, query in enumerate(queries):
         for label, neighbours in found.items():
             for rank, each in enumerate(neighbours[number], start=1):
-                row: dict[str, Any] = {"query": query, "model": label, "rank": rank}
-                row["line"] = each.row + 1
+                row: dict[str, Any] = {
+                    "query": query,
+                    "model": label,
+                    "rank": rank,
+                    "line": each.row + 1,
+                }
                 if each.id is not None:
                     row["id"] = each.id
                 yield row | {"sentence": each.sentence, "cosine": each.cosine}
@@ -443,6 +457,8 @@ def neighbour_tables(
         if any(each.id is not None for each in chain(*of_queries)):
             columns.append(Column(f"{label} id", "id"))
         columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]
+
+    # Row i of a table has the neighbours at rank i of all models.
     tables = []
     for number, query in enumerate(queries):
         rows: list[dict[str, Any]] = []
@@ -450,8 +466,11 @@ def neighbour_tables(
             for position, each in enumerate(neighbours[number]):
                 if position == len(rows):
                     rows.append({"rank": position + 1})
-                own = {label: each.sentence, f"{label} cosine": each.cosine}
-                rows[position] |= own | {f"{label} id": each.id}
+                rows[position] |= {
+                    label: each.sentence,
+                    f"{label} cosine": each.cosine,
+                    f"{label} id": each.id,
+                }
         notes = _left_out_note(left_out[query], "the")
         tables.append(Report(f"Query: {query}", columns, rows, notes))
     return tables

@@ -1,11 +1,8 @@
-"""`analyze report`: one page about a training run.
-
-The page has scores, curves, geometry, neighbours and settings.
-"""
+"""`analyze report`: one page about a run: scores, curves, geometry, neighbours and settings."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +30,7 @@ from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
 from simcse_cli.results import plots
 from simcse_cli.results.columns import AVERAGE, columns
-from simcse_cli.results.examples import SubsetPairs
+from simcse_cli.results.examples import PairScores, SubsetPairs
 from simcse_cli.results.report import Report, mean_and_deviation
 from simcse_cli.results.result import DEMO, verdict
 from simcse_cli.results.runs import (
@@ -60,41 +57,43 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     require_writable(options.output, force=options.force)
     sources, baseline = _name_runs(run, options)
     records = [read_run_record(source.path) for source in sources]
-    record, name = records[0], sources[0].group or sources[0].label
+    record = records[0]
+    name = sources[0].group or sources[0].label
 
     # Everything that is known of the runs, then what is measured on rated pairs.
-    spaces = _spaces(run, name, baseline, record, options, progress)
+    spaces, words = _spaces(run, name, baseline, record, options, progress)
     analyses = [
         *_scores(run, record, options, progress),
         *_training(sources, records),
         *trace_models(sources, dev=False),
-        *spaces.analyses,
+        *spaces,
         _record_analysis(record),
     ]
     seeds = ", ".join(str(each.seed) for each in records)
-    seeds = f"seeds {seeds}" if len(records) > 1 else f"seed {seeds}"
     status = ", ".join(dict.fromkeys(each.status for each in records))
     own = {name, *(source.label for source in sources)}
+    seed = f"seed {seeds}"
     if len(records) > 1:
+        seed = f"seeds {seeds}"
         own.add(f"{name} (mean of {len(records)})")
     page = Page(
         name,
         lambda: analyses,
-        subtitle=f"{record.objective} on {without_folders(record.model)}, {seeds}, {status}.",
+        subtitle=f"{record.objective} on {without_folders(record.model)}, {seed}, {status}.",
         facts=list(_facts(records, analyses)),
         own=frozenset(own),
-        verdict=spaces.verdict,
+        verdict=words,
     )
     with output_text(options.output, force=options.force) as stream:
         stream.write(html_page(page))
-    progress.info(
-        f"wrote {options.output}: {', '.join(analysis.title.lower() for analysis in analyses)}"
-    )
+    titles = ", ".join(analysis.title.lower() for analysis in analyses)
+    progress.info(f"wrote {options.output}: {titles}")
 
 
 def _name_runs(run: Path, options: ReportOptions) -> tuple[list[NamedSource], str]:
     """Return the runs of the page with their names, and the name of the baseline."""
-    own, baseline = str(run.resolve()), options.baseline
+    own = str(run.resolve())
+    baseline = options.baseline
     if baseline is None or not Path(baseline).exists():
         return name_sources([own], [run.resolve().name]), str(baseline)
     name, other = short_names([own, str(Path(baseline).resolve())])
@@ -102,9 +101,7 @@ def _name_runs(run: Path, options: ReportOptions) -> tuple[list[NamedSource], st
 
 
 def without_folders(value: Any) -> Any:
-    """Return a value with only the last part of every absolute path.
-
-    The rest of a path is of no use to a reader elsewhere.
+    """Return a value with only the last part of every absolute path, for readers elsewhere.
 
     ``/home/me/data/wiki.txt`` gives ``wiki.txt``; relative paths and URLs stay.
     """
@@ -122,37 +119,46 @@ def without_folders(value: Any) -> Any:
 def _shared_report(table: Report) -> Report:
     """Return a table without absolute paths in its title, headings, cells and notes."""
     shown = [replace(column, label=without_folders(column.label)) for column in table.columns]
-    rows = [without_folders(row) for row in table.rows]
-    return Report(without_folders(table.title), shown, rows, without_folders(table.notes))
+    title, rows, notes = without_folders([table.title, table.rows, table.notes])
+    return Report(title, shown, rows, notes)
 
 
 def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Any:
     record = records[0]
     for analysis in analyses:
-        if (average := analysis.payload.get("own_average")) is not None:
+        average = analysis.payload.get("own_average")
+        if average is not None:
             yield "STS average", _mean_text([average])
     best = [each.best_score for each in records]
     if None not in best:
         yield f"{_dev_name(record)}, best", _mean_text(best)
-    pairs = [(each.best_score, each.start_score) for each in records]
-    gains = [high - low for high, low in pairs if high is not None and low is not None]
+
+    # The gain has an interval of its own for one run, and one over the seeds for several.
+    gains = []
+    for each in records:
+        if each.best_score is not None and each.start_score is not None:
+            gains.append(each.best_score - each.start_score)
     if len(records) == 1 and record.gain is not None:
         yield "gain over the start", str(record.gain)
     elif len(gains) == len(records):
         yield "gain over the start", _gain_text(gains)
+
+    # What training took.
     yield "steps", f"{record.step:,}"
-    if (n_examples := record.data.get("n_examples")) is not None:
+    n_examples = record.data.get("n_examples")
+    if n_examples is not None:
         yield "training examples", f"{n_examples:,}"
-    hours = mean_and_deviation([each.timings.get("hours") for each in records])[0]
-    if (text := duration(hours)) is not None:
-        a_run = " a run" if len(records) > 1 else ""
-        yield f"duration{a_run}", text
+    text = duration(mean_and_deviation([each.timings.get("hours") for each in records])[0])
+    if text is not None:
+        yield "duration a run" if len(records) > 1 else "duration", text
 
 
 def _mean_text(fractions: Sequence[float | None]) -> str:
     mean, deviation = mean_and_deviation(fractions)
     assert mean is not None
-    return f"{100 * mean:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
+    if deviation is None:
+        return f"{100 * mean:.2f}"
+    return f"{100 * mean:.2f} ± {100 * deviation:.2f}"
 
 
 def _gain_text(gains: Sequence[float]) -> str:
@@ -165,20 +171,15 @@ def _gain_text(gains: Sequence[float]) -> str:
 
 
 def _dev_name(record: RunRecord) -> str:
-    return (
-        "dev score"
-        if "dev_suite" in record.data
-        else Path(str(record.data.get("dev_file", "dev"))).stem
-    )
+    if "dev_suite" in record.data:
+        return "dev score"
+    return Path(str(record.data.get("dev_file", "dev"))).stem
 
 
 def _scores(
     run: Path, record: RunRecord, options: ReportOptions, progress: Progress
 ) -> list[Analysis]:
-    """Compare the scores of the run with those of the baseline and of published rows.
-
-    The list is empty for a run without scores.
-    """
+    """Compare the scores of the run, if it has any, with the baseline and with published rows."""
     entries = load_entries(str(run))
     entry = entries[0]  # the others are other seeds, or results of other settings
     if not entry.scores:
@@ -196,12 +197,11 @@ def _scores(
     if options.against is None and comparable:
         kind = "supervised" if record.objective in SUPERVISED else "unsupervised"
         group = (options.group or kind).lower()
-        rows = [
-            system.name for system in load_table(STS_TABLE).all_systems() if system.group == group
-        ]
-        wanted = replace(
-            wanted, against=[STS_TABLE], row=options.row or rows or [group], group=group
-        )
+        rows = options.row
+        if not rows:
+            systems = load_table(STS_TABLE).all_systems()
+            rows = [system.name for system in systems if system.group == group] or [group]
+        wanted = replace(wanted, against=[STS_TABLE], row=rows, group=group)
 
     # A reader of the report sees no terminal, so warnings become notes.
     found = compare([str(run)], wanted, progress)
@@ -217,29 +217,23 @@ def _scores(
 
 def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> list[Analysis]:
     """Return the training curves; none if no run logged a loss."""
-    logs: list[Sequence[Mapping[str, Any]]] = []
-    logged: list[RunRecord] = []
+    logs = []
+    logged = []
     for source, record in zip(sources, records, strict=True):
         lines = _logged(Path(source.path) / "metrics.jsonl")
-        if any(line.get("loss") is not None for line in lines):
+        if _measured(lines, "loss"):
             logs.append(lines)
             logged.append(record)
     if not logs:
         return []
     record = logged[0]
     text = f"Loss of each logged step, with the mean of the last {LOSS_WINDOW}"
-    text += ", and the dev score at each evaluation." if record.best_score is not None else "."
+    text += "." if record.best_score is None else ", and the dev score at each evaluation."
     caption = "Left: loss against the step. Right: dev score; the star is the model that was kept."
     if len(logs) > 1:
         text += " One line a seed."
-    return [
-        Analysis(
-            "Training",
-            text,
-            caption=caption,
-            figure=lambda: training_figure(logs, logged),
-        )
-    ]
+    figure = partial(training_figure, logs, logged)
+    return [Analysis("Training", text, caption=caption, figure=figure)]
 
 
 def _logged(path: Path) -> list[Mapping[str, Any]]:
@@ -248,24 +242,21 @@ def _logged(path: Path) -> list[Mapping[str, Any]]:
     return [line for _, line in iter_json_lines(path)]
 
 
+def _measured(lines: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
+    """Return the steps with a number under the key, each with the number."""
+    return [(line["step"], line[key]) for line in lines if line.get(key) is not None]
+
+
 @plots.house_style()
 def training_figure(
     logs: Sequence[Sequence[Mapping[str, Any]]], records: Sequence[RunRecord]
 ) -> plots.Figure:
     """Return the loss and, where there are any, the dev scores of the runs, one line each."""
-    scored = [
-        [
-            (line["step"], 100 * line["dev_score"])
-            for line in lines
-            if line.get("dev_score") is not None
-        ]
-        for lines in logs
-    ]
+    scored = [_measured(lines, "dev_score") for lines in logs]
     has_scores = any(scored)
     figure, panels = plots.new_figure(4.6 * (1 + has_scores), 3.4, 1 + has_scores)
     for lines in logs:
-        logged = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
-        steps, losses = (np.array(values, dtype=float) for values in zip(*logged, strict=True))
+        steps, losses = np.array(_measured(lines, "loss"), dtype=float).T
         panels[0].plot(steps, losses, color=plots.SOFT, alpha=0.4 / len(logs), linewidth=0.8)
         panels[0].plot(steps, running_mean(losses, LOSS_WINDOW), **plots.curve_style(0))
     panels[0].set_ylabel("loss")
@@ -292,22 +283,18 @@ def _draw_dev_scores(
     scored: Sequence[Sequence[tuple[int, float]]],
     records: Sequence[RunRecord],
 ) -> None:
+    all_scores: list[float] = []
     for points, record in zip(scored, records, strict=True):
-        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, **plots.curve_style(0))
+        shown = [(step, 100 * score) for step, score in points]
+        axes.plot(*zip(*shown, strict=True), marker="o", markersize=4, **plots.curve_style(0))
+        all_scores += [score for _, score in shown]
         if record.best_score is not None and record.best_step is not None:
             best = (record.best_step, 100 * record.best_score)
             axes.scatter(*best, color=plots.colour(1), zorder=5, **STAR)
     axes.set_ylabel(f"{_dev_name(records[0])} x100")
-    if (n_pairs := records[0].data.get("n_dev_pairs")) is not None:
-        plots.show_noise(axes, [score for points in scored for _, score in points], n_pairs)
-
-
-@dataclass(frozen=True)
-class _MeasuredSpaces:
-    """What the vectors of rated pairs show, and in words whether the run is better on them."""
-
-    analyses: Sequence[Analysis] = ()
-    verdict: str = ""
+    n_pairs = records[0].data.get("n_dev_pairs")
+    if n_pairs is not None:
+        plots.show_noise(axes, all_scores, n_pairs)
 
 
 def _spaces(
@@ -317,22 +304,23 @@ def _spaces(
     record: RunRecord,
     options: ReportOptions,
     progress: Progress,
-) -> _MeasuredSpaces:
+) -> tuple[list[Analysis], str]:
+    """Return what the vectors of rated pairs show, and in words whether the run is better.
+
+    There is nothing of both without rated pairs.
+    """
     if options.data_dir is None and options.pair_file is None:
         progress.info(
             "no --data-dir or --pair-file: the page has no geometry, spectrum, densities or "
             "neighbours"
         )
-        return _MeasuredSpaces()
+        return [], ""
 
     # The pairs are read once, since they may be a pipe.
-    shared = (
-        *LoadOptions.__dataclass_fields__,
-        *TableOptions.__dataclass_fields__,
-        *("data_dir", "pair_file", "columns"),
-    )
+    shared = [*LoadOptions.__dataclass_fields__, *TableOptions.__dataclass_fields__]
+    shared += ["data_dir", "pair_file", "columns"]
     values = {each: getattr(options, each) for each in shared}
-    own = SpaceOptions(**values | {"model": [str(run)]})
+    own = SpaceOptions(**values, model=[str(run)])
     data = read_pair_set(own, progress)
 
     # The baseline, or the model that training started from, beside the run or its seeds.
@@ -348,17 +336,17 @@ def _spaces(
     after = encode_pairs(own, [name], progress, data)
     spaces = [*before, *after]
     analyses = [space_analysis(each, spaces) for each in SPACE_ANALYSES]
+    words = ""
     if before:
-        analyses += _changes([before[0], after[0]])
+        analyses += _changes(before[0], after[0])
+        words = _verdict(label, before, after)
     if options.queries:
         analyses.append(_neighbours([*before[:1], after[0]], options))
-    return _MeasuredSpaces(analyses, _verdict(label, before, after) if before else "")
+    return analyses, words
 
 
 def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[EmbeddingSpace]) -> str:
-    """Return in words whether the run is better on the scored pairs.
-
-    The test is the one of `simcse compare`.
+    """Return in words whether the run is better on the scored pairs, by the test of `compare`.
 
     A single model before is the same whatever the seed, so each seed is paired with it.
     """
@@ -369,8 +357,7 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
     if len(baseline) == 1:
         baseline = np.repeat(baseline, len(candidate), axis=0)
     sample = PairedSample(data.pairs.gold[scored], candidate, baseline)
-    by_seed = len(before) == 1
-    tests, _ = paired_bootstrap({data.name: [sample]}, by_seed=by_seed)
+    tests, _ = paired_bootstrap({data.name: [sample]}, by_seed=len(before) == 1)
     found = tests[data.name]
     examples = f"{found.n_pairs:,} pairs"
     if found.n_seeds is not None:
@@ -380,15 +367,16 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
     return f"On {data.name}: {words}. Spearman x100: {points}, 95% interval over {examples}."
 
 
-def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
+def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
     """Return the pairs whose rank differs most between the two spaces."""
-    pairs = spaces[0].data.pairs
-    before, after = (
-        {"": {"all": SubsetPairs(pairs.gold, space.cosines, tuple(pairs.left), tuple(pairs.right))}}
-        for space in spaces
-    )
-    changes = changed_pairs(before, after, n=CHANGES_SHOWN)
-    table = pairs_table(changes, spaces[0].label, spaces[1].label)
+
+    def scores(space: EmbeddingSpace) -> PairScores:
+        pairs = space.data.pairs
+        found = SubsetPairs(pairs.gold, space.cosines, tuple(pairs.left), tuple(pairs.right))
+        return {"": {"all": found}}
+
+    changes = changed_pairs(scores(before), scores(after), n=CHANGES_SHOWN)
+    table = pairs_table(changes, before.label, after.label)
     kept = [column for column in table.columns if column.key not in ("task", "pair")]
     text = (
         "Rated pairs that moved most in the order by cosine, first those that came nearer to "
@@ -400,9 +388,11 @@ def _changes(spaces: Sequence[EmbeddingSpace]) -> list[Analysis]:
 def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
     pairs = spaces[0].data.pairs
     rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
-    corpus, chosen = NumberedTexts.numbered(list(rows)), list(rows.values())
-    build = partial(SearchIndex.build, sentences=corpus.sentences)
-    indexes = [(space.encoder, build(space.vectors[chosen])) for space in spaces]
+    corpus = NumberedTexts.numbered(list(rows))
+    indexes = []
+    for space in spaces:
+        vectors = space.vectors[list(rows.values())]
+        indexes.append((space.encoder, SearchIndex.build(vectors, corpus.sentences)))
     search = CorpusSearch(RetrievalOptions(top_k=3), corpus, indexes)
     return retrieval_analysis(search, sample_texts(corpus, options.queries, seed=42))
 
@@ -411,11 +401,10 @@ def _record_analysis(record: RunRecord) -> Analysis:
     """Return the settings, data and versions of a run, folded away on the page."""
     shown = columns("name", "value", name="", value="")
     facts_of = {"Settings": record.config, "Data": record.data, "Versions": record.versions}
-    parts = {title: without_folders(facts) for title, facts in facts_of.items()}
-    tables = [
-        Report(title, shown, [{"name": name, "value": value} for name, value in facts.items()])
-        for title, facts in parts.items()
-    ]
+    tables = []
+    for title, facts in facts_of.items():
+        rows = [{"name": name, "value": value} for name, value in without_folders(facts).items()]
+        tables.append(Report(title, shown, rows))
     return Analysis(
         "Settings and data",
         f"Started {record.started}, finished {record.finished}; weights "

@@ -52,8 +52,8 @@ def _by_query(found: RetrievalScores, ranks: Sequence[int]) -> dict[str, np.ndar
 def interval_note(rows: Sequence[Mapping[str, Any]], measure: str, heading: str) -> str:
     found = []
     for row in rows:
-        low, high = (100 * row["ci"][measure][end] for end in ("low", "high"))
-        found.append(f"{row['model']} {low:.2f} to {high:.2f}")
+        ends = row["ci"][measure]
+        found.append(f"{row['model']} {100 * ends['low']:.2f} to {100 * ends['high']:.2f}")
     return f"95% intervals of {heading} over the queries: {', '.join(found)}"
 
 
@@ -63,15 +63,17 @@ def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, P
     The seeds of a system are tested together, paired by seed where both have the same.
     """
     seeds: dict[str, dict[str, Any]] = {}
-    for name, found in scores.items():
+    for name, score in scores.items():
         group = groups.get(name) or name
-        seeds.setdefault(group, {})[PurePath(name).name] = found.ndcgs[:, rank - 1]
+        seeds.setdefault(group, {})[PurePath(name).name] = score.ndcgs[:, rank - 1]
     first, *others = seeds
+    expected = seeds[first]
+    baseline = np.stack([expected[each] for each in sorted(expected)])
     tests: dict[str, PairedTest] = {}
     for name in others:
-        by_seed = seeds[name].keys() == seeds[first].keys()
-        candidate = np.stack([seeds[name][each] for each in sorted(seeds[name])])
-        baseline = np.stack([seeds[first][each] for each in sorted(seeds[first])])
+        found = seeds[name]
+        by_seed = found.keys() == expected.keys()
+        candidate = np.stack([found[each] for each in sorted(found)])
         tests |= paired_mean_bootstrap({name: (candidate, baseline)}, by_seed=by_seed)[0]
     return tests
 

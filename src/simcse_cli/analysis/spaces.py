@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -57,7 +57,9 @@ class NamedEncoder:
             "model_digest": self.digest,
             "pooler": self.pooler,
         }
-        return facts | ({"group": self.group} if self.group else {})
+        if self.group:
+            facts["group"] = self.group
+        return facts
 
 
 def load_encoders(
@@ -75,19 +77,24 @@ def load_encoders(
     if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
         raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
     suffixes = [f" + {plan.label}" if plan else "" for plan in plans]
-    full = [source.rstrip("/") + suffix for source, suffix in zip(sources, suffixes, strict=True)]
-    labels = label_sources(sources, labels or label_sources(full, None))
-    open_source = partial(open_encoder, progress=progress)
+    if not labels:
+        full = zip(sources, suffixes, strict=True)
+        labels = label_sources([source.rstrip("/") + suffix for source, suffix in full], None)
+    labels = label_sources(sources, labels)
+
+    # A source that is used several times is opened once, and keeps its vectors.
     kept: dict[str, EvalEncoder] = {}
     for each, plan, label, suffix in zip(chosen, plans, labels, suffixes, strict=True):
         for named in name_sources([str(each.embeddings or each.model)], [label]):
-            opened = kept.get(named.path) or open_source(replace(each, model=named.path))
-            if sources.count(named.path) > 1 and named.path not in kept:
-                opened = kept[named.path] = replace(opened, encode=memoize(opened.encode))
+            path = named.path
+            opened = kept.get(path) or open_encoder(replace(each, model=path), progress=progress)
+            if sources.count(path) > 1 and path not in kept:
+                opened = replace(opened, encode=memoize(opened.encode))
+                kept[path] = opened
             used = with_postprocess(opened, plan, options.data_dir, progress, target=pairs.pairs)
             pooler = None if each.embeddings else used.pooler
             yield NamedEncoder(
-                named.label, named.path, used.encode, used.digest, pooler, named.group, suffix
+                named.label, path, used.encode, used.digest, pooler, named.group, suffix
             )
 
 
@@ -95,8 +102,10 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
     """Return how each source is opened, as `simcse eval` would open it."""
     names = options.postprocess or ["none"]
     if len(names) not in (1, len(sources)):
-        what = f"{len(names)} for {len(sources)} models, need one for all or one for each"
-        raise UsageError(what, option="--postprocess")
+        raise UsageError(
+            f"{len(names)} for {len(sources)} models, need one for all or one for each",
+            option="--postprocess",
+        )
     if options.embeddings and options.sentences is None:
         raise UsageError(
             "needed with --embeddings: line i is the sentence of row i", option="--sentences"
@@ -104,9 +113,8 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
     if not options.model:
         unused = [name for name in settings_of(LoadOptions) if name != "device"]
         refuse_unused(options, unused, "has no use with --embeddings, which need no model")
-    common = {
-        name: getattr(options, name) for name in settings_of(LoadOptions) | settings_of(FitOptions)
-    }
+    shared = settings_of(LoadOptions) | settings_of(FitOptions)
+    common = {name: getattr(options, name) for name in shared}
     n_models = len(options.model or [])
     chosen = []
     for number, source in enumerate(sources):
@@ -120,10 +128,9 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
 
 @dataclass(frozen=True)
 class PairSet:
-    """Rated pairs with a name.
+    """Rated pairs with a name; the correlation is over the last ``n_scored`` of them.
 
-    The correlation is taken on the last ``n_scored`` pairs. These are the test set of STS-B, or all
-    pairs of a file.
+    These are the test set of STS-B, or all pairs of a file.
     """
 
     name: str
@@ -132,14 +139,10 @@ class PairSet:
 
 
 def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet:
-    """Return the rated pairs of a file or of STS-B.
-
-    The full data of STS-B has 8,628 pairs, which are 17,256 sentences in all.
-    """
-    if options.split not in get_args(Split):
-        raise UsageError(
-            f"{options.split!r}; need one of {', '.join(get_args(Split))}", option="--split"
-        )
+    """Return the rated pairs of a file or of STS-B, which has 8,628 pairs of 17,256 sentences."""
+    splits = get_args(Split)
+    if options.split not in splits:
+        raise UsageError(f"{options.split!r}; need one of {', '.join(splits)}", option="--split")
     if options.pair_file is not None:
         if options.fit != "nli":
             refuse_unused(
@@ -162,9 +165,7 @@ def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet
 
 @dataclass(eq=False)
 class EmbeddingSpace:
-    """The vectors of one encoder on rated pairs.
-
-    Row i of ``left`` and ``right``, ``(N, D)``, is pair i.
+    """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``.
 
     ``average`` is the mean score over all STS tasks, if a result has it.
     """
@@ -203,15 +204,16 @@ def encode_pairs(
     progress: Progress,
     data: PairSet | None = None,
 ) -> list[EmbeddingSpace]:
-    """Return the embedding space of each encoder.
+    """Return the space of each encoder on the data, by default the pairs of the options.
 
-    The default data are the pairs of the options. Repeated sentences are kept.
+    Repeated sentences are kept.
     """
     data = data or read_pair_set(options, progress)
     spaces = []
     for encoder in load_encoders(options, labels, data.pairs, progress):
         vectors = encoder.encode(data.pairs.sentences)
-        left, right = vectors[: data.pairs.n_pairs], vectors[data.pairs.n_pairs :]
+        left = vectors[: data.pairs.n_pairs]
+        right = vectors[data.pairs.n_pairs :]
         average = sts_average(encoder, options.scores or (), progress)
         spaces.append(
             EmbeddingSpace(encoder, data, left, right, options.raw, options.center, average)
@@ -223,13 +225,11 @@ def encode_pairs(
 def sts_average(
     encoder: NamedEncoder, results: Sequence[Path], progress: Progress = SILENT
 ) -> float | None:
-    """Return the mean score of an encoder over the seven STS tasks.
+    """Return the mean score of an encoder over the seven STS tasks, or None.
 
-    It comes from the given results, or from those in its run folder.
-
-    A result belongs to an encoder by digest or, if each task has a post-processor of its own, by
-    name. If there is none, but results of version 1.0.0, which may be of another tokenizer, a
-    warning names the last of them.
+    It is of the given results or of those in the run folder of the encoder. A result belongs to an
+    encoder by digest or, if each task has a post-processor of its own, by name. If only results of
+    version 1.0.0 are left, which may be of another tokenizer, a warning names the last of them.
     """
     folder = Path(encoder.source)
     older: Path | None = None
@@ -238,14 +238,16 @@ def sts_average(
         if not isinstance(content, dict) or content.get("suite") != "sts":
             continue
         runs = checked(content.get("runs", [content]), list[dict[str, Any]], f"{path}: runs")
-        for result in (SuiteResult.from_json(run, str(path)) for run in runs):
-            own, scores = result.settings, [result.scores.get(task) for task in STS_TASKS]
+        for run in runs:
+            result = SuiteResult.from_json(run, str(path))
+            own = result.settings
             if is_older_digest(own.get("model_digest"), encoder.digest):
                 older = path
                 continue
             is_same = own.get("model_digest") == encoder.digest
             is_same &= bool(own.get("postprocess")) == bool(encoder.suffix)
             is_named = bool(encoder.suffix) and own.get("model") == encoder.name
+            scores = [result.scores.get(task) for task in STS_TASKS]
             if result.split == "test" and (is_same or is_named) and None not in scores:
                 return mean_and_deviation(scores)[0]
     if older is not None:
@@ -259,21 +261,23 @@ def sts_average(
 def spaces_payload(
     analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the JSON object of an analysis.
-
-    It has the numbers of each space, and their means over the seeds of a setting.
-    """
+    """Return the JSON object of an analysis: numbers of each space, and means over seeds."""
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for model in models:
+        if "group" in model:
+            groups.setdefault(model["group"], []).append(model)
+
+    # What the seeds of a group measure as fractions has a mean.
     seeds = []
-    for group in dict.fromkeys(space.encoder.group for space in spaces if space.encoder.group):
-        members = [model for model in models if model.get("group") == group]
-        spread = {
-            key: mean_and_deviation([member[key] for member in members])
-            for key in members[0]
-            if len(members) > 1 and all(isinstance(member[key], float) for member in members)
-        }
-        mean, deviation = ({key: pair[i] for key, pair in spread.items()} for i in (0, 1))
+    for group, members in groups.items():
+        mean = {}
+        deviation = {}
+        for key in members[0]:
+            values = [member[key] for member in members]
+            if len(values) > 1 and all(isinstance(value, float) for value in values):
+                mean[key], deviation[key] = mean_and_deviation(values)
         seeds.append(
             {"label": group, "n_seeds": len(members), "mean": mean, "deviation": deviation}
         )
@@ -283,4 +287,6 @@ def spaces_payload(
         "n_pairs": data.pairs.n_pairs,
         "models": models,
     }
-    return payload | ({"seeds": seeds} if seeds else {})
+    if seeds:
+        payload["seeds"] = seeds
+    return payload

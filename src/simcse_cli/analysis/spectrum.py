@@ -14,7 +14,7 @@ from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
-from simcse_cli.results.report import Report
+from simcse_cli.results.report import Column, Report
 
 RANKS_SHOWN = (2, 10, 50, 100, 200, 300)
 BOUND_NOTE = (
@@ -53,9 +53,7 @@ def describe_spectrum(
 
 @dataclass(frozen=True)
 class NegativesBound:
-    """The log-sum that the negatives of the contrastive loss reduce, and its bound.
-
-    The sum of cosines bounds it from below.
+    """The log-sum that the negatives of the contrastive loss reduce, and its lower bound.
 
     Source: Gao et al. 2021, Eqs. 6 and 7, with the rows of W the m sentence vectors: the second
     term of the loss is ``negatives_term = 1/m sum_i ln(1/m sum_j exp(h_i . h_j / temperature))``,
@@ -75,15 +73,16 @@ class NegativesBound:
 def negatives_bound(
     rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024
 ) -> NegativesBound:
-    """Return the quantities of Eqs. 6 and 7 in Gao et al. 2021 for sentence vectors.
+    """Return the quantities of Eqs. 6 and 7 in Gao et al. 2021 for sentence vectors, as they are.
 
-    The rows are neither scaled nor centred first. Their products are computed in float32, block by
-    block.
+    Their products are computed in float32, block by block.
     """
     total = rows.sum(axis=0, dtype=np.float64)
-    gram_sum, n_rows = float(total @ total), len(rows)
+    gram_sum = float(total @ total)
+    n_rows = len(rows)
     narrow = rows.astype(np.float32)
-    smallest, logs = np.inf, 0.0
+    smallest = np.inf
+    logs = 0.0
     for top in range(0, n_rows, block_rows):
         products = narrow[top : top + block_rows] @ narrow.T
         smallest = min(smallest, float(products.min()))
@@ -91,7 +90,8 @@ def negatives_bound(
         peaks = products.max(axis=1, keepdims=True)
         sums = np.exp(products - peaks).sum(axis=1, dtype=np.float64)
         logs += float((np.log(sums / n_rows) + peaks[:, 0]).sum())
-    largest, bound = float(singular_values(rows)[0] ** 2), gram_sum / (temperature * n_rows**2)
+    largest = float(singular_values(rows)[0] ** 2)
+    bound = gram_sum / (temperature * n_rows**2)
     return NegativesBound(gram_sum, largest, smallest, logs / n_rows, bound)
 
 
@@ -111,7 +111,9 @@ def spectrum_of(space: EmbeddingSpace) -> Spectrum:
 def prepare_rows(vectors: FloatMatrix, *, normalize: bool = True, center: bool = False) -> Floats:
     """Return ``vectors`` in float64, scaled to unit rows and then centred as asked."""
     rows = unit_rows(vectors, np.float64) if normalize else vectors.astype(np.float64)
-    return rows - rows.mean(axis=0) if center else rows
+    if center:
+        rows = rows - rows.mean(axis=0)
+    return rows
 
 
 def singular_values(vectors: FloatMatrix) -> Floats:
@@ -186,58 +188,55 @@ def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
 def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     """Return the singular values of each space; JSON and CSV have all of them."""
     # Measure the spaces: singular values, and the bound on the negatives of the loss.
-    data, by_name, numbers = spaces[0].data, {}, []
+    data = spaces[0].data
+    by_name = {}
+    numbers = []
     for space in spaces:
-        each = by_name[space.label] = spectrum_of(space)
-        bound = negatives_bound(
-            prepare_rows(space.vectors, normalize=not space.raw, center=space.center)
-        )
-        numbers.append(
-            vars(each) | {"singular_values": each.singular_values.tolist()} | vars(bound)
-        )
+        spectrum = spectrum_of(space)
+        by_name[space.label] = spectrum
+        rows = prepare_rows(space.vectors, normalize=not space.raw, center=space.center)
+        values = {"singular_values": spectrum.singular_values.tolist()}
+        numbers.append(vars(spectrum) | values | vars(negatives_bound(rows)))
     payload = spaces_payload("spectrum", spaces, numbers)
 
-    # Make a table of some of the values, one of the bound, and a series of all values.
-    rows = "raw rows" if spaces[0].raw else "unit rows"
+    # A table of some of the values, relative to the largest, and one of the bound.
+    how = "raw rows" if spaces[0].raw else "unit rows"
     centred = "centred" if spaces[0].center else "not centred"
-    values = [f"s{rank}" for rank in RANKS_SHOWN]
-    shown = [
-        *columns("label", "dim", "effective_rank", "isotropy", label="model"),
-        *columns(*values, kind="number", **{value: f"{value}/s1" for value in values}),
-    ]
-    summaries = [
-        row
-        | {"dim": space.left.shape[1]}
-        | {
-            f"s{rank}": value
-            for rank, value in enumerate(by_name[space.label].relative.tolist(), 1)
-        }
-        for space, row in zip(spaces, payload["models"], strict=True)
-    ]
+    shown = columns("label", "dim", "effective_rank", "isotropy", label="model")
+    shown += [Column(f"s{rank}", f"s{rank}/s1", "number") for rank in RANKS_SHOWN]
+    summaries = []
+    for space, row in zip(spaces, payload["models"], strict=True):
+        summary = {**row, "dim": space.left.shape[1]}
+        for rank, value in enumerate(by_name[space.label].relative.tolist(), start=1):
+            summary[f"s{rank}"] = value
+        summaries.append(summary)
     bound_shown = columns("label", *(each.name for each in fields(NegativesBound)), label="model")
-    value_rows = [
-        {"model": name, "rank": rank, "singular_value": value, "relative": relative}
-        for name, each in by_name.items()
-        for rank, (value, relative) in enumerate(
-            zip(each.singular_values.tolist(), each.relative.tolist(), strict=True), start=1
-        )
-    ]
+
+    # A series of all the values.
+    series = []
+    for name, each in by_name.items():
+        pairs = zip(each.singular_values.tolist(), each.relative.tolist(), strict=True)
+        for rank, (value, relative) in enumerate(pairs, start=1):
+            series.append(
+                {"model": name, "rank": rank, "singular_value": value, "relative": relative}
+            )
+
     return Analysis(
         title="Singular values",
         text="Singular values of the matrix of sentence vectors, divided by the largest: the "
         "slower they fall, the more directions the model uses.",
         caption=f"One curve per model; the horizontal axis is logarithmic. Data: {data.name}.",
         tables=[
-            Report(f"Singular values on {data.name}, {rows}, {centred}", shown, summaries),
+            Report(f"Singular values on {data.name}, {how}, {centred}", shown, summaries),
             Report(
                 "Negatives of the loss (Eqs. 6 and 7)", bound_shown, payload["models"], [BOUND_NOTE]
             ),
         ],
         payload=payload,
         figure=lambda: spectrum_figure(by_name),
-        # The largest value is left out of the scale.
+        # The terminal leaves the largest value, which is 1, out of its scale.
         terminal_plot=lambda: plots.bar_lines(
             {name: each.relative[1:] for name, each in by_name.items()}
         ),
-        series=[Report("Singular values", columns(*value_rows[0]), value_rows)],
+        series=[Report("Singular values", columns(*series[0]), series)],
     )

@@ -1,7 +1,4 @@
-"""`analyze trace`: the path of a training run through alignment and uniformity.
-
-The path is read from the ``metrics.jsonl`` of the run.
-"""
+"""`analyze trace`: the path of a run through alignment and uniformity, from ``metrics.jsonl``."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +20,7 @@ from simcse_cli.results.report import Report
 from simcse_cli.results.runs import is_run, read_metrics, read_run_record
 
 MOST_ARROWS = 6
+_ARRAYS = ("steps", "alignment", "uniformity", "dev_score")
 SEEDS_CAPTION = (
     " Thin lines: single seeds of a system, under their mean; band: one deviation over them."
 )
@@ -46,13 +44,7 @@ class Trace:
 
     def until(self, step: int) -> "Trace":
         kept = self.steps <= step
-        return replace(
-            self,
-            steps=self.steps[kept],
-            alignment=self.alignment[kept],
-            uniformity=self.uniformity[kept],
-            dev_score=self.dev_score[kept],
-        )
+        return replace(self, **{name: getattr(self, name)[kept] for name in _ARRAYS})
 
     @property
     def points(self) -> Floats:
@@ -62,18 +54,20 @@ class Trace:
     @property
     def best(self) -> int | None:
         """Position of the highest dev score, the first of equal ones; None without any."""
-        return int(np.nanargmax(self.dev_score)) if np.isfinite(self.dev_score).any() else None
+        if not np.isfinite(self.dev_score).any():
+            return None
+        return int(np.nanargmax(self.dev_score))
 
 
 def read_trace(run: Path | str, name: str, group: str | None = None) -> Trace:
     """Return the steps of a run at which alignment and uniformity were measured.
 
-    The run is a folder or its ``metrics.jsonl``.
-
-    A step logged twice (a resumed run repeats those after its checkpoint) keeps its last
-    measurement.
+    The run is a folder or its ``metrics.jsonl``. A step logged twice (a resumed run repeats those
+    after its checkpoint) keeps its last measurement.
     """
-    path = Path(run, "metrics.jsonl") if Path(run).is_dir() else Path(run)
+    path = Path(run)
+    if path.is_dir():
+        path /= "metrics.jsonl"
     hint = (
         "train with --eval-every N and --dev-file FILE or --dev-suite sts; each evaluation "
         "measures both"
@@ -88,8 +82,9 @@ def read_trace(run: Path | str, name: str, group: str | None = None) -> Trace:
             dev = np.nan if line.dev_score is None else line.dev_score
             by_step[line.step] = (line.alignment, line.uniformity, dev)
     if len(by_step) < 2:
-        what = f"{path} measures alignment and uniformity at {len(by_step)} steps, need 2"
-        raise DataError(what, hint=hint)
+        raise DataError(
+            f"{path} measures alignment and uniformity at {len(by_step)} steps, need 2", hint=hint
+        )
     steps = np.array(sorted(by_step), dtype=np.int64)
     alignment, uniformity, dev_score = np.array([by_step[step] for step in steps.tolist()]).T
     n_pairs = read_run_record(run).data.get("n_dev_pairs") if is_run(run) else None
@@ -124,9 +119,8 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
     rows = [np.searchsorted(member.steps, steps) for member in members]
 
     def values(of: str) -> Floats:
-        return np.stack(
-            [getattr(member, of)[row] for member, row in zip(members, rows, strict=True)]
-        )
+        chosen = zip(members, rows, strict=True)
+        return np.stack([getattr(member, of)[row] for member, row in chosen])
 
     scores = values("dev_score")
     mean = Trace(
@@ -144,9 +138,7 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
 def trace_figure(
     traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True
 ) -> plots.Figure:
-    """Return a figure with the paths of runs, and with their dev scores by step.
-
-    The paths are shown over the first steps and over the whole run.
+    """Return the paths of runs, their first steps and the whole, and their dev scores by step.
 
     Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the
     right, alignment upwards, lower is better in both; arrows point along training. A large hollow
@@ -159,9 +151,8 @@ def trace_figure(
     has_dev = any(trace.best is not None for trace in traces)
     parts = [(f"whole run ({longest:,} steps)", list(traces))]
     if longest > first_steps:
-        parts.insert(
-            0, (f"first {first_steps} steps", [trace.until(first_steps) for trace in traces])
-        )
+        beginnings = [trace.until(first_steps) for trace in traces]
+        parts.insert(0, (f"first {first_steps} steps", beginnings))
     n_panels = len(parts) + (has_dev and dev)
     figure, panels = plots.new_figure(0.4 + 4.2 * n_panels, 4.4, n_panels)
     for axes, (title, shown) in zip(panels, parts, strict=False):
@@ -169,6 +160,8 @@ def trace_figure(
         _draw_paths(axes, shown)
     if has_dev and dev:
         _draw_dev_scores(panels[-1], traces)
+
+    # The legend explains the marks, which have no colour of their own.
     marks: dict[str, Any] = {"marker": "o", "linestyle": "", "color": plots.SOFT}
     panels[0].plot([], [], **marks, markersize=8, markerfacecolor="white", label="start")
     if has_dev:
@@ -179,62 +172,67 @@ def trace_figure(
 
 
 def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
-    # Each system: its seeds in pale, its mean with arrows, start and best step.
+    # Each system: its seeds in pale, then its mean.
     systems = traced_systems(traces)
     for position, system in enumerate(systems):
         for seed in system.seeds:
             axes.plot(*seed.points.T, color=plots.colour(position), linewidth=0.8, alpha=0.35)
-        trace = system.mean
-        if not len(trace.steps):
-            continue
-        x, y = trace.uniformity, trace.alignment
-        tint = plots.colour(position)
-        look: dict[str, Any] = {"marker": plots.marker(position), **plots.curve_style(position)}
-        axes.plot(x, y, linewidth=1.3, markersize=4, label=trace.name, **look)
-        n_moves = len(trace.steps) - 1
-        arrow = {"arrowstyle": "-|>", "color": tint, "linewidth": 1.3, "mutation_scale": 13}
-        for move in np.unique(np.linspace(0, n_moves - 1, min(MOST_ARROWS, n_moves)).astype(int)):
-            axes.annotate(
-                "", tuple(trace.points[move + 1]), tuple(trace.points[move]), arrowprops=arrow
-            )
-        start = {"markersize": 9, "markerfacecolor": "white", "markeredgewidth": 1.6, "zorder": 8}
-        axes.plot(x[:1], y[:1], **look | start)
-        if (best := trace.best) is not None:
-            axes.scatter(x[best], y[best], color=tint, zorder=6, **STAR)
+        if len(system.mean.steps):
+            _draw_path(axes, system.mean, position)
 
     # The front joins the points that no other point beats in both measures.
     if len(systems) > 1:
         points = np.concatenate([system.mean.points for system in systems])
         front = points[is_pareto_optimal(points)]
         front = front[np.argsort(front[:, 0])]
-        rings: dict[str, Any] = {"marker": "o", "markersize": 7, "markerfacecolor": "none"}
         axes.plot(
-            *front.T, color=plots.SOFT, linewidth=1.0, **rings, zorder=5, label="Pareto front"
+            *front.T,
+            color=plots.SOFT,
+            linewidth=1.0,
+            marker="o",
+            markersize=7,
+            markerfacecolor="none",
+            zorder=5,
+            label="Pareto front",
         )
 
     # Room for the markers at the edge, and axes that stay readable.
     axes.margins(0.08)
-    plots.few_ticks(axes.xaxis)
-    plots.few_ticks(axes.yaxis)
-    axes.set(xlabel=plots.UNIFORMITY_AXIS, ylabel=plots.ALIGNMENT_AXIS)
+    plots.geometry_axes(axes)
+
+
+def _draw_path(axes: plots.Axes, trace: Trace, position: int) -> None:
+    """Draw a path with arrows, a hollow marker at its start and a star at its best step."""
+    tint = plots.colour(position)
+    look = plots.point_style(position)
+    points = trace.points
+    axes.plot(*points.T, linewidth=1.3, markersize=4, label=trace.name, **look)
+
+    # A few arrows, evenly over the moves.
+    n_moves = len(points) - 1
+    arrow = {"arrowstyle": "-|>", "color": tint, "linewidth": 1.3, "mutation_scale": 13}
+    for move in np.unique(np.linspace(0, n_moves - 1, min(MOST_ARROWS, n_moves)).astype(int)):
+        axes.annotate("", tuple(points[move + 1]), tuple(points[move]), arrowprops=arrow)
+    look |= {"markersize": 9, "markerfacecolor": "white", "markeredgewidth": 1.6, "zorder": 8}
+    axes.plot(*points[:1].T, **look)
+    if trace.best is not None:
+        axes.scatter(*points[trace.best], color=tint, zorder=6, **STAR)
 
 
 def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:
     for position, system in enumerate(traced_systems(traces)):
         trace = system.mean
+        tint = plots.colour(position)
         measured = np.isfinite(trace.dev_score)
         scores = 100 * trace.dev_score
         if system.deviation is not None:
             ends = scores - 100 * system.deviation, scores + 100 * system.deviation
-            axes.fill_between(
-                trace.steps, *ends, color=plots.colour(position), alpha=0.18, linewidth=0
-            )
-        look: dict[str, Any] = {"marker": plots.marker(position), **plots.curve_style(position)}
+            axes.fill_between(trace.steps, *ends, color=tint, alpha=0.18, linewidth=0)
+        look = plots.point_style(position)
         axes.plot(trace.steps[measured], scores[measured], markersize=4, **look)
-        if (best := trace.best) is not None:
-            axes.scatter(
-                trace.steps[best], scores[best], color=plots.colour(position), zorder=4, **STAR
-            )
+        best = trace.best
+        if best is not None:
+            axes.scatter(trace.steps[best], scores[best], color=tint, zorder=4, **STAR)
     for trace in traces:
         measured = np.isfinite(trace.dev_score)
         if trace.n_dev_pairs is not None and measured.any():
@@ -245,43 +243,41 @@ def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:
 def trace_analysis(
     traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True
 ) -> Analysis:
-    """Return the paths of runs, with a panel of their dev scores.
-
-    The CSV and JSON output has every measurement.
-    """
+    """Return the paths of runs, with a panel of their dev scores; CSV and JSON have every point."""
     # Every measurement as a row; one without a dev score has none in JSON.
     measured = ("run", "step", "alignment", "uniformity", "dev_score")
-    points = [
-        dict(zip(measured, (trace.name, *values, None if np.isnan(dev) else dev), strict=True))
-        for trace in traces
-        for *values, dev in zip(
-            *(
-                each.tolist()
-                for each in (trace.steps, trace.alignment, trace.uniformity, trace.dev_score)
-            ),
-            strict=True,
-        )
-    ]
+    points = []
+    for trace in traces:
+        arrays = [getattr(trace, name).tolist() for name in _ARRAYS]
+        for values in zip(*arrays, strict=True):
+            point = dict(zip(measured, (trace.name, *values), strict=True))
+            if np.isnan(point["dev_score"]):
+                point["dev_score"] = None
+            points.append(point)
 
     # The table has one row a run: its first, last and best step.
     ends = ("first_alignment", "last_alignment", "first_uniformity", "last_uniformity")
     keys = ["run", "n_points", "last_step", *ends, "best_dev_score", "best_step"]
-    keys += ["n_on_front"] if len(traces) > 1 else []
+    if len(traces) > 1:
+        keys.append("n_on_front")
     rows = _summaries(traces)
     systems = traced_systems(traces)
-    n_systems = len(systems)
 
     # A mean needs common steps; a system without them is missing in the figure.
     apart = [system.mean.name for system in systems if not len(system.mean.steps)]
     notes = [f"{name} is not drawn: its seeds were measured at no step in common" for name in apart]
+    caption = (
+        "Alignment against uniformity along training, arrows in the direction of training. Large "
+        "hollow marker: start; star: best dev score"
+    )
+    caption += "; grey rings: Pareto front of the runs." if len(systems) > 1 else "."
+    if len(systems) < len(traces):
+        caption += SEEDS_CAPTION
     return Analysis(
         title="Paths of training runs",
         text="Measured on the development pairs at every evaluation of the run. Lower is better "
         "in both.",
-        caption="Alignment against uniformity along training, arrows in the direction of "
-        "training. Large hollow marker: start; star: best dev score"
-        + ("; grey rings: Pareto front of the runs." if n_systems > 1 else ".")
-        + (SEEDS_CAPTION if n_systems < len(traces) else ""),
+        caption=caption,
         tables=[Report("Alignment and uniformity along training", columns(*keys), rows, notes)],
         payload={"analysis": "trace", "runs": rows, "points": points},
         figure=lambda: trace_figure(traces, first_steps, dev=dev),
@@ -293,28 +289,29 @@ def trace_analysis(
 
 
 def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """Return one row per run: both ends of its path and its best dev score.
-
-    The row also says how many of its points are on the Pareto front.
-    """
+    """Return one row per run: the ends of its path, its best score, its points on the front."""
     on_front = is_pareto_optimal(np.concatenate([trace.points for trace in traces]))
-    rows, start = [], 0
+    rows = []
+    start = 0
     for trace in traces:
-        best, end = trace.best, start + len(trace.steps)
-        ends = {
-            f"{which}_{name}": float(getattr(trace, name)[at])
-            for name in ("alignment", "uniformity")
-            for which, at in (("first", 0), ("last", -1))
-        }
+        end = start + len(trace.steps)
+        best = trace.best
         row = {
             "run": trace.name,
             "n_points": len(trace.steps),
             "last_step": int(trace.steps[-1]),
-            **ends,
+            "first_alignment": float(trace.alignment[0]),
+            "last_alignment": float(trace.alignment[-1]),
+            "first_uniformity": float(trace.uniformity[0]),
+            "last_uniformity": float(trace.uniformity[-1]),
+            "best_dev_score": None,
+            "best_step": None,
+            "n_on_front": int(on_front[start:end].sum()),
         }
-        row["best_dev_score"] = None if best is None else float(trace.dev_score[best])
-        row["best_step"] = None if best is None else int(trace.steps[best])
-        rows.append(row | {"n_on_front": int(on_front[start:end].sum())})
+        if best is not None:
+            row["best_dev_score"] = float(trace.dev_score[best])
+            row["best_step"] = int(trace.steps[best])
+        rows.append(row)
         start = end
     return rows
 
@@ -326,11 +323,9 @@ def trace_runs(
     if not folders:
         raise UsageError("need at least one run folder", option="RUNS")
     named = name_sources(folders, labels)
-    analysis = trace_analysis(
-        [read_trace(source.path, source.label, source.group) for source in named], options.first
-    )
+    traces = [read_trace(source.path, source.label, source.group) for source in named]
     groups = {source.label: source.group for source in named}
-    return analysis.with_means(groups)
+    return trace_analysis(traces, options.first).with_means(groups)
 
 
 def trace_models(sources: Sequence[NamedSource], *, dev: bool = True) -> list[Analysis]:
@@ -341,4 +336,6 @@ def trace_models(sources: Sequence[NamedSource], *, dev: bool = True) -> list[An
             # A run that was not evaluated along the way has no path to show.
             with suppress(DataError):
                 traces.append(read_trace(source.path, source.label, source.group))
-    return [trace_analysis(traces, dev=dev)] if traces else []
+    if not traces:
+        return []
+    return [trace_analysis(traces, dev=dev)]

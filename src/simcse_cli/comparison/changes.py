@@ -25,6 +25,7 @@ from simcse_cli.results.report import Report
 Change = dict[str, Any]
 """A setting or an example that differs, under the keys of the JSON."""
 Changes = tuple[list[Change], Report | None]
+_MOVES = ("cosine_before", "cosine_after", "error_before", "error_after", "gain")
 
 
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
@@ -38,20 +39,16 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 
 
 def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Change]:
-    """Return the ``n`` pairs whose rank error moved most.
-
-    The largest gain comes first, and the largest loss comes last.
+    """Return the ``n`` pairs whose rank error moved most, from the largest gain to the worst loss.
 
     The errors are distances between the rank of the cosine and the rank of the gold score within
     the task, as a share of its pairs: 0 is the right place, 1 the wrong end. Sentences are empty if
     they were not saved. Tasks that the two do not share with the same gold scores are passed over.
     """
-    changes = [
-        change
-        for task in before
-        if same_pairs(before, after, task)
-        for change in _pair_changes(task, before[task], after[task])
-    ]
+    changes: list[Change] = []
+    for task in before:
+        if same_pairs(before, after, task):
+            changes += _pair_changes(task, before[task], after[task])
     most = sorted(changes, key=lambda change: -abs(change["gain"]))[:n]
     return sorted(most, key=lambda change: -change["gain"])
 
@@ -64,30 +61,25 @@ def changed_predictions(
     Half of them are losses, as far as there are enough of both; the tasks take turns, each with its
     shortest examples first. Tasks that the two do not share with the same examples are passed over.
     """
-    by_task = [
-        list(_prediction_changes(task, before[task], after[task]))
-        for task in before
-        if same_examples(before, after, task)
-    ]
-    turns = (
-        zip_longest(
-            *([change for change in changes if change["is_gain"] is wanted] for changes in by_task)
-        )
-        for wanted in (True, False)
-    )
-    gains, losses = (
-        [change for change in chain.from_iterable(each) if change is not None] for each in turns
-    )
+    by_task = []
+    for task in before:
+        if same_examples(before, after, task):
+            by_task.append(list(_prediction_changes(task, before[task], after[task])))
+    gains = _in_turns(by_task, True)
+    losses = _in_turns(by_task, False)
     n_losses = min(len(losses), max(n // 2, n - len(gains)))
     return gains[: n - n_losses] + losses[:n_losses]
+
+
+def _in_turns(by_task: Sequence[list[Change]], is_gain: bool) -> list[Change]:
+    kept = [[each for each in changes if each["is_gain"] is is_gain] for changes in by_task]
+    return [each for each in chain.from_iterable(zip_longest(*kept)) if each is not None]
 
 
 def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
     """Return ``(n,)`` distances of mean ranks, divided by ``n - 1``, in [0, 1].
 
-    The distance of a single pair is 0.
-
-    The two orders reversed, ``[1, 2, 3]`` against ``[3, 2, 1]``, give ``[1, 0, 1]``.
+    ``[1, 2, 3]`` against ``[3, 2, 1]`` gives ``[1, 0, 1]``; the distance of a single pair is 0.
     """
     difference = np.abs(rankdata(cosine) - rankdata(gold))
     errors: np.ndarray = difference / max(1, gold.size - 1)
@@ -100,20 +92,24 @@ def _pair_changes(
     gold = np.concatenate([pairs.gold for pairs in before.values()])
     cosine_before = np.concatenate([pairs.cosine for pairs in before.values()])
     cosine_after = np.concatenate([after[subset].cosine for subset in before])
-    error_before, error_after = rank_errors(cosine_before, gold), rank_errors(cosine_after, gold)
-    moves = {"cosine_before": cosine_before, "cosine_after": cosine_after}
-    moves |= {
-        "error_before": error_before,
-        "error_after": error_after,
-        "gain": error_before - error_after,
-    }
-    moved = iter(np.stack(list(moves.values()), axis=1).tolist())
+    error_before = rank_errors(cosine_before, gold)
+    error_after = rank_errors(cosine_after, gold)
+    moves = [cosine_before, cosine_after, error_before, error_after, error_before - error_after]
+
+    # The numbers run over all subsets of the task, as its ranks do.
+    rows = iter(np.stack(moves, axis=1).tolist())
     for subset, pairs in before.items():
         left, right = _sentences(pairs, after[subset])
         for index, score in enumerate(pairs.gold.tolist()):
-            pair = {"gold": score, "left": left[index], "right": right[index]}
-            numbers = dict(zip(moves, next(moved), strict=True))
-            yield {"task": task, "subset": subset, "index": index, **pair, **numbers}
+            yield {
+                "task": task,
+                "subset": subset,
+                "index": index,
+                "gold": score,
+                "left": left[index],
+                "right": right[index],
+                **dict(zip(_MOVES, next(rows), strict=True)),
+            }
 
 
 def _prediction_changes(
@@ -123,9 +119,16 @@ def _prediction_changes(
     classes = np.stack([before.gold, before.predicted, after.predicted], axis=1).tolist()
     for index in np.flatnonzero(before.correct != after.correct).tolist():
         gold, old, new = classes[index]
-        predicted = {"gold": gold, "predicted_before": old, "predicted_after": new}
-        texts = {"left": left[index], "right": right[index]}
-        yield {"task": task, "index": index, **predicted, **texts, "is_gain": new == gold}
+        yield {
+            "task": task,
+            "index": index,
+            "gold": gold,
+            "predicted_before": old,
+            "predicted_after": new,
+            "left": left[index],
+            "right": right[index],
+            "is_gain": new == gold,
+        }
 
 
 def _sentences(
@@ -137,9 +140,9 @@ def _sentences(
 
 
 def setting_changes(entries: Sequence[Entry]) -> Changes:
-    """Return how the settings of two runs differ.
+    """Return how the settings of two runs differ, and nothing unless there are exactly two.
 
-    There is no result unless there are exactly two runs. The table shortens digests.
+    The table shortens digests.
     """
     runs = [entry for entry in entries if entry.config]
     if len(runs) != 2:
@@ -147,16 +150,13 @@ def setting_changes(entries: Sequence[Entry]) -> Changes:
     before, after = runs
     changes = changed_settings(before.config, after.config)
 
-    def short(change: Change, value: Any) -> Any:
-        return (
-            f"{value[:12]}…"
-            if change["key"].endswith("sha256") and isinstance(value, str)
-            else value
-        )
-
-    rows = [
-        each | {side: short(each, each[side]) for side in ("before", "after")} for each in changes
-    ]
+    rows = []
+    for change in changes:
+        row = dict(change)
+        for side in ("before", "after"):
+            if change["key"].endswith("sha256") and isinstance(change[side], str):
+                row[side] = f"{change[side][:12]}…"
+        rows.append(row)
     shown = columns("key", "before", "after", key="setting", before=before.label, after=after.label)
     return changes, Report("Settings that differ", shown, rows)
 
@@ -196,13 +196,9 @@ def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
 def predictions_table(changes: Sequence[Change], before: str, after: str) -> Report:
     predicted = columns("predicted_before", "predicted_after", "text", text="sentence")
     shown = [*columns("task", "index"), *columns("gold", kind="count"), *predicted]
-    rows = [
-        change
-        | {
-            "task": label(change["task"]),
-            "text": " | ".join(filter(None, (change["left"], change["right"]))),
-        }
-        for change in changes
-    ]
+    rows = []
+    for change in changes:
+        text = " | ".join(filter(None, (change["left"], change["right"])))
+        rows.append(change | {"task": label(change["task"]), "text": text})
     note = f"before: {before}; after: {after}. Examples that only one gets right, gains first"
     return Report("Predictions that changed", shown, rows, [note])

@@ -17,13 +17,13 @@ from simcse_cli.comparison.join import (
     without_members,
 )
 from simcse_cli.comparison.options import CompareOptions
-from simcse_cli.comparison.published import load_table
+from simcse_cli.comparison.published import PublishedSystem, load_table
 from simcse_cli.comparison.significance import chosen_notes, run_tests, tests_tables, verdicts
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns, find_measure, is_score, label, listed
 from simcse_cli.results.examples import read_pair_scores, read_predictions
-from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.results.report import Column, ColumnKind, Outcome, Report
 from simcse_cli.results.runs import short_names
 
 FRONT_MARK = "*"
@@ -38,9 +38,7 @@ class Compared(Outcome):
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
     """Return one table of the systems, with verdicts of the tests as notes.
 
-    The rest is shown with ``--details``.
-
-    The JSON has everything in any case.
+    ``--details`` adds the other tables; the JSON has everything in any case.
     """
     comparison = gather(items, options)
     for warning in comparison.warnings:
@@ -66,22 +64,32 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
 
     # What changed between two runs, and which examples moved most.
     n_examples = EXAMPLES_SHOWN if options.examples is None else options.examples
-    of_pairs = read_pair_scores, changes.changed_pairs, changes.pairs_table
-    of_classes = read_predictions, changes.changed_predictions, changes.predictions_table
-    pairs, predictions = comparison.saved("pair_scores"), comparison.saved("predictions")
     wants_examples = options.details or options.examples is not None
+    settings = changes.setting_changes(comparison.entries)
+    pairs = changes.example_changes(
+        comparison.saved("pair_scores"),
+        read_pair_scores,
+        changes.changed_pairs,
+        changes.pairs_table,
+        n_examples,
+    )
+    predictions = changes.example_changes(
+        comparison.saved("predictions"),
+        read_predictions,
+        changes.changed_predictions,
+        changes.predictions_table,
+        n_examples,
+    )
     for name, is_shown, (found, table) in (
-        ("changed_settings", options.details, changes.setting_changes(comparison.entries)),
-        ("changed_pairs", wants_examples, changes.example_changes(pairs, *of_pairs, n_examples)),
-        (
-            "changed_predictions",
-            wants_examples,
-            changes.example_changes(predictions, *of_classes, n_examples),
-        ),
+        ("changed_settings", options.details, settings),
+        ("changed_pairs", wants_examples, pairs),
+        ("changed_predictions", wants_examples, predictions),
     ):
         payload[name] = found
         if is_shown and found and table is not None:
             reports.append(table)
+
+    # Scores out of tolerance are for the caller to report.
     check = comparison.check(options.tolerance / 100) if options.check else None
     if check is not None:
         payload["check"] = check.to_json()
@@ -94,7 +102,8 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     Differences are taken to the baseline; without one to the published row, if there is exactly
     one; without any row to the first of several entries.
     """
-    published, baseline = _published_entries(options), options.baseline
+    published = _published_entries(options)
+    baseline = options.baseline
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
         items = [baseline, *items]
@@ -102,15 +111,18 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     own = add_means(merge_parts(loaded))
     if not own:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
-    entries = [*published, *own]
-    available = dict.fromkeys(name for entry in entries for name in entry.scores)
+
+    # What differences are taken to, and the measures to choose from.
+    systems = without_members(own)
+    reference: Entry | None = None
     if baseline is not None:
-        reference: Entry | None = _find(baseline, own)
+        reference = _find(baseline, own)
     elif len(published) == 1:
         reference = published[0]
-    else:
-        independent = [] if published else without_members(own)
-        reference = independent[0] if len(independent) > 1 else None
+    elif not published and len(systems) > 1:
+        reference = systems[0]
+    entries = [*published, *own]
+    available = dict.fromkeys(name for entry in entries for name in entry.scores)
     return join(
         entries,
         reference=reference,
@@ -120,32 +132,36 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
 
 
 def _named_apart(items: Sequence[str]) -> list[str]:
-    """Return the arguments with labels before folders, and before files, whose names repeat.
+    """Return the arguments, with labels before the folders and the files whose names repeat.
 
-    A label is as much of the path as is needed to tell them apart.
+    A label is as much of the path as tells it from the others.
     """
     labels: dict[str, str] = {}
     for is_kind in (Path.is_dir, Path.is_file):
-        sources = list(dict.fromkeys(item for item in items if is_kind(Path(item))))
+        sources = [item for item in items if is_kind(Path(item))]
         stems = [item.removesuffix(".json") for item in sources]
         labels |= dict(zip(sources, short_names(stems), strict=True))
     named = []
     for item in items:
-        label = labels.get(item)
-        is_plain = label is None or label == Path(item.removesuffix(".json")).name
-        named.append(item if is_plain else f"{label}={item}")
+        plain = Path(item.removesuffix(".json")).name
+        label = labels.get(item, plain)
+        named.append(item if label == plain else f"{label}={item}")
     return named
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
     tables = [load_table(name) for name in options.against or ()]
+    found: list[PublishedSystem] = []
     if not options.row:
-        return [from_published(system) for table in tables for system in table.all_systems()]
-    if not tables:
+        for table in tables:
+            found += table.all_systems()
+    elif not tables:
         raise UsageError("name the table of the row with --against", option="--row")
-    found = []
-    for row in options.row:
-        systems, errors = [], []
+
+    # Each row has to be in one of the tables.
+    for row in options.row or ():
+        systems = []
+        errors = []
         for table in tables:
             try:
                 systems.append(table.system(row, group=options.group))
@@ -161,9 +177,8 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
     """Return the entry of this label or path; for a group of repetitions, its mean."""
     plain = Path(name).name
     for entry in own:
-        if entry.label in (name, plain) or entry.label.startswith(
-            (f"{name} (mean of", f"{plain} (mean of")
-        ):
+        is_mean = entry.label.startswith((f"{name} (mean of", f"{plain} (mean of"))
+        if is_mean or entry.label in (name, plain):
             return entry
     found = [entry for entry in own if Path(entry.source) == Path(name)]
     for entry in own:
@@ -171,33 +186,34 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
             return entry
     if found:
         return found[0]
-    what = (
-        f"--baseline {name}: no such entry, need one of {', '.join(entry.label for entry in own)}"
+    raise ConfigError(
+        f"--baseline {name}: no such entry, need one of {', '.join(each.label for each in own)}",
+        hint="give its label or its path",
     )
-    raise ConfigError(what, hint="give its label or its path")
 
 
 def comparison_tables(comparison: Comparison) -> list[Report]:
     """Return the table of the systems, then those of their seeds and of the differences, if any."""
-    systems, reference = comparison.shown(), comparison.reference
+    systems = comparison.shown()
+    reference = comparison.reference
     tables = [_scores_table(comparison, systems)]
-    if len(systems) < len(comparison.entries):
-        shown = [*columns("system"), *(_column(name, "score") for name in comparison.measures)]
-        rows = [
-            {"system": entry.label, **entry.scores}
-            for entry in comparison.entries
-            if entry not in systems
-        ]
+    seeds = [entry for entry in comparison.entries if entry not in systems]
+    if seeds:
+        rows = [{"system": entry.label, **entry.scores} for entry in seeds]
+        shown = _columns(comparison.measures, "score")
         tables.append(Report("Seeds and other repetitions", shown, rows))
     if reference is None:
         return tables
-    others = [entry for entry in systems if entry is not reference]
-    rows = [{"system": entry.label, **comparison.differences(entry)} for entry in others]
+    rows = [
+        {"system": entry.label, **comparison.differences(entry)}
+        for entry in systems
+        if entry is not reference
+    ]
     shared = [name for name in comparison.measures if any(name in row for row in rows)]
     if shared:
-        shown = [*columns("system"), *(_column(name, "difference") for name in shared)]
         title = f"Difference to {reference.label}"
-        tables.append(Report(title, shown, rows, list(comparison.unlike_data)))
+        notes = list(comparison.unlike_data)
+        tables.append(Report(title, _columns(shared, "difference"), rows, notes))
     return tables
 
 
@@ -205,14 +221,16 @@ def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
     # What single seeds alone have stands in the table of seeds.
     held = {name for entry in systems for name in entry.scores}
     measures = [name for name in comparison.measures if name in held] or comparison.measures
-    shown = [*columns("system"), *(_column(name, "score") for name in measures)]
+    shown = _columns(measures, "score")
     notes = []
     if comparison.pareto_measures:
         shown += columns("front")
-        over = ", ".join(label(name) for name in comparison.pareto_measures)
+        over = ", ".join(map(label, comparison.pareto_measures))
         notes.append(
             f"{FRONT_MARK} no other line is at least as good in all of {over} and better in one"
         )
+
+    # A line for each system, and one for each end of its intervals.
     rows: list[dict[str, Any]] = []
     for entry in systems:
         row: dict[str, Any] = {"system": entry.label, **entry.scores}
@@ -221,24 +239,28 @@ def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
             if column.key in entry.deviations:
                 row[column.deviation_key] = entry.deviations[column.key]
         rows.append(row)
-        low, high = ({name: ends[i] for name, ends in entry.intervals.items()} for i in (0, 1))
-        for name, values in (("95% low", low), ("95% high", high)):
-            if any(measure in values for measure in comparison.measures):
-                rows.append({"system": f"  {name}", **values, "front": ""})
+        if entry.intervals.keys().isdisjoint(comparison.measures):
+            continue
+        for i, end in enumerate(("low", "high")):
+            bounds = {name: ends[i] for name, ends in entry.intervals.items()}
+            rows.append({"system": f"  95% {end}", **bounds, "front": ""})
+
+    # The notes say what a reader cannot see in the columns.
     notes += comparison.unlike_data
-    notes += [
-        f"{label(average)}: mean of {', '.join(map(label, tasks))}"
-        for average, tasks in averaged_tasks(systems).items()
-        if average in measures and not set(tasks).issubset(measures)
-    ]
+    for average, tasks in averaged_tasks(systems).items():
+        if average in measures and not set(tasks).issubset(measures):
+            notes.append(f"{label(average)}: mean of {', '.join(map(label, tasks))}")
     if any(entry.members for entry in systems):
         notes.append("±: sample standard deviation over the members (n - 1)")
     return Report("Scores", shown, rows, notes)
 
 
-def _column(measure: str, kind: Any) -> Column:
-    plain: Any = "signed" if kind == "difference" else "number"
-    return Column(measure, label(measure), kind if is_score(measure) else plain)
+def _columns(measures: Sequence[str], kind: ColumnKind) -> list[Column]:
+    plain: ColumnKind = "signed" if kind == "difference" else "number"
+    shown = columns("system")
+    for measure in measures:
+        shown.append(Column(measure, label(measure), kind if is_score(measure) else plain))
+    return shown
 
 
 def cost_table(entries: Sequence[Entry]) -> Report:
@@ -246,16 +268,16 @@ def cost_table(entries: Sequence[Entry]) -> Report:
     shown = columns("system", "hardware", "precision", "n_processes", "memory_gib", *rate)
     rows = []
     for entry in entries:
-        if entry.cost:
-            peak, found = entry.cost["peak_memory_bytes"], entry.cost["hardware"]
-            processor = (
-                f"{found['processor']}, {found.get('cores')} cores"
-                if "processor" in found
-                else None
-            )
-            facts = {"memory_gib": None if peak is None else peak / 2**30}
-            facts["hardware"] = found.get("gpu", processor)
-            rows.append({"system": entry.label, **entry.cost, **facts})
+        if not entry.cost:
+            continue
+        row = {"system": entry.label, **entry.cost}
+        hardware = entry.cost["hardware"]
+        row["hardware"] = hardware.get("gpu")
+        if "gpu" not in hardware and "processor" in hardware:
+            row["hardware"] = f"{hardware['processor']}, {hardware.get('cores')} cores"
+        peak = entry.cost["peak_memory_bytes"]
+        row["memory_gib"] = None if peak is None else peak / 2**30
+        rows.append(row)
     notes = [
         "hours: of all calls that worked on a run, dev evaluations included; peak: of the "
         "first process"
@@ -265,6 +287,8 @@ def cost_table(entries: Sequence[Entry]) -> Report:
 
 def _entry_json(entry: Entry, comparison: Comparison) -> dict[str, Any]:
     measures = comparison.measures
+    intervals = entry.intervals.items()
+    deviations = entry.deviations.items()
     return {
         "label": entry.label,
         "kind": entry.kind.value,
@@ -273,10 +297,8 @@ def _entry_json(entry: Entry, comparison: Comparison) -> dict[str, Any]:
         "settings": dict(entry.settings),
         "scores": {name: entry.scores.get(name) for name in measures},
         "differences": comparison.differences(entry),
-        "intervals": {
-            name: list(ends) for name, ends in entry.intervals.items() if name in measures
-        },
-        "deviations": {name: value for name, value in entry.deviations.items() if name in measures},
+        "intervals": {name: list(ends) for name, ends in intervals if name in measures},
+        "deviations": {name: value for name, value in deviations if name in measures},
         "members": list(entry.members),
         "on_front": entry.label in comparison.front if comparison.pareto_measures else None,
     }

@@ -44,6 +44,7 @@ _COSTS = (
     "started",
     "finished",
 )
+_TIMINGS = ("train_s", "hours", "sentences_per_second")
 _PLAIN = CompareOptions()  # reads STS results under their own metric and aggregation
 _SETTINGS = (
     "metric",
@@ -103,9 +104,14 @@ def from_published(system: PublishedSystem) -> Entry:
         settings.pop("metric", None)  # the word belongs to STS; elsewhere it is fixed by the suite
     if STSB_DEV in system.scores:
         settings["dev data"] = STSB_DEV_DATA
-    label = f"{system.table}: {system.label}"
-    data = dict.fromkeys(system.scores, PUBLISHED)
-    return Entry(label, EntryKind.PUBLISHED, system.table, dict(system.scores), settings, data=data)
+    return Entry(
+        f"{system.table}: {system.label}",
+        EntryKind.PUBLISHED,
+        system.table,
+        system.scores,
+        settings,
+        data=dict.fromkeys(system.scores, PUBLISHED),
+    )
 
 
 def join_parts(a: Entry, b: Entry) -> Entry:
@@ -121,8 +127,8 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         pair_scores=a.pair_scores or b.pair_scores,
         predictions=a.predictions or b.predictions,
         data={**a.data, **b.data},
-        remarks=(*a.remarks, *b.remarks),
-        chosen_on=(*a.chosen_on, *b.chosen_on),
+        remarks=a.remarks + b.remarks,
+        chosen_on=a.chosen_on + b.chosen_on,
         chosen_pairs=b.chosen_pairs if a.pair_scores is None else a.chosen_pairs,
         folder=a.folder or b.folder,
     )
@@ -158,31 +164,28 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
         return read_results(content, label=label or "standard input", source=path, view=view)
     folder = Path(path)
     if not folder.is_dir():
-        return read_results(
-            read_json(path, hint=HOW_TO_WRITE), label=label or folder.stem, source=path, view=view
-        )
+        content = read_json(path, hint=HOW_TO_WRITE)
+        return read_results(content, label=label or folder.stem, source=path, view=view)
 
     # A folder is a run, or holds runs one or two levels down.
     name = folder.resolve().name
     if runs.is_run(folder):
         return _read_run(folder, label or name, view)
-    folders = sorted(
-        record.parent
-        for depth in ("*", "*/*")
-        for record in folder.glob(f"{depth}/{runs.RUN_FILE}")
-    )
+    depths = (f"*/{runs.RUN_FILE}", f"*/*/{runs.RUN_FILE}")
+    folders = sorted(record.parent for depth in depths for record in folder.glob(depth))
     if not folders:
-        what = f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it"
         raise DataError(
-            what, hint="give a run folder of `simcse train`, or a result file of `simcse eval`"
+            f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it",
+            hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
         )
 
     # Only seeds take the results that lie in the folder above them.
     entries = []
     for run in folders:
-        entry, *variants = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
-        is_seed = run.name.startswith(runs.SEED_PREFIX)
-        entries += [_with_results(entry, run.parent, view) if is_seed else entry, *variants]
+        found = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
+        if run.name.startswith(runs.SEED_PREFIX):
+            found[0] = _with_results(found[0], run.parent, view)
+        entries += found
     return entries
 
 
@@ -191,18 +194,17 @@ def _results_in(
 ) -> Iterator[tuple[Path, Mapping[str, Any], Entry]]:
     """Yield the entries in the result files of a folder, each with its file and its content."""
     for path in sorted(folder.glob("*.json")):
-        if is_result(content := read_json(path)):
+        content = read_json(path)
+        if is_result(content):
             for entry in read_results(content, label=label, source=str(path), view=view):
                 yield path, content, entry
 
 
 def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
-    """Return a run with the results in its folder.
+    """Return a run with its results, and an entry for each result under other settings.
 
-    Results of other settings are entries of their own.
-
-    Results that ``eval`` saved are joined with it, most scores first; those of an earlier model
-    have a remark.
+    Results that ``eval`` saved are joined with the run, those with most scores first; one of an
+    earlier model has a remark.
     """
     record = runs.read_run_record(folder)
     run = _with_results(_from_record(record, folder, label), folder, view)
@@ -215,6 +217,8 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
             outdated = outdated or f"{path} is of an earlier model of the run; evaluate it again"
             entry = replace(entry, remarks=(outdated,))
         kept.append((path, entry))
+
+    # A result that does not agree with the scores of the run so far is a variant.
     variants = []
     for path, entry in sorted(kept, key=lambda item: -len(item[1].scores)):
         whole = add_missing(run, entry)
@@ -244,33 +248,33 @@ def _with_results(run: Entry, folder: Path, view: CompareOptions) -> Entry:
 
 
 def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
-    facts = {"data": record.data, "processes": record.n_processes, "versions": record.versions}
-    settings = {} if record.pooler is None else {"pooler": record.pooler}
+    settings: dict[str, str] = {}
     scores: dict[str, float] = {}
     remarks = []
+    if record.pooler is not None:
+        settings["pooler"] = record.pooler
     if record.status not in runs.DONE:
         remarks.append(f"{label} is {record.status}, step {record.step} of {record.total_steps}")
+    if record.chosen_on_test and record.best_score is not None:
+        remarks.append(f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}")
+
+    # The dev evaluation at the step whose model was kept; it is empty where it was not logged.
     if record.best_score is not None:
-        if record.chosen_on_test:
-            remarks.append(f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}")
-        # The dev evaluation at the step whose model was kept; it is empty where it was not logged.
-        metrics, step = folder / "metrics.jsonl", record.best_step
+        metrics = folder / "metrics.jsonl"
         lines = runs.read_metrics(metrics) if metrics.is_file() else []
-        scored = (line for line in lines if line.step == step and line.dev_score is not None)
-        line = next(scored, runs.Measured(0))
+        at_best = (line for line in lines if line.step == record.best_step)
+        line = next((line for line in at_best if line.dev_score is not None), runs.Measured(0))
         scores = _dev_scores(record, record.best_score, line)
-        settings["chosen by"] = record.chosen_by
-        dev_suite = record.data.get("dev_suite")
-        if dev_suite == DevSuite.TRANSFER:
-            settings["transfer protocol"] = "fast, probe senteval"
-        elif dev_suite not in (DevSuite.RETRIEVAL, MLM_MEASURE):
-            settings["metric"] = str(record.config.get("dev_metric", "spearman"))
-        if dev_suite == DevSuite.STS:
-            settings["aggregation"] = Aggregation.ALL.value
-        if STSB_DEV in scores or "dev_suite" not in record.data:
-            settings["dev data"] = _dev_data(record.data)
-        geometry = {"alignment": line.alignment, "uniformity": line.uniformity}
-        scores |= {name: value for name, value in geometry.items() if value is not None}
+        settings |= _dev_settings(record, scores)
+        for name in ("alignment", "uniformity"):
+            value = getattr(line, name)
+            if value is not None:
+                scores[name] = value
+
+    # What a run cost, and all that was set, for the tables that ask for it.
+    cost = {name: getattr(record, name) for name in _COSTS}
+    cost |= {name: record.timings.get(name) for name in _TIMINGS}
+    facts = {"data": record.data, "processes": record.n_processes, "versions": record.versions}
     return Entry(
         label,
         EntryKind.RUN,
@@ -279,11 +283,25 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
         settings,
         config=dict(runs.flat({**record.config, **facts}, ".")),
         seed=record.seed,
-        cost={name: getattr(record, name) for name in _COSTS}
-        | {key: record.timings.get(key) for key in ("train_s", "hours", "sentences_per_second")},
+        cost=cost,
         remarks=tuple(remarks),
         folder=str(folder),
     )
+
+
+def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
+    """Return how the dev evaluation of a run was scored, in the words of results of ``eval``."""
+    settings = {"chosen by": record.chosen_by}
+    suite = record.data.get("dev_suite")
+    if suite == DevSuite.TRANSFER:
+        settings["transfer protocol"] = "fast, probe senteval"
+    elif suite not in (DevSuite.RETRIEVAL, MLM_MEASURE):
+        settings["metric"] = str(record.config.get("dev_metric", "spearman"))
+    if suite == DevSuite.STS:
+        settings["aggregation"] = Aggregation.ALL.value
+    if STSB_DEV in scores or "dev_suite" not in record.data:
+        settings["dev data"] = _dev_data(record.data)
+    return settings
 
 
 def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dict[str, float]:
@@ -295,8 +313,7 @@ def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dic
     """
     if "dev_suite" not in record.data:
         file = Path(str(record.data.get("dev_file")))
-        is_stsb = file.name == Path(_STSB_DEV_FILE).name or _dev_data(record.data) == STSB_DEV_DATA
-        if is_stsb:
+        if file.name == Path(_STSB_DEV_FILE).name or _dev_data(record.data) == STSB_DEV_DATA:
             return {STSB_DEV: best}
         return {file.stem.removesuffix("-dev") + DEV_SUFFIX: best}
     tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
@@ -316,9 +333,11 @@ def _dev_data(data: Mapping[str, Any]) -> str:
 
     The published STS-B file is known by its digest, and any other file by its path.
     """
-    path, digest = _STSB_DEV_FILE, data.get("dev_files", {}).get(_STSB_DEV_FILE)
+    path = _STSB_DEV_FILE
+    digest = data.get("dev_files", {}).get(path)
     if digest is None:
-        path, digest = str(data.get("dev_file")), str(data.get("dev_sha256"))
+        path = str(data.get("dev_file"))
+        digest = str(data.get("dev_sha256"))
     published = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
     return STSB_DEV_DATA if digest == published else f"{path} ({digest[:8]})"
 
@@ -330,10 +349,7 @@ def is_result(content: Any) -> bool:
 def read_results(
     content: Any, *, label: str, source: str, view: CompareOptions = _PLAIN
 ) -> list[Entry]:
-    """Return the content of a result file as entries.
-
-    There is one entry in all, or one per seed, per model or per quantile of a sweep.
-    """
+    """Return a result file as one entry, or one for each seed, model or quantile of a sweep."""
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=HOW_TO_WRITE)
 
@@ -361,7 +377,9 @@ def read_results(
         rows = take("models", list[dict[str, Any]])
         found = []
         for row in rows:
-            system = label if len(rows) == 1 else f"{label}: {row.get('group') or row.get('model')}"
+            system = label
+            if len(rows) > 1:
+                system = f"{label}: {row.get('group') or row.get('model')}"
             scores = {name: take(name, float, row) for name in ("alignment", "uniformity")}
             settings = _settings({"geometry data": content.get("data")} | row)
             found.append(Entry(system, EntryKind.RESULT, source, scores, settings))
@@ -394,13 +412,12 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         settings["transfer protocol"] = (
             f"{own.get('protocol')}, probe {own.get('probe', 'senteval')}"
         )
-    found = {name: score for name, score in _suite_scores(result) if score is not None}
+    found = {name: score for name, score in _suite_scores(result).items() if score is not None}
     suffix = _split_suffix(result)
-    intervals = {
-        name + suffix: (ends["low"], ends["high"])
-        for name, ends in result.intervals().items()
-        if name + suffix in found and {"low", "high"} <= ends.keys()
-    }
+    intervals = {}
+    for name, ends in result.intervals().items():
+        if name + suffix in found and {"low", "high"} <= ends.keys():
+            intervals[name + suffix] = (ends["low"], ends["high"])
 
     # A score that has chosen the model is no test of it.
     remarks = []
@@ -433,48 +450,52 @@ def _split_suffix(result: SuiteResult) -> str:
     return "" if result.split == "test" else f"-{result.split}"
 
 
-def _suite_scores(result: SuiteResult) -> Iterator[tuple[str, float | None]]:
-    """Yield the scores of a result under the names that published tables use."""
+def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
+    """Return the scores of a result under the names that published tables use."""
+    figures = result.figures
     if result.suite == "sts":
-        yield from _with_average(result.scores, STS_TASKS, AVERAGE, _split_suffix(result))
-        yield from ((name, result.figures.get(name)) for name in TIMES)
-    elif result.suite == "transfer":
+        found = _with_average(result.scores, STS_TASKS, AVERAGE, _split_suffix(result))
+        return found | {name: figures.get(name) for name in TIMES}
+    if result.suite == "transfer":
         dev = {name: task.extra.get("dev_accuracy") for name, task in result.tasks.items() if task}
-        yield from _with_average(result.scores, TRANSFER_TASKS, TRANSFER_AVERAGE, "")
-        yield from _with_average(dev, TRANSFER_TASKS, TRANSFER_AVERAGE, DEV_SUFFIX)
-    else:
-        figures = result.figures
-        yield from ((MTEB_PREFIX + name, score) for name, score in result.scores.items())
-        for name, category in figures.get("categories", {}).items():
-            if category["n_scored"] == category["n_tasks"]:
-                yield MTEB_PREFIX + name, category["score"]
-        if figures.get("n_scored", 0) == figures.get("n_tasks"):
-            yield MTEB_PREFIX + AVERAGE, result.average
+        found = _with_average(result.scores, TRANSFER_TASKS, TRANSFER_AVERAGE, "")
+        return found | _with_average(dev, TRANSFER_TASKS, TRANSFER_AVERAGE, DEV_SUFFIX)
+
+    # An average over some of the tasks only would compare with nothing.
+    found = {MTEB_PREFIX + name: score for name, score in result.scores.items()}
+    for name, category in figures.get("categories", {}).items():
+        if category["n_scored"] == category["n_tasks"]:
+            found[MTEB_PREFIX + name] = category["score"]
+    if figures.get("n_scored", 0) == figures.get("n_tasks"):
+        found[MTEB_PREFIX + AVERAGE] = result.average
+    return found
 
 
 def _with_average(
     scores: Mapping[str, float | None], known: Sequence[str], average: str, suffix: str
-) -> Iterator[tuple[str, float | None]]:
-    """Yield the scores, and their mean over the ``known`` tasks that have one.
+) -> dict[str, float | None]:
+    """Return the scores, and their mean over the ``known`` tasks that have one.
 
     A user's own files do not enter the mean.
     """
-    yield from ((name + suffix, score) for name, score in scores.items())
+    found = {name + suffix: score for name, score in scores.items()}
     present = [score for name, score in scores.items() if score is not None and name in known]
-    yield average + suffix, mean_and_deviation(present)[0]
+    if present:
+        found[average + suffix] = mean_and_deviation(present)[0]
+    return found
 
 
 def _data(result: SuiteResult) -> dict[str, str]:
-    """Return the data that each measure was scored on.
+    """Return the data of each measure: the published set, the demo corpus, or other examples.
 
-    They are the published set, the demo corpus, or other examples.
+    The average has the first of other data, if there are some.
     """
-    suffix, average = _split_suffix(result), AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
+    suffix = _split_suffix(result)
+    average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
     found = {name + suffix: what for name, what in result.sets().items()}
+    others = [what for what in found.values() if what != PUBLISHED]
     if found:
-        found[average + suffix] = next(
-            (what for what in found.values() if what != PUBLISHED), PUBLISHED
-        )
+        found[average + suffix] = others[0] if others else PUBLISHED
     return found
 
 
@@ -486,9 +507,11 @@ def _find_saved(result: SuiteResult, source: str, suite: str, key: str, ending: 
     """
     if result.suite != suite:
         return None
-    folder, named = Path(source).parent, result.figures.get(key)
-    candidates: list[Path] = [Path(named), folder / named] if named else []
-    candidates.append(folder / f"{Path(source).stem}.{ending}.jsonl")
+    folder = Path(source).parent
+    candidates = [folder / f"{Path(source).stem}.{ending}.jsonl"]
+    named = result.figures.get(key)
+    if named:
+        candidates = [Path(named), folder / named, *candidates]
     for path in candidates:
         with suppress(OSError):  # the name is too long, for example
             if path.is_file():

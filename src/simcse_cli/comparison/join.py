@@ -4,7 +4,7 @@ To join means to merge parts, add means of repetitions and take averages over th
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, takewhile
 from pathlib import Path
@@ -29,18 +29,23 @@ from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import DEMO, PUBLISHED
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 
+
+def _dev(*names: str) -> tuple[str, ...]:
+    return tuple(name + DEV_SUFFIX for name in names)
+
+
 _AVERAGES = {
     AVERAGE: STS_TASKS,
-    AVERAGE + DEV_SUFFIX: tuple(task + DEV_SUFFIX for task in STS_TASKS),
+    AVERAGE + DEV_SUFFIX: _dev(*STS_TASKS),
     TRANSFER_AVERAGE: TRANSFER_TASKS,
-    TRANSFER_AVERAGE + DEV_SUFFIX: tuple(task + DEV_SUFFIX for task in TRANSFER_TASKS),
+    TRANSFER_AVERAGE + DEV_SUFFIX: _dev(*TRANSFER_TASKS),
 }
+# no columns by default beside runs and results
+_MINOR = {*_dev(*TRANSFER_TASKS, AVERAGE), *TIMES}
 # what a setting can move, where that is not everything; STS-B and SICK-R have one test set
 _MOVES = {
     "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
-    "transfer protocol": frozenset(
-        _AVERAGES[TRANSFER_AVERAGE] + _AVERAGES[TRANSFER_AVERAGE + DEV_SUFFIX]
-    ),
+    "transfer protocol": frozenset({*TRANSFER_TASKS, *_dev(*TRANSFER_TASKS)}),
     "geometry data": frozenset({"alignment", "uniformity"}),
 }
 _SHOWN_DEVIATIONS = 5
@@ -50,13 +55,10 @@ _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 
 @dataclass(frozen=True)
 class ToleranceCheck:
-    """The check of scores against a reference.
+    """The check of scores against a reference, within a tolerance (a fraction).
 
-    It has the number of scores that were checked, and those further off than the tolerance (a
-    fraction).
-
-    ``outside`` holds the label, measure and score of each, and the score of the reference as
-    ``expected``.
+    ``outside`` holds a mapping for each score that is further off: its ``label``, ``measure`` and
+    ``score``, and the score of the reference as ``expected``.
     """
 
     reference: str
@@ -71,36 +73,32 @@ class ToleranceCheck:
         points = f"{100 * self.tolerance:g} points"
         if not self.outside:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
-        shown = "; ".join(
-            f"{each['label']} {label(each['measure'])} {100 * each['score']:.2f}, not "
-            f"{100 * each['expected']:.2f}"
-            for each in self.outside[:_SHOWN_DEVIATIONS]
-        )
+        shown = []
+        for each in self.outside[:_SHOWN_DEVIATIONS]:
+            shown.append(
+                f"{each['label']} {label(each['measure'])} {100 * each['score']:.2f}, not "
+                f"{100 * each['expected']:.2f}"
+            )
         n_more = len(self.outside) - _SHOWN_DEVIATIONS
-        more = f"; and {n_more} more" if n_more > 0 else ""
+        if n_more > 0:
+            shown.append(f"and {n_more} more")
         raise ToleranceError(
             f"{len(self.outside)} of {self.n_checked} scores are more than {points} off "
-            f"{self.reference}: {shown}{more}",
+            f"{self.reference}: {'; '.join(shown)}",
             hint="see what differs in the warnings above, or allow more with --tolerance",
         )
 
 
 @dataclass(frozen=True)
 class System:
-    """What is tested: the entries of one system, with their files of single examples.
+    """What is tested: the entries of one system, one a seed, with their files of single examples.
 
-    There is one entry for each seed.
-
-    ``n_seeds`` counts the seeds of the system, with those that have no such file.
+    ``n_seeds`` counts the seeds without such a file too.
     """
 
     label: str
     members: tuple[tuple[Entry, Path], ...]
     n_seeds: int = 1
-
-    @property
-    def seeds(self) -> list[int | None]:
-        return [entry.seed for entry, _ in self.members]
 
     @property
     def remark(self) -> str | None:
@@ -124,22 +122,21 @@ class System:
         The second value tells whether the two systems have the same seeds.
         """
         by_seed = {entry.seed: (entry, path) for entry, path in self.members}
-        is_paired = None not in by_seed and len(by_seed) == len(self.members) == len(other.members)
-        if not is_paired or by_seed.keys() != set(other.seeds):
+        seeds = [entry.seed for entry, _ in other.members]
+        is_once = len(by_seed) == len(self.members) == len(seeds)
+        if None in by_seed or not is_once or by_seed.keys() != set(seeds):
             return self, False
-        return replace(self, members=tuple(by_seed[seed] for seed in other.seeds)), True
+        return replace(self, members=tuple(by_seed[seed] for seed in seeds)), True
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of entries by measures.
+    """A table of entries by measures, with the differences to ``reference``.
 
-    There is one line for each entry, and means come after the entries that they summarise.
-
-    Differences are relative to ``reference``. ``warnings`` name reasons why the numbers are hard to
-    compare; ``front`` holds the labels of the entries that no other dominates in
-    ``pareto_measures``. ``unlike_data`` are the warnings that make differences meaningless; they
-    are notes of the tables too.
+    A mean comes after the entries that it summarises. ``warnings`` name reasons why the numbers are
+    hard to compare. Those in ``unlike_data`` make differences meaningless, and are notes of the
+    tables too. ``front`` holds the labels of the entries that no other dominates in
+    ``pareto_measures``.
     """
 
     entries: tuple[Entry, ...]
@@ -158,11 +155,7 @@ class Comparison:
         return {name: entry.scores[name] - expected[name] for name in shared}
 
     def checked(self) -> list[Entry]:
-        """Return the entries to check.
-
-        They are the means, and the user's entries that are neither the reference nor part of a
-        mean.
-        """
+        """Return the user's systems but for the reference: a mean stands for its entries."""
         own = [entry for entry in self.entries if entry.kind is not EntryKind.PUBLISHED]
         return [entry for entry in without_members(own) if entry is not self.reference]
 
@@ -172,19 +165,18 @@ class Comparison:
             raise ConfigError(
                 what, hint="name it with --against TABLE --row NAME, or with --baseline RUN"
             )
-        gaps = [
-            (entry, name, gap)
-            for entry in self.checked()
-            for name, gap in self.differences(entry).items()
-            if is_score(name)
-        ]
-        outside = [
-            {"label": entry.label, "measure": name}
-            | {"score": entry.scores[name], "expected": entry.scores[name] - gap}
-            for entry, name, gap in gaps
-            if abs(gap) > tolerance + 1e-12
-        ]
-        return ToleranceCheck(self.reference.label, tolerance, len(gaps), outside)
+        outside = []
+        n_checked = 0
+        for entry in self.checked():
+            for name, gap in self.differences(entry).items():
+                if not is_score(name):
+                    continue
+                n_checked += 1
+                if abs(gap) > tolerance + 1e-12:
+                    score = entry.scores[name]
+                    found = {"label": entry.label, "measure": name, "score": score}
+                    outside.append(found | {"expected": score - gap})
+        return ToleranceCheck(self.reference.label, tolerance, n_checked, outside)
 
     def saved(self, kind: Literal["pair_scores", "predictions"]) -> list[tuple[Entry, Path]]:
         """Return the entries with a file of single examples, the baseline of the tests first.
@@ -192,25 +184,21 @@ class Comparison:
         The baseline is the reference of the comparison if its scores were saved, else the first
         with some.
         """
-        found = [
-            (entry, path) for entry in self.entries if (path := getattr(entry, kind)) is not None
-        ]
+        found = [(entry, getattr(entry, kind)) for entry in self.entries if getattr(entry, kind)]
         return sorted(found, key=lambda item: item[0] is not self.reference)
 
     @property
     def asks_for_seeds(self) -> bool:
         """Whether the reference is one of the entries behind a mean, so that seeds are compared."""
-        reference = self.reference
-        return reference is not None and any(
-            reference.label in entry.members for entry in self.entries
-        )
+        if self.reference is None:
+            return False
+        return any(self.reference.label in entry.members for entry in self.entries)
 
     def shown(self) -> list[Entry]:
-        """Return the lines of the table.
-
-        They are the systems. Their seeds are added only where the seeds are compared.
-        """
-        return list(self.entries) if self.asks_for_seeds else without_members(self.entries)
+        """Return the lines of the table: the systems, and their seeds where these are compared."""
+        if self.asks_for_seeds:
+            return list(self.entries)
+        return without_members(self.entries)
 
     def systems(self, kind: Literal["pair_scores", "predictions"]) -> list[System]:
         """Return the systems with files of single examples, the baseline of the tests first.
@@ -219,20 +207,25 @@ class Comparison:
         every entry is a system, so that seed is tested against seed. Results of the baseline under
         other settings are left out, since they are the same system.
         """
-        saved = self.saved(kind)
         means = [] if self.asks_for_seeds else [each for each in self.entries if each.members]
-        system_of = {label: mean.label for mean in means for label in mean.members}
-        grouped: dict[str, list[tuple[Entry, Path]]] = {}
-        for entry, path in saved:
-            grouped.setdefault(system_of.get(entry.label, entry.label), []).append((entry, path))
+        system_of: dict[str, str] = {}
+        for mean in means:
+            system_of |= dict.fromkeys(mean.members, mean.label)
         n_seeds = {mean.label: len(mean.members) for mean in means}
+
+        # Gather the files of each system.
+        grouped: dict[str, list[tuple[Entry, Path]]] = {}
+        for entry, path in self.saved(kind):
+            name = system_of.get(entry.label, entry.label)
+            grouped.setdefault(name, []).append((entry, path))
         found = [
-            System(label, tuple(members), n_seeds.get(label, 1))
-            for label, members in grouped.items()
+            System(name, tuple(members), n_seeds.get(name, 1)) for name, members in grouped.items()
         ]
-        found.sort(
-            key=lambda system: self.reference is None or system.label != self.reference.label
-        )
+
+        # A reference that is a mean has no file itself, so its system is moved to the front here.
+        if self.reference is not None:
+            first = self.reference.label
+            found.sort(key=lambda system: system.label != first)
         return found[:1] + [each for each in found[1:] if not self._is_variant(each, found[0])]
 
     def _is_variant(self, system: System, baseline: System) -> bool:
@@ -241,7 +234,10 @@ class Comparison:
         A run with another seed counts as one of the baseline.
         """
         own = {entry.label for entry, _ in baseline.members}
-        seeds = own.union(*(each.members for each in self.entries if own & set(each.members)))
+        seeds = set(own)
+        for entry in self.entries:
+            if not own.isdisjoint(entry.members):
+                seeds.update(entry.members)
         folders = {each.folder for each in self.entries if each.label in seeds and not each.variant}
         return any(entry.variant and entry.folder in folders for entry, _ in system.members)
 
@@ -254,16 +250,18 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
     merged: list[Entry] = []
     for entry in entries:
         for index, other in enumerate(merged):
-            shared = other.scores.keys() & entry.scores.keys()
-            is_same = other.label == entry.label and (
-                None in (other.seed, entry.seed) or other.seed == entry.seed
-            )
-            if is_same and shared <= set(TIMES):
+            if _are_parts(other, entry):
                 merged[index] = join_parts(other, entry)
                 break
         else:
             merged.append(entry)
     return merged
+
+
+def _are_parts(a: Entry, b: Entry) -> bool:
+    if a.label != b.label or not a.scores.keys() & b.scores.keys() <= set(TIMES):
+        return False
+    return None in (a.seed, b.seed) or a.seed == b.seed
 
 
 def add_means(entries: Sequence[Entry]) -> list[Entry]:
@@ -275,98 +273,98 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
     Members of one label are numbered to tell them apart, by seed where it is known. The mean is
     called by the common start of their labels, without a dangling ``-seed-``.
     """
-    groups: dict[Any, list[Entry]] = {}
-    for entry in entries:
-        if entry.variant:
-            continue
-        key: Any = entry.label
-        if entry.kind is EntryKind.RUN and entry.config:
-            kept = (name for name in entry.config if name.rpartition(".")[2] not in _REPLICATE_KEYS)
-            key = tuple((name, repr(entry.config[name])) for name in sorted(kept))
-        groups.setdefault(key, []).append(entry)
+    repeated = _grouped([entry for entry in entries if not entry.variant], _shared_setting)
 
     # Results under other settings follow their system.
     lines: list[Entry] = []
-    for members in _apart_by_folder(groups.values()):
+    for members in _apart_by_folder(repeated):
         lines += _with_mean(members)
-        folders = {member.folder for member in members if member.folder}
-        variants: dict[str, list[Entry]] = {}
-        for entry in entries:
-            if entry.variant and entry.folder in folders:
-                variants.setdefault(entry.variant, []).append(entry)
-        for repetitions in variants.values():
+        folders = {member.folder for member in members} - {""}
+        variants = [entry for entry in entries if entry.variant and entry.folder in folders]
+        for repetitions in _grouped(variants, lambda entry: entry.variant):
             lines += _with_mean(repetitions)
     return lines
+
+
+def _grouped(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list[Entry]]:
+    groups: dict[Any, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(key(entry), []).append(entry)
+    return list(groups.values())
+
+
+def _shared_setting(entry: Entry) -> Any:
+    """Return what the repetitions of an entry share: settings of a run but the seed, or a label."""
+    if entry.kind is not EntryKind.RUN or not entry.config:
+        return entry.label
+    kept = []
+    for name, value in sorted(entry.config.items()):
+        if name.rpartition(".")[2] not in _REPLICATE_KEYS:
+            kept.append((name, repr(value)))
+    return tuple(kept)
 
 
 def _with_mean(members: list[Entry]) -> list[Entry]:
     """Return repetitions, told apart by their labels, with their mean if they are several."""
     labels = [member.label for member in members]
     if len(set(labels)) < len(labels):
-        seeds = [
-            f"seed {each.seed}" if each.seed is not None else i for i, each in enumerate(members, 1)
-        ]
-        members = [
-            replace(m, label=f"{m.label} [{seed}]") for m, seed in zip(members, seeds, strict=True)
-        ]
+        for i, each in enumerate(members):
+            mark = i + 1 if each.seed is None else f"seed {each.seed}"
+            members[i] = replace(each, label=f"{each.label} [{mark}]")
     if len(members) == 1:
         return members
     return [*members, _mean(_common_name(labels, members[0].variant), members)]
 
 
 def _common_name(labels: Sequence[str], variant: str) -> str:
-    ending = f" [{variant}]" if variant else ""
+    ending = variant and f" [{variant}]"
     plain = [each.removesuffix(ending) for each in labels]
     same = takewhile(lambda letters: len(set(letters)) == 1, zip(*plain, strict=False))
-    start = "".join(letter for letter, *_ in same)
+    start = "".join(letters[0] for letters in same)
     name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or plain[0]
     return name + ending
 
 
 def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
-    """Yield the groups, but cut a group of runs with a repeated seed by folder.
+    """Yield the groups, but a group of runs with a repeated seed in parts, one for each folder.
 
-    The folder is the one that the runs are in.
+    The folder of a part is the one that its runs are in.
     """
     for members in groups:
-        seeds = [member.seed for member in members]
+        seeds = {member.seed for member in members}
         labels = {member.label for member in members}
-        if (
-            members[0].kind is not EntryKind.RUN
-            or len(labels) == 1
-            or len(set(seeds)) == len(seeds)
-        ):
+        is_repeated = len(seeds) < len(members) and len(labels) > 1
+        if members[0].kind is EntryKind.RUN and is_repeated:
+            yield from _grouped(members, lambda member: Path(member.source).parent)
+        else:
             yield members
-            continue
-        by_folder: dict[Path, list[Entry]] = {}
-        for member in members:
-            by_folder.setdefault(Path(member.source).parent, []).append(member)
-        yield from by_folder.values()
 
 
 def _mean(name: str, members: Sequence[Entry]) -> Entry:
     first, *others = members
-    spread: dict[str, Any] = {
-        measure: mean_and_deviation([member.scores[measure] for member in members])
-        for measure in first.scores
-        if all(measure in other.scores for other in others)
-    }
+    scores: dict[str, Any] = {}
+    deviations: dict[str, Any] = {}
+    for measure in first.scores:
+        if all(measure in other.scores for other in others):
+            values = [member.scores[measure] for member in members]
+            scores[measure], deviations[measure] = mean_and_deviation(values)
     return Entry(
         label=f"{name} (mean of {len(members)})",
         kind=EntryKind.MEAN,
         source=", ".join(member.source for member in members),
-        scores={measure: mean for measure, (mean, _) in spread.items()},
+        scores=scores,
         settings=_shared([member.settings for member in members]),
-        deviations={measure: deviation for measure, (_, deviation) in spread.items()},
+        deviations=deviations,
         data=_shared([member.data for member in members]),
         members=tuple(member.label for member in members),
     )
 
 
 def _shared(texts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    return {
-        key: text for key, text in texts[0].items() if all(each.get(key) == text for each in texts)
-    }
+    shared = dict(texts[0])
+    for other in texts[1:]:
+        shared = {key: text for key, text in shared.items() if other.get(key) == text}
+    return shared
 
 
 def join(
@@ -390,19 +388,12 @@ def join(
     columns, if they are two or more.
     """
     # Levelling replaces entries, so the reference is found again by its place.
-    position = next((i for i, entry in enumerate(entries) if entry is reference), None)
     levelled, warnings = _level_averages(entries)
-    warnings += [remark for entry in levelled for remark in entry.remarks]
-    reference = None if position is None else levelled[position]
-
-    # The columns to show where the caller names none.
-    if reference is not None and reference.kind is EntryKind.PUBLISHED:
-        others = {name for entry in levelled if entry is not reference for name in entry.scores}
-        usual = others & reference.scores.keys()
-    else:
-        minor = {*(task + DEV_SUFFIX for task in (*TRANSFER_TASKS, AVERAGE)), *TIMES}
-        usual = {name for entry in levelled for name in entry.scores} - minor
-    columns = tuple(measures) or tuple(in_order(usual))
+    same_place = zip(entries, levelled, strict=True)
+    reference = next((new for old, new in same_place if old is reference), None)
+    for entry in levelled:
+        warnings += entry.remarks
+    columns = tuple(measures) or tuple(_usual_columns(levelled, reference))
     _require_common(levelled, reference, columns)
 
     # Settings are compared among the runs; published rows count as reference only.
@@ -412,18 +403,27 @@ def join(
     unlike_data = data_mismatches(levelled, columns)
     warnings += unlike_data + setting_mismatches(judged, columns)
 
-    # The front, if enough systems have scores in all its measures.
+    # A front needs two systems and, where nobody asks for it, two measures.
     wanted = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
     front_over = tuple(pareto_measures or (name for name in wanted if name in columns))
-    n_judged = sum(
-        all(name in entry.scores for name in front_over) for entry in without_members(levelled)
-    )
-    if n_judged < 2 or (len(front_over) < 2 and not pareto_measures):
-        front_over = ()  # a front needs two systems
+    if len(_with_all(levelled, front_over)) < 2 or (len(front_over) < 2 and not pareto_measures):
+        front_over = ()
     front = front_labels(levelled, front_over) if front_over else frozenset()
     return Comparison(
         tuple(levelled), columns, reference, tuple(warnings), front_over, front, tuple(unlike_data)
     )
+
+
+def _usual_columns(entries: Sequence[Entry], reference: Entry | None) -> list[str]:
+    if reference is None or reference.kind is not EntryKind.PUBLISHED:
+        return in_order(_measures(entries) - _MINOR)
+    others = [entry for entry in entries if entry is not reference]
+    return in_order(_measures(others) & reference.scores.keys())
+
+
+def _measures(entries: Iterable[Entry]) -> set[str]:
+    """Return the measures that some entry has."""
+    return set().union(*(entry.scores for entry in entries))
 
 
 def without_members(entries: Sequence[Entry]) -> list[Entry]:
@@ -432,15 +432,18 @@ def without_members(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
-    remarks = []
-    single = [entry for entry in entries if entry.kind is not EntryKind.MEAN]
-    for key in dict.fromkeys(key for entry in entries for key in entry.settings if key != "model"):
-        if key in _MOVES and not _MOVES[key].intersection(measures):
+    labels_of: dict[str, dict[str, list[str]]] = {}
+    for entry in entries:
+        if entry.kind is EntryKind.MEAN:
             continue
-        labels: dict[str, list[str]] = {}
-        for entry in single:
-            if key in entry.settings:
-                labels.setdefault(entry.settings[key], []).append(entry.label)
+        for key, value in entry.settings.items():
+            labels_of.setdefault(key, {}).setdefault(value, []).append(entry.label)
+    labels_of.pop("model", None)
+
+    remarks = []
+    for key, labels in labels_of.items():
+        if key in _MOVES and _MOVES[key].isdisjoint(measures):
+            continue
         if len(labels) > 1:
             values = "; ".join(f"{value} in {', '.join(names)}" for value, names in labels.items())
             remarks.append(f"unlike settings: {key} is {values}")
@@ -449,54 +452,58 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
 
 def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
     """Return a remark for each group of measures that entries have scored on different data."""
-    grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    systems = without_members(entries)
+    grouped: dict[str, list[str]] = {}
     examples: dict[str, str] = {}
     for name in measures:
+        # The systems by the kind of their data, each kind with the first that is seen.
         places: dict[str, dict[str, None]] = {}
-        for entry in without_members(entries):
-            if name in entry.scores and name in entry.data:
-                what = entry.data[name]
-                kind = what if what in (PUBLISHED, DEMO) else "other data"
-                examples.setdefault(kind, what)
-                who = "published rows" if entry.kind is EntryKind.PUBLISHED else entry.label
-                places.setdefault(kind, {})[who] = None
-        if len(places) > 1:
-            key = tuple((kind, ", ".join(labels)) for kind, labels in places.items())
-            grouped.setdefault(key, []).append(name)
-    remarks = []
-    for key, names in grouped.items():
-        where = [
-            f"on {kind} in {labels}" + (f" ({examples[kind]})" if examples[kind] != kind else "")
-            for kind, labels in key
-        ]
-        remarks.append(f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {', '.join(where)}")
-    return remarks
+        for entry in systems:
+            what = entry.data.get(name)
+            if what is None or name not in entry.scores:
+                continue
+            kind = what if what in (PUBLISHED, DEMO) else "other data"
+            examples.setdefault(kind, what)
+            who = "published rows" if entry.kind is EntryKind.PUBLISHED else entry.label
+            places.setdefault(kind, {})[who] = None
+        if len(places) < 2:
+            continue
+
+        # Measures with the same words share a remark.
+        where = []
+        for kind, labels in places.items():
+            where.append(f"on {kind} in {', '.join(labels)}")
+            if examples[kind] != kind:
+                where[-1] += f" ({examples[kind]})"
+        grouped.setdefault(", ".join(where), []).append(name)
+    return [
+        f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {where}"
+        for where, names in grouped.items()
+    ]
 
 
 def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset[str]:
     """Return the labels of the entries on the Pareto front.
 
-    For these, no other entry is as good in all measures and better in one.
-
-    Only entries with all the measures take part, means in place of their members. Alignment,
-    uniformity and times count as better when lower.
+    For these, no other entry is as good in all measures and better in one. Only entries with all
+    the measures take part, means in place of their members. Alignment, uniformity and times count
+    as better when lower.
     """
-    judged = [
-        entry
-        for entry in without_members(entries)
-        if all(name in entry.scores for name in measures)
-    ]
-    signs = [1 if lower_is_better(name) else -1 for name in measures]
-    points = np.array([[entry.scores[name] for name in measures] for entry in judged]).reshape(
-        -1, len(signs)
-    )
-    return frozenset(entry.label for entry in compress(judged, is_pareto_optimal(points * signs)))
+    judged = _with_all(entries, measures)
+    points = np.empty((len(judged), len(measures)))
+    for column, name in enumerate(measures):
+        sign = 1 if lower_is_better(name) else -1
+        points[:, column] = [sign * entry.scores[name] for entry in judged]
+    return frozenset(entry.label for entry in compress(judged, is_pareto_optimal(points)))
+
+
+def _with_all(entries: Sequence[Entry], measures: Sequence[str]) -> list[Entry]:
+    wanted = set(measures)
+    return [entry for entry in without_members(entries) if entry.scores.keys() >= wanted]
 
 
 def is_pareto_optimal(points: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which of the points ``(N, M)`` no other point dominates.
-
-    Lower is better in all columns.
+    """Return which of the points ``(N, M)`` no other point dominates; lower is better.
 
     A point is dominated by one that is at most as high in all columns and lower in one; equal
     points do not dominate each other.
@@ -513,23 +520,25 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
     """
     found = {}
     for average, tasks in _AVERAGES.items():
-        held = [entry.scores.keys() for entry in entries if average in entry.scores]
-        over = [task for task in tasks if any(task in names for names in held)]
+        held = _measures(entry for entry in entries if average in entry.scores)
+        over = [task for task in tasks if task in held]
         if over:
             found[average] = over
     return found
 
 
 def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    levelled, warnings = list(entries), []
+    """Return the entries with averages over the tasks that all share, and the warnings about it."""
+    levelled = list(entries)
+    warnings: list[str] = []
     for average, tasks in _AVERAGES.items():
-        held = [
-            frozenset(tasks) & entry.scores.keys() for entry in levelled if average in entry.scores
-        ]
-        with_tasks = [names for names in held if names]
+        averaged = [entry for entry in levelled if average in entry.scores]
+        held = [frozenset(tasks).intersection(entry.scores) for entry in averaged]
+        with_tasks = set(held) - {frozenset()}
         common = frozenset(tasks).intersection(*with_tasks)
-        alike = all(names == common for names in with_tasks)
-        if alike and (len(common) == len(tasks) or len(with_tasks) == len(held)):
+
+        # An average without its tasks fits only those over all of them.
+        if with_tasks <= {common} and (len(common) == len(tasks) or frozenset() not in held):
             continue
         over = [task for task in tasks if task in common]
         levelled = _with_averages(levelled, average, over)
@@ -559,12 +568,12 @@ def _with_averages(entries: Sequence[Entry], average: str, tasks: Sequence[str])
 
 def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     """Return the entry with its average over ``tasks``, or without one if it lacks any of them."""
-    kept: dict[str, Any] = {
-        name: {key: value for key, value in getattr(entry, name).items() if key != average}
-        for name in ("scores", "intervals", "deviations")
-    }
+    kept: dict[str, Any] = {}
+    for name in ("scores", "intervals", "deviations"):
+        kept[name] = dict(getattr(entry, name))
+        kept[name].pop(average, None)
     scores = kept["scores"]
-    if average in entry.scores and len(tasks) > 1 and all(task in scores for task in tasks):
+    if average in entry.scores and len(tasks) > 1 and scores.keys() >= set(tasks):
         scores[average] = sum(scores[task] for task in tasks) / len(tasks)
     return replace(entry, **kept)
 
@@ -573,23 +582,20 @@ def _require_common(
     entries: Sequence[Entry], reference: Entry | None, columns: Sequence[str]
 ) -> None:
     others = [entry for entry in entries if entry is not reference]
-    if any(name in entry.scores for entry in others for name in columns):
+    measures = _measures(others)
+    if not measures.isdisjoint(columns):
         return
-    found = (
-        "; ".join(f"{entry.label} has {_names(entry)}" for entry in others)
-        or "there is one entry only"
-    )
-    if reference is None:
+    found = "; ".join(f"{entry.label} has {_names(entry)}" for entry in others)
+    found = found or "there is one entry only"
+    if reference is not None:
         raise ConfigError(
-            f"no entry has {', '.join(columns) or 'a score'}: {found}",
-            hint="choose among the measures named with --measures"
-            if any(entry.scores for entry in others)
-            else "score the run first: simcse eval sts --model RUN",
+            f"nothing to compare: {reference.label} has {_names(reference)}; {found}",
+            hint="compare scores of one split: `simcse eval sts --split dev` or `--split test`",
         )
-    raise ConfigError(
-        f"nothing to compare: {reference.label} has {_names(reference)}; {found}",
-        hint="compare scores of one split: `simcse eval sts --split dev` or `--split test`",
-    )
+    hint = "score the run first: simcse eval sts --model RUN"
+    if measures:
+        hint = "choose among the measures named with --measures"
+    raise ConfigError(f"no entry has {', '.join(columns) or 'a score'}: {found}", hint=hint)
 
 
 def _names(entry: Entry) -> str:

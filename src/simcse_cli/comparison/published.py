@@ -7,8 +7,8 @@ write their own tables in it.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -113,44 +113,34 @@ class PublishedTable:
 
     def all_systems(self) -> list[PublishedSystem]:
         """Return every system that has at least one figure a run can be compared with."""
-        # All layouts of tables are brought into one form: row, name and cells.
-        lines: list[tuple[TableRow, str, Iterable[tuple[str | None, float | None]]]]
-        if self.systems == "columns":
-            lines = [
-                (
-                    TableRow(column, ()),
-                    column,
-                    [(MTEB_PREFIX + row.name, row.values[i]) for row in self.rows],
-                )
-                for i, column in enumerate(self.columns)
-            ]
-        elif self.systems == "cells":
-            lines = [
-                (row, f"{row.name}, {column}", [(measure, value)])
-                for row in self.rows
-                for column, measure, value in zip(
-                    self.columns, self.measures, row.values, strict=True
-                )
-            ]
-        else:
-            lines = [
-                (row, row.name, zip(row.measures or self.measures, row.values, strict=False))
-                for row in self.rows
-            ]
-
-        # Cells without a figure are left out, and lines without any.
         found = []
-        for row, name, cells in lines:
-            stored = {
-                measure: self.scaled(value, measure)
-                for measure, value in cells
-                if measure is not None
-            }
-            scores = {measure: value for measure, value in stored.items() if value is not None}
+        for line in self._lines():
+            scores: dict[str, float] = {}
+            for measure, printed in zip(line.measures, line.values, strict=False):
+                value = self.scaled(printed, measure)
+                if measure is not None and value is not None:
+                    scores[measure] = value
             if scores:
-                settings = {**self.settings, **row.settings}
-                found.append(PublishedSystem(self.id, name, row.group, scores, settings))
+                settings = {**self.settings, **line.settings}
+                found.append(PublishedSystem(self.id, line.name, line.group, scores, settings))
         return found
+
+    def _lines(self) -> Iterator[TableRow]:
+        """Yield a row with its measures for each system, whatever the layout of the table."""
+        if self.systems == "columns":
+            measures = tuple(MTEB_PREFIX + row.name for row in self.rows)
+            for i, column in enumerate(self.columns):
+                values = tuple(row.values[i] for row in self.rows)
+                yield TableRow(column, values, measures=measures)
+        elif self.systems == "rows":
+            for row in self.rows:
+                yield replace(row, measures=row.measures or self.measures)
+        else:
+            for row in self.rows:
+                cells = zip(self.columns, row.values, self.measures, strict=True)
+                for column, value, measure in cells:
+                    name = f"{row.name}, {column}"
+                    yield replace(row, name=name, values=(value,), measures=(measure,))
 
     def system(self, name: str, *, group: str | None = None) -> PublishedSystem:
         """Return the system of this name; upper case, spaces and punctuation do not matter."""
@@ -165,57 +155,59 @@ class PublishedTable:
             return matches[0]
         if matches:
             groups = ", ".join(str(system.group) for system in matches)
-            what = (
+            raise ConfigError(
                 f"{self.id} has {len(matches)} rows named {matches[0].name!r} (groups {groups}), "
-                "need one"
+                "need one",
+                hint=f"choose with --group {matches[0].group}",
             )
-            raise ConfigError(what, hint=f"choose with --group {matches[0].group}")
+
+        # Name the rows that contain the name, then those that are spelt alike.
         labels = {_plain(system.label): system.label for system in systems}
-        near = [labels[key] for key in labels if wanted in key]
-        near += [labels[key] for key in get_close_matches(wanted, labels, n=3, cutoff=0.5)]
-        nearest = (
-            "; nearest: " + ", ".join(repr(label) for label in dict.fromkeys(near[:5]))
-            if near
-            else ""
-        )
+        near = [key for key in labels if wanted in key]
+        near += get_close_matches(wanted, labels, n=3, cutoff=0.5)
+        nearest = ", ".join(repr(labels[key]) for key in dict.fromkeys(near[:5]))
+        if nearest:
+            nearest = f"; nearest: {nearest}"
         place = self.id if group is None else f"{self.id}, group {group!r},"
-        what = f"{place} has no row {name!r}{nearest}"
-        raise ConfigError(what, hint=f"see its rows with `simcse compare --show {self.id}`")
+        raise ConfigError(
+            f"{place} has no row {name!r}{nearest}",
+            hint=f"see its rows with `simcse compare --show {self.id}`",
+        )
 
     def stored(self, row: TableRow) -> dict[str, float | None]:
         """Return the cells of a row by column, as fractions or plain numbers."""
-        measures: Sequence[str | None] = (
-            () if self.systems == "columns" else row.measures or self.measures
-        )
-        padded = measures or (None,) * len(self.columns)
-        cells = zip(self.columns, padded, row.values, strict=True)
+        cells = zip(self.columns, self.cell_measures(row.measures), row.values, strict=True)
         return {column: self.scaled(value, measure) for column, measure, value in cells}
+
+    def cell_measures(self, of_row: Sequence[str | None] = ()) -> Sequence[str | None]:
+        """Return the measure of each column, for a row that may have its own; None if unknown."""
+        if self.systems == "columns":
+            return [None] * len(self.columns)
+        return of_row or self.measures or [None] * len(self.columns)
 
     def scaled(self, value: float | None, measure: str | None) -> float | None:
         """Return a printed figure as stored: points as a fraction, plain numbers as they are."""
-        if (
-            value is None
-            or self.unit != "points"
-            or (measure is not None and not is_score(measure))
-        ):
+        if value is None or not self.is_fraction(measure):
             return value
         return round(value / 100, 12)
 
+    def is_fraction(self, measure: str | None) -> bool:
+        return self.unit == "points" and (measure is None or is_score(measure))
+
 
 def table_ids() -> list[str]:
-    names = [entry.name for entry in _FOLDER.iterdir() if entry.name.endswith(".yaml")]
+    files = [Path(entry.name) for entry in _FOLDER.iterdir()]
+    names = [file.stem for file in files if file.suffix == ".yaml" and file.stem[0] != "_"]
 
     def by_source(table_id: str) -> tuple[int, str, int]:
         prefix, _, number = table_id.partition(".")
         # The successors of SimCSE have one table each, named after the method.
         if prefix not in _PREFIXES:
             return len(_PREFIXES), table_id, 0
-        letters, digits = re.sub(r"\d", "", number), re.sub(r"\D", "", number)
-        return _PREFIXES.index(prefix), letters, int(digits or 0)
+        digits = re.sub(r"\D", "", number)
+        return _PREFIXES.index(prefix), re.sub(r"\d", "", number), int(digits or 0)
 
-    return sorted(
-        (name.removesuffix(".yaml") for name in names if not name.startswith("_")), key=by_source
-    )
+    return sorted(names, key=by_source)
 
 
 @cache
@@ -225,12 +217,16 @@ def load_table(name: str) -> PublishedTable:
         place = str(Path(name))
         return _build(parse_yaml(read_text(place, hint=_FORMAT_HINT), place), place)
     by_plain_name = {key.lower(): key for key in table_ids()}
-    if name.lower() not in by_plain_name:
-        near = get_close_matches(name.lower(), by_plain_name, n=3, cutoff=0.5)
-        nearest = f"; nearest: {', '.join(by_plain_name[key] for key in near)}" if near else ""
-        what = f"no published table {name!r}{nearest}"
-        raise ConfigError(what, hint="see them with `simcse compare --list`")
-    return _build(_shipped(by_plain_name[name.lower()]), name)
+    plain = name.lower()
+    if plain in by_plain_name:
+        return _build(_shipped(by_plain_name[plain]), name)
+    near = get_close_matches(plain, by_plain_name, n=3, cutoff=0.5)
+    nearest = ", ".join(by_plain_name[key] for key in near)
+    if nearest:
+        nearest = f"; nearest: {nearest}"
+    raise ConfigError(
+        f"no published table {name!r}{nearest}", hint="see them with `simcse compare --list`"
+    )
 
 
 @cache
@@ -267,10 +263,7 @@ def _build(content: Any, place: str) -> PublishedTable:
 
 
 def _plain(text: str) -> str:
-    """Return the text in a form for comparison.
-
-    It is in lower case and has only letters, numbers and the signs that tell rows apart.
-    """
+    """Return a text in lower case with only letters, numbers and the signs that tell rows apart."""
     return re.sub(r"[^a-z0-9.%=+]|\.(?!\d)", "", text.lower())
 
 
@@ -280,41 +273,40 @@ def published_tables(show: str | None) -> Outcome:
     shown = columns(
         "table", "source", "label", "title", "rows", "systems", label="in the source", title="what"
     )
-    rows: list[dict[str, Any]] = []
-    for table in map(load_table, table_ids()):
-        rows.append(
-            {
-                "table": table.id,
-                "source": table.source.short,
-                "label": table.label,
-                "title": table.title,
-                "rows": len(table.rows),
-                "systems": len(table.all_systems()),
-            }
-        )
+    rows = [
+        {
+            "table": table.id,
+            "source": table.source.short,
+            "label": table.label,
+            "title": table.title,
+            "rows": len(table.rows),
+            "systems": len(table.all_systems()),
+        }
+        for table in map(load_table, table_ids())
+    ]
     notes = ["comparable: rows or cells that a run can be compared with; see one with --show TABLE"]
     return Outcome([Report("Published tables", shown, rows, notes)], {"tables": rows})
 
 
 def _show_table(table: PublishedTable) -> Outcome:
+    shown = columns("row")
+    if any(row.group for row in table.rows):
+        shown += columns("group")
+    for name, measure in zip(table.columns, table.cell_measures(), strict=True):
+        kind: ColumnKind = "score" if table.is_fraction(measure) else "number"
+        shown.append(Column(f"={name}", name, kind))
     settings = dict.fromkeys(key for row in table.rows for key in row.settings)
-    measures = table.measures if table.systems != "columns" else ()
-    kinds: list[ColumnKind] = [
-        "score" if table.unit == "points" and (measure is None or is_score(measure)) else "number"
-        for measure in measures or (None,) * len(table.columns)
-    ]
-    shown = [
-        *columns("row", *["group"] * any(row.group for row in table.rows)),
-        *(Column(f"={name}", name, kind) for name, kind in zip(table.columns, kinds, strict=True)),
-        *(Column(f":{key}", key) for key in settings),
-        *columns(*["origin"] * any(row.origin for row in table.rows)),
-    ]
-    rows: list[dict[str, Any]] = [
-        {"row": row.name, "group": row.group, "origin": row.origin}
-        | {f"={column}": value for column, value in table.stored(row).items()}
-        | {f":{key}": value for key, value in row.settings.items()}
-        for row in table.rows
-    ]
+    shown += [Column(f":{key}", key) for key in settings]
+    if any(row.origin for row in table.rows):
+        shown += columns("origin")
+
+    # Columns and settings are marked, as one of them may be called like another key.
+    rows = []
+    for row in table.rows:
+        cells: dict[str, Any] = {"row": row.name, "group": row.group, "origin": row.origin}
+        cells |= {f"={column}": value for column, value in table.stored(row).items()}
+        cells |= {f":{key}": value for key, value in row.settings.items()}
+        rows.append(cells)
     title = f"{table.id}: {table.title} ({table.source.short}, {table.label})"
     return Outcome([Report(title, shown, rows, _notes(table))], _table_json(table))
 
@@ -322,19 +314,16 @@ def _show_table(table: PublishedTable) -> Outcome:
 def _notes(table: PublishedTable) -> list[str]:
     notes = [f"source: {table.source.citation}"]
     if table.settings:
-        notes.append(
-            "settings: " + ", ".join(f"{key} {value}" for key, value in table.settings.items())
-        )
+        settings = ", ".join(f"{key} {value}" for key, value in table.settings.items())
+        notes.append(f"settings: {settings}")
     used = dict.fromkeys(row.origin for row in table.rows if row.origin)
     notes += [f"{origin}: {origins()[origin]}" for origin in used if origin in origins()]
-    notes += [
-        f"corrected: {item.row}, {item.column}: {item.published} (misread as {item.extracted})"
-        for item in table.corrections
-    ]
-    notes += [
-        f"average: {'all rows' if item.row == '*' else item.row}: {item.reason}"
-        for item in table.average_exceptions
-    ]
+    for cell in table.corrections:
+        found = f"{cell.published} (misread as {cell.extracted})"
+        notes.append(f"corrected: {cell.row}, {cell.column}: {found}")
+    for item in table.average_exceptions:
+        row = "all rows" if item.row == "*" else item.row
+        notes.append(f"average: {row}: {item.reason}")
     return notes + list(table.notes)
 
 
@@ -353,8 +342,8 @@ def _table_json(table: PublishedTable) -> dict[str, Any]:
                 "group": row.group,
                 "origin": row.origin,
                 "settings": dict(row.settings),
+                "values": table.stored(row),
             }
-            | {"values": table.stored(row)}
             for row in table.rows
         ],
         "corrections": [vars(item) for item in table.corrections],

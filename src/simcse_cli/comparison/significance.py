@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from simcse_cli.results.report import Report
 from simcse_cli.results.result import CHOSE_MODEL, verdict
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
-Saved = TypeVar("Saved")
-Seeds = Sequence[Saved]
-"""What the seeds of one system have saved."""
+Seeds = Sequence[Mapping[str, Any]]
+"""What each seed of one system has saved, by task."""
 TestedSuite = Literal["sts", "transfer"]
 Tests = tuple[dict[str, PairedTest], PairedTest]
 """Of each task, and of the mean over the tasks."""
@@ -47,16 +45,21 @@ class TaskTest:
     p_mcnemar_corrected: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        names = {"candidate": self.candidate, "baseline": self.baseline, "measure": self.measure}
-        values = names | vars(self.test) | {"p_corrected": self.p_corrected}
-        if self.discordance is None:
-            return values
-        counts = {
-            name: getattr(self.discordance, name)
-            for name in ("n_only_candidate", "n_only_baseline")
+        values = {
+            "candidate": self.candidate,
+            "baseline": self.baseline,
+            "measure": self.measure,
+            **vars(self.test),
+            "p_corrected": self.p_corrected,
         }
-        exact = {"p_mcnemar": self.p_mcnemar, "p_mcnemar_corrected": self.p_mcnemar_corrected}
-        return values | counts | exact
+        if self.discordance is not None:
+            values |= {
+                "n_only_candidate": self.discordance.n_only_candidate,
+                "n_only_baseline": self.discordance.n_only_baseline,
+                "p_mcnemar": self.p_mcnemar,
+                "p_mcnemar_corrected": self.p_mcnemar_corrected,
+            }
+        return values
 
 
 def run_tests(
@@ -76,32 +79,29 @@ def run_tests(
             return bootstrap.paired_accuracy_bootstrap(shared, **how)
         return bootstrap.paired_mean_bootstrap(shared, by_seed=by_seed, **how)
 
-    pairs, predictions = comparison.systems("pair_scores"), comparison.systems("predictions")
+    pairs = comparison.systems("pair_scores")
+    predictions = comparison.systems("predictions")
     for remark in dict.fromkeys(system.remark for system in (*pairs, *predictions)):
         if remark is not None:
             progress.warn(remark)
-    sts = _run_suite("sts", pairs, examples.read_pair_scores, _shared_pairs, of_pairs, progress)
-    saved = predictions, examples.read_predictions, _discordances
-    transfer = _run_suite("transfer", *saved, of_classes, progress)
-    return _corrected([*sts, *transfer], options.correction)
+    found = _run_suite("sts", pairs, _shared_pairs, of_pairs, progress)
+    found += _run_suite("transfer", predictions, _shared_classes, of_classes, progress)
+    return _corrected(found, options.correction)
 
 
 def _run_suite(
     suite: TestedSuite,
     systems: Sequence[System],
-    read: Callable[[Path], Saved],
-    share: Callable[[Seeds[Saved], Seeds[Saved]], Mapping[str, Any]],
+    share: Callable[[Seeds, Seeds], dict[str, Any]],
     test: Callable[[Mapping[str, Any], Entry, bool], Tests],
     progress: Progress,
 ) -> list[TaskTest]:
-    """Return the tests of one suite.
-
-    A warning names the systems that share nothing with the baseline.
-    """
+    """Return the tests of one suite, and warn about systems that share no task with the first."""
     if len(systems) < 2:
         return []
 
     # The baseline is read once for all candidates.
+    read = examples.read_predictions if suite == "transfer" else examples.read_pair_scores
     baseline, *candidates = systems
     expected = [read(path) for _, path in baseline.members]
     found: list[TaskTest] = []
@@ -111,72 +111,58 @@ def _run_suite(
         for system in candidates:
             candidate, by_seed = system.in_order_of(baseline)
             shared = share([read(path) for _, path in candidate.members], expected)
-            chosen = {*system.chosen_pairs, *baseline.chosen_pairs} if suite == "sts" else set()
-            if shared and chosen.issuperset(shared):
-                task.advance()
-                continue  # `chosen_notes` says so
-            shared = {name: each for name, each in shared.items() if name not in chosen}
+            if not shared:
+                progress.warn(
+                    f"{system.label} and {baseline.label} share no task with the same examples: "
+                    "not tested"
+                )
+            if suite == "sts":  # `chosen_notes` says what is left out
+                for name in (*system.chosen_pairs, *baseline.chosen_pairs):
+                    shared.pop(name, None)
             if shared:
                 tests, mean = test(shared, baseline.members[0][0], by_seed)
                 if len(tests) > 1:
                     tests[AVERAGE if suite == "sts" else TRANSFER_AVERAGE] = mean
-                discordant = {
-                    name: each for name, each in shared.items() if isinstance(each, Discordance)
-                }
-                found += [
-                    TaskTest(suite, system.label, baseline.label, name, each, discordant.get(name))
-                    for name, each in tests.items()
-                ]
-            else:
-                what = (
-                    f"{system.label} and {baseline.label} share no task with the same examples: "
-                    "not tested"
-                )
-                progress.warn(what)
+                for name, each in tests.items():
+                    both = shared.get(name)
+                    discordant = both if isinstance(both, Discordance) else None
+                    found.append(
+                        TaskTest(suite, system.label, baseline.label, name, each, discordant)
+                    )
             task.advance()
     return found
 
 
-def _shared_pairs(
-    candidate: Seeds[examples.PairScores], baseline: Seeds[examples.PairScores]
-) -> dict[str, list[bootstrap.PairedSample]]:
-    first, shared = baseline[0], {}
-    for task, subsets in first.items():
-        if not all(examples.same_pairs(seed, first, task) for seed in (*candidate, *baseline)):
-            continue
+def _shared_tasks(candidate: Seeds, baseline: Seeds, same: Callable[..., bool]) -> list[str]:
+    first = baseline[0]
+    seeds = (*candidate, *baseline)
+    return [task for task in first if all(same(seed, first, task) for seed in seeds)]
+
+
+def _shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap.PairedSample]]:
+    """Return the pairs of each task, subset by subset."""
+    shared = {}
+    for task in _shared_tasks(candidate, baseline, examples.same_pairs):
         shared[task] = [
             bootstrap.PairedSample(
                 pairs.gold,
                 np.stack([seed[task][subset].cosine for seed in candidate]),
                 np.stack([seed[task][subset].cosine for seed in baseline]),
             )
-            for subset, pairs in subsets.items()
+            for subset, pairs in baseline[0][task].items()
         ]
     return shared
 
 
-def _discordances(
-    candidate: Seeds[Mapping[str, examples.TaskPredictions]],
-    baseline: Seeds[Mapping[str, examples.TaskPredictions]],
-) -> dict[str, Any]:
-    """Return the discordance of each task.
-
-    With several seeds, the value is what the seeds of both systems get right.
-    """
-    first = baseline[0]
+def _shared_classes(candidate: Seeds, baseline: Seeds) -> dict[str, Any]:
+    """Return the discordance of each task or, with several seeds, what those of both get right."""
     shared: dict[str, Any] = {}
-    for task in first:
-        if not all(examples.same_examples(seed, first, task) for seed in (*candidate, *baseline)):
-            continue
-        candidates, baselines = (
-            np.stack([seed[task].correct for seed in side]) for side in (candidate, baseline)
-        )
-        is_single = len(candidates) == len(baselines) == 1
-        shared[task] = (
-            bootstrap.discordance(candidates[0], baselines[0])
-            if is_single
-            else (candidates, baselines)
-        )
+    for task in _shared_tasks(candidate, baseline, examples.same_examples):
+        candidates = np.stack([seed[task].correct for seed in candidate])
+        baselines = np.stack([seed[task].correct for seed in baseline])
+        shared[task] = (candidates, baselines)
+        if len(candidates) == len(baselines) == 1:
+            shared[task] = bootstrap.discordance(candidates[0], baselines[0])
     return shared
 
 
@@ -192,18 +178,16 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
     exact_pairs = zip(exact, bootstrap.adjust(exact, correction), strict=True)
     corrected = []
     for each, p_corrected in zip(found, p_values, strict=True):
-        p, p_adjusted = (None, None) if each.discordance is None else next(exact_pairs)
-        corrected.append(
-            replace(each, p_corrected=p_corrected, p_mcnemar=p, p_mcnemar_corrected=p_adjusted)
-        )
+        test = replace(each, p_corrected=p_corrected)
+        if test.discordance is not None:
+            p, p_adjusted = next(exact_pairs)
+            test = replace(test, p_mcnemar=p, p_mcnemar_corrected=p_adjusted)
+        corrected.append(test)
     return corrected
 
 
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
-    """Return a sentence for each system, which compares it with the baseline.
-
-    The sentence is about the mean over the tasks of the system, or about its only task.
-    """
+    """Return a sentence for each system, on its mean over the tasks or on its only task."""
     last = {(test.suite, test.candidate): test for test in tests}  # the mean comes last
     n_tests = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
     found = []
@@ -212,7 +196,9 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
         examples = f"{test.test.n_pairs:,} {EXAMPLES[test.suite]}"
         if n_seeds is not None:
             examples += f" and {n_seeds} seeds"
-        p_value = test.test.p_decisive if test.p_corrected is None else test.p_corrected
+        p_value = test.p_corrected
+        if p_value is None:
+            p_value = test.test.p_decisive
         words = verdict(test.test.low, test.test.high, p_value, test.baseline, examples)
         where = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {n_tests}"
         found.append(f"{test.candidate}: {words} ({where})")
@@ -234,24 +220,15 @@ def chosen_notes(comparison: Comparison) -> list[str]:
 def tests_tables(
     tests: Sequence[TaskTest], n_resamples: int, correction: Correction
 ) -> list[Report]:
-    sts, transfer = (
-        [each for each in tests if each.suite == suite] for suite in ("sts", "transfer")
-    )
+    sts = [each for each in tests if each.suite == "sts"]
+    transfer = [each for each in tests if each.suite == "transfer"]
 
     # The columns, with those of seeds only where some system has several.
     has_seeds = any(each.test.p_seeds is not None for each in tests)
-    of_seeds = ("n_seeds", "p_seeds", "p_both") if has_seeds else ()
-    keys = (
-        "candidate",
-        "measure",
-        "n_pairs",
-        "difference",
-        "low",
-        "high",
-        "p_value",
-        *of_seeds,
-        "p_corrected",
-    )
+    keys = ["candidate", "measure", "n_pairs", "difference", "low", "high", "p_value"]
+    if has_seeds:
+        keys += ["n_seeds", "p_seeds", "p_both"]
+    keys.append("p_corrected")
     headings = {"candidate": "system", "measure": "task", "p_corrected": f"p ({correction})"}
 
     # The note says how the p values were found.
@@ -271,9 +248,8 @@ def tests_tables(
     tables = []
     if sts:
         title = f"Paired tests against {sts[0].baseline}"
-        tables.append(
-            Report(title, columns(*keys, kind=None, **headings), _test_rows(sts), [resampled])
-        )
+        shown = columns(*keys, kind=None, **headings)
+        tables.append(Report(title, shown, _test_rows(sts), [resampled]))
     if transfer:
         headings |= {"n_pairs": "examples", "p_mcnemar_corrected": f"({correction})"}
         mcnemar = ("n_only_candidate", "n_only_baseline", "p_mcnemar", "p_mcnemar_corrected")

@@ -22,7 +22,7 @@ def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
     Source: Wang and Isola 2020, the alignment loss with exponent 2. For unit vectors it equals
     ``2 - 2 * mean cosine``: 0 for identical pairs, 2 for orthogonal ones, 4 for opposite ones.
 
-    RowIndices ``(N, D)`` have any norm; row i of ``right`` is the positive of row i of ``left``.
+    Rows ``(N, D)`` have any norm; row i of ``right`` is the positive of row i of ``left``.
     """
     if left.shape != right.shape or left.ndim != 2 or len(left) == 0:
         raise ValueError(
@@ -33,9 +33,7 @@ def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
 
 
 def is_positive(gold: Ratings) -> NDArray[np.bool_]:
-    """Return which pairs count as positive.
-
-    They are rated above 4 on a scale from 0 to 5, or above 80% of another scale.
+    """Return which pairs are positive: those rated above 4 of 5, or above 80% of another scale.
 
     Source: Gao et al. 2021, section 3, for 0 to 5.
     """
@@ -51,12 +49,17 @@ def rating_scale(gold: Ratings) -> tuple[float, float]:
     """
     low = min(0.0, float(gold.min(initial=0.0)))
     high = float(gold.max(initial=low))
-    return low, next((end for end in (1.0, 5.0, 10.0, 100.0) if high <= end), high)
+    for end in (1.0, 5.0, 10.0, 100.0):
+        if high <= end:
+            return low, end
+    return low, high
 
 
 def rated_above(gold: Ratings) -> str:
     """Return the rating above which pairs are positive, in words."""
-    return "4" if rating_scale(gold) == (0.0, 5.0) else f"{POSITIVE_SHARE:.0%} of the scale"
+    if rating_scale(gold) == (0.0, 5.0):
+        return "4"
+    return f"{POSITIVE_SHARE:.0%} of the scale"
 
 
 def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) -> float:
@@ -75,11 +78,13 @@ def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) 
     n_rows = len(vectors)
     if vectors.ndim != 2 or n_rows < 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N at least 2")
-    largest, total = -np.inf, 0.0
+    largest = -np.inf
+    total = 0.0  # of the potentials, divided by that of the largest exponent so far
     for exponents in _pair_exponents(unit_rows(vectors, np.float64), t, block_rows):
         peak = float(exponents.max())
         if peak > largest:
-            total, largest = total * np.exp(largest - peak), peak
+            total *= np.exp(largest - peak)
+            largest = peak
         exponents -= largest
         total += float(np.exp(exponents, out=exponents).sum())
     return float(largest + np.log(total) - np.log(n_rows * (n_rows - 1) / 2))
@@ -100,9 +105,10 @@ def _pair_exponents(
             tile -= squared_norms[None, columns]
             np.minimum(tile, 0, out=tile)
             tile *= t
-            values = tile[np.triu_indices(len(tile), k=1)] if first == top else tile
-            if values.size:
-                yield values
+            if first == top:
+                tile = tile[np.triu_indices(len(tile), k=1)]
+            if tile.size:
+                yield tile
 
 
 def mean_cosine(vectors: FloatMatrix) -> float:

@@ -42,10 +42,10 @@ def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Itera
     columns_per_block = max(1, _BLOCK_CELLS // n)
     for start in range(0, n_resamples, columns_per_block):
         columns = min(columns_per_block, n_resamples - start)
+        # Each draw falls into a cell of the table, whose rows are pairs.
         cells = rng.integers(n, size=(n, columns)) * columns + np.arange(columns)
-        yield (
-            np.bincount(cells.ravel(), minlength=n * columns).reshape(n, columns).astype(np.float64)
-        )
+        counts = np.bincount(cells.ravel(), minlength=n * columns)
+        yield counts.reshape(n, columns).astype(np.float64)
 
 
 class ResampledCorrelation:
@@ -66,6 +66,7 @@ class ResampledCorrelation:
 
     def __call__(self, counts: Floats) -> Floats:
         """Return ``(models, R)`` correlations for counts ``(n, R)``; 0 where a side is constant."""
+        # All values are centred: weighted sums of products are covariances, up to a factor.
         gold = self._gold(counts)
         weighted_gold = counts * gold
         gold_variance = (weighted_gold * gold).sum(axis=0)
@@ -97,11 +98,13 @@ def _values(values: Floats) -> Centred:
 def _ranks(values: Floats) -> Centred:
     """Mean ranks within each resample, centred at their mean ``(n + 1) / 2``."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    order, starts = np.argsort(group, kind="stable"), np.cumsum(sizes) - sizes
+    order = np.argsort(group, kind="stable")
+    starts = np.cumsum(sizes) - sizes
 
     def centred(counts: Floats) -> Floats:
         drawn = np.add.reduceat(counts[order], starts, axis=0)  # (groups of equal values, R)
         drawn_up_to = np.cumsum(drawn, axis=0)
+        # The ranks of a group end at drawn_up_to, so their mean is (drawn - 1) / 2 less.
         centred_ranks = drawn_up_to - (drawn + drawn_up_to[-1]) / 2
         return np.take(centred_ranks, group, axis=0)
 
@@ -122,11 +125,10 @@ def interval(resampled: Floats, *, level: float = LEVEL) -> dict[str, float]:
 
 
 def with_intervals(result: SuiteResult, resampled: Mapping[str, Floats]) -> SuiteResult:
-    """Return the result with intervals for its tasks and for their plain mean.
+    """Return the result with the intervals of its tasks and of their plain mean.
 
-    The intervals are those of the resampled scores ``(R,)``.
-
-    The tasks are drawn independently, so the mean of their resamples is a resample of their mean.
+    ``resampled`` are the scores ``(R,)`` of each task. The tasks are drawn independently, so the
+    mean of their resamples is a resample of their mean.
     """
     tasks = dict(result.tasks)
     for name, scores in resampled.items():
@@ -145,19 +147,17 @@ def resample_sts(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> Floats:
-    """Return ``(R,)`` resampled scores of one task.
-
-    Pairs are drawn with replacement within each stratum.
+    """Return ``(R,)`` scores of one task, whose pairs are drawn with replacement in each stratum.
 
     ``subsets`` are predicted and gold values ``(n,)``, n at least 2. An interval needs about a
     thousand resamples.
     """
     rng = task_generator(task, seed)
     parts, weights = strata(aggregation, subsets)
-    scores = [
-        ResampledCorrelation(predicted, gold=gold, metric=metric).draw(n_resamples, rng)[0]
-        for predicted, gold in parts
-    ]
+    scores = []
+    for predicted, gold in parts:
+        correlation = ResampledCorrelation(predicted, gold=gold, metric=metric)
+        scores.append(correlation.draw(n_resamples, rng)[0])
     return np.average(scores, axis=0, weights=weights)
 
 
@@ -207,9 +207,7 @@ class Discordance:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Candidate minus baseline in fractions, with the results of its test.
-
-    They are the observed value with a 95% interval, and a two-sided p-value.
+    """Candidate minus baseline in fractions, with a 95% interval and a two-sided p-value.
 
     ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples. ``p_value``
     is that of the bootstrap over them. Where both systems have several seeds, ``n_seeds`` counts
@@ -232,11 +230,13 @@ class PairedTest:
         return self.p_value if self.p_both is None else self.p_both
 
 
+_Tests = tuple[dict[str, PairedTest], PairedTest]
+"""Of each task, and of their mean."""
+
+
 @dataclass(frozen=True)
 class _Differences:
-    """Differences between two systems on one task.
-
-    They are observed, and resampled ``(R,)``. The number of examples is held as well.
+    """The differences between two systems on one task: observed, and resampled ``(R,)``.
 
     ``seeds`` are the scores of the seeds of candidate and baseline, ``(seeds, 1 + R)`` each:
     observed, then resampled. They are not needed where a system is one seed.
@@ -248,13 +248,17 @@ class _Differences:
     seeds: tuple[Floats, Floats] | None = None
 
     def test(self, *, by_seed: bool) -> PairedTest:
+        # Examples alone: the bootstrap.
         low, high = np.quantile(self.resampled, [0.025, 0.975])
-        smaller_side = min(
-            np.count_nonzero(self.resampled <= 0), np.count_nonzero(self.resampled >= 0)
-        )
-        p_value = min(1.0, 2 * (int(smaller_side) + 1) / (self.resampled.size + 1))
+        n_not_above = int(np.count_nonzero(self.resampled <= 0))
+        n_not_below = int(np.count_nonzero(self.resampled >= 0))
+        n_on_smaller_side = min(n_not_above, n_not_below)
+        p_value = min(1.0, 2 * (n_on_smaller_side + 1) / (self.resampled.size + 1))
         found = PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
-        if self.seeds is None or min(map(len, self.seeds)) < 2:
+        if self.seeds is None:
+            return found
+        n_seeds = min(map(len, self.seeds))
+        if n_seeds < 2:
             return found
 
         # Seeds alone, then seeds and examples: the test with the larger p-value gives the interval.
@@ -264,7 +268,6 @@ class _Differences:
         over_seeds = _t_interval(self.observed, *of_seeds)
         over_both = _t_interval(self.observed, *self._crossed_variance(sides, *of_seeds))
         low, high, p_both = max(over_seeds, over_both, key=lambda each: each[2])
-        n_seeds = min(map(len, self.seeds))
         return replace(
             found, low=low, high=high, n_seeds=n_seeds, p_seeds=over_seeds[2], p_both=p_both
         )
@@ -272,9 +275,7 @@ class _Differences:
     def _crossed_variance(
         self, sides: Sequence[Floats], of_seeds: float, freedom: float
     ) -> tuple[float, float]:
-        """Return the variance of the difference, and its degrees of freedom.
-
-        It is the variance where both seeds and examples are drawn.
+        """Return variance and degrees of freedom of the difference, over seeds and examples.
 
         Source: Clark 1973, quasi-F; Satterthwaite 1946. A difference is the sum of a mean, an
         effect of the seed, one of the example and a rest. The variance over seeds holds the first
@@ -289,7 +290,9 @@ class _Differences:
         of_examples = max(float(np.var(self.resampled)) - rest, 0.0) * self.n_pairs / n_free
         variance = of_seeds + of_examples
         spread = of_seeds**2 / freedom + of_examples**2 / n_free
-        return variance, variance**2 / spread if spread else freedom
+        if not spread:
+            return variance, freedom
+        return variance, variance**2 / spread
 
 
 def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
@@ -322,14 +325,13 @@ def _seed_variance(sides: Sequence[Floats]) -> tuple[float, float]:
         part = float(np.var(scores, ddof=1)) / scores.size
         variance += part
         spread += part**2 / (scores.size - 1)
-    return variance, variance**2 / spread if spread else float(sides[0].size - 1)
+    if not spread:
+        return variance, float(sides[0].size - 1)
+    return variance, variance**2 / spread
 
 
 def _t_interval(difference: float, variance: float, freedom: float) -> tuple[float, float, float]:
-    """Return the 95% interval of a difference, and its two-sided p-value.
-
-    Both come from Student's t distribution.
-    """
+    """Return the 95% interval of a difference, and its two-sided p-value, by Student's t."""
     if variance == 0:
         return difference, difference, float(difference == 0)
     error = variance**0.5
@@ -346,7 +348,7 @@ def paired_bootstrap(
     n_resamples: int = 2000,
     seed: int = 0,
     by_seed: bool = False,
-) -> tuple[dict[str, PairedTest], PairedTest]:
+) -> _Tests:
     """Return the test of each task and that of the mean over the tasks.
 
     Each resample draws pairs with replacement within each stratum, the same for all seeds of both
@@ -355,48 +357,56 @@ def paired_bootstrap(
     observed data, hence in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs
     about a thousand resamples.
     """
-
-    def differences(task: str, subsets: Sequence[PairedSample]) -> _Differences:
+    differences: dict[str, _Differences] = {}
+    for task, subsets in tasks.items():
+        # The scores of each stratum, observed and then resampled.
         rng = task_generator(task, seed)
         parts, weights = strata(aggregation, subsets)
-        rows, seeds = [], []
+        gains = []  # (1 + R) each
+        scores = []  # (seeds of both systems, 1 + R) each
+        n_pairs = 0
         for gold, candidate, baseline in parts:
-            candidates, baselines = np.atleast_2d(candidate), np.atleast_2d(baseline)
-            correlation = ResampledCorrelation(*candidates, *baselines, gold=gold, metric=metric)
-            drawn = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
+            candidates = np.atleast_2d(candidate)
             n_candidates = len(candidates)
-            rows.append(drawn[:n_candidates].mean(axis=0) - drawn[n_candidates:].mean(axis=0))
-            seeds.append(drawn)
-        shares = weights / weights.sum()
-        table = np.stack(rows)  # (strata, 1 + R)
-        n_pairs = sum(each.gold.size for each in subsets)
-        scores = np.tensordot(shares, np.stack(seeds), axes=1)  # of the seeds of both systems
-        both = scores[:n_candidates], scores[n_candidates:]
-        return _Differences(float(shares @ table[:, 0]), shares @ table[:, 1:], n_pairs, both)
+            correlation = ResampledCorrelation(
+                *candidates, *np.atleast_2d(baseline), gold=gold, metric=metric
+            )
+            drawn = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
+            gains.append(drawn[:n_candidates].mean(axis=0) - drawn[n_candidates:].mean(axis=0))
+            scores.append(drawn)
+            n_pairs += gold.size
 
-    return _tests(
-        {task: differences(task, subsets) for task, subsets in tasks.items()}, by_seed=by_seed
-    )
+        # The score of the task is their weighted mean.
+        shares = weights / weights.sum()
+        gain = np.stack(gains)
+        seeds = np.tensordot(shares, np.stack(scores), axes=1)
+        differences[task] = _Differences(
+            float(shares @ gain[:, 0]),
+            shares @ gain[:, 1:],
+            n_pairs,
+            (seeds[:n_candidates], seeds[n_candidates:]),
+        )
+    return _tests(differences, by_seed=by_seed)
 
 
 def paired_accuracy_bootstrap(
     tasks: Mapping[str, Discordance], *, n_resamples: int = 2000, seed: int = 0
-) -> tuple[dict[str, PairedTest], PairedTest]:
+) -> _Tests:
     """Return the test of each task's difference in accuracy and that of the mean over the tasks.
 
     Each resample draws the examples of a task with replacement, the same for both models. Only
     three kinds of example matter (candidate right alone, baseline right alone, neither alone), so
     their numbers are drawn from a multinomial distribution. p-values as for ``paired_bootstrap``.
     """
-
-    def differences(task: str, found: Discordance) -> _Differences:
+    differences: dict[str, _Differences] = {}
+    for task, found in tasks.items():
         alone = np.array([found.n_only_candidate, found.n_only_baseline])
         kinds = np.append(alone, found.n - alone.sum())
         drawn = task_generator(task, seed).multinomial(found.n, kinds / found.n, size=n_resamples)
+        observed = float(alone[0] - alone[1]) / found.n
         resampled = (drawn[:, 0] - drawn[:, 1]) / found.n
-        return _Differences(float(alone[0] - alone[1]) / found.n, resampled, found.n)
-
-    return _tests({task: differences(task, found) for task, found in tasks.items()}, by_seed=False)
+        differences[task] = _Differences(observed, resampled, found.n)
+    return _tests(differences, by_seed=False)
 
 
 def paired_mean_bootstrap(
@@ -405,54 +415,47 @@ def paired_mean_bootstrap(
     n_resamples: int = 2000,
     seed: int = 0,
     by_seed: bool = False,
-) -> tuple[dict[str, PairedTest], PairedTest]:
+) -> _Tests:
     """Return the test of each task's difference in a mean over examples, and that of their mean.
 
     A task holds the values of the examples, such as hits or the nDCG of queries, for each seed of
     candidate and baseline, ``(seeds, n)`` each. Each resample draws the examples, the same for all
     seeds. p-values as for ``paired_bootstrap``.
     """
-
-    def differences(task: str, candidate: NDArray[Any], baseline: NDArray[Any]) -> _Differences:
-        blocks = resample_counts(candidate.shape[1], n_resamples, task_generator(task, seed))
+    differences: dict[str, _Differences] = {}
+    for task, (candidate, baseline) in tasks.items():
         values = np.vstack([candidate, baseline]).astype(np.float64)
-        drawn = np.hstack([values @ counts for counts in blocks])
-        # (seeds of both, 1 + R): observed means, then resampled ones
-        scores = np.hstack([values.sum(axis=1, keepdims=True), drawn]) / values.shape[1]
-        both = scores[: len(candidate)], scores[len(candidate) :]
-        gains = both[0].mean(axis=0) - both[1].mean(axis=0)
-        return _Differences(float(gains[0]), gains[1:], values.shape[1], both)
-
-    return _tests(
-        {task: differences(task, *sides) for task, sides in tasks.items()}, by_seed=by_seed
-    )
+        resampled = resample_means(task, values, n_resamples=n_resamples, seed=seed)
+        scores = np.hstack([values.mean(axis=1, keepdims=True), resampled])  # (seeds, 1 + R)
+        seeds = scores[: len(candidate)], scores[len(candidate) :]
+        gains = seeds[0].mean(axis=0) - seeds[1].mean(axis=0)
+        differences[task] = _Differences(float(gains[0]), gains[1:], values.shape[1], seeds)
+    return _tests(differences, by_seed=by_seed)
 
 
-def _tests(
-    tasks: Mapping[str, _Differences], *, by_seed: bool
-) -> tuple[dict[str, PairedTest], PairedTest]:
+def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> _Tests:
     if not tasks:
         raise ValueError("need at least one task")
     each = list(tasks.values())
     seeds = [task.seeds for task in each if task.seeds is not None]
+    mean_seeds = None
+    if seeds:
+        candidates, baselines = zip(*seeds, strict=True)
+        mean_seeds = np.mean(candidates, axis=0), np.mean(baselines, axis=0)
     mean = _Differences(
         float(np.mean([task.observed for task in each])),
         np.mean([task.resampled for task in each], axis=0),
         sum(task.n_pairs for task in each),
-        (
-            np.mean([candidate for candidate, _ in seeds], axis=0),
-            np.mean([baseline for _, baseline in seeds], axis=0),
-        )
-        if seeds
-        else None,
+        mean_seeds,
     )
     found = {name: task.test(by_seed=by_seed) for name, task in tasks.items()}
     return found, mean.test(by_seed=by_seed)
 
 
 def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Discordance:
-    n_candidate, n_baseline = int((candidate & ~baseline).sum()), int((baseline & ~candidate).sum())
-    return Discordance(n_candidate, n_baseline, candidate.size)
+    n_only_candidate = int((candidate & ~baseline).sum())
+    n_only_baseline = int((baseline & ~candidate).sum())
+    return Discordance(n_only_candidate, n_only_baseline, candidate.size)
 
 
 def mcnemar_exact(found: Discordance) -> float:
@@ -476,7 +479,8 @@ def adjust(p_values: Sequence[float], correction: Correction) -> list[float]:
     p = np.asarray(p_values, dtype=np.float64)
     if correction is Correction.NONE or p.size == 0:
         return list(p_values)
-    order, m = np.argsort(p, kind="stable"), p.size
+    m = p.size
+    order = np.argsort(p, kind="stable")
     if correction is Correction.HOLM:
         stepped = np.maximum.accumulate(p[order] * (m - np.arange(m)))
     else:

@@ -6,7 +6,6 @@ their settings and data, so a changed file or setting never matches an old entry
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -25,11 +24,12 @@ from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import SILENT, Progress
 
 _MARK = "2-"
-Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+Embeddings = NDArray[np.float32]
+Encode = Callable[[Sequence[str]], Embeddings]
 """Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""
 
 
-def encode_distinct(encode: Encode, sentences: Sequence[str]) -> Mapping[str, NDArray[np.float32]]:
+def encode_distinct(encode: Encode, sentences: Sequence[str]) -> Mapping[str, Embeddings]:
     """Return the vector of every distinct sentence, from one call of ``encode``."""
     distinct = list(dict.fromkeys(sentences))
     return dict(zip(distinct, encode(distinct), strict=True))
@@ -37,9 +37,9 @@ def encode_distinct(encode: Encode, sentences: Sequence[str]) -> Mapping[str, ND
 
 def memoize(encode: Encode) -> Encode:
     """Return an encode function that encodes every distinct sentence once, over all its calls."""
-    known: dict[str, NDArray[np.float32]] = {}
+    known: dict[str, Embeddings] = {}
 
-    def encode_new(sentences: Sequence[str]) -> NDArray[np.float32]:
+    def encode_new(sentences: Sequence[str]) -> Embeddings:
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in known]
         if new:
             known.update(zip(new, encode(new), strict=True))
@@ -49,23 +49,23 @@ def memoize(encode: Encode) -> Encode:
 
 
 def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Path | None:
-    folder = (cache_dir or default_cache_dir()) if is_on else None
-    if folder is not None:
-        progress.detail(f"vectors and finished tasks are kept below {folder}")
+    if not is_on:
+        return None
+    folder = cache_dir or default_cache_dir()
+    progress.detail(f"vectors and finished tasks are kept below {folder}")
     return folder
 
 
 def digest_of(*parts: Any) -> str:
     """Return 16 hex digits for JSON values and NumPy arrays; any change gives other digits."""
-    encoded = (
-        part.tobytes()
-        if isinstance(part, np.ndarray)
-        else json.dumps(part, sort_keys=True).encode()
-        for part in parts
-    )
-    return digest(
-        *(piece for data in encoded for piece in (len(data).to_bytes(8, "little"), data))
-    )[:16]
+    pieces: list[bytes] = []
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            data = part.tobytes()
+        else:
+            data = json.dumps(part, sort_keys=True).encode()
+        pieces += [len(data).to_bytes(8, "little"), data]
+    return digest(*pieces)[:16]
 
 
 @dataclass(frozen=True)
@@ -91,48 +91,55 @@ class EvaluationCache:
         keep_vectors: bool = True,
         progress: Progress = SILENT,
     ) -> None:
-        self._folder = None if folder is None else folder / f"{_MARK}{digest_of(encoder_key)}"
+        self._folder = folder
         self._keep_vectors = keep_vectors
         self._progress = progress
-        if folder is not None and self._folder is not None and not self._folder.exists():
-            _tell_of_older(folder, progress)
+        if folder is not None:
+            self._folder = folder / f"{_MARK}{digest_of(encoder_key)}"
+            if not self._folder.exists():
+                _tell_of_older(folder, progress)
 
-    def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> NDArray[np.float32]:
+    def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> Embeddings:
         """Return the vectors of ``sentences``, ``(N, D)``.
 
         Every distinct sentence is encoded at most once.
         """
         distinct = list(dict.fromkeys(sentences))
-        position = {sentence: i for i, sentence in enumerate(distinct)}
         path = self._path(f"{name}-{digest_of(distinct)}.npz")
         vectors = _load_vectors(path, len(distinct))
         if vectors is None:
             vectors = np.asarray(encode(distinct), dtype=np.float32)
             if path is not None and self._keep_vectors:
-                with (
-                    self._going_on(),
-                    atomic_path(path, force=True) as file,
-                    file.open("wb") as stream,
-                ):
-                    np.savez(stream, vectors=vectors)
+                self._save_vectors(path, vectors)
+        position = {sentence: i for i, sentence in enumerate(distinct)}
         return vectors[[position[sentence] for sentence in sentences]]
+
+    def _save_vectors(self, path: Path, vectors: Embeddings) -> None:
+        with self._going_on(), atomic_path(path, force=True) as file, file.open("wb") as stream:
+            np.savez(stream, vectors=vectors)
 
     def load_result(self, name: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
         path = self._path(f"{name}-{digest_of(dict(key))}.json")
+        if path is None:
+            return None
         try:
-            kept = None if path is None else read_json(path, _KeptResult)
+            kept: _KeptResult = read_json(path, _KeptResult)
         except DataError:
             return None
-        return kept.result if kept is not None and kept.digest == digest_of(kept.result) else None
+        if kept.digest != digest_of(kept.result):
+            return None
+        return kept.result
 
     def save_result(self, name: str, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         path = self._path(f"{name}-{digest_of(dict(key))}.json")
         if path is not None:
+            kept = _KeptResult(dict(result), digest_of(dict(result)))
             with self._going_on():
-                write_json(path, asdict(_KeptResult(dict(result), digest_of(dict(result)))))
+                write_json(path, asdict(kept))
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
+        """Turn the cache off where it cannot be written, with a warning."""
         try:
             yield
         except OutputError as error:
@@ -142,27 +149,31 @@ class EvaluationCache:
             self._folder = None
 
     def _path(self, name: str) -> Path | None:
-        return None if self._folder is None else self._folder / name
+        if self._folder is None:
+            return None
+        return self._folder / name
 
 
 def _tell_of_older(folder: Path, progress: Progress) -> None:
     """Say what to do with the entries of version 1.0.0, whose names have no mark."""
-    older = [each for each in folder.glob("*") if re.fullmatch("[0-9a-f]{16}", each.name)]
-    if older:
+    names = "[0-9a-f]" * 16
+    if any(folder.glob(names)):
         progress.hint(
             f"vectors and results of simcse 1.0.0 below {folder} are not used, since it did "
-            "not tell models of other tokenizers apart; remove them with: rm -r "
-            f"{folder}/{'[0-9a-f]' * 16}"
+            f"not tell models of other tokenizers apart; remove them with: rm -r {folder}/{names}"
         )
 
 
-def _load_vectors(path: Path | None, n_rows: int) -> NDArray[np.float32] | None:
+def _load_vectors(path: Path | None, n_rows: int) -> Embeddings | None:
     if path is None or not path.is_file():
         return None
     try:
         with foreign_format(path, "kept vectors"), np.load(path, allow_pickle=False) as archive:
-            vectors = archive["vectors"]  # zip files carry a checksum of what is in them
+            # A zip file carries a checksum of what is in it.
+            vectors: Embeddings = archive["vectors"]
     except DataError:
         return None
     is_whole = vectors.ndim == 2 and vectors.dtype == np.float32 and len(vectors) == n_rows
-    return vectors if is_whole and np.isfinite(vectors).all() else None
+    if not (is_whole and np.isfinite(vectors).all()):
+        return None
+    return vectors

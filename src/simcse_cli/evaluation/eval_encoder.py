@@ -6,10 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simcse_cli.errors import DataError, OutputError
+from simcse_cli.evaluation.embedding_cache import Embeddings
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.files.atomic import write_json
 from simcse_cli.files.digests import encoder_digest
@@ -42,7 +40,7 @@ class EvalEncoder:
     digest: str
     dim: int
     precision: Precision
-    encode: Callable[..., NDArray[np.float32]]
+    encode: Callable[..., Embeddings]
     postprocess: dict[str, Any] | None = None
     variations: dict[str, Any] = field(default_factory=dict)
     prompts: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +64,7 @@ class EvalEncoder:
     def then(self, fitted: FittedPostProcessor, label: str) -> "EvalEncoder":
         check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
 
-        def encode(sentences: Sequence[str], **how: Any) -> NDArray[np.float32]:
+        def encode(sentences: Sequence[str], **how: Any) -> Embeddings:
             vectors = fitted.apply(self.encode(sentences, **how))
             check_vectors(vectors, sentences, label)
             return vectors
@@ -83,12 +81,10 @@ class EvalEncoder:
 
 
 def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Progress) -> None:
-    """Save the result in the run folder ``--model`` and update its model card.
+    """Save a result in the run folder that was evaluated, and update the run's model cards.
 
-    This is done if the run is what was evaluated.
-
-    It replaces an earlier one with the same settings; a folder that is not writable gives a
-    warning.
+    Anything but a run keeps no result. It replaces an earlier one with the same settings; a folder
+    that is not writable gives a warning.
     """
     run_dir = Path(options.model)
     if options.vectors is not None or options.embeddings is not None or not is_run(run_dir):
@@ -113,11 +109,12 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
         return open_model(load_for_encoding(options.model, options, progress), options, progress)
     else:
         words = WordVectors(options.vectors, progress=progress)
-        counts = options.sif_counts
         if options.bilstm is not None:
             fixed = BiLstmMax(options.bilstm, words)
+        elif options.sif_counts is not None:
+            fixed = WordAverage(words, read_word_frequencies(options.sif_counts))
         else:
-            fixed = WordAverage(words, None if counts is None else read_word_frequencies(counts))
+            fixed = WordAverage(words)
     progress.detail(f"{fixed.name}: {fixed.dim} dimensions")
     encode = functools.partial(fixed.encode, progress=progress)
     return EvalEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
@@ -125,10 +122,17 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
 
 def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress) -> EvalEncoder:
     encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
-    is_plain = (
-        options.precision is Precision.FP32 and options.pooler is None and options.prompt is None
-    )
-    is_plain &= options.truncate_dim is None and options.long is LongTexts.CUT
+
+    # Only a Hub model that is used as it is there goes by its commit.
+    chosen = (options.pooler, options.prompt, options.truncate_dim)
+    is_plain = options.precision is Precision.FP32 and options.long is LongTexts.CUT
+    commit = None
+    if model.folder is not None and is_plain and chosen == (None, None, None):
+        commit = commit_of(model.folder)
+
+    prompts: Mapping[str, str] = {}
+    if model.use.prompt is None:
+        prompts = model.prompts
     return EvalEncoder(
         model.name,
         model.pooler,
@@ -137,6 +141,6 @@ def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress)
         options.precision,
         encode,
         variations=model.variations,
-        prompts=model.prompts if model.use.prompt is None else {},
-        commit=None if model.folder is None or not is_plain else commit_of(model.folder),
+        prompts=prompts,
+        commit=commit,
     )

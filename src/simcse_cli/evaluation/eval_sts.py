@@ -1,8 +1,6 @@
 """`simcse eval sts`: open the encoder, score it on the STS tasks, and show the result."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -74,7 +72,9 @@ def _checked_setting(options: StsOptions, *, force: bool) -> sts.StsSetting:
     if setting.regressor and split != "test":
         raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
     if options.pair_file and (split != "test" or setting.regressor):
-        flag = "--split" if split != "test" else "--regressor"
+        flag = "--split"
+        if setting.regressor:
+            flag = "--regressor"
         raise UsageError(
             "has a test set only, without a training set", option=f"--pair-file with {flag}"
         )
@@ -89,6 +89,7 @@ def _score_checkpoints(
     recorded: Mapping[str, Any],
     progress: Progress,
 ) -> Outcome:
+    # Results of finished checkpoints are kept, so that another call goes on behind them.
     key = suite.key(setting)
     folder = cache_folder(options.cache_dir, options.cache, progress)
     message = "nothing is kept"
@@ -141,15 +142,21 @@ def _score_one(
 
 
 def _with_intervals(result: SuiteResult, setting: sts.StsSetting) -> SuiteResult:
-    resample = partial(resample_sts, metric=setting.metric, aggregation=setting.aggregation)
-    scored = {name: sts.cosine_and_gold(subsets) for name, subsets in result.examples.items()}
-    return with_intervals(result, {name: resample(name, pairs) for name, pairs in scored.items()})
+    resampled = {}
+    for name, subsets in result.examples.items():
+        pairs = sts.cosine_and_gold(subsets)
+        resampled[name] = resample_sts(
+            name, pairs, metric=setting.metric, aggregation=setting.aggregation
+        )
+    return with_intervals(result, resampled)
 
 
 def _subset_report(result: SuiteResult) -> Report:
     rows = []
     for name, task in result.tasks.items():
-        for subset, numbers in task.parts.items() if task else ():
+        if task is None:
+            continue
+        for subset, numbers in task.parts.items():
             rows.append({"task": label(name), "subset": subset, **numbers})
     return Report("Subsets", columns("task", "subset", "n_pairs", *Metric), rows)
 
@@ -163,10 +170,14 @@ def _with_what_chose(result: SuiteResult, encoder: EncoderOptions) -> SuiteResul
         return result
     chosen_on = []
     for name, subsets in result.examples.items():
-        sides = [zip(each.left, each.right, strict=True) for each in subsets.values()]
-        if digest_of_pairs(chain.from_iterable(sides)) in chose:
+        pairs: list[tuple[str, str]] = []
+        for subset in subsets.values():
+            pairs.extend(zip(subset.left, subset.right, strict=True))
+        if digest_of_pairs(pairs) in chose:
             chosen_on.append(name)
-    return result.with_settings(chosen_on=chosen_on) if chosen_on else result
+    if not chosen_on:
+        return result
+    return result.with_settings(chosen_on=chosen_on)
 
 
 def sts_report(result: SuiteResult) -> Report:
@@ -181,7 +192,8 @@ def sts_report(result: SuiteResult) -> Report:
 
 
 def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
-    first, own = results[0], results[0].settings
+    first = results[0]
+    own = first.settings
     notes = [*first.missing_notes(), "best: highest average"]
     if first.split == "test":
         notes.append("these are test sets: look, but choose a checkpoint by --split dev")

@@ -33,7 +33,8 @@ from simcse_cli.settings.choices import Postprocess
 from simcse_cli.settings.config import DATA_VARIABLE
 from simcse_cli.settings.declare import refuse_unused
 
-NLI, TARGET = "nli", "target"
+NLI = "nli"
+TARGET = "target"
 _FILE_HINT = "--fit takes nli, target or a file of sentences or pairs"
 
 _NUMBER_SETS = {
@@ -74,20 +75,24 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     folders = [Path(data_dir), Path(data_dir) / "nli"]
     with suppress(DataError):
         folders.append(resolve_senteval_dir(data_dir))
-    found = {part: _nli_part(patterns, folders) for part, patterns in _NLI_FILES.items()}
-    missing = [part for part, pairs in found.items() if not pairs]
-    if len(missing) == len(found):
+    found: list[Example] = []
+    present: list[str] = []
+    missing: list[str] = []
+    for part, patterns in _NLI_FILES.items():
+        pairs = _nli_part(patterns, folders)
+        (present if pairs else missing).append(part)
+        found += pairs
+    if not present:
         what = (
             f"{data_dir} has no NLI files (SNLI/s1.train, snli_1.0_train.jsonl, "
             "multinli_1.0_train.jsonl)"
         )
         raise DataError(what, hint="put them there, or give any sentences or pairs with --fit FILE")
     if missing:
-        present = [part for part in found if part not in missing]
         progress.warn(
             f"fitting on {', '.join(present)} only; the papers also use {', '.join(missing)}"
         )
-    return [pair for pairs in found.values() for pair in pairs]
+    return found
 
 
 def file_examples(path: Path | str) -> list[Example]:
@@ -118,18 +123,20 @@ def sample_examples(
 def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]:
     for folder in folders:
         for pattern in patterns:
-            left, right = folder / pattern.format(1), folder / pattern.format(2)
+            left = folder / pattern.format(1)
+            right = folder / pattern.format(2)
             if not (left.exists() and right.exists()):
                 continue
             if left == right:
                 return file_examples(left)
-            sides = list(iter_lines(left)), list(iter_lines(right))
-            if len(sides[0]) != len(sides[1]):
+            firsts = list(iter_lines(left))
+            seconds = list(iter_lines(right))
+            if len(firsts) != len(seconds):
                 raise DataError(
-                    f"{left} has {len(sides[0]):,} lines, {right} has {len(sides[1]):,}; both "
+                    f"{left} has {len(firsts):,} lines, {right} has {len(seconds):,}; both "
                     "need the same number"
                 )
-            return list(zip(*sides, strict=True))
+            return list(zip(firsts, seconds, strict=True))
     return []
 
 
@@ -181,7 +188,9 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         require_file(options.fit, hint=_FILE_HINT)
 
     # The number after the name stands for the main setting of the method.
-    settings: dict[str, Any] = {"seed": options.fit_seed} if name == Postprocess.FLOW else {}
+    settings: dict[str, Any] = {}
+    if name == Postprocess.FLOW:
+        settings["seed"] = options.fit_seed
     if number:
         if not number.isdecimal():
             what = f"{options.postprocess}: {number!r} is not a whole number"
@@ -215,6 +224,8 @@ def with_postprocess(
         return encoder
     if plan.saved is not None:
         return encoder.then(load(plan.saved), plan.label)
+
+    # The examples to fit on.
     if plan.is_per_task:
         if target is None:
             what = "target is for `simcse eval sts`; use --fit nli or --fit FILE here"
@@ -226,6 +237,8 @@ def with_postprocess(
         examples = nli_examples(data_dir, progress)
     else:
         examples = file_examples(plan.source)
+
+    # Fit on them, and keep the result where the user wants it.
     fitted = fit_postprocessor(encoder, plan, examples, progress)
     if plan.save_to is not None:
         save(fitted, plan.save_to, force=force)
@@ -263,10 +276,7 @@ def per_task_postprocess(
 
 
 def per_task_name(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
-    """Return the encoder with another name and description.
-
-    Results use these if each task has its own post-processor.
-    """
+    """Return the encoder as results name it if each task has a post-processor of its own."""
     described = {"name": str(plan.name), "settings": plan.settings, "fit": {"source": plan.source}}
     return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
 

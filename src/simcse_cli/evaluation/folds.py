@@ -1,6 +1,4 @@
-"""Splits of the transfer protocol.
-
-They are stratified folds, the hold-out of the final fit, and the order of batches.
+"""Splits of the transfer protocol: stratified folds, the hold-out of the final fit, batch orders.
 
 All draws come from ``numpy.random.RandomState``, whose streams are frozen by NumPy's compatibility
 policy, so the folds are the same on every version.
@@ -17,7 +15,7 @@ RowIndices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Fold:
-    """RowIndices to train on and rows to score, both in ascending order."""
+    """Rows to train on and rows to score, both in ascending order."""
 
     train: RowIndices
     test: RowIndices
@@ -43,9 +41,7 @@ class FitRows:
 
 
 def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fold]:
-    """Return folds with nearly equal class shares.
-
-    They are the same as those of scikit-learn's shuffled ``StratifiedKFold``.
+    """Return folds with nearly equal class shares, as scikit-learn's shuffled ``StratifiedKFold``.
 
     The sorted labels are dealt out in turn, which fixes how many examples of each class a fold
     gets; then, class by class in order of first appearance, the fold numbers are shuffled over the
@@ -58,8 +54,12 @@ def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fol
         raise ValueError(
             f"a class has {counts.min()} examples, need at least {n_folds} for {n_folds} folds"
         )
+
+    # Classes are numbered by first appearance.
     appearance = np.argsort(np.argsort(first))
     codes = appearance[codes]
+
+    # The examples of a class are spread over the folds.
     dealt = np.sort(codes)
     rng = np.random.RandomState(seed)
     fold_of = np.empty(len(codes), dtype=np.int64)
@@ -68,17 +68,16 @@ def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fol
         numbers = np.repeat(np.arange(n_folds), per_fold)
         rng.shuffle(numbers)
         fold_of[codes == code] = numbers
-    return [
-        Fold(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold))
-        for fold in range(n_folds)
-    ]
+
+    folds = []
+    for fold in range(n_folds):
+        is_test = fold_of == fold
+        folds.append(Fold(np.flatnonzero(~is_test), np.flatnonzero(is_test)))
+    return folds
 
 
 def holdout_split(rows: RowIndices, share: float, *, seed: int) -> FitRows:
-    """Return a random split of ``rows`` into training rows and dev rows.
-
-    It holds out ``int(share * len(rows))`` of them as dev rows.
-    """
+    """Return a random split of ``rows``, ``int(share * len(rows))`` of which are dev rows."""
     order = np.random.RandomState(seed).permutation(len(rows))
     n_held_out = int(share * len(rows))
     return FitRows(train=rows[order[n_held_out:]], dev=rows[order[:n_held_out]], n_drawn=len(rows))

@@ -19,22 +19,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcse_cli.errors import DataError, TrainingError
+from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.evaluation.folds import FitRows, epoch_orders
 from simcse_cli.progress import ProgressTask
 
+Features = NDArray[np.floating]
 ProbeOptimizer = Literal["adam", "rmsprop"]
 
 
-def with_constant(features: NDArray[np.floating]) -> Tensor:
+def with_constant(features: Features) -> Tensor:
     """Return ``(N, D)`` float32 features with a last column of ones."""
     design = torch.ones(features.shape[0], features.shape[1] + 1)
     design[:, :-1] = torch.from_numpy(np.ascontiguousarray(features))
     return design
 
 
-def difference_and_product(
-    left: NDArray[np.floating], right: NDArray[np.floating]
-) -> NDArray[np.floating]:
+def difference_and_product(left: Features, right: Features) -> Features:
     """Return the features of sentence pairs, ``[|u - v|, u * v]``.
 
     Two arrays ``(N, D)`` give one array ``(N, 2D)``.
@@ -43,7 +43,7 @@ def difference_and_product(
         return np.hstack([np.abs(left - right), left * right])
 
 
-def require_finite(features: NDArray[np.floating], name: str) -> NDArray[np.floating]:
+def require_finite(features: Features, name: str) -> Features:
     n_bad = int((~np.isfinite(features).all(axis=1)).sum())
     if n_bad:
         what = f"{name}: the vectors of {n_bad:,} of {len(features):,} examples are not finite"
@@ -62,7 +62,9 @@ class RmsProp:
     root.
     """
 
-    learning_rate, smoothing, epsilon = 1e-2, 0.99, 1e-8
+    learning_rate = 1e-2
+    smoothing = 0.99
+    epsilon = 1e-8
 
     def __init__(self, weights: Tensor) -> None:
         self._square = torch.zeros_like(weights)
@@ -84,7 +86,10 @@ class Adam:
     the root.
     """
 
-    learning_rate, beta1, beta2, epsilon = 1e-3, 0.9, 0.999, 1e-8
+    learning_rate = 1e-3
+    beta1 = 0.9
+    beta2 = 0.999
+    epsilon = 1e-8
 
     def __init__(self, weights: Tensor) -> None:
         self._mean = torch.zeros_like(weights)
@@ -101,7 +106,8 @@ class Adam:
         )
 
     def keep(self, rows: Tensor) -> None:
-        self._mean, self._square = self._mean[rows], self._square[rows]
+        self._mean = self._mean[rows]
+        self._square = self._square[rows]
 
 
 OPTIMIZERS: dict[ProbeOptimizer, type[RmsProp] | type[Adam]] = {"adam": Adam, "rmsprop": RmsProp}
@@ -132,7 +138,7 @@ class Fits:
     """
 
     weights: Tensor
-    dev_accuracy: NDArray[np.float64]
+    dev_accuracy: Floats
 
 
 def initial_weights(n_features: int, n_classes: int, *, seed: int) -> Tensor:
@@ -166,7 +172,7 @@ def fit_linear(
     design: Tensor,
     labels: Tensor,
     splits: Sequence[FitRows],
-    penalties: NDArray[np.float64],
+    penalties: Floats,
     settings: FitSettings,
     *,
     n_classes: int,
@@ -185,38 +191,36 @@ def fit_linear(
     accuracy = np.empty((n_splits, n_penalties))
     for stream in sorted({split.stream for split in splits}):
         members = [i for i, split in enumerate(splits) if split.stream == stream]
-        cohort = _Cohort(
-            design, labels, [splits[i] for i in members], penalties[members], settings, n_classes
-        )
+        own = [splits[i] for i in members]
+        cohort = _Cohort(design, labels, own, penalties[members], settings, n_classes)
         cohort.train(task)
         weights[members] = cohort.best_weights
         accuracy[members] = cohort.best_accuracy
     return Fits(weights, accuracy)
 
 
+@dataclass
 class _Cohort:
     """Models that advance in lockstep; those of a finished split leave the batch."""
 
-    def __init__(
-        self,
-        design: Tensor,
-        labels: Tensor,
-        splits: Sequence[FitRows],
-        penalties: NDArray[np.float64],
-        settings: FitSettings,
-        n_classes: int,
-    ) -> None:
-        n_splits, n_penalties = penalties.shape
-        self._design, self._labels, self._settings = design, labels, settings
-        self._n_classes = n_classes
-        self._stream = splits[0].stream
-        self._dev = [torch.from_numpy(split.dev) for split in splits]
-        self._rows = torch.from_numpy(np.stack([split.train for split in splits]))
-        start = initial_weights(design.shape[1] - 1, n_classes, seed=settings.seed)
+    design: Tensor
+    labels: Tensor
+    splits: Sequence[FitRows]
+    penalties: Floats
+    settings: FitSettings
+    n_classes: int
+
+    def __post_init__(self) -> None:
+        n_splits, n_penalties = self.penalties.shape
+        self._dev = [torch.from_numpy(split.dev) for split in self.splits]
+        self._rows = torch.from_numpy(np.stack([split.train for split in self.splits]))
+
+        # All models start from the same weights.
+        start = initial_weights(self.design.shape[1] - 1, self.n_classes, seed=self.settings.seed)
         self._weights = start.repeat(n_splits, n_penalties, 1)
-        decay = torch.from_numpy(penalties).float().repeat_interleave(n_classes, dim=1)
+        decay = torch.from_numpy(self.penalties).float().repeat_interleave(self.n_classes, dim=1)
         self._decay = decay[:, :, None]
-        self._optimizer = OPTIMIZERS[settings.optimizer](self._weights)
+        self._optimizer = OPTIMIZERS[self.settings.optimizer](self._weights)
         self._active = list(range(n_splits))
         self._failures = np.zeros((n_splits, n_penalties), dtype=np.int64)
         self.best_accuracy = np.full((n_splits, n_penalties), -1.0)
@@ -224,33 +228,33 @@ class _Cohort:
 
     def _by_model(self, values: Tensor) -> Tensor:
         """View ``(F, R*K, ...)`` as ``(F, R, K, ...)``."""
-        return values.view(len(values), -1, self._n_classes, values.shape[-1])
+        return values.view(len(values), -1, self.n_classes, values.shape[-1])
 
     def train(self, task: ProgressTask) -> None:
-        settings = self._settings
-        orders = epoch_orders(self._stream, seed=settings.seed)
+        settings = self.settings
+        orders = epoch_orders(self.splits[0].stream, seed=settings.seed)
         epoch = 0
         while self._active and epoch <= settings.max_epoch:
             for _ in range(settings.epoch_size):
-                order = torch.from_numpy(next(orders))
-                for start in range(0, len(order), settings.batch_size):
-                    self._step(self._rows[:, order[start : start + settings.batch_size]])
+                for batch in torch.split(torch.from_numpy(next(orders)), settings.batch_size):
+                    self._step(self._rows[:, batch])
             epoch += settings.epoch_size
             task.advance(self._judge())
         task.advance(int(self._running().sum()))
 
     def _step(self, rows: Tensor) -> None:
         n_splits, n_rows = rows.shape
-        inputs = self._design.index_select(0, rows.flatten()).view(n_splits, n_rows, -1)
+        inputs = self.design.index_select(0, rows.flatten()).view(n_splits, n_rows, -1)
         logits = torch.bmm(self._weights, inputs.transpose(1, 2))  # (F, R*K, B)
+        # The gradient of the cross-entropy: probabilities, less 1 for the right class.
         errors = self._by_model(logits).softmax(dim=2)  # (F, R, K, B)
-        labels = self._labels[rows][:, None, None, :].expand(-1, errors.shape[1], 1, -1)
-        errors.scatter_add_(2, labels, torch.full((1,), -1.0).expand(labels.shape))
+        labels = self.labels[rows][:, None, None, :].expand(-1, errors.shape[1], 1, -1)
+        errors.scatter_add_(2, labels, torch.tensor(-1.0).expand(labels.shape))
         gradient = torch.bmm(errors.flatten(1, 2), inputs).div_(n_rows)
         self._optimizer.step(self._weights, gradient.addcmul_(self._weights, self._decay))
 
     def _running(self) -> NDArray[np.bool_]:
-        return self._failures <= self._settings.tenacity
+        return self._failures <= self.settings.tenacity
 
     def _judge(self) -> int:
         """Score the dev rows, and return how many models stopped.
@@ -258,24 +262,25 @@ class _Cohort:
         Improved weights are kept, and finished splits are dropped.
         """
         require_finite_weights(self._weights, "the probe")
-        before = self._running()
+        was_running = self._running()
         models = self._by_model(self._weights)
-        for position, split in enumerate(self._active):
+        for model, split in zip(models, self._active, strict=True):
             dev = self._dev[split]
-            right = (
-                predict(models[position], self._design.index_select(0, dev)) == self._labels[dev]
-            )
-            accuracy = right.sum(dim=1).numpy() / len(dev)
-            better = (accuracy > self.best_accuracy[split]) & before[split]
-            self.best_accuracy[split, better] = accuracy[better]
-            self.best_weights[split, better] = models[position, better]
-            self._failures[split] += ~better
-        after = self._running()
-        kept = [position for position, split in enumerate(self._active) if after[split].any()]
+            is_right = predict(model, self.design.index_select(0, dev)) == self.labels[dev]
+            accuracy = is_right.sum(dim=1).numpy() / len(dev)
+            is_better = (accuracy > self.best_accuracy[split]) & was_running[split]
+            self.best_accuracy[split, is_better] = accuracy[is_better]
+            self.best_weights[split, is_better] = model[is_better]
+            self._failures[split] += ~is_better
+
+        # A split is finished once all of its models have stopped.
+        runs = self._running()
+        kept = [position for position, split in enumerate(self._active) if runs[split].any()]
         if len(kept) < len(self._active):
             index = torch.tensor(kept, dtype=torch.long)
             self._active = [self._active[position] for position in kept]
-            self._rows, self._weights = self._rows[index], self._weights[index]
+            self._rows = self._rows[index]
+            self._weights = self._weights[index]
             self._decay = self._decay[index]
             self._optimizer.keep(index)
-        return int(before.sum() - after.sum())
+        return int(was_running.sum() - runs.sum())

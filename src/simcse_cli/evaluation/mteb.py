@@ -14,15 +14,13 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simcse_cli.data import mteb_files
 from simcse_cli.errors import ConfigError, DataError, kept_on_interrupt, require_extra
-from simcse_cli.evaluation.embedding_cache import digest_of
+from simcse_cli.evaluation.embedding_cache import Embeddings, digest_of
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run
 from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions
@@ -80,16 +78,18 @@ def select_tasks(
             f"mteb: {reason}", hint="list them with: python -m mteb available-tasks"
         ) from error
     chosen = named or list(members.values())
+
+    # The case of a category does not matter.
     types = {task.metadata.type for task in chosen}
-    by_lower = {name.lower(): name for name in types}
-    unknown = [name for name in categories if name.lower() not in by_lower]
+    known = {name.lower() for name in types}
+    unknown = [name for name in categories if name.lower() not in known]
     if unknown:
         raise ConfigError(
             f"the chosen mteb tasks have no category {', '.join(unknown)}, only "
             f"{', '.join(sorted(types))}"
         )
-    kept = {by_lower[name.lower()] for name in categories} or types
-    return [task for task in chosen if task.metadata.type in kept]
+    wanted = {name.lower() for name in categories} or known
+    return [task for task in chosen if task.metadata.type.lower() in wanted]
 
 
 def run_mteb(
@@ -120,9 +120,9 @@ def run_mteb(
             name = task.metadata.name
             bar.update(task=name)
             try:
-                used = (
-                    task if options.data_dir is None else _with_local_data(task, options.data_dir)
-                )
+                used = task
+                if options.data_dir is not None:
+                    used = _with_local_data(task, options.data_dir)
                 outcomes[name] = runner.run(used, task.metadata.dataset["path"])
             except DataError as error:
                 outcomes[name] = None
@@ -137,9 +137,8 @@ def run_mteb(
         raise DataError(f"mteb {name}: {cause.message}", hint=cause.hint) from cause
     missing = {name: failure.message for name, failure in failures.items()}
     categories = {task.metadata.name: task.metadata.type for task in tasks}
-    scores = {name: None if task is None else task.score for name, task in outcomes.items()}
-    figures = category_means(categories, scores)
-    return SuiteResult("mteb", {"mteb_version": mteb.__version__}, outcomes, missing, figures)
+    result = SuiteResult("mteb", {"mteb_version": mteb.__version__}, outcomes, missing)
+    return replace(result, figures=category_means(categories, result.scores))
 
 
 def results_folder(options: MtebOptions) -> Path:
@@ -149,17 +148,23 @@ def results_folder(options: MtebOptions) -> Path:
 def category_means(
     categories: Mapping[str, str], scores: Mapping[str, float | None]
 ) -> dict[str, Any]:
-    present = set(categories.values())
+    """Return the mean and the number of the scores of each category.
+
+    Those of the papers come first, in their order.
+    """
+    members: dict[str, list[float | None]] = {}
+    for task, score in scores.items():
+        members.setdefault(categories[task], []).append(score)
     found: dict[str, Any] = {}
-    for category in (
-        *filter(present.__contains__, CATEGORIES),
-        *sorted(present.difference(CATEGORIES)),
-    ):
-        members = [scores[task] for task in scores if categories[task] == category]
-        known = [score for score in members if score is not None]
-        mean = mean_and_deviation(known)[0]
-        found[category] = {"n_tasks": len(members), "n_scored": len(known), "score": mean}
-    n_scored = sum(score is not None for score in scores.values())
+    n_scored = 0
+    for category in [*CATEGORIES, *sorted(members.keys() - CATEGORIES)]:
+        if category not in members:
+            continue
+        known = [score for score in members[category] if score is not None]
+        mean, _ = mean_and_deviation(known)
+        n_tasks = len(members[category])
+        found[category] = {"n_tasks": n_tasks, "n_scored": len(known), "score": mean}
+        n_scored += len(known)
     return {"categories": found, "n_tasks": len(scores), "n_scored": n_scored}
 
 
@@ -198,14 +203,17 @@ class _Runner:
             "cached": stored is not None and not stored.get_missing_evaluations(task),
             "seconds": time.perf_counter() - started,
         }
-        scores = [  # of the splits and subsets of the task
-            float(entry["main_score"])
-            for split in task.eval_splits
-            for entry in outcome.scores[split]
-            if entry["hf_subset"] in task.hf_subsets
-        ]
-        mean = mean_and_deviation(scores)[0]
-        return TaskResult(mean if mean is not None and math.isfinite(mean) else None, extra=facts)
+
+        # The score is the mean over the splits and subsets of the task.
+        scores = []
+        for split in task.eval_splits:
+            for entry in outcome.scores[split]:
+                if entry["hf_subset"] in task.hf_subsets:
+                    scores.append(float(entry["main_score"]))
+        score, _ = mean_and_deviation(scores)
+        if score is not None and not math.isfinite(score):
+            score = None
+        return TaskResult(score, extra=facts)
 
     def _evaluate(self, task: Any, stored: Any) -> Any:
         """Return the result as it is stored, where mteb rounds to six decimals."""
@@ -219,9 +227,11 @@ class _Runner:
         return self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
 
     def _run_with_mteb(self, task: Any, *, overwrite: str) -> None:
-        name, repository = task.metadata.name, task.metadata.dataset["path"]
+        name = task.metadata.name
+        repository = task.metadata.dataset["path"]
         revision = str(task.metadata.revision)
         is_local = revision.startswith(LOCAL_REVISION)
+        # Local data of one name may differ, so each version has a cache of its own.
         with mteb_files.cache_of(revision) if is_local else nullcontext():
             try:
                 _load(task, repository)
@@ -246,20 +256,15 @@ class _Runner:
                     task.unload_data()
 
     def _stored(self, task: Any) -> Any:
-        """Return the stored result if it can be read and was measured on the same data.
-
-        Otherwise, return None.
-        """
+        """Return the stored result; None unless it can be read and is of the same data."""
         if self._rerun:
             return None
         stored = None
         with suppress(DataError), foreign_format(task.metadata.name, "a stored result"):
             stored = self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
-        return (
-            stored
-            if stored is not None and stored.dataset_revision == task.metadata.revision
-            else None
-        )
+        if stored is None or stored.dataset_revision != task.metadata.revision:
+            return None
+        return stored
 
 
 class _MtebEncoder:
@@ -274,12 +279,18 @@ class _MtebEncoder:
         from mteb.models.model_meta import ScoringFunction
         from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 
-        self.similarity, self.similarity_pairwise = cos_sim, pairwise_cos_sim
-        self._encode, self._prompts = opened.encode, dict(opened.prompts)
-        if opened.commit is not None:
-            name, revision = hub_name_of(opened.name) or opened.name, opened.commit
+        self.similarity = cos_sim
+        self.similarity_pairwise = pairwise_cos_sim
+        self._encode = opened.encode
+        self._prompts = dict(opened.prompts)
+
+        # The name and the revision determine the vectors.
+        name = opened.name
+        revision = opened.commit
+        if revision is not None:
+            name = hub_name_of(name) or name
         else:
-            name, revision = opened.name, f"{opened.digest}-{opened.precision}"
+            revision = f"{opened.digest}-{opened.precision}"
             if prompts := {name: text for name, text in opened.prompts.items() if text}:
                 revision += f"-{digest_of(prompts)}"
         name = name.strip("/")[-_LONGEST_NAME:]
@@ -295,7 +306,7 @@ class _MtebEncoder:
 
     def encode(
         self, inputs: Any, *, task_metadata: Any = None, prompt_type: Any = None, **_: Any
-    ) -> NDArray[np.float32]:
+    ) -> Embeddings:
         """Return the vectors of all texts of a data loader.
 
         The prompt of the task is used if the model has one.
@@ -310,29 +321,29 @@ class _MtebEncoder:
         name = get_prompt_name(self._prompts, task_metadata, prompt_type)
         if name is None and prompt_type is not None and prompt_type.value == "document":
             name = next((name for name in DOCUMENT_PROMPTS if name in self._prompts), None)
-        return (
-            self._encode(texts) if name is None else self._encode(texts, prompt=self._prompts[name])
-        )
+        if name is None:
+            return self._encode(texts)
+        return self._encode(texts, prompt=self._prompts[name])
 
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:
     """Return a copy of the task that reads its data below ``data_dir``, if they are there."""
     local = copy.copy(task)
-    dataset, changes = dict(task.metadata.dataset), {}
+    dataset = dict(task.metadata.dataset)
+    changes: dict[str, Any] = {"dataset": dataset}
     if task.is_aggregate:
         changes["tasks"] = [_with_local_data(part, data_dir) for part in task.metadata.tasks]
         revisions = [part.metadata.revision for part in changes["tasks"]]
         if any(revision.startswith(LOCAL_REVISION) for revision in revisions):
             dataset["revision"] = LOCAL_REVISION + digest(*revisions)
     elif folder := mteb_files.find_dataset_folder(data_dir, task.metadata.name, dataset["path"]):
-        dataset |= {
-            "path": str(folder),
-            "revision": LOCAL_REVISION + mteb_files.folder_digest(folder),
-        }
+        dataset["path"] = str(folder)
+        dataset["revision"] = LOCAL_REVISION + mteb_files.folder_digest(folder)
     elif splits := mteb_files.senteval_dataset(data_dir, task.metadata.name):
         dataset["revision"] = LOCAL_REVISION + mteb_files.dataset_digest(splits)
-        local.dataset, local.data_loaded = splits, True
-    local.metadata = task.metadata.model_copy(update={**changes, "dataset": dataset})
+        local.dataset = splits
+        local.data_loaded = True
+    local.metadata = task.metadata.model_copy(update=changes)
     return local
 
 
@@ -372,6 +383,8 @@ def eval_mteb(
     tasks = select_tasks(
         benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category)
     )
+
+    # Finished tasks outlast an interruption.
     folder = results_folder(options)
     again = "the same command without --rerun" if options.rerun else "the same command"
 
@@ -392,11 +405,12 @@ def eval_mteb(
 
 
 def mteb_task_report(result: SuiteResult, categories: Mapping[str, str]) -> Report:
-    rows = [
-        {"task": name, "category": categories[name]}
-        | ({"score": task.score, **task.extra} if task else {})
-        for name, task in result.tasks.items()
-    ]
+    rows = []
+    for name, task in result.tasks.items():
+        row: dict[str, Any] = {"task": name, "category": categories[name]}
+        if task is not None:
+            row |= {"score": task.score, **task.extra}
+        rows.append(row)
     shown = columns(
         "task", "category", "metric", "score", "data", score=str(result.settings["model"])
     )
@@ -420,7 +434,8 @@ def mteb_category_report(result: SuiteResult) -> Report:
 
 def mteb_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
     first = results[0]
-    n_scored, n_tasks = first.figures["n_scored"], first.figures["n_tasks"]
+    n_scored = first.figures["n_scored"]
+    n_tasks = first.figures["n_tasks"]
     return Report(
         f"MTEB along {run}, mteb {first.settings['mteb_version']}: averages over datasets x100",
         _category_columns(first),

@@ -17,10 +17,8 @@ from simcse_cli.settings.tables import TableOptions
 
 POSTPROCESS_GROUP = "Post-processing"
 _postprocess = partial(setting, group=POSTPROCESS_GROUP)
-_words, _vectors = (
-    partial(setting, group="Word vectors"),
-    partial(setting, group="Vectors from elsewhere"),
-)
+_words = partial(setting, group="Word vectors")
+_vectors = partial(setting, group="Vectors from elsewhere")
 POSTPROCESS_HELP = (
     "whitening[:DIMENSIONS], flow[:EPOCHS], all-but-the-top[:DIRECTIONS] or sif[:DIRECTIONS], "
     "each with --fit; or a saved file."
@@ -29,8 +27,13 @@ _CHECKPOINTS_HELP = "Score every checkpoint kept in the run folder --model, and 
 _CACHE_VARIABLE = "SIMCSE_CACHE"
 _OF_MODELS = tuple(name for name in settings_of(LoadOptions) if name != "device")
 _OF_ONE_MODEL = (
-    *("vectors", "embeddings", "postprocess", "save_postprocess"),
-    *("ci", "save_scores", "write_sentences"),
+    "vectors",
+    "embeddings",
+    "postprocess",
+    "save_postprocess",
+    "ci",
+    "save_scores",
+    "write_sentences",
 )
 _DATA_HELP = "SentEval folder (the one that holds `downstream/`)"
 

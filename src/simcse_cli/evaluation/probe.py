@@ -1,6 +1,4 @@
-"""The classifiers of transfer tasks.
-
-They are the protocol's softmax regression on frozen vectors, and the one of scikit-learn.
+"""The classifiers of transfer tasks: the protocol's softmax regression, and scikit-learn's.
 
 Source: SentEval (Conneau and Kiela 2018), as run by Gao et al. 2021 (``docs/evaluation.md``,
 transfer). Every task is a set of *outer* splits into training and test rows: ten or five folds for
@@ -13,14 +11,21 @@ on the test rows.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from simcse_cli.errors import TrainingError
+from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.evaluation.folds import FitRows, Fold, RowIndices, holdout_split, stratified_folds
-from simcse_cli.evaluation.linear import Fits, FitSettings, fit_linear, predict, with_constant
+from simcse_cli.evaluation.linear import (
+    Features,
+    FitSettings,
+    fit_linear,
+    predict,
+    with_constant,
+)
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import TransferProtocol
 
@@ -64,11 +69,11 @@ class ProbeResult:
     accuracy: float
     penalties: tuple[float, ...]
     test_rows: RowIndices
-    predictions: NDArray[np.int64]
+    predictions: RowIndices
 
 
 def run_probe(
-    features: NDArray[np.floating],
+    features: Features,
     labels: RowIndices,
     outer: Sequence[Fold],
     settings: ProbeSettings,
@@ -83,27 +88,29 @@ def run_probe(
     ``dev_rows`` replace the inner folds; the chosen model is then final, since a last fit on the
     same rows from the same seed would repeat it.
     """
-    # Split the training rows of each outer split again.
-    design, targets = with_constant(features), torch.from_numpy(labels)
+    design = with_constant(features)
+    targets = torch.from_numpy(labels)
     n_classes = int(labels.max()) + 1
-    seed, n_penalties = settings.fit.seed, len(settings.penalties)
-    if dev_rows is None:
-        splits = [
-            FitRows(rows[fold.train], rows[fold.test])
-            for rows in (fold.train for fold in outer)
-            for fold in stratified_folds(labels[rows], settings.n_folds, seed=seed)
-        ]
-    else:
-        splits = [FitRows(fold.train, dev_rows) for fold in outer]
-    n_models = len(splits) * n_penalties + (len(outer) if dev_rows is None else 0)
+    seed = settings.fit.seed
+    n_penalties = len(settings.penalties)
 
-    def fit(rows: Sequence[FitRows], penalties: NDArray[np.float64]) -> Fits:
-        return fit_linear(
-            design, targets, rows, penalties, settings.fit, n_classes=n_classes, task=task
-        )
+    # Split the training rows of each outer split again.
+    splits: list[FitRows] = []
+    for fold in outer:
+        if dev_rows is not None:
+            splits.append(FitRows(fold.train, dev_rows))
+            continue
+        for inner in stratified_folds(labels[fold.train], settings.n_folds, seed=seed):
+            splits.append(FitRows(fold.train[inner.train], fold.train[inner.test]))
+    n_models = len(splits) * n_penalties
+    if dev_rows is None:
+        n_models += len(outer)
 
     # Choose each weight decay on the inner splits, then train the final models.
     with progress.task(description, total=n_models) as task:
+        fit = partial(
+            fit_linear, design, targets, settings=settings.fit, n_classes=n_classes, task=task
+        )
         grid = fit(splits, np.tile(settings.penalties, (len(splits), 1)))
         means = grid.dev_accuracy.reshape(len(outer), -1, n_penalties).mean(axis=1)
         choices = choose_penalties(means)
@@ -115,10 +122,10 @@ def run_probe(
             final = grid.weights[range(len(outer)), choices]
 
     # Predict the test rows.
-    predictions = [
-        predict(weights, design[torch.from_numpy(fold.test)]).numpy()
-        for weights, fold in zip(final, outer, strict=True)
-    ]
+    predictions = []
+    for weights, fold in zip(final, outer, strict=True):
+        rows = torch.from_numpy(fold.test)
+        predictions.append(predict(weights, design[rows]).numpy())
     return collect_result(
         labels,
         outer,
@@ -131,15 +138,14 @@ def run_probe(
 def collect_result(
     labels: RowIndices,
     outer: Sequence[Fold],
-    predictions: Sequence[NDArray[np.int64]],
+    predictions: Sequence[RowIndices],
     *,
     dev_accuracies: Sequence[float],
     penalties: Sequence[float],
 ) -> ProbeResult:
-    accuracies = [
-        float((found == labels[fold.test]).mean())
-        for found, fold in zip(predictions, outer, strict=True)
-    ]
+    accuracies = []
+    for found, fold in zip(predictions, outer, strict=True):
+        accuracies.append(float((found == labels[fold.test]).mean()))
     test_rows = np.concatenate([fold.test for fold in outer])
     order = np.argsort(test_rows)
     return ProbeResult(
@@ -151,17 +157,17 @@ def collect_result(
     )
 
 
-def choose_penalties(accuracies: NDArray[np.float64]) -> NDArray[np.int64]:
+def choose_penalties(accuracies: Floats) -> RowIndices:
     """Return the best column of each row of ``(F, R)`` mean accuracies, the first of equals.
 
     As in the protocol, accuracies are compared in percent rounded to two decimals.
     """
-    choices: NDArray[np.int64] = np.argmax(np.round(100 * accuracies, 2), axis=1)
+    choices: RowIndices = np.argmax(np.round(100 * accuracies, 2), axis=1)
     return choices
 
 
 def run_sklearn_probe(
-    features: NDArray[np.floating],
+    features: Features,
     labels: RowIndices,
     outer: Sequence[Fold],
     *,
@@ -170,9 +176,7 @@ def run_sklearn_probe(
     progress: Progress,
     description: str = "probe",
 ) -> ProbeResult:
-    """Fit and score scikit-learn's LogisticRegressionCV on every outer split.
-
-    The arguments are as in ``run_probe``.
+    """Fit and score scikit-learn's LogisticRegressionCV on every outer split, as ``run_probe``.
 
     A present-day probe for those who do not need the old protocol's numbers. Features are
     standardised on the training rows; the strength of the L2 penalty is chosen by stratified
@@ -190,14 +194,14 @@ def run_sklearn_probe(
     from sklearn.preprocessing import StandardScaler
 
     # A fit that has not converged is an error, as its accuracy is arbitrary.
-    dev_scores, choices, predictions = [], [], []
+    dev_scores = []
+    choices = []
+    predictions = []
     with progress.task(description, total=len(outer)) as task, warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         for fold in outer:
-            rows, inner = (
-                fold.train,
-                StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=_SKLEARN_SEED),
-            )
+            rows = fold.train
+            inner = StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=_SKLEARN_SEED)
             if dev_rows is not None:
                 rows = np.concatenate([fold.train, dev_rows])
                 inner = PredefinedSplit(np.repeat([-1, 0], [len(fold.train), len(dev_rows)]))

@@ -16,7 +16,7 @@ from torch import Tensor
 from simcse_cli.data.senteval import Split, read_sts_task
 from simcse_cli.evaluation import linear
 from simcse_cli.evaluation.correlation import Floats, pearson
-from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
+from simcse_cli.evaluation.embedding_cache import Embeddings, Encode, encode_distinct
 from simcse_cli.evaluation.folds import epoch_orders
 from simcse_cli.progress import SILENT, Progress
 
@@ -37,8 +37,8 @@ class PairVectors:
     The order of the training rows matters: batches are drawn by position.
     """
 
-    left: NDArray[np.float32]
-    right: NDArray[np.float32]
+    left: Embeddings
+    right: Embeddings
     gold: Floats
 
     def design(self, name: str) -> Tensor:
@@ -55,13 +55,11 @@ def grade_distribution(gold: Floats) -> NDArray[np.float32]:
     lower integer does not exist and the row sums to the score itself, as in SentEval: 0.4 gives
     (0.4, 0, 0, 0, 0).
     """
+    gold = gold[:, None]
     lower = np.floor(gold)
     grades = np.arange(1, N_GRADES + 1)
-    return np.where(
-        grades == lower[:, None],
-        (lower - gold + 1)[:, None],
-        np.where(grades == lower[:, None] + 1, (gold - lower)[:, None], 0.0),
-    ).astype(np.float32)
+    upper_share = np.where(grades == lower + 1, gold - lower, 0.0)
+    return np.where(grades == lower, lower - gold + 1, upper_share).astype(np.float32)
 
 
 def fit_regressor(
@@ -72,22 +70,24 @@ def fit_regressor(
     name: str,
     progress: Progress = SILENT,
 ) -> Floats:
-    """Return the predicted similarity of the pairs of ``test``.
-
-    The regressor is trained on ``train``, and ``dev`` decides when it stops.
+    """Train a regressor, which ``dev`` stops, and return its similarities of the ``test`` pairs.
 
     One linear layer and a softmax over five grades, mean squared error over all entries, Adam
     without weight decay, batches of 64. After every 50 passes the dev Pearson correlation of the
     expected grade is taken; training ends when it has failed to rise four times (never reset) or
     after more than 1,000 passes. The best model makes the predictions, in 1 .. 5.
     """
-    design, targets = train.design(name), torch.from_numpy(grade_distribution(train.gold))
+    design = train.design(name)
+    targets = torch.from_numpy(grade_distribution(train.gold))
     dev_design = dev.design(name)
     weights = linear.initial_weights(design.shape[1] - 1, N_GRADES, seed=REGRESSOR_SEED)
     optimizer = linear.Adam(weights)
     stream = len(design), 0  # all rows, with no draw before theirs
     orders = epoch_orders(stream, seed=REGRESSOR_SEED)
-    best, best_weights = -1.0, weights.clone()
+
+    # Train until the dev correlation no longer rises.
+    best = -1.0
+    best_weights = weights.clone()
     failures = epoch = 0
     with progress.task(name, total=MAX_EPOCH + EPOCHS_PER_ROUND) as task:
         while failures <= TENACITY and epoch <= MAX_EPOCH:
@@ -99,7 +99,8 @@ def fit_regressor(
             # No correlation, as of predictions that are all equal, counts as 0.
             score = pearson(_expected_grade(weights, dev_design), dev.gold) or 0.0
             if score > best:
-                best, best_weights = score, weights.clone()
+                best = score
+                best_weights = weights.clone()
             else:
                 failures += 1
     progress.detail(f"{name}: Pearson {100 * best:.2f} on the dev set")
@@ -109,10 +110,10 @@ def fit_regressor(
 def _pass(
     weights: Tensor, optimizer: linear.Adam, design: Tensor, targets: Tensor, order: Tensor
 ) -> None:
-    for start in range(0, len(order), BATCH_SIZE):
-        rows = order[start : start + BATCH_SIZE]
+    for rows in torch.split(order, BATCH_SIZE):
         inputs = design.index_select(0, rows)  # (B, D)
         grades = (inputs @ weights.T).softmax(dim=1)  # (B, 5)
+        # The gradient of the squared error, through the softmax.
         d_grades = (grades - targets.index_select(0, rows)).mul_(2 / grades.numel())
         d_logits = grades * (d_grades - (d_grades * grades).sum(dim=1, keepdim=True))
         optimizer.step(weights, d_logits.T @ inputs)
@@ -128,7 +129,7 @@ def regress_task(
 ) -> Floats:
     """Return the similarity ``(n,)`` that a regressor predicts for test pairs, in 1 .. 5.
 
-    They are the test pairs of STS-B or SICK-R.
+    ``name`` is STS-B or SICK-R, whose training and dev pairs it is fitted on.
 
     As in the protocol, each split is sorted by number of words of both sentences and by gold score,
     which fixes the batches; predictions are returned in file order.
@@ -141,10 +142,11 @@ def regress_task(
     for part in parts.values():
         lengths = [(len(left.split()), len(right.split())) for left, right in part.pairs]
         order = sorted(range(part.n_pairs), key=lambda i: (*lengths[i], part.gold[i]))
-        left, right = (
-            np.stack([vectors[side[i]] for i in order]) for side in (part.left, part.right)
-        )
+        left = np.stack([vectors[part.left[i]] for i in order])
+        right = np.stack([vectors[part.right[i]] for i in order])
         rated.append(PairVectors(left, right, part.gold[order]))
+
+    # The test pairs come last; their predictions go back to file order.
     in_order = fit_regressor(*rated, progress=progress, name=f"{name} regressor")
     predicted = np.empty_like(in_order)
     predicted[order] = in_order

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 from simcse_cli.postprocess.unit_rows import unit_rows
 
 Ranking = NDArray[np.int64]
-_BLOCK = 256
-
-
 ByRank = NDArray[np.float64]
+_BLOCK = 256  # queries at a time
 
 
 @dataclass(frozen=True)
@@ -69,44 +67,49 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
     ``ranked`` are ``(M, depth)`` rows, best first, -1 where there are fewer; ``relevant`` are for
     each query the rows that count with their relevance above 0, and a query with none is left out.
     """
-    judged = [
-        (rows.tolist(), wanted) for rows, wanted in zip(ranked, relevant, strict=True) if wanted
-    ]
-    if not judged:
-        raise ValueError("no query has a relevant row")
+    # What each rank of a query gains, and what it could gain at best.
     depth = ranked.shape[1]
-    gains = np.array([[wanted.get(row, 0.0) for row in rows] for rows, wanted in judged])
-    ideal = np.array(
-        [
-            sorted(wanted.values(), reverse=True)[:depth] + [0.0] * (depth - len(wanted))
-            for _, wanted in judged
-        ]
-    )
-    discount = 1 / np.log2(np.arange(2, depth + 2))
+    gained: list[list[float]] = []
+    best: list[list[float]] = []
+    n_relevant: list[int] = []
+    for rows, wanted in zip(ranked, relevant, strict=True):
+        if wanted:
+            gained.append([wanted.get(row, 0.0) for row in rows.tolist()])
+            largest = sorted(wanted.values(), reverse=True)[:depth]
+            best.append(largest + [0.0] * (depth - len(largest)))
+            n_relevant.append(len(wanted))
+    if not gained:
+        raise ValueError("no query has a relevant row")
+
+    # All measures at every rank.
+    gains = np.array(gained)
     found = np.cumsum(gains > 0, axis=1)
-    first = np.where(found[:, -1:] > 0, 1.0 / (1 + (gains > 0).argmax(axis=1, keepdims=True)), 0.0)
-    n_relevant = np.array([[len(wanted)] for _, wanted in judged])
+    is_hit = found > 0
+    first = 1.0 / (1 + (gains > 0).argmax(axis=1, keepdims=True))  # if there is a hit at all
+    discount = 1 / np.log2(np.arange(2, depth + 2))
     return RetrievalScores(
-        recalls=found / n_relevant,
-        hits=(found > 0).astype(np.float64),
-        reciprocal_ranks=first * (found > 0),
-        ndcgs=np.cumsum(gains * discount, axis=1) / np.cumsum(ideal * discount, axis=1),
+        recalls=found / np.array(n_relevant)[:, None],
+        hits=is_hit.astype(np.float64),
+        reciprocal_ranks=first * is_hit,
+        ndcgs=np.cumsum(gains * discount, axis=1) / np.cumsum(np.array(best) * discount, axis=1),
     )
 
 
 def rank_exactly(queries: NDArray[np.float32], corpus: NDArray[np.float32], depth: int) -> Ranking:
-    """Return the rows of the ``depth`` nearest texts of each query by cosine.
-
-    They are ``(M, depth)``, best first.
+    """Return ``(M, depth)`` rows of the nearest texts of each query by cosine, best first.
 
     Of equal cosines the lower row comes first; where the corpus is smaller than ``depth``, the rest
     is -1.
     """
-    units, others = unit_rows(queries, np.float32), unit_rows(corpus, np.float32).T
+    units = unit_rows(queries, np.float32)
+    others = unit_rows(corpus, np.float32).T
     ranked = np.full((len(queries), depth), -1, np.int64)
     size = min(depth, others.shape[1])
     for start in range(0, len(units), _BLOCK):
-        for row, scores in enumerate(units[start : start + _BLOCK] @ others, start=start):
-            near = np.flatnonzero(scores >= np.partition(scores, -size)[-size])
+        cosines = units[start : start + _BLOCK] @ others
+        for row, scores in enumerate(cosines, start=start):
+            # All that are as near as the last one taken; the stable sort prefers lower rows.
+            least = np.partition(scores, -size)[-size]
+            near = np.flatnonzero(scores >= least)
             ranked[row, :size] = near[np.argsort(-scores[near], kind="stable")][:size]
     return ranked

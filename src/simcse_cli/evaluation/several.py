@@ -25,13 +25,7 @@ from simcse_cli.results.result import SuiteResult
 from simcse_cli.results.runs import is_run, seed_runs
 
 AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
-_OF_ONE_RUN = (
-    "seed",
-    "ci",
-    "average_ci",
-    "pair_scores",
-    "predictions",
-)  # these have no meaningful mean
+_OF_ONE_RUN = ("seed", "ci", "average_ci", "pair_scores", "predictions")  # have no mean
 _DIFFERENT = object()
 
 
@@ -48,68 +42,81 @@ def evaluate_each_seed(
     ending.
     """
     # Anything but a folder of seeds is evaluated as it is.
-    runs = {} if encoder.vectors or encoder.embeddings else seed_runs(encoder.model)
+    runs: dict[int, Path] = {}
+    if not (encoder.vectors or encoder.embeddings):
+        runs = seed_runs(encoder.model)
     if not runs:
         return evaluate(encoder, options)
+    folders = list(runs.values())
 
     # What these options do belongs to a single run.
-    for flag, value in (
-        ("--checkpoints", options.checkpoints),
-        ("--save-postprocess", encoder.save_postprocess),
-    ):
-        if value:
-            raise UsageError(
-                f"is for one run, such as --model {next(iter(runs.values()))}", option=flag
-            )
+    one_run = f"is for one run, such as --model {folders[0]}"
+    if options.checkpoints:
+        raise UsageError(one_run, option="--checkpoints")
+    if encoder.save_postprocess:
+        raise UsageError(one_run, option="--save-postprocess")
 
     # Each seed, as if it had been given alone.
-    found: dict[int, Outcome] = {}
+    payloads: list[dict[str, Any]] = []
+    reports: list[Sequence[Report]] = []
     for seed, run in runs.items():
         progress.info(f"seed {seed} of {encoder.model}")
         own = options
         if not isinstance(options, MtebOptions) and (path := options.save_scores) is not None:
-            own = replace(
-                options, save_scores=path.with_name(f"{path.stem}.seed-{seed}{path.suffix}")
-            )
+            name = f"{path.stem}.seed-{seed}{path.suffix}"
+            own = replace(options, save_scores=path.with_name(name))
         one = evaluate(replace(encoder, model=str(run)), own)
         if one is None:
             return None  # only sentences were written, whatever the seed
-        found[seed] = one
+        payloads.append({"seed": seed, **one.payload})
+        reports.append(one.reports)
 
     # All seeds together.
-    payloads = [{"seed": seed, **one.payload} for seed, one in found.items()]
     mean, deviation = _mean_and_deviation(payloads)
     names = {"model": encoder.model, "seeds": list(runs)}
     payload = {**mean, **names, "deviation": deviation, "runs": payloads}
-    tables = zip(*(one.reports for one in found.values()), strict=True)
-    return Outcome([_joined(each, encoder.model, list(runs.values())) for each in tables], payload)
+    tables = zip(*reports, strict=True)
+    return Outcome([_joined(each, encoder.model, folders) for each in tables], payload)
 
 
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     """Return mean and sample deviation of equally built values, number by number.
 
     A value that all share is its own mean; values that differ and are not numbers are left out.
-    Only fractions, and objects that hold some, have a deviation.
+    Deviations are given for floats and for objects that contain floats.
     """
     first = values[0]
-    if all(isinstance(value, Mapping) for value in values):
-        shared = [
-            key for key in first if key not in _OF_ONE_RUN and all(key in value for value in values)
-        ]
-        found = {key: _mean_and_deviation([value[key] for value in values]) for key in shared}
-        means = {key: mean for key, (mean, _) in found.items() if mean is not _DIFFERENT}
-        return means, {
-            key: spread for key, (_, spread) in found.items() if spread not in (None, {})
-        }
-    numbers = [value for value in values if isinstance(value, int | float)]
-    mean, deviation = (
-        mean_and_deviation(numbers) if len(numbers) == len(values) else (_DIFFERENT, None)
-    )
+    if _are_all(values, Mapping):
+        return _means_by_key(values)
+    mean: Any = _DIFFERENT
+    deviation = None
+    if _are_all(values, int | float):
+        mean, deviation = mean_and_deviation(values)
+    if not _are_all(values, float):
+        deviation = None
     if all(value == first for value in values):
         mean = first
     elif None in values:
         mean = None
-    return mean, deviation if all(isinstance(value, float) for value in values) else None
+    return mean, deviation
+
+
+def _are_all(values: Sequence[Any], kind: Any) -> bool:
+    return all(isinstance(value, kind) for value in values)
+
+
+def _means_by_key(values: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    means = {}
+    deviations = {}
+    for key in values[0]:
+        if key in _OF_ONE_RUN or not all(key in value for value in values):
+            continue
+        mean, deviation = _mean_and_deviation([value[key] for value in values])
+        if mean is not _DIFFERENT:
+            means[key] = mean
+        if deviation not in (None, {}):
+            deviations[key] = deviation
+    return means, deviations
 
 
 def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
@@ -118,23 +125,25 @@ def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Rep
     A table that is not about models becomes its mean.
     """
     first = reports[0]
-    head, name = first.columns[0].key, str(runs[0])
+    head = first.columns[0].key
+    rows: list[dict[str, Any]] = []
     if head != "model":
-        columns = [
-            replace(column, label=column.heading.replace(name, folder)) for column in first.columns
-        ]
-        rows = [
-            mean_rows(rows, columns, "")[0] | {head: rows[0][head]}
-            for rows in zip(*(report.rows for report in reports), strict=True)
-        ]
+        columns = []
+        for column in first.columns:
+            label = column.heading.replace(str(runs[0]), folder)
+            columns.append(replace(column, label=label))
+        for alike in zip(*(report.rows for report in reports), strict=True):
+            mean, _ = mean_rows(alike, columns, "")
+            rows.append(mean | {head: alike[0][head]})
         return Report(f"{first.title}, mean of {len(runs)} seeds", columns, rows, first.notes)
-    rows = [row for report in reports for row in report.rows]
-    groups = {
-        row[head]: row[head].replace(str(run), folder)
-        for report, run in zip(reports, runs, strict=True)
-        for row in report.rows
-        if str(run) in row[head]
-    }
+
+    # The rows of a run are named by its folder, and those of their mean by the folder of the runs.
+    groups: dict[str, str | None] = {}
+    for report, run in zip(reports, runs, strict=True):
+        for row in report.rows:
+            rows.append(row)
+            if str(run) in row[head]:
+                groups[row[head]] = row[head].replace(str(run), folder)
     return with_seed_means(Report(first.title, first.columns, rows, first.notes), groups)
 
 
@@ -154,8 +163,6 @@ def evaluate_checkpoints(
     if not is_run(options.model):
         what = f"need --model RUN, a run folder of `simcse train`, not {options.model}"
         raise UsageError(what, option="--checkpoints")
-    results: list[SuiteResult] = []
-    scored: list[dict[str, Any]] = []
     run_dir = Path(options.model)
 
     # One checkpoint is allowed, but the user has likely expected more.
@@ -167,37 +174,45 @@ def evaluate_checkpoints(
         )
 
     # Each starts from the run's model, with the weights of a kept state put in.
+    results: list[SuiteResult] = []
+    scored: list[dict[str, Any]] = []
+    model_step = None
     for checkpoint in kept:
         model = load_for_encoding(options.model, options, progress)
         if not checkpoint.is_model:
             load_state_weights(model.model, checkpoint.path)
         progress.info(f"step {checkpoint.step:,} of {run_dir}")
-        opened = replace(
-            open_model(model, options, progress), name=f"{options.model} step {checkpoint.step}"
-        )
-        results.append(score(opened))
+        opened = open_model(model, options, progress)
+        result = score(replace(opened, name=f"{options.model} step {checkpoint.step}"))
+        results.append(result)
         facts = {"step": checkpoint.step, "is_model": checkpoint.is_model}
-        scored.append(facts | results[-1].to_json())
+        scored.append(facts | result.to_json())
+        if checkpoint.is_model:
+            model_step = checkpoint.step
 
     # A checkpoint without a score cannot be the best.
     known = [each for each in scored if each[by] is not None]
-    best = max(known, key=lambda each: float(each[by]), default=None)
-    table = describe(results, options.model)
+    best_step = None
+    if known:
+        best_step = max(known, key=lambda each: float(each[by]))["step"]
 
-    # The table marks the best checkpoint and the one that the run has kept.
-    rows = []
-    for each, row in zip(scored, table.rows, strict=True):
-        marks = [
-            name for name, is_so in (("best", each is best), ("model", each["is_model"])) if is_so
-        ]
-        rows.append({"step": each["step"], **row, "mark": ", ".join(marks)})
-    shown = [*columns("step"), *table.columns, *columns("mark")]
     payload = {
         "run": options.model,
         "best_by": by,
-        "best_step": None if best is None else best["step"],
-        "model_step": next(each["step"] for each in scored if each["is_model"]),
+        "best_step": best_step,
+        "model_step": model_step,
         "checkpoints": scored,
     }
+    return Outcome([_marked(describe(results, options.model), payload)], payload)
+
+
+def _marked(table: Report, payload: Mapping[str, Any]) -> Report:
+    """Return a table of checkpoints that marks the best one and the model of the run."""
+    rows = []
+    for checkpoint, row in zip(payload["checkpoints"], table.rows, strict=True):
+        step = checkpoint["step"]
+        marks = [name for name in ("best", "model") if payload[f"{name}_step"] == step]
+        rows.append({"step": step, **row, "mark": ", ".join(marks)})
+    shown = [*columns("step"), *table.columns, *columns("mark")]
     notes = [*table.notes, "model: the checkpoint that the run kept as its model"]
-    return Outcome([Report(table.title, shown, rows, notes)], payload)
+    return Report(table.title, shown, rows, notes)

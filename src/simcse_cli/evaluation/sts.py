@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
 from simcse_cli.data.given import Given, parse_columns
@@ -26,7 +25,7 @@ from simcse_cli.data.senteval import (
 )
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
-from simcse_cli.evaluation.embedding_cache import Encode, encode_distinct
+from simcse_cli.evaluation.embedding_cache import Embeddings, Encode, encode_distinct
 from simcse_cli.evaluation.options import StsOptions
 from simcse_cli.evaluation.regressor import REGRESSED_TASKS, regress_task
 from simcse_cli.files.digests import sha256_file
@@ -60,7 +59,8 @@ class StsSetting:
         return self.metrics[0]
 
 
-_SPEARMAN, _PEARSON = (Metric.SPEARMAN,), (Metric.PEARSON,)
+_SPEARMAN = (Metric.SPEARMAN,)
+_PEARSON = (Metric.PEARSON,)
 
 STS_SETTINGS: dict[StsProtocol, StsSetting] = {
     StsProtocol.SIMCSE: StsSetting(_SPEARMAN, Aggregation.ALL, False, "Gao et al. 2021"),
@@ -77,10 +77,14 @@ STS_SETTINGS: dict[StsProtocol, StsSetting] = {
 
 
 def resolve_setting(options: StsOptions) -> StsSetting:
-    metrics = None if options.metric is None else (options.metric,)
-    given = {"metrics": metrics, "aggregation": options.aggregation, "regressor": options.regressor}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return replace(STS_SETTINGS[options.protocol], **changes)
+    setting = STS_SETTINGS[options.protocol]
+    if options.metric is not None:
+        setting = replace(setting, metrics=(options.metric,))
+    if options.aggregation is not None:
+        setting = replace(setting, aggregation=options.aggregation)
+    if options.regressor is not None:
+        setting = replace(setting, regressor=options.regressor)
+    return setting
 
 
 def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
@@ -106,14 +110,16 @@ class StsSuite:
         Without --tasks no other tasks are scored beside pair files, else all that have the split;
         of the demo corpus, which is taken without a folder, STS-B alone.
         """
-        data_dir = options.data_dir
         columns = parse_columns(options.columns, SCORED_PAIR)
         given = Given.of(options, columns, roles=SCORED_PAIR, progress=progress)
         own: dict[str, StsTask] = {}
-        named: tuple[str, ...] = ()
         for path in options.pair_file or ():
             check_task_name(path.stem, [*STS_TASKS, *own], "--pair-file")
             own[path.stem] = StsTask(path.stem, "test", {"test": read_scored_pairs(path, given)})
+
+        # The tasks of a SentEval folder.
+        named: tuple[str, ...] = ()
+        data_dir = options.data_dir
         if options.tasks is not None:
             named = parse_tasks(options.tasks, STS_TASKS)
         elif split == "dev":
@@ -154,17 +160,17 @@ class StsSuite:
         It holds everything that the result depends on besides the encoder. Data are represented by
         their digests.
         """
-        files = {
-            path
-            for task in self.tasks
-            if self.data_dir is not None and task not in self.own
-            for split in {
-                self.split,
-                "all" if setting.regressor and has_split(task, "all") else self.split,
-            }
-            if has_split(task, split)
-            for path in sts_files(self.data_dir, task, split=split)
-        }
+        # A regressor is trained on the other splits of a task.
+        splits = {self.split}
+        if setting.regressor:
+            splits.add("all")
+        files: set[Path] = set()
+        for task in self.tasks:
+            if self.data_dir is None or task in self.own:
+                continue
+            for split in splits:
+                if has_split(task, split):
+                    files.update(sts_files(self.data_dir, task, split=split))
         return {
             "version": _RESULT_VERSION,
             "tasks": list(self.tasks),
@@ -194,14 +200,11 @@ def leave_out(
         raise DataError(what, hint="check the folder with `simcse prepare senteval --data-dir DIR`")
 
 
-def score_sts_task(
-    task: StsTask, vectors: Mapping[str, NDArray[np.float32]]
-) -> dict[str, SubsetPairs]:
+def score_sts_task(task: StsTask, vectors: Mapping[str, Embeddings]) -> dict[str, SubsetPairs]:
     scored = {}
     for name, subset in task.subsets.items():
-        left, right = (
-            np.stack([vectors[text] for text in side]) for side in (subset.left, subset.right)
-        )
+        left = np.stack([vectors[text] for text in subset.left])
+        right = np.stack([vectors[text] for text in subset.right])
         cosines = cosine_rows(left, right)
         scored[name] = SubsetPairs(subset.gold, cosines, tuple(subset.left), tuple(subset.right))
     return scored
@@ -216,13 +219,16 @@ def sts_task_result(
 ) -> TaskResult:
     """Return the score of a task, with those for all other metrics and aggregations."""
     sides = cosine_and_gold(subsets)
-    by_metric = {m.value: {a.value: aggregate(m, a, sides) for a in Aggregation} for m in Metric}
-    parts = {
-        name: {"n_pairs": len(pairs.gold)}
-        | {m.value: correlate(m, pairs.cosine, pairs.gold) for m in Metric}
-        for name, pairs in subsets.items()
-    }
-    n_pairs = sum(len(gold) for _, gold in sides)
+    by_metric: dict[str, dict[str, float | None]] = {}
+    for each in Metric:
+        by_metric[each.value] = {a.value: aggregate(each, a, sides) for a in Aggregation}
+    n_pairs = 0
+    parts: dict[str, dict[str, float | None]] = {}
+    for name, pairs in subsets.items():
+        n_pairs += len(pairs.gold)
+        parts[name] = {"n_pairs": len(pairs.gold)}
+        for each in Metric:
+            parts[name][each.value] = correlate(each, pairs.cosine, pairs.gold)
     return TaskResult(by_metric[metric][aggregation], n_pairs, parts, data_sha256, by_metric)
 
 
@@ -254,26 +260,19 @@ def evaluate_sts(
             scored[name] = {"test": replace(scored[name]["test"], cosine=predicted)}
 
     # The subsets of a task become one score.
-    results = {
-        name: sts_task_result(subsets, setting.metric, setting.aggregation, found[name].digest)
-        for name, subsets in scored.items()
-    }
-    return SuiteResult(
-        "sts",
-        {
-            "metric": setting.metric.value,
-            "aggregation": setting.aggregation.value,
-            "split": suite.split,
-        },
-        {name: results.get(name) for name in suite.tasks},
-        missing,
-        _cost(len(sentences), seconds),
-        scored,
-    )
+    metric = setting.metric
+    aggregation = setting.aggregation
+    results: dict[str, TaskResult | None] = dict.fromkeys(suite.tasks)
+    for name, subsets in scored.items():
+        results[name] = sts_task_result(subsets, metric, aggregation, found[name].digest)
+    how = {"metric": metric.value, "aggregation": aggregation.value, "split": suite.split}
+    return SuiteResult("sts", how, results, missing, _cost(len(sentences), seconds), scored)
 
 
 def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:
-    rate = n_sentences / seconds if seconds > 0 else None
+    rate = None
+    if seconds > 0:
+        rate = n_sentences / seconds
     return {"n_sentences": n_sentences, "seconds": seconds, "sentences_per_second": rate}
 
 
@@ -284,6 +283,7 @@ def evaluate_per_task(
 
     Post-processing that is fitted on the target needs this.
     """
+    # A task without data must not cost the others their scores.
     results: list[SuiteResult] = []
     missing: dict[str, str] = {}
     for task in suite.tasks:
@@ -295,14 +295,14 @@ def evaluate_per_task(
                 raise
             missing[task] = error.message
             progress.warn(f"{task} is left out of the average: {error.message}")
-    scores = {name: score for result in results for name, score in result.tasks.items()}
-    n_sentences, seconds = (
-        sum(each.figures[key] for each in results) for key in ("n_sentences", "seconds")
-    )
-    return replace(
-        results[0],
-        tasks={task: scores.get(task) for task in suite.tasks},
-        missing=missing,
-        figures=_cost(n_sentences, seconds),
-        examples={name: pairs for result in results for name, pairs in result.examples.items()},
-    )
+
+    # Join the results of single tasks.
+    tasks: dict[str, TaskResult | None] = dict.fromkeys(suite.tasks)
+    examples: dict[str, Any] = {}
+    for result in results:
+        tasks |= result.tasks
+        examples |= result.examples
+    n_sentences = sum(result.figures["n_sentences"] for result in results)
+    seconds = sum(result.figures["seconds"] for result in results)
+    figures = _cost(n_sentences, seconds)
+    return replace(results[0], tasks=tasks, missing=missing, figures=figures, examples=examples)

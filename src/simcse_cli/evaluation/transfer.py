@@ -27,7 +27,7 @@ from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run
 from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
-from simcse_cli.evaluation.linear import difference_and_product, require_finite
+from simcse_cli.evaluation.linear import Features, difference_and_product, require_finite
 from simcse_cli.evaluation.options import EncoderOptions, TransferOptions
 from simcse_cli.evaluation.several import evaluate_checkpoints
 from simcse_cli.evaluation.sts import check_task_name, leave_out
@@ -39,9 +39,9 @@ from simcse_cli.results.report import Outcome, Report, mean_and_deviation
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
-_RESULT_VERSION = (
-    1  # raise when a change of the probe moves its numbers: kept results are then not reused
-)
+# Raise when a change of the probe moves its numbers: kept results are then not reused.
+_RESULT_VERSION = 1
+_ARRAYS = ("test_rows", "predictions")  # of a probe's result
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,20 @@ class TransferSuite:
     def of_options(cls, options: TransferOptions, progress: Progress = SILENT) -> Self:
         """Choose the tasks and read the task files, which have enough examples for the folds."""
         roles = ("text", "label", "left", "right")
-        given = Given.of(
-            options, parse_columns(options.columns, roles), roles=roles, progress=progress
-        )
+        by_role = parse_columns(options.columns, roles)
+        given = Given.of(options, by_role, roles=roles, progress=progress)
         own: dict[str, TransferTask] = {}
         for path in options.task_file or ():
             check_task_name(path.stem, [*TRANSFER_TASKS, *own], "--task-file")
             own[path.stem] = read_task_file(path, given)
             outer_splits(own[path.stem], probe.PROBE_SETTINGS[options.protocol])
-        named = () if options.tasks is None and own else parse_tasks(options.tasks, TRANSFER_TASKS)
-        data_dir = options.data_dir if named else None
+
+        # Beside task files, the tasks of a SentEval folder are only scored if they are named.
+        named: tuple[str, ...] = ()
+        data_dir = None
+        if options.tasks is not None or not own:
+            named = parse_tasks(options.tasks, TRANSFER_TASKS)
+            data_dir = options.data_dir
         if data_dir is None and named:
             what = "need a SentEval folder (or SIMCSE_DATA), or --task-file FILE"
             raise UsageError(what, option="--data-dir")
@@ -78,11 +82,11 @@ class TransferSuite:
 
         Raise DataError if all tasks lack files.
         """
-        named = (
-            [] if self.data_dir is None else [name for name in self.tasks if name not in self.own]
-        )
-        files = missing_transfer_files(self.data_dir or "", tuple(named))
-        missing = {name: f"no {', '.join(map(str, paths))}" for name, paths in files.items()}
+        missing: dict[str, str] = {}
+        if self.data_dir is not None:
+            named = tuple(name for name in self.tasks if name not in self.own)
+            for name, paths in missing_transfer_files(self.data_dir, named).items():
+                missing[name] = f"no {', '.join(map(str, paths))}"
         leave_out(missing, self.tasks, self.data_dir, progress)
         return missing
 
@@ -94,6 +98,7 @@ class TransferSuite:
     def score_task(
         self, task: TransferTask, encode: Encode, cache: EvaluationCache, progress: Progress
     ) -> tuple[TaskResult, TaskPredictions]:
+        """Return the score and the predictions of a task, from the cache if they are kept there."""
         # The key has all that a score depends on besides the encoder.
         settings = probe.PROBE_SETTINGS[self.protocol]
         key = {
@@ -107,21 +112,16 @@ class TransferSuite:
         kept = cache.load_result(task.name, key)
         if kept is not None:
             progress.info(f"{task.name}: kept from an earlier call")
-            rows = {
-                name: np.array(kept[name].split(), dtype=np.int64)
-                for name in ("test_rows", "predictions")
-            }
-            penalties = tuple(kept["penalties"])
-            return _score(
-                task, probe.ProbeResult(kept["dev_accuracy"], kept["accuracy"], penalties, **rows)
-            )
+            kept["penalties"] = tuple(kept["penalties"])
+            for name in _ARRAYS:
+                kept[name] = np.array(kept[name].split(), dtype=np.int64)
+            return _score(task, probe.ProbeResult(**kept))
 
         # The features: a vector, or for pairs the difference and product of two.
         outer, dev_rows = outer_splits(task, settings)
-        features: NDArray[np.floating] = cache.embed(task.name, task.sentences, encode)
+        features: Features = cache.embed(task.name, task.sentences, encode)
         if task.right:
-            n = len(task.left)
-            features = difference_and_product(features[:n], features[n:])
+            features = difference_and_product(*np.split(features, 2))
         require_finite(features, task.name)
 
         # The probe, whose errors get the name of the task.
@@ -135,11 +135,10 @@ class TransferSuite:
             raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
 
         # The result is kept as JSON, with its arrays as text.
-        rows = {name: getattr(result, name) for name in ("test_rows", "predictions")}
-        packed = {name: " ".join(map(str, values.tolist())) for name, values in rows.items()}
-        cache.save_result(
-            task.name, key, vars(result) | {"penalties": list(result.penalties)} | packed
-        )
+        packed = dict(vars(result))
+        for name in _ARRAYS:
+            packed[name] = " ".join(map(str, packed[name].tolist()))
+        cache.save_result(task.name, key, packed)
         return _score(task, result)
 
 
@@ -158,6 +157,8 @@ def evaluate_transfer(
     """
     cache = cache or EvaluationCache(None, "")
     missing = suite.missing(progress)
+
+    # Score the tasks that have their files.
     started = time.perf_counter()
     results: dict[str, TaskResult | None] = dict.fromkeys(suite.tasks)
     predictions: dict[str, TaskPredictions] = {}
@@ -168,30 +169,44 @@ def evaluate_transfer(
         for remark in task.size_remarks():
             progress.warn(remark)
         results[name], predictions[name] = suite.score_task(task, encode, cache, progress)
+    seconds = time.perf_counter() - started
+
     settings = {"protocol": suite.protocol.value, "probe": suite.probe.value}
     dev = [task.extra["dev_accuracy"] for task in results.values() if task]
-    figures = {"average_dev": mean_and_deviation(dev)[0], "seconds": time.perf_counter() - started}
+    figures = {"average_dev": mean_and_deviation(dev)[0], "seconds": seconds}
     return SuiteResult("transfer", settings, results, missing, figures, predictions)
 
 
 def outer_splits(
     task: TransferTask, settings: probe.ProbeSettings
 ) -> tuple[list[Fold], RowIndices | None]:
+    """Return the splits to score and the dev rows of a task that has them.
+
+    Raise DataError if a class, or what is held out for early stopping, has too few examples.
+    """
     if "dev" in task.parts:
         return [Fold(task.rows("train"), task.rows("test"))], task.rows("dev")
-    nested = "all" in task.parts
-    rows = task.rows("all" if nested else "train")
+
+    # Every inner fold needs an example of each class, also in the training rows of an outer fold.
+    is_nested = "all" in task.parts
+    rows = task.rows("all" if is_nested else "train")
+    needed = settings.n_folds
+    if is_nested:
+        needed += 2
     counts = np.bincount(task.labels[rows], minlength=task.n_classes)
     smallest = int(counts.min())
-    needed = settings.n_folds + 2 if nested else settings.n_folds
     if smallest < needed:
-        rarest = f" ({task.classes[int(counts.argmin())]})" if task.classes else ""
+        rarest = ""
+        if task.classes:
+            rarest = f" ({task.classes[int(counts.argmin())]})"
         raise DataError(
             f"{task.name}: a class{rarest} has {smallest} training examples, "
             f"need {needed} for {settings.n_folds} folds",
             hint="use more data, or the fast protocol with its five folds: --protocol fast",
         )
-    if nested:
+
+    # The smallest training set must have rows to hold out.
+    if is_nested:
         folds = stratified_folds(task.labels, settings.n_folds, seed=settings.fit.seed)
     else:
         folds = [Fold(rows, task.rows("test"))]
@@ -207,10 +222,10 @@ def outer_splits(
 
 def _score(task: TransferTask, result: probe.ProbeResult) -> tuple[TaskResult, TaskPredictions]:
     gold = task.labels[result.test_rows]
-    left, right = (
-        tuple(texts[row] for row in result.test_rows) if texts else ()
-        for texts in (task.left, task.right)
-    )
+    left = tuple(task.left[row] for row in result.test_rows)
+    right: tuple[str, ...] = ()
+    if task.right:
+        right = tuple(task.right[row] for row in result.test_rows)
     extra: dict[str, Any] = {"dev_accuracy": result.dev_accuracy}
     if task.name == "MRPC":
         extra["f1"] = f1_score(gold, result.predictions)
@@ -222,14 +237,10 @@ def _score(task: TransferTask, result: probe.ProbeResult) -> tuple[TaskResult, T
 
 
 def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
-    """Return the F1 of class 1.
-
-    It is twice the hits over the sum of gold and predicted examples, or 0 if there are none of
-    these.
-    """
+    """Return the F1 of class 1: twice the hits over gold plus predicted examples; 0 without any."""
     hits = int(((gold == 1) & (predicted == 1)).sum())
     total = int((gold == 1).sum() + (predicted == 1).sum())
-    return 2 * hits / total if total else 0.0
+    return 2 * hits / max(1, total)
 
 
 def eval_transfer(
@@ -244,13 +255,14 @@ def eval_transfer(
     suite = TransferSuite.of_options(options, progress)
     suite.missing()
     folder = cache_folder(options.cache_dir, options.cache, progress)
-    message = "finished tasks are kept; the same command continues" if folder else "nothing is kept"
+    message = "nothing is kept"
+    if folder:
+        message = "finished tasks are kept; the same command continues"
 
     @kept_on_interrupt(lambda: message)
     def run(opened: EvalEncoder) -> SuiteResult:
-        keep_vectors = not options.checkpoints
         cache = EvaluationCache(
-            folder, opened.cache_key, keep_vectors=keep_vectors, progress=progress
+            folder, opened.cache_key, keep_vectors=not options.checkpoints, progress=progress
         )
         result = evaluate_transfer(opened.encode, suite, cache=cache, progress=progress)
         return result.with_settings(**opened.facts())
@@ -260,10 +272,12 @@ def eval_transfer(
         return evaluate_checkpoints(encoder, run, transfer_checkpoints, progress, by="average_dev")
     result = run(open_with_postprocess(encoder, options.data_dir, progress, force=force))
     if options.ci:
-        resampled = {
-            name: resample_accuracy(name, each.correct) for name, each in result.examples.items()
-        }
+        resampled = {}
+        for name, examples in result.examples.items():
+            resampled[name] = resample_accuracy(name, examples.correct)
         result = with_intervals(result, resampled)
+
+    # Save the result, and make its table.
     payload = result.to_json()
     if options.save_scores is not None:
         write_predictions(options.save_scores, result.examples, force=force)
@@ -273,9 +287,12 @@ def eval_transfer(
 
 
 def transfer_report(result: SuiteResult) -> Report:
-    own, mrpc = result.settings, result.tasks.get("MRPC")
+    own = result.settings
     dev = {name: task and task.extra["dev_accuracy"] for name, task in result.tasks.items()}
-    notes = [f"MRPC F1 {100 * mrpc.extra['f1']:.2f}"] if mrpc and "f1" in mrpc.extra else []
+    notes = result.notes()
+    mrpc = result.tasks.get("MRPC")
+    if mrpc and "f1" in mrpc.extra:
+        notes.insert(0, f"MRPC F1 {100 * mrpc.extra['f1']:.2f}")
     return Report(
         f"Transfer: accuracy x100, {own['protocol']} protocol, {own['probe']} probe, pooler "
         f"{own['pooler']}",
@@ -285,12 +302,13 @@ def transfer_report(result: SuiteResult) -> Report:
             {"model": own["model"], **result.row},
             *result.interval_rows(),
         ],
-        notes + result.notes(),
+        notes,
     )
 
 
 def transfer_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
-    first, own = results[0], results[0].settings
+    first = results[0]
+    own = first.settings
     return Report(
         f"Transfer along {run}: accuracy x100, {own['protocol']} protocol, {own['probe']} probe",
         columns(*first.tasks, AVERAGE, "average_dev", kind="score"),

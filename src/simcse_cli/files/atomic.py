@@ -80,10 +80,13 @@ def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None
     These are the writers of ``names``, by default of any output. A folder that was moved aside
     (``old``) is restored if its replacement never appeared.
     """
-    for path in folder.iterdir() if folder.is_dir() else ():
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
         found = _LEFTOVER.fullmatch(path.name)
         if found is None or (names is not None and found["name"] not in names):
             continue
+        # A folder moved aside is the only copy until its replacement has appeared.
         if found["kind"] == "old" and not os.path.lexists(folder / found["name"]):
             os.replace(path, folder / found["name"])
         elif path.is_dir() and not path.is_symlink():
@@ -119,6 +122,7 @@ def publish(complete: Path, target: Path, folder: Path) -> None:
     A target always has its own companions: an earlier target is removed before new companions are
     moved.
     """
+    # All bytes are on disk before a name leads to them.
     fsync_tree(folder)
     others = [path for path in folder.iterdir() if path != complete]
     if others:

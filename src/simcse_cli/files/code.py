@@ -46,11 +46,14 @@ def load_code(text: str, place: str) -> Any:
 
     Errors name ``place``: the file is missing, cannot be imported, or has no such name.
     """
+    # The file and the name in it.
     found = _NAMED.fullmatch(text)
     if found is None:
         raise ConfigError(f"{place} {text}: need FILE.py:NAME, such as my_file.py:MyClass")
     require_file(found["file"], hint="need FILE.py:NAME, with the path of the file")
     path = Path(found["file"]).resolve()
+
+    # Whatever goes wrong in the user's code is an error of the file.
     try:
         module = _module(path)
     except Exception as error:
@@ -59,7 +62,9 @@ def load_code(text: str, place: str) -> Any:
             f"{reason_of(error)}",
             hint=f"python {shlex.quote(found['file'])} shows where",
         ) from error
+
     if not hasattr(module, found["name"]):
+        # Name what the file defines itself, not what it imports.
         own = [name for name, value in vars(module).items() if _is_own(value, module)]
         has = f"{found['file']} has {', '.join(own) or 'no class or function of its own'}"
         hint = did_you_mean(found["name"], own, has)

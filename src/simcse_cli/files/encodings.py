@@ -24,14 +24,16 @@ _SCRIPTS = {
 """Encodings, and the first words of the Unicode names of their letters."""
 _MOST = 4
 _LEAST_SHARE = 0.85
-_LINES, _SHOWN = 500, 40
+_LINES = 500
+_SHOWN = 40
 
 
 def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
     """Return encodings that give letters of one script, likely ones first, each with a line."""
+    # ASCII is the same in all of them.
     lines = [line for line in content.splitlines()[:_LINES] if not line.isascii()]
-    found: list[tuple[float, int, str, str]] = []
-    for order, (name, scripts) in enumerate(_SCRIPTS.items()):
+    found: list[tuple[float, str, str]] = []
+    for name, scripts in _SCRIPTS.items():
         try:
             text = b"\n".join(lines).decode(name)
         except UnicodeDecodeError:
@@ -39,8 +41,11 @@ def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
         share = _share_of_letters(text, scripts)
         if share >= _LEAST_SHARE:
             shown = " ".join(text.split("\n")[0].split())[:_SHOWN]
-            found.append((-round(share, 1), order, name, shown))
-    return [(name, text) for *_, name, text in sorted(found)[:_MOST]]
+            found.append((round(share, 1), name, shown))
+
+    # Likely ones first; among equals, those that are listed first.
+    found.sort(key=lambda each: -each[0])
+    return [(name, text) for _, name, text in found[:_MOST]]
 
 
 def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
@@ -56,6 +61,8 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
         if letter.isascii():
             before = letter
             continue
+
+        # Latin words mix with ASCII letters, words of other scripts do not.
         is_odd = letter.isupper() and before.islower()
         is_odd |= before.isalpha() and before.isascii() is not is_latin
         if letter.isalpha():

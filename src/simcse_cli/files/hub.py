@@ -19,9 +19,13 @@ def hub_failure(
     """Return what the Hub or the network answered, and a hint; None for any other error."""
     from huggingface_hub import errors  # takes half a second
 
-    called = f"{name}@{revision}" if revision else name
+    called = name
+    if revision:
+        called += f"@{revision}"
     for cause in _causes(error):
         response = cause.response if isinstance(cause, errors.HfHubHTTPError) else None
+
+        # The repository: restricted, without this revision, unknown.
         if isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause):
             hint = f"ask on its page, then {_LOG_IN}"
             return f"access to the {kind} {name} is granted on request", hint
@@ -31,6 +35,8 @@ def hub_failure(
         if _is_unknown(cause, response):
             hint = f"check the name; a private {kind} needs a token: {_LOG_IN}"
             return f"the Hugging Face Hub has no {kind} {name}, or it is private", hint
+
+        # The Hub and the way to it.
         if response is not None:
             answer = f"{response.status_code} ({response.reason_phrase})"
             hint = _HINTS.get(response.status_code, "try again later")

@@ -42,11 +42,11 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
 
 def _near(path: Path) -> str | None:
     """Return a hint at a neighbour of a missing file whose name is like its own."""
-    near: list[str] = []
     with suppress(OSError):
         names = [each.name for each in islice(path.parent.iterdir(), 1000)]
-        near = get_close_matches(path.name, names, 1, cutoff=0.8)
-    return f"did you mean {path.with_name(near[0])}?" if near else None
+        for near in get_close_matches(path.name, names, 1, cutoff=0.8):
+            return f"did you mean {path.with_name(near)}?"
+    return None
 
 
 def is_remote(path: Path | str) -> bool:

@@ -34,6 +34,8 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(_remove_empty, missing)
         make_folder_of(target)
+
+        # Lock the output, then remove what killed writers of it have left.
         with writing(target):
             path = _lock_path(target)
             lock = _lock(path, target)
@@ -59,7 +61,9 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 
 def _lock_path(target: Path) -> Path:
-    return target / ".lock" if target.is_dir() else target.with_name(f".{target.name}.lock")
+    if target.is_dir():
+        return target / ".lock"
+    return target.with_name(f".{target.name}.lock")
 
 
 def lock_text(target: Path) -> str | None:
@@ -96,6 +100,8 @@ def _lock(path: Path, target: Path) -> int:
                 hint = "wait until it has finished, or choose another place with -o"
                 what = f"{target} is being written by {_holder(_content(lock))}"
                 raise OutputError(what, hint=hint)
+
+            # The file is locked: it must be ours, and still have its name.
             holder = _content(lock)
             if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
@@ -103,8 +109,10 @@ def _lock(path: Path, target: Path) -> int:
                 continue  # its holder has removed it in between
             on_failure.pop_all()
             on_failure.callback(remove_locked, path, lock)
-            facts = {"pid": os.getpid(), "host": socket.gethostname()}
-            facts["since"] = datetime.now(UTC).isoformat(timespec="seconds")
+
+            # Name the holder.
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
             os.ftruncate(lock, 0)
             os.lseek(lock, 0, os.SEEK_SET)
             os.write(lock, json.dumps(facts).encode())

@@ -85,6 +85,7 @@ class Output:
     def __enter__(self) -> Self:
         if str(self.path) == STDIO:
             return self
+        # The lock is given back if a check fails, else at exit.
         with ExitStack() as stack:
             stack.enter_context(sole_writer(self._lock, *self._companions))
             check_output(self.path, force=self._may_exist)
@@ -164,9 +165,9 @@ def work_folder(
 
 def _clear(folder: Path) -> None:
     """Empty a work folder except for the lock, removing the record last."""
-    paths = [path for path in folder.iterdir() if path.name != ".lock"]
-    for path in sorted(paths, key=lambda path: path.name == WORK_RECORD):
-        path.unlink()
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == WORK_RECORD):
+        if path.name != ".lock":
+            path.unlink()
 
 
 def left_unfinished(place: Path, what: str = "run") -> OutputError:
@@ -187,7 +188,8 @@ def require_same_settings(
             continue
         told = f"has {key} {before.get(key)!r}, now it is {value!r}"
         if key == "inputs":
-            changed = [each["path"] for each in value if each not in before.get(key, [])]
+            known = before.get(key, [])
+            changed = [each["path"] for each in value if each not in known]
             told = f"read other inputs; changed since: {', '.join(changed) or 'their number'}"
         raise DataError(
             f"{place}: {what} {told}",

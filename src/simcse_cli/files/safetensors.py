@@ -37,6 +37,7 @@ def mapped_tensors(path: Path) -> dict[str, NDArray[Any]]:
 def sort_metadata(path: Path) -> None:
     """Sort the metadata of a file, so that equal content gives equal bytes."""
     header, length = _read_header(path)
+    # Sorting moves keys alone, so the header keeps its length.
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":"))
     with path.open("r+b") as stream:

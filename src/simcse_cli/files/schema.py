@@ -55,7 +55,9 @@ def parse_json(
     # Python reads more numbers than JSON has, or than are worth holding.
     def number(digits: str) -> Any:
         value = float(digits)
-        return value if math.isfinite(value) else constant(digits)
+        if math.isfinite(value):
+            return value
+        return constant(digits)
 
     def whole(digits: str) -> int:
         if len(digits) > MAX_DIGITS:
@@ -67,11 +69,14 @@ def parse_json(
             raise ValueError(f"{name[:40]} is no finite number; a missing number is null")
 
     # Every failure names its place, and where it can the line.
-    at = place if line is None else f"{place}, line {line}"
+    at = place
+    if line is not None:
+        at += f", line {line}"
     try:
         value = json.loads(text, parse_float=number, parse_int=whole, parse_constant=constant)
     except json.JSONDecodeError as error:
-        at = f"{place}, line {error.lineno if line is None else line}"
+        if line is None:
+            at += f", line {error.lineno}"
         raise DataError(f"{at}: not valid JSON ({error.msg})", hint=hint) from error
     except ValueError as error:
         raise DataError(f"{at}: not valid JSON ({error})", hint=hint) from error
@@ -95,9 +100,10 @@ def parse_yaml(text: str, place: str) -> Any:
             raise ValueError("its aliases repeat so much that it would not fit in memory")
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
+        if mark:
+            place += f", line {mark.line + 1}"
         reason = getattr(error, "problem", None) or reason_of(error)
-        raise ConfigError(f"{place}{line}: not valid YAML ({reason})") from error
+        raise ConfigError(f"{place}: not valid YAML ({reason})") from error
     except _BAD_VALUES as error:
         raise ConfigError(f"{place}: not valid YAML ({reason_of(error)})") from error
     except DataError as error:
@@ -133,7 +139,9 @@ def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
 def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
-    return value if isinstance(value, list) else ()
+    if isinstance(value, list):
+        return value
+    return ()
 
 
 def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> Any:
@@ -158,21 +166,27 @@ class _MisfitError(ValueError):
 
 
 def _fit(value: Any, kind: Any, path: str) -> Any:
-    origin, parts = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    parts = get_args(kind)
+
+    # Anything, one of several kinds, or one of some constants.
     if kind is Any:
         return value
     if origin in (Union, UnionType):
         return _fit_any(value, parts, path)
     if origin is Literal and value in list(parts):
         return value
+
+    # A container.
     if is_dataclass(kind) and isinstance(value, dict):
         return _fit_fields(value, kind, path)
     if origin in (list, tuple) and isinstance(value, list):
         return origin(_fit(each, parts[0], f"{path}[{i}]") for i, each in enumerate(value))
     if (origin or kind) in (dict, Mapping) and isinstance(value, dict):
         inner = parts[1] if parts else Any
-        before = f"{path}." if path else ""
-        return {key: _fit(each, inner, f"{before}{key}") for key, each in value.items()}
+        return {key: _fit(each, inner, _within(path, key)) for key, each in value.items()}
+
+    # A single value.
     if isinstance(kind, type) and issubclass(kind, StrEnum) and value in list(kind):
         return kind(value)
     if kind is float and type(value) in (int, float) and math.isfinite(value):
@@ -184,8 +198,15 @@ def _fit(value: Any, kind: Any, path: str) -> Any:
     raise _misfit(value, _described(kind), path)
 
 
+def _within(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
 def _misfit(value: Any, needed: str, path: str) -> _MisfitError:
-    return _MisfitError(path, f"{'is ' if path else ''}{_shown(value)}, need {needed}")
+    problem = f"{_shown(value)}, need {needed}"
+    if path:
+        problem = f"is {problem}"
+    return _MisfitError(path, problem)
 
 
 def _fit_any(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
@@ -201,22 +222,22 @@ def _fit_any(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
 def _fit_fields(value: dict[str, Any], kind: Any, path: str) -> Any:
     hints = get_type_hints(kind)
     own = {each.name: each for each in fields(kind)}
-    before = f"{path}." if path else ""
-    places = {name: f"{before}{str(name)[:40]}" for name in (*own, *value)}
     for name in value:
         if name not in own:
-            raise _MisfitError(places[name], "is no known key")
+            raise _MisfitError(_within(path, str(name)[:40]), "is no known key")
     for name, each in own.items():
         if name not in value and each.default is MISSING and each.default_factory is MISSING:
-            raise _MisfitError(places[name], "is missing")
-    return kind(**{name: _fit(each, hints[name], places[name]) for name, each in value.items()})
+            raise _MisfitError(_within(path, name), "is missing")
+    return kind(**{key: _fit(part, hints[key], _within(path, key)) for key, part in value.items()})
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return _NAMES[type(value)]
     text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."
+    if len(text) > 40:
+        return f"{text[:40]}..."
+    return text
 
 
 def _described(kind: Any) -> str:
@@ -270,6 +291,7 @@ def foreign_format(
 
 def inside(folder: str, relative: Any) -> str:
     """Return a path named by a file of a model folder, if it stays inside the folder."""
+    # What is no text counts as outside.
     parts = relative.replace("\\", "/").split("/") if isinstance(relative, str) else [".."]
     is_absolute = len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":"))
     if ".." in parts or is_absolute or "\0" in relative:

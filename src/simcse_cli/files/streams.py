@@ -9,7 +9,6 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +19,7 @@ from simcse_cli.files.inputs import STDIO, open_input
 from simcse_cli.files.schema import parse_json
 
 LONGEST_LINE = 64 << 20
+_Stream = BinaryIO | gzip.GzipFile
 
 
 def open_standard_streams() -> None:
@@ -35,7 +35,7 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
-            encoding = None if stream.isatty() else "utf-8"
+            encoding = None if stream.isatty() else "utf-8"  # a terminal has its own
             stream.reconfigure(encoding=encoding, errors=errors, newline="\n")
 
 
@@ -45,14 +45,17 @@ def _conversion(name: str) -> str:
         return "put `iconv -f cp1252 -t utf-8` into the pipe before it"
     plain = Path(name.removesuffix(".gz"))
     fixed = shlex.quote(f"{plain.stem}-utf8{plain.suffix}")
-    unpack = f"zcat {shlex.quote(name)} | " if name.endswith(".gz") else ""
-    file = "" if unpack else f" {shlex.quote(name)}"
-    return f"convert it first, for example: {unpack}iconv -f cp1252 -t utf-8{file} > {fixed}"
+    convert = f"iconv -f cp1252 -t utf-8 {shlex.quote(name)}"
+    if name.endswith(".gz"):
+        convert = f"zcat {shlex.quote(name)} | iconv -f cp1252 -t utf-8"
+    return f"convert it first, for example: {convert} > {fixed}"
 
 
-def raw_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]:
+def raw_lines(stream: _Stream, name: str) -> Iterator[bytes]:
     """Yield the lines of a binary stream with their ends; raise DataError for an endless one."""
-    for number, line in enumerate(iter(partial(stream.readline, LONGEST_LINE + 1), b""), start=1):
+    number = 0
+    while line := stream.readline(LONGEST_LINE + 1):
+        number += 1
         if len(line) > LONGEST_LINE:
             raise _endless(name, number)
         yield line
@@ -67,23 +70,27 @@ _BLOCK = 1 << 20
 
 
 def _decoded_lines(
-    stream: BinaryIO | gzip.GzipFile, name: str, encoding: str, *, asks_encoding: bool = False
+    stream: _Stream, name: str, encoding: str, *, asks_encoding: bool = False
 ) -> Iterator[str]:
     """Yield the lines of a stream, decoded in blocks; a fault is then looked for line by line."""
-    n_before = 0
     blocks = _whole_lines(stream, name)
     first = next(blocks, b"")
     blocks = chain([first], blocks)
     if is_utf16(first):
         blocks = _utf8_lines(blocks, name)
         encoding = "utf-8"
+
+    n_before = 0
     for block in blocks:
+        # Refuse what is not text, by the number of its line.
         if b"\0" in block:
             _refuse_nul(block, name, n_before)
         try:
             text = block.decode(encoding)
         except UnicodeDecodeError as error:
             raise _not_text(block, name, n_before, encoding, asks_encoding=asks_encoding) from error
+
+        # The lines without a byte order mark and without their ends.
         if not n_before:
             text = text.removeprefix("\ufeff")
         lines = text.split("\n")
@@ -95,12 +102,13 @@ def _decoded_lines(
         yield from lines
 
 
-def _whole_lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[bytes]:
+def _whole_lines(stream: _Stream, name: str) -> Iterator[bytes]:
     """Yield blocks of whole lines as they come; a DataError for an endless line names it."""
     read = getattr(stream, "read1", stream.read)
     rest = b""
     n_lines = 0
     while block := read(_BLOCK):
+        # A line may go on over several blocks.
         first_end = block.find(b"\n") + 1
         if len(rest) + (first_end or len(block)) > LONGEST_LINE:
             raise _endless(name, n_lines + 1)
@@ -128,6 +136,7 @@ def _not_text(
     block: bytes, name: str, n_before: int, encoding: str, *, asks_encoding: bool
 ) -> DataError:
     """Return the error of the first line in another encoding, with those that it may be in."""
+    # Only the whole block is known to have a fault.
     for number, raw in enumerate(block.split(b"\n"), start=n_before + 1):
         try:
             raw.decode(encoding)
@@ -135,14 +144,12 @@ def _not_text(
             place = f"{name}, line {number}, byte {error.start + 1}"
             break
     what = f"{place}: not {encoding.upper()} text"
-    found = plausible_encodings(block) if asks_encoding else []
-    if not found:
-        return DataError(what, hint=_conversion(name))
     choices = []
-    for other, text in found:
-        what += f"\n   as {other} it reads {text}"
-        choices.append(f"--encoding {other}")
-    return DataError(what, hint="\n        ".join(choices))
+    if asks_encoding:
+        for other, text in plausible_encodings(block):
+            what += f"\n   as {other} it reads {text}"
+            choices.append(f"--encoding {other}")
+    return DataError(what, hint="\n        ".join(choices) or _conversion(name))
 
 
 def is_utf16(start: bytes) -> bool:

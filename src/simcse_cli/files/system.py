@@ -15,7 +15,8 @@ from simcse_cli.errors import ConfigError
 
 _LOCKED_BYTE = 1 << 30
 """On Windows nobody can read a locked byte; this one is behind the text that names the holder."""
-_FROM_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+_FROM_HERE = -100  # AT_FDCWD of Linux
+_EXCHANGE = 2  # RENAME_EXCHANGE
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -107,17 +108,20 @@ def swap_names(new: Path, old: Path) -> bool:
 
 def usable_cores(quotas: Path = Path("/sys/fs/cgroup")) -> int:
     """Return the number of cores that affinity and the quota of the container allow."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+
+    # Quota and period in microseconds; "max" is no quota.
     numbers: list[str] = []
     with suppress(OSError):
-        # Quota and period in microseconds; "max" is no quota.
         numbers = (quotas / "cpu.max").read_text().split()
     if not numbers:
         with suppress(OSError):  # version 1 of control groups
-            places = (quotas / "cpu" / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
-            numbers = [place.read_text().strip() for place in places]
+            quota = (quotas / "cpu" / "cpu.cfs_quota_us").read_text()
+            period = (quotas / "cpu" / "cpu.cfs_period_us").read_text()
+            numbers = [quota.strip(), period.strip()]
     if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
         cores = min(cores, max(1, int(numbers[0]) // int(numbers[1])))
     return cores

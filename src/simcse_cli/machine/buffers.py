@@ -35,6 +35,8 @@ class BufferPool:
         """Return an uninitialised CPU tensor, aligned to 64 bytes."""
         exponent = max(math.prod(sizes) * dtype.itemsize - 1, 0).bit_length()
         home = self._free.setdefault(exponent, deque())
+
+        # Another thread may take the last free buffer in between.
         try:
             buffer = home.pop()
         except IndexError:
@@ -61,7 +63,9 @@ class _Lease(np.ndarray):
 
 def _aligned(size: int) -> np.ndarray:
     """Return aligned memory; from the size of a huge page on, it is aligned to huge pages."""
-    alignment = _HUGE_PAGE if size >= _HUGE_PAGE else _ALIGNMENT
+    alignment = _ALIGNMENT
+    if size >= _HUGE_PAGE:
+        alignment = _HUGE_PAGE
     memory = np.empty(size + alignment, np.uint8)
     start = -memory.ctypes.data % alignment
     return memory[start : start + size]

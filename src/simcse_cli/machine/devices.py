@@ -37,18 +37,18 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
         raise ConfigError(what, hint="use --device cpu, or auto")
 
     # A number must be that of a GPU, and only one process may have it.
-    if number and int(number) >= torch.cuda.device_count():
+    if number:
         n_gpus = torch.cuda.device_count()
-        counted = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
-        what = f"--device cuda:{number}: this machine has {counted}, counted from 0"
-        raise ConfigError(what, hint=f"use --device cuda:{n_gpus - 1}, or cuda")
-    if number and process_count() > 1:
-        what = f"--device cuda:{number}: each of several processes takes a GPU of its own"
-        raise ConfigError(what, hint="use --device cuda")
+        if int(number) >= n_gpus:
+            counted = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
+            what = f"--device {asked}: this machine has {counted}, counted from 0"
+            raise ConfigError(what, hint=f"use --device cuda:{n_gpus - 1}, or cuda")
+        if process_count() > 1:
+            what = f"--device {asked}: each of several processes takes a GPU of its own"
+            raise ConfigError(what, hint="use --device cuda")
+        return torch.device("cuda", int(number))
 
     # Without a number, the processes of a machine take its GPUs in turn.
-    if number:
-        return torch.device("cuda", int(number))
     if device is Device.CUDA:
         rank = int(os.environ.get("LOCAL_RANK", "0"))
         return torch.device("cuda", rank % torch.cuda.device_count())

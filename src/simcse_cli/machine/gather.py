@@ -17,11 +17,9 @@ from torch.torch_version import TorchVersion
 
 
 def n_processes() -> int:
-    return (
-        distributed.get_world_size()
-        if distributed.is_available() and distributed.is_initialized()
-        else 1
-    )
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size()
+    return 1
 
 
 def sum_detached(tensor: Tensor) -> Tensor:
@@ -54,9 +52,8 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         gradient = gradients[0]
-        dtype = torch.promote_types(
-            gradient.dtype, torch.float32
-        )  # sums of many values lose bits in a half
+        # Sums of many values lose bits in a half.
+        dtype = torch.promote_types(gradient.dtype, torch.float32)
         own = _sum_own_rows(torch.split(gradient.to(dtype), ctx.counts))
         return own.to(gradient.dtype), None
 
@@ -64,9 +61,12 @@ class _GatherRows(torch.autograd.Function):
 def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
     """Return the sum of the parts for this process; every process gives one to each."""
     if _scatters():
+        # All parts must have one size.
         most = max(map(len, parts))
-        sizes = [(0, 0) * (part.ndim - 1) + (0, most - len(part)) for part in parts]
-        padded = [functional.pad(part, size) for part, size in zip(parts, sizes, strict=True)]
+        padded = []
+        for part in parts:
+            sizes = (0, 0) * (part.ndim - 1) + (0, most - len(part))
+            padded.append(functional.pad(part, sizes))
         total = torch.empty_like(padded[0])
         distributed.reduce_scatter(total, padded)
         return total[: len(parts[distributed.get_rank()])]
@@ -94,7 +94,10 @@ def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
     ``total`` is the sum of this process's ``count`` values. The mean of the shares over processes
     is the global mean, even if local batches differ in size; 0 if no process has a value.
     """
-    own = count.to(total.dtype) if isinstance(count, Tensor) else torch.full_like(total, count)
+    if isinstance(count, Tensor):
+        own = count.to(total.dtype)
+    else:
+        own = torch.full_like(total, count)
     return n_processes() * total / sum_over_processes(own).clamp_min(1.0)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BETA_1, BETA_2 = 0.9, 0.999
+BETA_1 = 0.9
+BETA_2 = 0.999
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
@@ -39,10 +40,10 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 continue
             for p in parameters:
                 if not self.state[p]:
-                    self.state[p] = {
-                        "exp_avg": torch.zeros_like(p),
-                        "exp_avg_sq": torch.zeros_like(p),
-                    }
+                    self.state[p]["exp_avg"] = torch.zeros_like(p)
+                    self.state[p]["exp_avg_sq"] = torch.zeros_like(p)
+
+            # One step of all parameters together.
             gradients = [p.grad for p in parameters]
             means = [self.state[p]["exp_avg"] for p in parameters]
             squares = [self.state[p]["exp_avg_sq"] for p in parameters]

@@ -27,6 +27,8 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
     precision = Precision(precision)
     if precision is Precision.AUTO:
         return Precision.BF16 if has_fast_bf16(device) else Precision.FP32
+
+    # The user's choice, where the device has it.
     if precision is Precision.FP16 and device.type == "cpu":
         hint = "use --precision bf16 or fp32 on a CPU"
         raise ConfigError("--precision fp16 needs a GPU", hint=hint)

@@ -79,16 +79,16 @@ def in_contact() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        told = str(error)
         is_known = distributed.is_available() and isinstance(error, distributed.DistError)
-        if process_count() == 1 or not (
-            is_known or any(sign in str(error) for sign in _LOST_SIGNS)
-        ):
+        is_known |= any(sign in told for sign in _LOST_SIGNS)
+        if process_count() == 1 or not is_known:
             raise
-        reason = "" if " by peer" in str(error) else f" ({reason_of(error)})"
-        what = f"another process of the group has ended{reason}"
-        raise ContactError(
-            what, hint="look at its messages, then continue with --resume"
-        ) from error
+        what = "another process of the group has ended"
+        if " by peer" not in told:
+            what += f" ({reason_of(error)})"
+        hint = "look at its messages, then continue with --resume"
+        raise ContactError(what, hint=hint) from error
 
 
 def join_group() -> None:
@@ -100,7 +100,8 @@ def join_group() -> None:
         return
 
     # The environment is checked first, as a wrong one fails late and unclearly.
-    rank, n_processes = process_rank(), process_count()
+    rank = process_rank()
+    n_processes = process_count()
     for variable in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         if variable not in os.environ:
             raise ConfigError(
@@ -111,12 +112,14 @@ def join_group() -> None:
         raise ConfigError(what, hint=_HOW_TO_START)
 
     # Only this meeting has a short limit; later waits may take days.
-    has_nccl = torch.cuda.is_available() and distributed.is_nccl_available()
+    backend = "gloo"
+    if torch.cuda.is_available() and distributed.is_nccl_available():
+        backend = "cpu:gloo,cuda:nccl"
     limit_s = _number(START_TIMEOUT, 1800, "it is the most seconds to wait for the other processes")
     try:
         store, rank, n_processes = next(rendezvous("env://", timeout=timedelta(seconds=limit_s)))
         distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if has_nccl else "gloo",
+            backend,
             store=store,
             rank=rank,
             world_size=n_processes,
@@ -133,7 +136,7 @@ def join_group() -> None:
 
 
 def _leave_group() -> None:
-    if distributed.is_available() and distributed.is_initialized():
+    if distributed.is_initialized():
         distributed.destroy_process_group()
 
 
@@ -142,7 +145,8 @@ def tell_if_alone(progress: Progress) -> None:
     is_alone = process_count() == 1 and not torch.cuda.is_available()
     if is_alone and "ACCELERATE_MIXED_PRECISION" in os.environ:
         asked_for_several = "MASTER_PORT" in os.environ
-        (progress.warn if asked_for_several else progress.info)(
+        tell = progress.warn if asked_for_several else progress.info
+        tell(
             "this is one process: without GPUs `accelerate launch` starts no more; "
             "`torchrun --standalone --nproc_per_node N -m simcse_cli ...` starts N"
         )
@@ -165,6 +169,7 @@ def add_up(rows: NDArray[np.float32]) -> None:
 
 def require_shared(output: Path) -> None:
     """Raise OutputError unless all processes see the lock of an output that the first one holds."""
+    # A new file takes a while to appear on other machines.
     first = exchange(lock_text(output))[0]
     deadline = time.monotonic() + LONGEST_DELAY_S
     while lock_text(output) != first and time.monotonic() < deadline:
@@ -200,24 +205,31 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
     """Average gradients over processes as DDP does: several in one exchange, in their order."""
     if n_processes == 1:
         return
-    buckets: list[list[Tensor]] = []
-    for gradient in [parameter.grad for parameter in parameters if parameter.grad is not None]:
-        together = [*buckets[-1], gradient] if buckets else []
-        fits = sum(each.nbytes for each in together) <= BUCKET_BYTES
-        if together and fits and gradient.dtype == together[0].dtype:
-            buckets[-1] = together
-        else:
-            buckets.append([gradient])
-    for bucket in buckets:
-        parts = [gradient.flatten() for gradient in bucket]
-        flat = torch.cat(parts) if len(parts) > 1 else parts[0]
-        distributed.all_reduce(flat)
-        flat /= n_processes
-        for gradient, part in zip(
-            bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True
-        ):
-            gradient.copy_(part.view_as(gradient))
+    # A bucket is full at a size, and holds one kind of numbers.
+    bucket: list[Tensor] = []
+    n_bytes = 0
+    for gradient in [each.grad for each in parameters if each.grad is not None]:
+        n_bytes += gradient.nbytes
+        if bucket and (n_bytes > BUCKET_BYTES or gradient.dtype != bucket[0].dtype):
+            _average(bucket, n_processes)
+            bucket = []
+            n_bytes = gradient.nbytes
+        bucket.append(gradient)
+    if bucket:
+        _average(bucket, n_processes)
+
+
+def _average(gradients: list[Tensor], n_processes: int) -> None:
+    parts = [gradient.flatten() for gradient in gradients]
+    flat = torch.cat(parts) if len(parts) > 1 else parts[0]
+    distributed.all_reduce(flat)
+    flat /= n_processes
+    averages = torch.split(flat, [part.numel() for part in parts])
+    for gradient, average in zip(gradients, averages, strict=True):
+        gradient.copy_(average.view_as(gradient))
 
 
 def average_tensor(tensor: Tensor, n_processes: int) -> Tensor:
-    return tensor if n_processes == 1 else sum_detached(tensor) / n_processes
+    if n_processes == 1:
+        return tensor
+    return sum_detached(tensor) / n_processes

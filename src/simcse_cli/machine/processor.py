@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -70,7 +71,9 @@ def cpu_kind() -> str:
         return "avx512_bf16"
     if found[0] == "avx512":
         return "avx512"
-    return "avx2_intel" if is_intel else "avx2"
+    if is_intel:
+        return "avx2_intel"
+    return "avx2"
 
 
 def peak_memory_bytes(device: torch.device) -> int:
@@ -106,9 +109,9 @@ def capability() -> str:
 @cache
 def _processor_name() -> str:
     """Return the name of the processor if the system gives it, else its architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -36,10 +36,14 @@ def map_on_cores(
     n_threads = _SHARES.threads_of_caller()
     n_workers = max(1, min(n_threads, len(items), at_once, _MOST_WORKERS))
     n_each = n_threads // n_workers
+
+    # One item at a time, on all threads.
     if n_workers == 1:
         with _SHARES.lend(n_each):
             yield from map(function, items)
         return
+
+    # Several at a time; the caller is one of the workers.
     _pause_openmp()
     work = _Work(function, items)
     with _SHARES.lend(n_each), _helpers(n_workers - 1, n_each, n_threads) as helpers:
@@ -58,9 +62,7 @@ class _Work(Generic[_Item, _Result]):
         self._function = function
         self._left: Iterator[tuple[int, _Item]] = iter(enumerate(items))
         self._lock = Lock()
-        self._results: dict[int, Future[_Result]] = {
-            number: Future() for number in range(len(items))
-        }
+        self._results: dict[int, Future[_Result]] = {i: Future() for i in range(len(items))}
 
     def results(self) -> Iterator[_Result]:
         """Yield the results in order, each once, and compute items while a result is not ready."""
@@ -165,7 +167,9 @@ class _Shares:
         """Return how many threads PyTorch has outside all calls; inside one, those of its share."""
         with self._lock:
             is_inside = getattr(self._own, "depth", 0) > 0
-            return self._n_outside if self._lent and not is_inside else torch.get_num_threads()
+            if self._lent and not is_inside:
+                return self._n_outside
+            return torch.get_num_threads()
 
     def enter_for_good(self) -> None:
         """Note that this thread computes for a call, so that a call in it takes its share alone."""

@@ -20,13 +20,12 @@ class HostCopy:
         self._arrival: Any = None
         if tensor.device.type == "cuda":
             self._arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        if self._arrival is None:
-            self._copy = tensor.cpu()
-        else:
             self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._copy.copy_(tensor, non_blocking=True)
             # By default, an event waits for the current GPU, which may be another one.
             self._arrival.record(torch.cuda.current_stream(tensor.device))
+        else:
+            self._copy = tensor.cpu()
 
     def arrived(self) -> Tensor:
         if self._arrival is not None:

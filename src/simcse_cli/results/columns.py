@@ -1,6 +1,4 @@
-"""Names of the numbers that runs, result files and published tables share.
-
-The columns that show these numbers are here as well.
+"""Names of the numbers that runs, result files and published tables share, and their columns.
 
 A measure is a task name of ``choices`` (test split), the same with ``-dev`` for another split, an
 average (``average``, ``transfer-average``), an MTEB data set or category behind ``mteb-``, or one
@@ -45,7 +43,11 @@ _COLUMNS: dict[str, tuple[ColumnKind, str]] = {
     for row in resource_rows("columns.tsv")
 }
 """The kind and the heading of known keys."""
-_ORDER = (*STS_TASKS, AVERAGE, *TRANSFER_TASKS, TRANSFER_AVERAGE)
+_ORDER = [
+    name + suffix
+    for name in (*STS_TASKS, AVERAGE, *TRANSFER_TASKS, TRANSFER_AVERAGE)
+    for suffix in ("", *SPLIT_SUFFIXES)
+]
 
 
 def is_score(measure: str) -> bool:
@@ -85,12 +87,7 @@ def in_order(measures: set[str]) -> list[str]:
 
     STS and transfer tasks with their averages come first, then the rest.
     """
-    known = [
-        name
-        for base in _ORDER
-        for name in (base, *(base + s for s in SPLIT_SUFFIXES))
-        if name in measures
-    ]
+    known = [name for name in _ORDER if name in measures]
     others = sorted(measures.difference(known, PLAIN_NUMBERS))
     return known + others + [name for name in PLAIN_NUMBERS if name in measures]
 
@@ -102,12 +99,11 @@ def listed(text: str | None) -> list[str]:
 def find_measure(name: str, available: Iterable[str]) -> str:
     """Return the measure of this name or heading; case and punctuation do not matter."""
     by_name = _by_name(available)
-    if _squeeze(name) not in by_name:
-        what = f"no measure {name!r} in this comparison"
-        raise ConfigError(
-            what, hint=_nearest(name, by_name) or f"there are {', '.join(by_name.values())}"
-        )
-    return by_name[_squeeze(name)]
+    measure = by_name.get(_squeeze(name))
+    if measure is None:
+        hint = _nearest(name, by_name) or f"there are {', '.join(by_name.values())}"
+        raise ConfigError(f"no measure {name!r} in this comparison", hint=hint)
+    return measure
 
 
 def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
@@ -118,10 +114,11 @@ def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
     by_name = _by_name(known)
     chosen = []
     for name in listed(text):
-        if _squeeze(name) not in by_name:
+        key = _squeeze(name)
+        if key not in by_name:
             hint = _nearest(name, by_name) or f"known: {', '.join(known)}"
             raise ValueError(f"unknown task {name!r}; {hint}")
-        chosen.append(by_name[_squeeze(name)])
+        chosen.append(by_name[key])
     if not chosen:
         raise ValueError(f"no task in {text!r}; known: {', '.join(known)}")
     return tuple(dict.fromkeys(chosen))
@@ -138,11 +135,11 @@ def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
 
 def _by_name(measures: Iterable[str]) -> dict[str, str]:
     """Return the measures by the names they go by; papers print SST-2 as SST."""
-    return {
-        _squeeze(text): measure
-        for measure in measures
-        for text in (measure.replace("SST2", "SST"), label(measure), measure)
-    }
+    by_name = {}
+    for measure in measures:
+        for text in (measure.replace("SST2", "SST"), label(measure), measure):
+            by_name[_squeeze(text)] = measure
+    return by_name
 
 
 def _nearest(name: str, by_name: dict[str, str]) -> str | None:

@@ -57,9 +57,9 @@ class TaskPredictions:
 
 
 def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = False) -> None:
-    groups = [
-        ((task, subset), pairs) for task, parts in scores.items() for subset, pairs in parts.items()
-    ]
+    groups = []
+    for task, parts in scores.items():
+        groups += [((task, subset), pairs) for subset, pairs in parts.items()]
     _PAIRS.write(target, groups, force=force)
 
 
@@ -76,10 +76,7 @@ def read_pair_scores(source: Path | str) -> PairScores:
 
 
 def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
-    """Tell whether two results hold this task with the same subsets and gold scores.
-
-    If so, they can be paired.
-    """
+    """Tell whether two results hold this task with the same pairs: its subsets and gold scores."""
     left, right = a.get(task), b.get(task)
     if left is None or right is None or left.keys() != right.keys():
         return False
@@ -106,17 +103,14 @@ def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
 def same_examples(
     a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredictions], task: str
 ) -> bool:
-    """Tell whether both hold this task with the same classes.
-
-    If both saved the sentences, these must be the same, too.
-    """
+    """Tell whether both hold this task with the same classes and, if saved, the same sentences."""
     if task not in a or task not in b or not np.array_equal(a[task].gold, b[task].gold):
         return False
     texts = [(found.left, found.right) for found in (a[task], b[task]) if found.left]
     return len(set(texts)) < 2
 
 
-_Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, tuple[tuple[str, ...], tuple[str, ...]]]
+_Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, Sequence[tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
@@ -139,69 +133,58 @@ class _FileFormat:
     ) -> None:
         with output_text(target, force=force) as stream:
             for names, found in groups:
+                group = dict(zip(self.groups, names, strict=True))
                 columns: dict[str, Sequence[Any]] = {
                     "index": range(found.gold.size),
                     "gold": found.gold.tolist(),
                     self.value: getattr(found, self.value).tolist(),
                 }
-                columns |= {
-                    side: texts for side in ("left", "right") if (texts := getattr(found, side))
-                }
+                for side in ("left", "right"):
+                    if getattr(found, side):
+                        columns[side] = getattr(found, side)
                 for row in zip(*columns.values(), strict=True):
-                    record = dict(zip(self.groups, names, strict=True)) | dict(
-                        zip(columns, row, strict=True)
-                    )
+                    record = group | dict(zip(columns, row, strict=True))
                     stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
 
     def read(self, source: Path | str) -> Iterable[_Group]:
-        """Yield the names, gold, values and sentences of each group.
-
-        The groups are in order of first appearance.
-        """
+        """Yield names, gold, values and sentences of each group, in order of first appearance."""
         # What a line must have, and what it may have.
         value: Any = int if issubclass(self.dtype, np.integer) else float
-        required = dict.fromkeys(self.groups, str) | {
-            "index": int,
-            "gold": value,
-            self.value: value,
-        }
+        required: dict[str, Any] = dict.fromkeys(self.groups, str)
+        required |= {"index": int, "gold": value, self.value: value}
         kinds = required | {"left": str, "right": str}
 
         # The lines of a group may lie anywhere in the file, so all are read first.
         rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for number, content in iter_json_lines(source, hint=self.hint):
             place = f"{source}, line {number}"
-            missing = [
-                key for key in required if not isinstance(content, dict) or key not in content
-            ]
+            known = content if isinstance(content, dict) else {}
+            missing = [key for key in required if key not in known]
             if missing:
                 needed = f"a line has all of {', '.join(required)}"
                 raise DataError(f"{place}: no {', '.join(missing)}; {needed}", hint=self.hint)
-            record = {
-                key: checked(each, kinds.get(key, Any), f"{place}: {key}", hint=self.hint)
-                for key, each in content.items()
-            }
+            record = {}
+            for key, each in content.items():
+                kind = kinds.get(key, Any)
+                record[key] = checked(each, kind, f"{place}: {key}", hint=self.hint)
             rows.setdefault(tuple(record[key] for key in self.groups), []).append(record)
 
         # Groups are whole or refused; sentences count if all lines have them.
         for names, records in rows.items():
             records.sort(key=lambda record: int(record["index"]))
             if [record["index"] for record in records] != list(range(len(records))):
-                place = f"{source}, {' '.join(map(str, names))}"
-                what = f"{place}: indices are not 0 to {len(records) - 1}, each once"
-                raise DataError(what, hint=self.hint)
-            columns = {
-                key: tuple(record[key] for record in records if key in record)
-                for key in ("gold", self.value, "left", "right")
-            }
-            gold, values = (
-                np.array(columns[key], dtype=self.dtype) for key in ("gold", self.value)
-            )
-            left, right = (
-                columns[side] if len(columns[side]) == len(records) else ()
-                for side in ("left", "right")
-            )
-            yield names, gold, values, (left, right)
+                raise DataError(
+                    f"{source}, {' '.join(map(str, names))}: indices are not 0 to "
+                    f"{len(records) - 1}, each once",
+                    hint=self.hint,
+                )
+            texts = []
+            for side in ("left", "right"):
+                found = tuple(record[side] for record in records if side in record)
+                texts.append(found if len(found) == len(records) else ())
+            gold = np.array([record["gold"] for record in records], dtype=self.dtype)
+            values = np.array([record[self.value] for record in records], dtype=self.dtype)
+            yield names, gold, values, texts
 
 
 _PAIRS = _FileFormat(("task", "subset"), "cosine", np.float64, "sts")

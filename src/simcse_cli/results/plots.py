@@ -1,10 +1,8 @@
-"""Drawing: the look of every figure, figures as files, and labels without overlap.
+"""Drawing: the look of figures, their files, labels without overlap, and plots of characters.
 
-There are also plots made of characters.
-
-The only module that imports Matplotlib, and only once something is drawn: it takes half a second.
-Its global state is unchanged, so no window opens. Colours are those of Okabe and Ito, safe for
-common colour-vision deficiencies; curves differ in dash or marker as well.
+This is the only module that imports Matplotlib, and only once something is drawn: it takes half a
+second. Its global state is unchanged, so no window opens. Colours are those of Okabe and Ito, safe
+for common colour-vision deficiencies; curves differ in dash or marker as well.
 """
 
 import io
@@ -32,7 +30,9 @@ if TYPE_CHECKING:
 else:
     Annotation = Axes = Axis = Bbox = Figure = Any
 
-INK, SOFT, LINE = "#1c2330", "#5b6472", "#d9dee6"
+INK = "#1c2330"
+SOFT = "#5b6472"
+LINE = "#d9dee6"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 MARKER_SHAPES = ("o", "s", "^", "D", "v", "P", "X")
@@ -40,7 +40,6 @@ COLOUR_MAP = "cividis"
 FORMATS = ("png", "svg", "pdf")
 PNG_DPI = 120
 RANK_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-UNIFORMITY_AXIS, ALIGNMENT_AXIS = "uniformity (lower is better)", "alignment (lower is better)"
 
 _STYLE = files("simcse_cli") / "resources" / "figures.mplstyle"
 
@@ -62,6 +61,10 @@ def marker(position: int) -> str:
     return MARKER_SHAPES[position % len(MARKER_SHAPES)]
 
 
+def point_style(position: int) -> dict[str, Any]:
+    return {"marker": marker(position), **curve_style(position)}
+
+
 def shades(count: int) -> Any:
     import matplotlib
 
@@ -74,9 +77,8 @@ def house_style() -> Iterator[None]:
     require_extra("matplotlib", "a figure")
     import matplotlib
 
-    with matplotlib.rc_context(
-        matplotlib.rc_params_from_file(str(_STYLE), use_default_template=False)
-    ):
+    style = matplotlib.rc_params_from_file(str(_STYLE), use_default_template=False)
+    with matplotlib.rc_context(style):
         yield
 
 
@@ -104,6 +106,12 @@ def few_ticks(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(nbins=5))
 
 
+def geometry_axes(axes: Axes) -> None:
+    few_ticks(axes.xaxis)
+    few_ticks(axes.yaxis)
+    axes.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
+
+
 def at_least(low: float, high: float, span: float) -> tuple[float, float]:
     """Widen an interval around its middle to at least ``span``: 1 to 2 and 3 give 0 to 3."""
     missing = max(0.0, span - (high - low)) / 2
@@ -111,9 +119,7 @@ def at_least(low: float, high: float, span: float) -> tuple[float, float]:
 
 
 def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
-    """Widen the vertical axis of correlations x100 to show their noise.
-
-    It covers two standard errors on both sides of their middle.
+    """Widen the vertical axis of correlations x100 to two standard errors around their middle.
 
     The standard error of a correlation r over n pairs is (1 - r^2) / sqrt(n - 1) (Fisher 1915).
     """
@@ -146,11 +152,10 @@ _PAGE_COLOURS = {
 
 
 def inline_svg(figure: Figure, prefix: str) -> str:
-    """Return a figure as an SVG element for a page.
+    """Return a figure as an SVG element with ids that start with ``prefix``.
 
-    Its ids start with ``prefix``, and its colours are the page's.
-
-    Letters are outlines, so that it looks the same everywhere; the same figure gives the same text.
+    Its colours are those of the page. Letters are outlines, so that it looks the same everywhere;
+    the same figure gives the same text.
     """
     stream = io.StringIO()
     _render(figure, stream, "svg", transparent=True)
@@ -162,12 +167,15 @@ def inline_svg(figure: Figure, prefix: str) -> str:
 
 @house_style()
 def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False) -> None:
-    dates: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    look: dict[str, Any] = {
-        "facecolor": "none" if transparent else "white",
-        "transparent": transparent,
-    }
-    figure.savefig(target, format=fmt, dpi=PNG_DPI, metadata=dates.get(fmt), **look)
+    undated: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(
+        target,
+        format=fmt,
+        dpi=PNG_DPI,
+        metadata=undated.get(fmt),
+        facecolor="none" if transparent else "white",
+        transparent=transparent,
+    )
 
 
 # Labels of points
@@ -187,19 +195,14 @@ _PLACES = (
     (1, 2.5),
     (1, -2.5),
 )
-_HORIZONTAL, _VERTICAL = (
-    {1: "left", 0: "center", -1: "right"},
-    {1: "bottom", 0: "center", -1: "top"},
-)
+_HORIZONTAL = {1: "left", 0: "center", -1: "right"}
+_VERTICAL = {1: "bottom", 0: "center", -1: "top"}
 
 
 def place_labels(
     figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]
 ) -> None:
-    """Write each name beside its point.
-
-    It takes the first of ten places that is free, or the last place if none is.
-    """
+    """Write each name beside its point, in the first of ten places that is free, else the last."""
     from matplotlib.transforms import Bbox
 
     figure.draw_without_rendering()
@@ -208,7 +211,7 @@ def place_labels(
     taken: list[Bbox] = []
     frame = axes.get_window_extent()
     for number, (point, name) in enumerate(zip(points, names, strict=True)):
-        others = taken + [spot for i, spot in enumerate(spots) if i != number]
+        others = [*taken, *spots[:number], *spots[number + 1 :]]
         label = axes.annotate(
             name, point, (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4
         )
@@ -218,15 +221,14 @@ def place_labels(
 def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
     """Move a label to its first free place inside the frame and return the box it covers."""
     for x, y in _PLACES:
-        sides = {
-            "horizontalalignment": _HORIZONTAL[np.sign(x)],
-            "verticalalignment": _VERTICAL[np.sign(y)],
-        }
-        label.set(position=(x * _GAP, y * _GAP), **sides)
-        box = label.get_window_extent()
-        inside = (
-            frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+        label.set(
+            position=(x * _GAP, y * _GAP),
+            horizontalalignment=_HORIZONTAL[np.sign(x)],
+            verticalalignment=_VERTICAL[np.sign(y)],
         )
+        box = label.get_window_extent()
+        is_within_x = frame.x0 <= box.x0 and box.x1 <= frame.x1
+        inside = is_within_x and frame.y0 <= box.y0 and box.y1 <= frame.y1
         if inside and not any(box.overlaps(other) for other in taken):
             break
     return box
@@ -238,15 +240,12 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> str:
-    """Return the values as a line of bars from 0 (a blank) to ``high``.
-
-    The default of ``high`` is the largest value.
+    """Return the values as a line of bars from 0 (a blank) to ``high``, by default the largest.
 
     Longer series are shown by the mean of each of ``width`` stretches; NaN is a blank.
     """
-    means = np.array(
-        [_mean(stretch) for stretch in np.array_split(values, min(width, len(values)))]
-    )
+    stretches = np.array_split(values, min(width, len(values)))
+    means = np.array([_mean(stretch) for stretch in stretches])
     if high is None and np.isfinite(means).any():
         high = float(np.nanmax(means))
     top = high or 1.0  # where all values are 0 or NaN, any top will do
@@ -261,40 +260,42 @@ def _mean(values: Values) -> float:
 
 def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str:
     if high is None:
-        high = max(
-            (float(np.nanmax(values)) for values in series.values() if len(values)), default=1.0
-        )
+        highs = [float(np.nanmax(values)) for values in series.values() if len(values)]
+        high = max(highs, default=1.0)
     left = max(len(name) for name in series)
-    return "".join(
-        f"{name.ljust(left)}  {bar_line(values, high=high)}\n" for name, values in series.items()
-    )
+    lines = ""
+    for name, values in series.items():
+        lines += f"{name.ljust(left)}  {bar_line(values, high=high)}\n"
+    return lines
 
 
 def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: int = 14) -> str:
-    """Return a scatter plot of ``(N, 2)`` points per series.
-
-    Uniformity is to the right and alignment upwards.
+    """Return a scatter plot of ``(N, 2)`` points per series: uniformity, and alignment upwards.
 
     Each series is a letter, named in the legend; an asterisk marks a cell that two series share.
     """
     points = np.concatenate(list(series.values()))
-    low, high = points.min(axis=0), points.max(axis=0)
+    low = points.min(axis=0)
+    high = points.max(axis=0)
     span = np.where(high > low, high - low, 1.0)
-    grid = [[" "] * width for _ in range(height)]
     letters = "".join(islice(cycle(ascii_uppercase), len(series)))
+
+    # The grid is filled from its last row, as alignment goes upwards.
+    grid = [[" "] * width for _ in range(height)]
     for letter, own in zip(letters, series.values(), strict=True):
         cells = np.rint((own - low) / span * (width - 1, height - 1)).astype(int)
         for column, row in cells.tolist():
-            shown = grid[height - 1 - row][column]
-            grid[height - 1 - row][column] = letter if shown in (" ", letter) else "*"
+            line = grid[height - 1 - row]
+            line[column] = letter if line[column] in (" ", letter) else "*"
+
+    # The ends of both axes, and a legend.
     labels = [f"{high[1]:.3f}", *[""] * (height - 2), f"{low[1]:.3f}"]
-    margin = max(len(label) for label in labels)
+    margin = max(map(len, labels))
     lines = ["alignment (up), uniformity (right)"]
-    lines += [
-        f"{label.rjust(margin)} |{''.join(row)}" for label, row in zip(labels, grid, strict=True)
-    ]
+    for label, line in zip(labels, grid, strict=True):
+        lines.append(f"{label.rjust(margin)} |{''.join(line)}")
     lines.append(" " * margin + " +" + "-" * width)
-    ends = f"{low[0]:.3f}", f"{high[0]:.3f}"
-    lines.append(" " * (margin + 2) + ends[0] + ends[1].rjust(width - len(ends[0])))
+    start = f"{low[0]:.3f}"
+    lines.append(" " * (margin + 2) + start + f"{high[0]:.3f}".rjust(width - len(start)))
     lines += [f"  {letter}  {name}" for letter, name in zip(letters, series, strict=True)]
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import stdev
+from string import Template
 from typing import Any, Literal
 
 from simcse_cli.settings.choices import OutputFormat
@@ -66,9 +67,9 @@ class Column:
             return DASH
         if self.kind == "text":
             return str(value)
-        return format(
-            100 * value if self.kind in ("score", "difference") else value, _FORMATS[self.kind]
-        )
+        if self.kind in ("score", "difference"):
+            value = 100 * value
+        return format(value, _FORMATS[self.kind])
 
 
 @dataclass
@@ -79,35 +80,36 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def blocks(self, width: int) -> list[list[tuple[int, int]]]:
-        """Return the columns with their widths as tables of at most ``width`` characters.
+        """Return the numbers and widths of the columns, in blocks of at most ``width`` characters.
 
-        The tables are placed one below the other.
-
-        Numbers are never cut: their headings wrap first, then texts do, the widest first. Columns
-        that still do not fit continue in another block, which repeats the first column.
+        The blocks are shown one below the other. Numbers are never cut: their headings wrap first,
+        then texts do, the widest first. Columns that still do not fit continue in another block,
+        which repeats the first column.
         """
         rows = self.cells()
-        full, least = [], []
+        full = []
+        least: list[int] = []
+        blocks: list[list[int]] = [[]]
         for i, column in enumerate(self.columns):
+            # The widths of the column as it is, and at its narrowest.
             cell = max((len(row[i]) for row in rows), default=0)
             word = max((len(word) for word in column.heading.split()), default=0)
             full.append(max(cell, len(column.heading)))
-            least.append(max(word, min(cell, NARROWEST_TEXT) if column.kind == "text" else cell))
-        blocks: list[list[int]] = [[]]
-        for i in range(len(self.columns)):
+            if column.kind == "text":
+                cell = min(cell, NARROWEST_TEXT)
+            least.append(max(word, cell))
+
+            # A block with more than the first column is full at its narrowest.
             if len(blocks[-1]) > 1 and _span([least[j] for j in [*blocks[-1], i]]) > width:
                 blocks.append([0])
             blocks[-1].append(i)
-        return [
-            list(
-                zip(
-                    block,
-                    _shrunk([full[i] for i in block], [least[i] for i in block], width),
-                    strict=True,
-                )
-            )
-            for block in blocks
-        ]
+
+        found = []
+        for block in blocks:
+            narrowest = [least[i] for i in block]
+            widths = _shrunk([full[i] for i in block], narrowest, width)
+            found.append(list(zip(block, widths, strict=True)))
+        return found
 
     def cells(self) -> list[list[str]]:
         return [[_cell(column, row) for column in self.columns] for row in self.rows]
@@ -133,12 +135,11 @@ def _span(widths: list[int]) -> int:
 
 
 def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
-    """Return the widths after narrowing the widest until all fit or none can shrink."""
+    """Narrow the widest of the widths until all fit or none can shrink, and return them."""
     while _span(widths) > limit and widths != least:
-        widest = max(
-            (i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i]
-        )
-        widths = [width - (i == widest) for i, width in enumerate(widths)]
+        wide = [i for i in range(len(widths)) if widths[i] > least[i]]
+        widest = max(wide, key=lambda i: widths[i])
+        widths[widest] -= 1
     return widths
 
 
@@ -164,41 +165,37 @@ def mean_rows(
     mean: dict[str, Any] = {first: f"{name} (mean of {len(rows)})"}
     deviation: dict[str, Any] = {first: "  deviation"}
     for column in columns[1:]:
-        values: list[Any] = [row.get(column.key) for row in rows]
+        key = column.key
+        values: list[Any] = [row.get(key) for row in rows]
         if column.kind in ("text", "count"):
-            mean[column.key] = values[0] if len(set(values)) == 1 else None
-            deviation[column.key] = mean[column.key] if column.kind == "text" else None
+            mean[key] = values[0] if len(set(values)) == 1 else None
+            deviation[key] = mean[key] if column.kind == "text" else None
         elif len(values) > 1:
-            mean[column.key], deviation[column.key] = mean_and_deviation(values)
+            mean[key], deviation[key] = mean_and_deviation(values)
     return [mean, deviation]
 
 
 def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
-    """Return a table with the mean and deviation of its seeds below.
-
-    ``groups`` maps labels to groups of seeds.
-    """
+    """Return a table with the mean and deviation of its seeds below; ``groups`` is by label."""
     head = report.columns[0].key
     texts = [column.key for column in report.columns[1:] if column.kind == "text"]
     repeated: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in report.rows:
-        if group := groups.get(row[head]):
-            repeated.setdefault((group, *(row.get(key) for key in texts)), []).append(row)
+        group = groups.get(row[head])
+        if group:
+            repeated.setdefault((group, *map(row.get, texts)), []).append(row)
     if not repeated:
         return report
-    means = [
-        line for key, rows in repeated.items() for line in mean_rows(rows, report.columns, key[0])
-    ]
+    means = []
+    for key, rows in repeated.items():
+        means += mean_rows(rows, report.columns, key[0])
     notes = [*report.notes, "deviation: over the seeds (n - 1)"]
     return Report(report.title, report.columns, [*report.rows, *means], notes)
 
 
 @dataclass(frozen=True)
 class DiffRow:
-    """A text and its changed version, as stretches of words.
-
-    Each stretch tells whether the other side differs.
-    """
+    """A text and its changed version, as stretches of words, each with whether it has changed."""
 
     label: str
     before: list[tuple[str, bool]]
@@ -223,15 +220,17 @@ def to_csv(report: Report) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([column.heading for column in columns])
     for row in report.rows:
-        values = [row.get(column.key) for column in columns]
-        writer.writerow(["" if value is None else value for value in values])
+        writer.writerow([row.get(column.key) for column in columns])
     return stream.getvalue()
 
 
 def to_markdown(report: Report) -> str:
     rule = "|".join("---" if column.kind == "text" else "---:" for column in report.columns)
     rows = [[column.heading for column in report.columns], *report.cells()]
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines = []
+    for row in rows:
+        cells = " | ".join(cell.replace("|", "\\|") for cell in row)
+        lines.append(f"| {cells} |")
     lines.insert(1, f"|{rule}|")
     lines += [f"\n{note}" for note in report.notes]
     return printable("\n".join(lines)) + "\n"
@@ -245,6 +244,21 @@ _LATEX_ESCAPES = str.maketrans(
 )
 
 
+_LATEX_TABLE = Template(r"""% needs \usepackage{booktabs}
+\begin{table}
+\centering
+\caption{$caption.}
+\label{tab:$slug}
+\begin{tabular}{$spec}
+\toprule
+$heading \\
+\midrule
+$body\bottomrule
+\end{tabular}
+\end{table}
+""")
+
+
 def _latex(text: str) -> str:
     return printable(text).translate(_LATEX_ESCAPES)
 
@@ -252,30 +266,19 @@ def _latex(text: str) -> str:
 def to_latex(report: Report) -> str:
     spec = "".join("l" if column.kind == "text" else "r" for column in report.columns)
     heading = " & ".join(_latex(column.heading) for column in report.columns)
-    body = []
+    body = ""
     for row in report.cells():
-        cells = [
+        cells = []
+        for cell, column in zip(row, report.columns, strict=True):
             # The sign of a number is in math mode, so that a minus is set as one.
-            f"${cell[0]}${_latex(cell[1:])}"
-            if column.kind != "text" and cell[0] in "+-"
-            else _latex(cell)
-            for cell, column in zip(row, report.columns, strict=True)
-        ]
-        body.append(" & ".join(cells) + r" \\")
+            is_signed = column.kind != "text" and cell[0] in "+-"
+            cells.append(f"${cell[0]}${_latex(cell[1:])}" if is_signed else _latex(cell))
+        body += " & ".join(cells) + " \\\\\n"
     slug = re.sub(r"\W+", "-", report.title.lower()).strip("-") or "results"
     caption = _latex(". ".join([report.title or "Results", *report.notes]))
-    head = [
-        r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{caption}.}}",
-        rf"\label{{tab:{slug}}}",
-        rf"\begin{{tabular}}{{{spec}}}",
-        r"\toprule",
-        heading + r" \\",
-        r"\midrule",
-    ]
-    return "\n".join([*head, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+    return _LATEX_TABLE.substitute(
+        caption=caption, slug=slug, spec=spec, heading=heading, body=body
+    )
 
 
 def to_text(report: Report) -> str:
@@ -283,10 +286,9 @@ def to_text(report: Report) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(report.columns))]
     lines = [report.title] if report.title else []
     for row in rows:
-        cells = [
-            cell.ljust(width) if column.kind == "text" else cell.rjust(width)
-            for cell, width, column in zip(row, widths, report.columns, strict=True)
-        ]
+        cells = []
+        for cell, width, column in zip(row, widths, report.columns, strict=True):
+            cells.append(cell.ljust(width) if column.kind == "text" else cell.rjust(width))
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines + report.notes) + "\n"
 

@@ -1,7 +1,4 @@
-"""The result of an evaluation, for every suite.
-
-It has the scores of its tasks, their data and JSON, and notes for tables.
-"""
+"""The result of an evaluation, for every suite: scores of tasks, their data, notes and JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +12,8 @@ from simcse_cli.results.columns import AVERAGE, label
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.settings.choices import Metric
 
-PUBLISHED, DEMO = "the published set", "the generated demo corpus"
+PUBLISHED = "the published set"
+DEMO = "the generated demo corpus"
 CHOSE_MODEL = "dev, chose this model"
 """What a score is called whose examples have chosen the model that it is of."""
 HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
@@ -69,12 +67,13 @@ class SuiteResult:
         return str(self.settings.get("split", "test"))
 
     def sets(self) -> dict[str, str]:
-        found = {
-            name: describe_set(name, self.split, task.n, task.data_sha256)
-            for name, task in self.tasks.items()
-            if task and task.n is not None
-        }
-        return {name: what for name, what in found.items() if what is not None}
+        found = {}
+        for name, task in self.tasks.items():
+            if task and task.n is not None:
+                what = describe_set(name, self.split, task.n, task.data_sha256)
+                if what is not None:
+                    found[name] = what
+        return found
 
     @property
     def chosen_on(self) -> tuple[str, ...]:
@@ -82,10 +81,7 @@ class SuiteResult:
         return tuple(self.settings.get("chosen_on", ()))
 
     def notes(self) -> list[str]:
-        """Return the notes for a table of the scores.
-
-        They name missing tasks, and data other than the published sets.
-        """
+        """Return the notes for a table of the scores: missing tasks, and data not published."""
         unlike: dict[str, list[str]] = {}
         for name, what in self.sets().items():
             if what != PUBLISHED:
@@ -102,21 +98,19 @@ class SuiteResult:
         return [f"{task} missing: {reason}" for task, reason in self.missing.items()]
 
     def intervals(self) -> dict[str, Mapping[str, float]]:
-        found = {
-            name: task.extra["ci"]
-            for name, task in self.tasks.items()
-            if task and "ci" in task.extra
-        }
-        return found | (
-            {AVERAGE: self.figures["average_ci"]} if "average_ci" in self.figures else {}
-        )
+        tasks = self.tasks.items()
+        found = {name: task.extra["ci"] for name, task in tasks if task and "ci" in task.extra}
+        if "average_ci" in self.figures:
+            found[AVERAGE] = self.figures["average_ci"]
+        return found
 
     def interval_rows(self) -> list[dict[str, Any]]:
-        found = self.intervals()
+        found = self.intervals().items()
+        if not found:
+            return []
         return [
-            {"model": f"95% {end}"} | {name: ends[end] for name, ends in found.items()}
+            {"model": f"95% {end}", **{name: ends[end] for name, ends in found}}
             for end in ("low", "high")
-            if found
         ]
 
     def with_settings(self, **settings: Any) -> "SuiteResult":
@@ -130,45 +124,51 @@ class SuiteResult:
         """
         if metric is None and aggregation is None:
             return self
-        asked = {"metric": metric or self.settings.get("metric")}
-        asked["aggregation"] = aggregation or self.settings.get("aggregation")
-        tasks: dict[str, TaskResult | None] = {}
+        settings = dict(self.settings)
+        settings["metric"] = metric or settings.get("metric")
+        settings["aggregation"] = aggregation or settings.get("aggregation")
+
+        # Every task is to have the score; the intervals are of the result's own.
+        tasks = dict(self.tasks)
         for name, task in self.tasks.items():
-            scores = task.extra.get(str(asked["metric"]), {}) if task else {}
-            if task and asked["aggregation"] not in scores:
+            if task is None:
+                continue
+            scores = task.extra.get(str(settings["metric"]), {})
+            if settings["aggregation"] not in scores:
                 raise DataError(
-                    f"{name} has no {asked['metric']} for aggregation {asked['aggregation']}"
+                    f"{name} has no {settings['metric']} for aggregation {settings['aggregation']}"
                 )
-            extra = {key: value for key, value in task.extra.items() if key != "ci"} if task else {}
-            tasks[name] = task and replace(task, score=scores[asked["aggregation"]], extra=extra)
+            extra = {key: value for key, value in task.extra.items() if key != "ci"}
+            tasks[name] = replace(task, score=scores[settings["aggregation"]], extra=extra)
         figures = {key: value for key, value in self.figures.items() if key != "average_ci"}
-        return replace(self, settings={**self.settings, **asked}, tasks=tasks, figures=figures)
+        return replace(self, settings=settings, tasks=tasks, figures=figures)
 
     def to_json(self) -> dict[str, Any]:
         keys = _KEYS[self.suite]
-        digests = {name: task.data_sha256 for name, task in self.tasks.items() if task and keys.n}
+        digests = {}
         tasks: dict[str, dict[str, Any] | None] = dict.fromkeys(self.tasks)
         for name, task in self.tasks.items():
-            if task is not None:
-                n = {} if keys.n is None else {keys.n: task.n}
-                parts = {} if keys.parts is None else {keys.parts: task.parts}
-                tasks[name] = {**n, keys.score: task.score, **task.extra, **parts}
-        return {
-            "suite": self.suite,
-            **self.settings,
-            "tasks": tasks,
-            "missing": dict(self.missing),
-            **({"data_sha256": digests} if keys.n else {}),
-            "average": self.average,
-            **self.figures,
-        }
+            if task is None:
+                continue
+            values: dict[str, Any] = {}
+            if keys.n is not None:
+                values[keys.n] = task.n
+                digests[name] = task.data_sha256
+            values |= {keys.score: task.score, **task.extra}
+            if keys.parts is not None:
+                values[keys.parts] = task.parts
+            tasks[name] = values
+
+        # The order of the keys is that of the file.
+        content = {"suite": self.suite, **self.settings, "tasks": tasks}
+        content["missing"] = dict(self.missing)
+        if keys.n is not None:
+            content["data_sha256"] = digests
+        return {**content, "average": self.average, **self.figures}
 
     @classmethod
     def from_json(cls, content: Any, place: str) -> "SuiteResult":
-        """Return the result in a JSON object that ``to_json`` wrote.
-
-        It was written in this version or an earlier one.
-        """
+        """Return the result in a JSON object that ``to_json`` wrote, now or in earlier versions."""
         values = dict(checked(content, dict[str, Any], place, hint=HOW_TO_WRITE))
         suite = values.pop("suite", None)
         if suite not in list(_KEYS):
@@ -181,11 +181,10 @@ class SuiteResult:
             return checked(values.pop(key, default), kind, f"{at}: {key}", hint=HOW_TO_WRITE)
 
         digests = take("data_sha256", dict[str, str | None], {})
+        read = take("tasks", dict[str, dict[str, Any] | None])
         tasks = {
-            name: None
-            if task is None
-            else _task_from_json(task, suite, digests.get(name), f"{at}: {name}")
-            for name, task in take("tasks", dict[str, dict[str, Any] | None]).items()
+            name: _task_from_json(task, suite, digests.get(name), f"{at}: {name}")
+            for name, task in read.items()
         }
         missing = take("missing", dict[str, str], {})
         values.pop("average", None)
@@ -195,10 +194,7 @@ class SuiteResult:
 
 @dataclass(frozen=True)
 class _Keys:
-    """The JSON keys of a suite.
-
-    They are for the score of a task, the number of its examples and its subsets.
-    """
+    """The JSON keys for the score of a task, the number of its examples and its subsets."""
 
     score: str
     n: str | None = None
@@ -231,9 +227,12 @@ _EXTRA: dict[str, Any] = {
 
 
 def _task_from_json(
-    task: Mapping[str, Any], suite: str, digest: str | None, place: str
-) -> TaskResult:
-    keys, extra = _KEYS[suite], dict(task)
+    task: Mapping[str, Any] | None, suite: str, digest: str | None, place: str
+) -> TaskResult | None:
+    if task is None:
+        return None
+    keys = _KEYS[suite]
+    extra = dict(task)
     if keys.score not in extra:
         raise DataError(f"{place} has no {keys.score}", hint=HOW_TO_WRITE)
 
@@ -242,7 +241,8 @@ def _task_from_json(
             return default
         return checked(extra.pop(key), kind, f"{place}.{key}", hint=HOW_TO_WRITE)
 
-    score, n = take(keys.score, float | None), take(keys.n, int | None)
+    score = take(keys.score, float | None)
+    n = take(keys.n, int | None)
     parts = take(keys.parts, dict[str, Any], {})
     extra |= {key: take(key, kind) for key, kind in _EXTRA.items() if key in extra}
     return TaskResult(score, n, parts, digest, extra)
@@ -280,9 +280,7 @@ def describe_set(task: str, split: str, n_examples: int, sha256: str | None) -> 
 
 
 def verdict(low: float, high: float, p_value: float, baseline: str, examples: str) -> str:
-    """Return in words what a paired test says.
-
-    The words follow from the 95% interval of the difference, in fractions.
+    """Return in words what a paired test says, from the 95% interval of a difference in fractions.
 
     0.012 and 0.023 with p = 0.01 are "better than base by 1.2 to 2.3 points"; any p of 5% or more
     is "no difference from base that 1,379 pairs could show".

@@ -35,7 +35,8 @@ SEED_PREFIX = "seed-"
 """Prefix of the runs under one folder, one for each seed."""
 RESULTS = "results"
 """The folder of the results of ``eval`` for the run's model."""
-STATE_FILE, WEIGHTS_FILE = "state.json", "state.safetensors"
+STATE_FILE = "state.json"
+WEIGHTS_FILE = "state.safetensors"
 TRACKING = "tracking"
 """The folder that a tracker writes to."""
 TEACHERS = "teachers"
@@ -51,7 +52,7 @@ OWN_NAMES = (
     TRACKING,
     TEACHERS,
 )
-"""The contents of a run folder; without the first it holds no run yet."""
+"""Files and folders of a run. A folder without the first, ``config.yaml``, is no run."""
 DEV_PAIRS = "dev_pairs"
 """The entry of ``RunRecord.data`` with the digests of the pairs that chose the model, by name."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
@@ -63,20 +64,17 @@ def versions() -> dict[str, str]:
 
     found = {"simcse-cli": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What a run has gained on the dev data that chose its model.
+    """What a run has gained on the dev data that chose its model, in fractions.
 
-    The gain is in fractions, with a 95% interval.
-
-    ``unit`` is what the bootstrap draws: pairs, or queries.
+    ``low`` and ``high`` are the ends of its 95% interval. ``unit`` is what the bootstrap draws:
+    pairs, or queries.
     """
 
     difference: float
@@ -101,12 +99,10 @@ class RunRecord:
     """The record of a training run.
 
     Scores are fractions, durations are in seconds, and what was not measured is null.
-
     ``trained_score`` is the best dev score after step 0, ``gain`` that of the best model over the
-    start. ``device``, ``precision``, ``hardware``
-    and ``peak_memory_bytes`` are those of the first process, as used. ``base`` is what is known of
-    the model that training started from: ``name`` on the Hub, ``commit``, ``license``,
-    ``language``.
+    start. ``device``, ``precision``, ``hardware`` and ``peak_memory_bytes`` are those of the first
+    process, as used. ``base`` is what is known of the model that training started from: ``name`` on
+    the Hub, ``commit``, ``license``, ``language``.
     """
 
     status: str  # running, interrupted, stopped-early, finished
@@ -138,18 +134,17 @@ class RunRecord:
 
     @property
     def chosen_by(self) -> str:
-        suite, tasks = self.data.get("dev_suite"), self.data.get("dev_tasks", ())
+        suite = self.data.get("dev_suite")
+        share = self.data.get("dev_split")
         if suite is None:
             metric = self.config.get("dev_metric", Metric.SPEARMAN)
             return f"{metric} of {Path(str(self.data.get('dev_file', 'the dev file'))).name}"
         if suite == DevSuite.RETRIEVAL:
-            share = self.data.get("dev_split")
-            return (
-                "nDCG@10 of "
-                f"{f'{share:.0%} held-out pairs' if share else Path(self.data['queries']).name}"
-            )
+            pairs = f"{share:.0%} held-out pairs" if share else Path(self.data["queries"]).name
+            return f"nDCG@10 of {pairs}"
         if suite == MLM_MEASURE:
-            return f"{suite} on {self.data['dev_split']:.0%} held-out texts"
+            return f"{suite} on {share:.0%} held-out texts"
+        tasks = self.data.get("dev_tasks", ())
         what = "mean dev accuracy" if suite == DevSuite.TRANSFER else "mean correlation"
         return f"{what} of {', '.join(label(task).removesuffix(' dev') for task in tasks)}"
 
@@ -210,9 +205,10 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
 
 
 def pairs_that_chose(model: Path | str) -> frozenset[str]:
-    """Return the digests of the pairs that chose a model: of a run, or of the model folder in it.
+    """Return the digests of the pairs that chose the model of a run; none for other models.
 
-    They are those of ``data.senteval.digest_of_pairs``; none for other models.
+    The model is the run folder or the model folder in it. The digests are those of
+    ``data.senteval.digest_of_pairs``.
     """
     folder = Path(model).resolve()
     run = folder if is_run(folder) else folder.parent
@@ -222,10 +218,7 @@ def pairs_that_chose(model: Path | str) -> frozenset[str]:
 
 
 def seed_runs(folder: Path | str) -> dict[int, Path]:
-    """Return the runs of a folder that `simcse train --seeds` made, by seed.
-
-    The result is empty for anything else.
-    """
+    """Return the runs in a folder of `simcse train --seeds`, by seed; none of anything else."""
     folder = Path(folder)
     if is_run(folder):
         return {}
@@ -235,10 +228,7 @@ def seed_runs(folder: Path | str) -> dict[int, Path]:
 
 
 def group_folder(run_dir: Path) -> Path | None:
-    """Return the folder of several runs that a run belongs to, while they are trained.
-
-    The result is None for a single run.
-    """
+    """Return the folder of several runs that are being trained with this one, or None."""
     return next((path for path in reversed(run_dir.parents[:2]) if is_locked(path)), None)
 
 
@@ -246,10 +236,12 @@ def duration(hours: float | None) -> str | None:
     """Return the time of all calls that worked on a run, dev evaluations included, in words."""
     if hours is None:
         return None
-    minutes = 60 * hours
     if hours >= 2:
         return f"{hours:.1f} hours"
-    return f"{minutes:.0f} minutes" if minutes >= 2 else f"{60 * minutes:.0f} s"
+    minutes = 60 * hours
+    if minutes >= 2:
+        return f"{minutes:.0f} minutes"
+    return f"{60 * minutes:.0f} s"
 
 
 def read_metrics(path: Path) -> list[Measured]:
@@ -277,7 +269,7 @@ def flat(values: Mapping[str, Any], separator: str, prefix: str = "") -> Iterato
 
 
 def kept_states(folder: Path) -> list[Path]:
-    found = folder.glob(f"{STATE_PREFIX}*") if folder.is_dir() else ()
+    found = folder.glob(f"{STATE_PREFIX}*")
     return sorted(path for path in found if path.name.removeprefix(STATE_PREFIX).isdecimal())
 
 
@@ -322,11 +314,10 @@ def open_run_dir(path: Path, *, force: bool) -> None:
     inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
     own = [name for name in OWN_NAMES if name in inside]
     if own and not force:
-        resume = (
-            f"resume it with `simcse train -o {path} --resume`, " if OWN_NAMES[0] in own else ""
-        )
-        what = f"{path} holds a run already"
-        raise OutputError(what, hint=f"{resume}choose another folder, or replace it with --force")
+        hint = "choose another folder, or replace it with --force"
+        if OWN_NAMES[0] in own:
+            hint = f"resume it with `simcse train -o {path} --resume`, {hint}"
+        raise OutputError(f"{path} holds a run already", hint=hint)
     if inside.difference(own) and not force:
         raise OutputError(f"{path} is not empty", hint="choose a new folder with -o")
     try:
@@ -338,10 +329,7 @@ def open_run_dir(path: Path, *, force: bool) -> None:
 
 
 def older_result(run_dir: Path, of_run: object, path: Path, of_result: object) -> str | None:
-    """Return why a result cannot be compared with its run.
-
-    There is a reason if one of their digests is of version 1.0.0.
-    """
+    """Return why a result cannot be compared with its run: a digest of version 1.0.0, or None."""
     if is_older_digest(of_run, str(of_result)):
         return (
             f"{run_dir} {OLDER_DIGEST}, so whether {path} is of its model is not known; "
@@ -353,30 +341,38 @@ def older_result(run_dir: Path, of_run: object, path: Path, of_result: object) -
 
 
 def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
-    """Return a file name for a result from its suite and settings.
-
-    An example is ``sts-test-spearman-all``.
+    """Return a file name for a result from its suite and settings: ``sts-test-spearman-all``.
 
     Pooler, precision and tasks are named only if they are not the usual ones. Results with the same
     name have the same settings, but perhaps other data.
     """
-    tasks = list(result["tasks"])
     keys = ("suite", "benchmark", "split", "metric", "aggregation")
     parts = [str(result[key]) for key in keys if result.get(key) is not None]
     if result["suite"] == "transfer":
-        parts += [result["protocol"], *(["sklearn"] if result["probe"] == "sklearn" else [])]
-    parts += ["regressor"] if result.get("regressor") else []
-    parts += [result["pooler"]] if pooler is not None and result["pooler"] != pooler else []
-    parts += [result["precision"]] if result["precision"] != "fp32" else []
-    parts += [f"dim{result['truncate_dim']}"] if "truncate_dim" in result else []
-    parts += [f"long-{result['long']}"] if "long" in result else []
-    parts += [f"prompt-{_short_digest(result['prompt'])}"] if "prompt" in result else []
+        parts.append(result["protocol"])
+        if result["probe"] == "sklearn":
+            parts.append("sklearn")
+    if result.get("regressor"):
+        parts.append("regressor")
+
+    # How the sentences were encoded, where that is not the usual way.
+    if pooler is not None and result["pooler"] != pooler:
+        parts.append(result["pooler"])
+    if result["precision"] != "fp32":
+        parts.append(result["precision"])
+    if "truncate_dim" in result:
+        parts.append(f"dim{result['truncate_dim']}")
+    if "long" in result:
+        parts.append(f"long-{result['long']}")
+    if "prompt" in result:
+        parts.append(f"prompt-{_short_digest(result['prompt'])}")
     if result["postprocess"] is not None:
-        parts += [
-            str(result["postprocess"].get("name", "postprocess")),
-            _short_digest(result["postprocess"]),
-        ]
-    if not any(set(suite) == set(tasks) for suite in (STS_TASKS, TRANSFER_TASKS)):
+        parts.append(str(result["postprocess"].get("name", "postprocess")))
+        parts.append(_short_digest(result["postprocess"]))
+
+    # Tasks that are not a whole benchmark.
+    tasks = list(result["tasks"])
+    if set(tasks) not in (set(STS_TASKS), set(TRANSFER_TASKS)):
         parts.append("+".join(tasks) if len(tasks) < 4 else _short_digest(tasks))
     return re.sub(r"[^\w.+-]+", "-", "-".join(parts))
 
@@ -391,13 +387,13 @@ def short_names(sources: Sequence[str]) -> list[str]:
     ``runs/repeat/seed-1`` and ``runs/base/seed-1`` give ``repeat/seed-1`` and ``base/seed-1``.
     """
     parts = [Path(source).parts for source in sources]
-
-    def name(number: int) -> str:
-        own = parts[number]
+    names = []
+    for source, own in zip(sources, parts, strict=True):
         others = [each for each in parts if each != own]
-        for n in range(1, len(own) + 1):
-            if not any(each[-n:] == own[-n:] for each in others):
-                return "/".join(own[-n:])
-        return sources[number]
-
-    return [name(number) or sources[number] for number in range(len(sources))]
+        name = source
+        for n in range(len(own), 0, -1):
+            if any(each[-n:] == own[-n:] for each in others):
+                break
+            name = "/".join(own[-n:])
+        names.append(name)
+    return names

@@ -3,8 +3,24 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from simcse_cli.settings import choices
-from simcse_cli.settings.choices import DevSuite, Precision
+from simcse_cli.settings.choices import (
+    Attention,
+    Batches,
+    DevSuite,
+    DropoutMode,
+    Gather,
+    HeadUse,
+    LongTexts,
+    LoraSave,
+    Metric,
+    ObjectiveName,
+    OptimizerName,
+    Pooler,
+    Precision,
+    Schedule,
+    Similarity,
+    Tracker,
+)
 from simcse_cli.settings.declare import (
     SEED_RANGE,
     check_rules,
@@ -22,23 +38,28 @@ MODEL_HELP = (
 REVISION_HELP = "Branch, tag or commit of a Hub model; for one of several, use NAME@REVISION."
 COLUMNS_HELP = "Names of the columns of --pair-file, if they are not recognised."
 COLUMNS_METAVAR = "left=A,right=B,score=C"
-_model, _data = partial(setting, group="Model"), partial(setting, group="Data and model")
+_model = partial(setting, group="Model")
+_data = partial(setting, group="Data and model")
+_method = partial(setting, group="Method")
+_optimisation = partial(setting, group="Optimisation")
+_run = partial(setting, group="Run")
+_NAMING_TRACKER = {"track": "", "track!=tensorboard": "which shows folders: name them by -o"}
 DEVICE_FORM = (
     r"auto|cpu|cuda(:\d+)?|mps",
     "auto, cpu, cuda, cuda:N (the GPU of this number) or mps",
 )
 DEVICE_HELP = "Where to compute: auto, cpu, cuda, cuda:N or mps."
-_method, _run = partial(setting, group="Method"), partial(setting, group="Run")
-_optimisation = partial(setting, group="Optimisation")
 
 
 def pinned(model: str, revision: str | None) -> str:
-    return model if revision is None else f"{model}@{revision}"
+    if revision is None:
+        return model
+    return f"{model}@{revision}"
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    pooler: choices.Pooler | None = _model(
+    pooler: Pooler | None = _model(
         None, "How token states become a vector; default: the model's recorded pooler."
     )
     force_pooler: bool = _model(
@@ -59,8 +80,8 @@ class LoadOptions:
         metavar="TEXT|NAME",
     )
     truncate_dim: int | None = setting(None, "Keep only the first components of vectors.", min=1)
-    long: choices.LongTexts = setting(
-        choices.LongTexts.CUT,
+    long: LongTexts = setting(
+        LongTexts.CUT,
         "Texts longer than the model reads: cut them, or average their windows.",
     )
     revision: str | None = _model(None, REVISION_HELP)
@@ -80,11 +101,12 @@ class ModelOptions(LoadOptions, _OneModel):  # the last base's fields come first
 
 @dataclass(frozen=True)
 class TrainConfig(TableOptions):
+    # What is trained, and on which data.
     objective: str = _method(
-        choices.ObjectiveName.SIMCSE_UNSUP,
+        ObjectiveName.SIMCSE_UNSUP,
         "Any training objective by name, that of an installed package, or your own class in a "
         "file, FILE.py:CLASS.",
-        metavar="|".join(choices.ObjectiveName),
+        metavar="|".join(ObjectiveName),
         completes="objective",
         main=True,
     )
@@ -110,6 +132,8 @@ class TrainConfig(TableOptions):
         excludes=("columns",),
         because="which names the columns itself",
     )
+
+    # What chooses the best model.
     dev_file: str | None = _data(
         None,
         "Scored pairs that choose the best model; with another --dev-suite, for alignment and "
@@ -156,6 +180,8 @@ class TrainConfig(TableOptions):
         "SentEval folder of --dev-suite; default: SIMCSE_DATA.",
         needs="dev_suite=sts|dev_suite=transfer",
     )
+
+    # The encoder and its loss.
     model: str = _data("minilm", MODEL_HELP, "--model", "-m", main=True, completes="model")
     revision: str | None = _data(None, REVISION_HELP)
     max_length: int = _data(
@@ -167,13 +193,13 @@ class TrainConfig(TableOptions):
     temperature: float | None = _method(
         None, "Divisor of similarities; default: 0.05 (cosine), 1 (dot).", above=0, main=True
     )
-    similarity: choices.Similarity = _method(choices.Similarity.COSINE, "Similarity in the loss.")
-    pooler: choices.Pooler | None = _method(
+    similarity: Similarity = _method(Similarity.COSINE, "Similarity in the loss.")
+    pooler: Pooler | None = _method(
         None,
         "Pooler to train; default: the model's recorded one, else cls, which adds a new head.",
         main=True,
     )
-    head: choices.HeadUse | None = _method(
+    head: HeadUse | None = _method(
         None,
         "Head after training: dropped (train-only, the default of unsup), kept, or never added.",
     )
@@ -183,9 +209,7 @@ class TrainConfig(TableOptions):
         min=0,
         below=1,
     )
-    dropout_mode: choices.DropoutMode = _method(
-        choices.DropoutMode.INDEPENDENT, "Dropout masks of the two views."
-    )
+    dropout_mode: DropoutMode = _method(DropoutMode.INDEPENDENT, "Dropout masks of the two views.")
     whole_words: bool = _method(False, "Mask whole words, not sub-words (--objective mlm).")
     augment: str | None = _method(
         None,
@@ -200,8 +224,8 @@ class TrainConfig(TableOptions):
         "--guide",
         metavar="MODEL[:WEIGHT]|FILE.npy",
     )
-    gather: choices.Gather = _method(
-        choices.Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W)."
+    gather: Gather = _method(
+        Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W)."
     )
     lora: int | None = _method(
         None,
@@ -211,14 +235,16 @@ class TrainConfig(TableOptions):
         min=1,
     )
     lora_alpha: float = _method(16.0, "Scale of the adapters: alpha / rank.", above=0, needs="lora")
-    lora_save: choices.LoraSave = _method(
-        choices.LoraSave.MERGED,
+    lora_save: LoraSave = _method(
+        LoraSave.MERGED,
         "Save the whole model, or the adapter and the name of its base model.",
         needs="lora",
     )
     options: dict[str, Any] = setting(dict, "Options of the objective.", "--set", hidden=True)
+
+    # The optimisation.
     batch_size: int = _optimisation(64, "Examples per process and step.", min=1, main=True)
-    batches: choices.Batches | None = _optimisation(
+    batches: Batches | None = _optimisation(
         None,
         "Rows of a batch: as shuffled; the same with equal texts masked in the loss, so that "
         "none is its own negative; or no text twice. Default: masked where more than 1% of "
@@ -237,12 +263,12 @@ class TrainConfig(TableOptions):
     )
     weight_decay: float = _optimisation(0.0, "Decoupled weight decay.")
     max_grad_norm: float = _optimisation(1.0, "Maximum gradient norm; 0: no clipping.", min=0)
-    optimizer: choices.OptimizerName = _optimisation(choices.OptimizerName.ADAMW, "Update rule.")
-    schedule: choices.Schedule = _optimisation(
-        choices.Schedule.LINEAR, "Learning rate after the warm-up."
-    )
+    optimizer: OptimizerName = _optimisation(OptimizerName.ADAMW, "Update rule.")
+    schedule: Schedule = _optimisation(Schedule.LINEAR, "Learning rate after the warm-up.")
     adam_eps: float = setting(1e-8, "Adam's epsilon.", hidden=True)
     bucket_batches: int = _optimisation(1, "Sort by length within this many batches.", min=1)
+
+    # What a run writes, and where it computes.
     eval_every: int = _run(125, "Steps between dev evaluations.", min=1, main=True)
     save_every: int | None = _run(
         None, "Steps between resume states; default: as --eval-every.", min=1
@@ -251,8 +277,8 @@ class TrainConfig(TableOptions):
         1, "Resume states to keep for `simcse eval --checkpoints`; 0: all.", min=0
     )
     log_every: int = _run(10, "Steps between lines of metrics.jsonl.", min=1)
-    dev_metric: choices.Metric = _run(
-        choices.Metric.SPEARMAN,
+    dev_metric: Metric = _run(
+        Metric.SPEARMAN,
         "Correlation that chooses the best model; transfer uses accuracy.",
         needs={
             "dev_suite!=transfer": "whose score is the accuracy",
@@ -262,29 +288,26 @@ class TrainConfig(TableOptions):
     patience: int | None = _run(
         None, "Stop after this many evaluations without improvement.", min=1
     )
-    track: choices.Tracker | None = _run(
+    track: Tracker | None = _run(
         None,
         "Also log to a tracker; nothing leaves this machine unless the tracker's own variable "
         "allows it.",
     )
     track_project: str | None = _run(
-        None,
-        "Project of the tracker [simcse].",
-        needs={"track": "", "track!=tensorboard": "which shows folders: name them by -o"},
+        None, "Project of the tracker [simcse].", needs=_NAMING_TRACKER
     )
     track_name: str | None = _run(
         None,
         "Name of the run in the tracker, or of a group of runs; default: the folder's.",
-        needs={"track": "", "track!=tensorboard": "which shows folders: name them by -o"},
+        needs=_NAMING_TRACKER,
     )
     seed: int = _run(42, "Seed of everything random.", main=True, **SEED_RANGE)
     device: str = _run("auto", DEVICE_HELP, metavar="DEVICE", form=DEVICE_FORM)
     precision: Precision = _run(
         Precision.FP32,
         "Arithmetic of the encoder.",
-        metavar="|".join(
-            each for each in Precision if each is not Precision.INT8
-        ),  # which is for inference
+        # INT8 is for inference.
+        metavar="|".join(each for each in Precision if each is not Precision.INT8),
     )
     gradient_checkpointing: bool = _run(
         False,
@@ -296,7 +319,7 @@ class TrainConfig(TableOptions):
         "Compile the transformer with torch.compile (takes minutes, once per run).",
         needs="attention!=packed",
     )
-    attention: choices.Attention | None = _run(
+    attention: Attention | None = _run(
         None,
         "How attention is computed (packed: without padding, on a GPU too); default: as "
         "transformers does.",
@@ -304,10 +327,13 @@ class TrainConfig(TableOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+
+        # One file is a list of one, and the name of an objective one of the choices.
         if isinstance(self.train_file, str):
             object.__setattr__(self, "train_file", [self.train_file])
-        if self.objective in list(choices.ObjectiveName):
-            object.__setattr__(self, "objective", choices.ObjectiveName(self.objective))
+        if self.objective in list(ObjectiveName):
+            object.__setattr__(self, "objective", ObjectiveName(self.objective))
+
         check_values(settings_of(TrainConfig), vars(self))
         check_rules(settings_of(TrainConfig), vars(self))
 
@@ -325,10 +351,16 @@ class TrainConfig(TableOptions):
         """The temperature in use: 0.05 for cosine, 1 (none) for the dot product, unless given."""
         if self.temperature is not None:
             return self.temperature
-        return 0.05 if self.similarity is choices.Similarity.COSINE else 1.0
+        if self.similarity is Similarity.COSINE:
+            return 0.05
+        return 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        values = {k: v.value if isinstance(v, StrEnum) else v for k, v in asdict(self).items()}
+        # Plain values, as they are written in YAML.
+        values = asdict(self)
+        for name, value in values.items():
+            if isinstance(value, StrEnum):
+                values[name] = value.value
         if self.train_file is not None and len(self.train_file) == 1:
             values["train_file"] = self.train_file[0]
         return values

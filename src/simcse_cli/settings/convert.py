@@ -1,7 +1,4 @@
-"""Turn what a user wrote into the value of a setting.
-
-It was written in YAML, in the environment or by ``--set``.
-"""
+"""Turn what a user wrote, in YAML, a variable or ``--set``, into the value of a setting."""
 
 from enum import StrEnum
 from math import isfinite
@@ -27,10 +24,14 @@ def convert(value: Any, kind: Any, place: str) -> Any:
     It accepts the spellings of YAML and of the environment: "1e-5" is a number, "yes" is true, and
     a single value is a list of one. ``place`` names the setting and where it was found.
     """
-    options = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    # The annotation, without the None of an optional setting and without what is in a container.
+    options = (kind,)
+    if get_origin(kind) is UnionType:
+        options = get_args(kind)
     may_be_null = NoneType in options
     wanted = next(option for option in options if option is not NoneType)
     plain = get_origin(wanted) or wanted
+
     if value is None or (may_be_null and _is_null(value, plain)):
         if may_be_null:
             return None
@@ -38,9 +39,10 @@ def convert(value: Any, kind: Any, place: str) -> Any:
     try:
         return _converted(value, plain, get_args(wanted))
     except (KeyError, TypeError, ValueError, OverflowError):
-        choices = list(plain) if issubclass(plain, StrEnum) else []
+        choices: list[str] = []
         needed = _NEEDED.get(plain, f"a value of type {plain.__name__}")
-        if choices:
+        if issubclass(plain, StrEnum):
+            choices = list(plain)
             needed = f"one of {', '.join(choices)}"
         hint = did_you_mean(str(value)[:80], choices)
         raise ConfigError(f"{place} {repr(value)[:80]}, need {needed}", hint=hint) from None
@@ -60,12 +62,17 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
         return _SPELLINGS[str(value).lower()]
     if isinstance(value, bool) or (kind is dict) != isinstance(value, dict):
         raise ValueError(value)
+
+    # A list or tuple, whose parts are converted; a single value stands for a list of one.
     if kind is tuple and isinstance(value, str):
         value = value.split(",")
     if kind in (list, tuple):
         each = items[0] if items else str
-        parts = value if isinstance(value, list | tuple) else [value]
-        return kind(_converted(part, each, ()) for part in parts)
+        if not isinstance(value, list | tuple):
+            value = [value]
+        return kind(_converted(part, each, ()) for part in value)
+
+    # A single value; numbers may be texts, as YAML takes 1e-5 for one.
     if kind is str and isinstance(value, list):
         raise ValueError(value)
     if kind in (int, float) and not isfinite(float(value)):
@@ -73,5 +80,7 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
     if kind is int:
         if float(value) != int(float(value)):
             raise ValueError(value)
-        return value if isinstance(value, int) else int(float(value))
+        if isinstance(value, int):
+            return value  # which may have more digits than a float
+        return int(float(value))
     return kind(value)

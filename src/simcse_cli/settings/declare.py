@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
-from math import inf, isfinite
+from math import isfinite
 from typing import Any, get_type_hints
 
 from simcse_cli.errors import ConfigError, UsageError, did_you_mean
@@ -35,9 +35,8 @@ class Setting:
     group: str | None = None  # heading in --help
     env: str | None = None  # environment variable, read by every command that has the setting
     metavar: str | None = None  # placeholder for the value in --help
-    form: tuple[str, str] | None = (
-        None  # regular expression that a text matches, and what that is in words
-    )
+    # A regular expression that a text matches, and what that is in words.
+    form: tuple[str, str] | None = None
     min: float | None = None
     above: float | None = None  # exclusive lower bound
     max: float | None = None
@@ -45,9 +44,8 @@ class Setting:
     hidden: bool = False  # a key in YAML only, not a flag
     main: bool = False  # --help shows only these if a command has any; --help-all shows the rest
     completes: str | None = None  # function of `commands.completion` that completes the value
-    needs: str | Mapping[str, str] = field(
-        default_factory=dict
-    )  # conditions without which it has no effect
+    # Conditions without which it has no effect.
+    needs: str | Mapping[str, str] = field(default_factory=dict)
     enables: tuple[str, ...] = ()  # settings that have no effect without it
     excludes: tuple[str, ...] = ()  # settings that have no effect beside it; ALL but `force`
     because: str = ""  # why, after "has no use with --this, "
@@ -81,18 +79,23 @@ def columns_setting(
     return setting(None, help, "--columns", "--column", metavar=metavar, **details)
 
 
-def settings_of(group: Any) -> dict[str, tuple[Field[Any], Setting]]:
+Declared = dict[str, tuple[Field[Any], Setting]]
+"""The fields and the settings of dataclasses, by name."""
+
+
+def settings_of(group: Any) -> Declared:
     """Return the settings of a dataclass by name, its own before inherited ones."""
     return _settings_of(group)
 
 
 @cache  # every call of the program asks for each group several times
-def _settings_of(group: Any) -> dict[str, tuple[Field[Any], Setting]]:
-    own = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
-    inherited = {}
+def _settings_of(group: Any) -> Declared:
+    found = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
+    inherited: Declared = {}
     if is_dataclass(group.__base__):
         inherited = settings_of(group.__base__)
-    return {n: own[n] for n in own if n not in inherited} | {n: own[n] for n in inherited}
+    own = [name for name in found if name not in inherited]
+    return {name: found[name] for name in [*own, *inherited]}
 
 
 def recorded(values: Any) -> dict[str, Any]:
@@ -112,11 +115,13 @@ def flag(group: type, name: str) -> str:
 
 def flag_of(name: str, own: Setting) -> str:
     """Return the long command-line flag of a setting whose details are known."""
-    given = next((f for f in own.flags if f.startswith("--")), "--" + name.replace("_", "-"))
-    return given.partition("/")[0]
+    for text in own.flags:
+        if text.startswith("--"):
+            return text.partition("/")[0]
+    return "--" + name.replace("_", "-")
 
 
-Declared = Mapping[str, tuple[Field[Any], Setting]]
+_PlaceOf = Callable[[str, Setting], str]
 _CONDITION = re.compile(r"(\w+)(?:(!?[=~])(.*))?")
 
 
@@ -126,110 +131,113 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
     A difference that comes from an environment variable does not count.
     """
     own, details = declared[name]
-    default = own.default_factory() if own.default_factory is not MISSING else own.default
+    default = own.default
+    if own.default_factory is not MISSING:
+        default = own.default_factory()
     from_variable = details.env is not None and details.env in os.environ
     return values.get(name) is not None and values[name] != default and not from_variable
 
 
 def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
-    """Raise UsageError for the first of these settings that was chosen.
-
-    This is for rules that depend on data.
-    """
+    """Raise UsageError for the first of these settings that was chosen, as rules on data do."""
     group: type = type(values)
-    declared, given = settings_of(group), vars(values)
+    declared = settings_of(group)
     for name in names:
-        if is_chosen(name, declared, given):
+        if is_chosen(name, declared, vars(values)):
             raise UsageError(reason, option=flag_of(name, declared[name][1]))
 
 
 def check_values(
-    declared: Declared,
-    values: Mapping[str, Any],
-    place_of: Callable[[str, Setting], str] = flag_of,
+    declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf = flag_of
 ) -> None:
     """Raise ConfigError for a wrong number, and for a folder called ``-``.
 
-    A number is wrong if it is out of range, not finite or beyond 64 bits.
-
-    A text of another form than the setting's is a UsageError. ``place_of`` names a setting in
-    messages.
+    A number is wrong if it is out of range, not finite or beyond 64 bits. A text of another form
+    than the setting's is a UsageError. ``place_of`` names a setting in messages.
     """
     for name, (_, own) in declared.items():
+        # Texts are judged by their form, numbers by their range.
         value = values.get(name)
         if own.metavar == "FOLDER" and str(value) == "-":
             raise ConfigError(
                 f"{flag_of(name, own)} -: need a folder, which standard output is not"
             )
-        if (
-            own.form is not None
-            and value is not None
-            and re.fullmatch(own.form[0], str(value)) is None
-        ):
-            raise UsageError(f"{value!r}; need {own.form[1]}", option=flag_of(name, own))
-        if not isinstance(value, int | float):
-            continue
-        place = f"{place_of(name, own)} {value}"
-        if isinstance(value, float) and not isfinite(value):
-            raise ConfigError(f"{place}: need a finite number")
-        if own.min is not None and value < own.min:
-            raise ConfigError(f"{place}: need at least {own.min:g}")
-        if own.above is not None and not value > own.above:
-            raise ConfigError(f"{place}: need a number above {own.above:g}")
-        if own.below is not None and not value < own.below:
-            raise ConfigError(f"{place}: need a number below {own.below:g}")
-        most = own.max if own.max is not None else LARGEST if isinstance(value, int) else inf
-        if value > most:
-            raise ConfigError(f"{place}: need at most {f'{most:,}'.removesuffix('.0')}")
+        if own.form is not None and value is not None:
+            pattern, words = own.form
+            if re.fullmatch(pattern, str(value)) is None:
+                raise UsageError(f"{value!r}; need {words}", option=flag_of(name, own))
+        if isinstance(value, int | float):
+            _check_number(value, own, f"{place_of(name, own)} {value}")
+
+
+def _check_number(value: int | float, own: Setting, place: str) -> None:
+    if isinstance(value, float) and not isfinite(value):
+        raise ConfigError(f"{place}: need a finite number")
+    if own.min is not None and value < own.min:
+        raise ConfigError(f"{place}: need at least {own.min:g}")
+    if own.above is not None and not value > own.above:
+        raise ConfigError(f"{place}: need a number above {own.above:g}")
+    if own.below is not None and not value < own.below:
+        raise ConfigError(f"{place}: need a number below {own.below:g}")
+    most = own.max
+    if most is None and isinstance(value, int):
+        most = LARGEST
+    if most is not None and value > most:
+        raise ConfigError(f"{place}: need at most {f'{most:,}'.removesuffix('.0')}")
 
 
 def check_rules(
-    declared: Declared,
-    values: Mapping[str, Any],
-    place_of: Callable[[str, Setting], str] = flag_of,
+    declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf = flag_of
 ) -> None:
     """Raise UsageError for the first chosen setting without effect beside the others."""
+    chosen = [name for name in declared if is_chosen(name, declared, values)]
     for name, (_, own) in declared.items():
+        # What a setting needs to have an effect.
         for condition, reason in _needs(own):
-            if is_chosen(name, declared, values) and not _holds(condition, values):
-                phrase = _phrase(condition, declared, place_of) + (f", {reason}" if reason else "")
-                raise UsageError(f"has no use {phrase}", option=place_of(name, own))
-        preposition, others = (
-            ("with", own.excludes) if values.get(name) else ("without", own.enables)
-        )
-        for other in declared if others == ALL else others:
-            if (
-                other in declared
-                and other not in (name, "force")
-                and is_chosen(other, declared, values)
-            ):
-                reason = f", {own.because}" if own.because else ""
-                place = place_of(other, declared[other][1])
-                raise UsageError(
-                    f"has no use {preposition} {place_of(name, own)}{reason}", option=place
-                )
+            if name in chosen and not _holds(condition, values):
+                what = f"has no use {_phrase(condition, declared, place_of)}"
+                if reason:
+                    what += f", {reason}"
+                raise UsageError(what, option=place_of(name, own))
+
+        # A setting that has a value excludes others, one that has none leaves others without use.
+        preposition = "without"
+        others: Iterable[str] = own.enables
+        if values.get(name):
+            preposition = "with"
+            others = chosen if own.excludes == ALL else own.excludes
+        for other in others:
+            if other in chosen and other not in (name, "force"):
+                what = f"has no use {preposition} {place_of(name, own)}"
+                if own.because:
+                    what += f", {own.because}"
+                raise UsageError(what, option=place_of(other, declared[other][1]))
 
 
 def rules_of(name: str, declared: Declared) -> list[str]:
     own = declared[name][1]
     found = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(own)]
-    found += [
-        f"Has no use without {flag_of(other, details)}."
-        for other, (_, details) in declared.items()
-        if name in details.enables
-    ]
+    flags = _flags(declared)
+    for other, (_, details) in declared.items():
+        if name in details.enables:
+            found.append(f"Has no use without {flags[other]}.")
     if own.excludes == ALL:
         found.append("Excludes all other options but --force.")
     elif own.excludes:
-        flags = ", ".join(
-            flag_of(other, declared[other][1]) for other in own.excludes if other in declared
-        )
-        found.append(f"Excludes {flags}.")
+        excluded = [flags[other] for other in own.excludes if other in flags]
+        found.append(f"Excludes {', '.join(excluded)}.")
     return found
 
 
+def _flags(declared: Declared) -> dict[str, str]:
+    return {name: flag_of(name, own) for name, (_, own) in declared.items()}
+
+
 def _needs(own: Setting) -> Iterable[tuple[str, str]]:
-    return ((own.needs, ""),) if isinstance(own.needs, str) else dict(own.needs).items()
+    """Return the conditions that a setting needs, each with its reason, which may be empty."""
+    if isinstance(own.needs, str):
+        return [(own.needs, "")]
+    return own.needs.items()
 
 
 def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
@@ -242,21 +250,22 @@ def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
-    def holds(name: str, sign: str, text: str) -> bool:
+    for name, sign, text in _parts(condition):
         value = values.get(name)
         if not sign:
-            return bool(value)
-        return (
-            text in str(value).lower() if "~" in sign else text == str(value)
-        ) is not sign.startswith("!")
+            is_so = bool(value)
+        elif "~" in sign:
+            is_so = text in str(value).lower()
+        else:
+            is_so = text == str(value)
+        if is_so is not sign.startswith("!"):
+            return True
+    return False
 
-    return any(holds(*part) for part in _parts(condition))
 
-
-def _phrase(
-    condition: str, declared: Declared, place_of: Callable[[str, Setting], str] = flag_of
-) -> str:
+def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) -> str:
     """Put a condition that does not hold into words: ``without --dedup near or --leak-near``."""
+    # The alternatives of a condition have one sign.
     parts = list(_parts(condition))
     flags = []
     for name, _, text in parts:
@@ -272,8 +281,9 @@ def check_keys(
 ) -> dict[str, Any]:
     """Return the values by name; keys may also be spelled as flags if ``valid`` maps them."""
     names = list(valid)
-    by_flag = valid if isinstance(valid, Mapping) else {}
-    by_key = {text.lstrip("-").replace("-", "_"): name for name, text in by_flag.items()}
+    by_key: dict[str, str] = {}
+    if isinstance(valid, Mapping):
+        by_key = {text.lstrip("-").replace("-", "_"): name for name, text in valid.items()}
     checked: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
@@ -288,11 +298,10 @@ def check_keys(
 
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
     hints = get_type_hints(group)
-    valid = {name: flag(group, name) for name in settings_of(group)}
-    checked = check_keys(values, valid, place=place)
-    return {
-        name: convert(value, hints[name], f"{place}: {name}") for name, value in checked.items()
-    }
+    checked = check_keys(values, _flags(settings_of(group)), place=place)
+    for name, value in checked.items():
+        checked[name] = convert(value, hints[name], f"{place}: {name}")
+    return checked
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
@@ -300,17 +309,19 @@ def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[
 
     The settings are checked as those of a command are.
     """
-    declared = {name: own for group in groups for name, own in settings_of(group).items()}
-    given = check_keys(
-        values, {name: flag_of(name, own) for name, (_, own) in declared.items()}, place=place
-    )
+    declared: Declared = {}
+    for group in groups:
+        declared |= settings_of(group)
+    given = check_keys(values, _flags(declared), place=place)
     built: list[Any] = []
-    chosen: dict[str, Any] = {}
+    all_values: dict[str, Any] = {}
     for group in groups:
         own = {name: value for name, value in given.items() if name in settings_of(group)}
         made = group(**coerce_settings(group, own, place=place))
-        chosen |= {name: getattr(made, name) for name in settings_of(group)}
+        all_values |= vars(made)
         built.append(made)
-    check_values(declared, chosen)
-    check_rules(declared, chosen)
+
+    # Rules hold between the settings of all groups.
+    check_values(declared, all_values)
+    check_rules(declared, all_values)
     return built

@@ -36,22 +36,17 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
     A recipe, or one of the ``sweeps``, is found by its bare name.
     """
     path = Path(name)
-    if not path.is_file():
-        shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
-        if not shipped.is_file():
-            known = shipped_recipes(kind)
-            cutoff = (
-                0.7 if path.suffix else 0.3
-            )  # be strict with file names, lenient with names of recipes
-            raise ConfigError(
-                f"{name}: neither a YAML file nor one of the shipped {kind}",
-                hint=did_you_mean(
-                    name, known, f"shipped {kind}: {', '.join(known)}", cutoff=cutoff
-                ),
-            )
+    shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
+    if path.is_file():
+        text = read_text(path)
+    elif shipped.is_file():
         text = shipped.read_text(encoding="utf-8")
     else:
-        text = read_text(path)
+        known = shipped_recipes(kind)
+        every = f"shipped {kind}: {', '.join(known)}"
+        # A file name must be closer to a recipe's name than a bare name to be taken for it.
+        hint = did_you_mean(name, known, every, cutoff=0.7 if path.suffix else 0.3)
+        raise ConfigError(f"{name}: neither a YAML file nor one of the shipped {kind}", hint=hint)
     values = parse_yaml(text, name)
     if values is None:
         return {}
@@ -79,9 +74,12 @@ def environment_settings() -> dict[str, Any]:
     The data folder is ``SIMCSE_DATA``, as for all commands; it is used only if a dev suite reads
     it.
     """
-    names = {f.name for f in fields(TrainConfig)} - {"options", "data_dir"}
-    found = {name: os.environ.get(ENVIRONMENT_PREFIX + name.upper()) for name in names}
-    return coerce_settings(TrainConfig, {k: v for k, v in found.items() if v}, place="environment")
+    found: dict[str, str] = {}
+    for field in fields(TrainConfig):
+        value = os.environ.get(ENVIRONMENT_PREFIX + field.name.upper())
+        if value and field.name not in ("options", "data_dir"):
+            found[field.name] = value
+    return coerce_settings(TrainConfig, found, place="environment")
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -101,24 +99,30 @@ def resolve_config(
     None among ``flags`` means not given; ``objective_defaults`` gives the defaults that an
     objective changes. Code is named by flags alone.
     """
+    # The three sources, of which only the last may name code.
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     typed = coerce_settings(TrainConfig, given, place="command line")
-    layers = [
-        coerce_settings(TrainConfig, read_recipe(recipe), place=recipe) if recipe else {},
-        environment_settings(),
-    ]
-    for layer, place in zip(layers, (recipe, "environment"), strict=True):
-        require_typed(layer, typed, str(place))
-    layers.append(typed)
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        options = merged.get("options", {}) | layer.get("options", {})
-        merged |= layer
-        if options:
-            merged["options"] = options
+    written: dict[str, Any] = {}
+    if recipe:
+        written = coerce_settings(TrainConfig, read_recipe(recipe), place=recipe)
+    environment = environment_settings()
+    require_typed(written, typed, str(recipe))
+    require_typed(environment, typed, "environment")
+
+    # Later sources override earlier ones; the objective's options do so one by one.
+    merged = written | environment | typed
+    options: dict[str, Any] = {}
+    for layer in (written, environment, typed):
+        options |= layer.get("options", {})
+    if options:
+        merged["options"] = options
+
+    # Below them all are the defaults that the objective changes.
     objective = merged.get("objective", TrainConfig.objective)
-    own = objective_defaults(objective) if objective_defaults is not None else {}
-    defaults = coerce_settings(TrainConfig, own, place=f"defaults of {objective}")
+    defaults: dict[str, Any] = {}
+    if objective_defaults is not None:
+        own = objective_defaults(objective)
+        defaults = coerce_settings(TrainConfig, own, place=f"defaults of {objective}")
     config = TrainConfig(**(defaults | merged))
     if config.dev_suite in (DevSuite.STS, DevSuite.TRANSFER) and config.data_dir is None:
         return replace(config, data_dir=os.environ.get(DATA_VARIABLE) or None)
@@ -141,6 +145,7 @@ def span_of_key(text: str, name: str) -> tuple[int, int]:
     root: Any = yaml.compose(text, yaml.SafeLoader)
     for key, value in root.value:
         if key.value == name:
+            # A block ends behind its last line, where the innermost last value is.
             last = value
             while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
                 last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
