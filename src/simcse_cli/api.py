@@ -42,7 +42,8 @@ class Embedder:
     """
 
     def __init__(self, encoder: ReadyEncoder, *, batch_tokens: int | None = None) -> None:
-        self._encoder, self._batch_tokens = encoder, batch_tokens
+        self._encoder = encoder
+        self._batch_tokens = batch_tokens
 
     @classmethod
     def load(
@@ -147,13 +148,14 @@ class Embedder:
         """
         check_number("batch_size", batch_size)
         check_number("max_length", max_length, 3)
-        chosen = None if prompt is None else self._encoder.find_prompt(prompt)
+        if prompt is not None:
+            prompt = self._encoder.find_prompt(prompt)
         batch_tokens = self._batch_tokens
         if batch_size is not None:
             batch_tokens = batch_size * (max_length or self._encoder.model.tokens.max_length)
         return self._encode(
             texts,
-            chosen,
+            prompt,
             normalize=normalize or normalize_embeddings,
             max_length=max_length,
             batch_tokens=batch_tokens,
@@ -171,17 +173,20 @@ class Embedder:
         Either side may be texts or vectors of any length. A single text or vector has no axis, so
         two of them give a number, ``()``.
         """
-        left, right = (
-            side if isinstance(side, np.ndarray) else self.encode(side) for side in (a, b)
-        )
+        left = self._vectors(a)
+        right = self._vectors(b)
         if left.shape[-1] != right.shape[-1]:
             what = f"similarity: vectors of {left.shape[-1]} and of {right.shape[-1]} components"
             raise DataError(what, hint="give vectors of one model")
-        cosines = (
-            unit_rows(np.atleast_2d(left), np.float32)
-            @ unit_rows(np.atleast_2d(right), np.float32).T
-        )
+        rows = unit_rows(np.atleast_2d(left), np.float32)
+        columns = unit_rows(np.atleast_2d(right), np.float32)
+        cosines = rows @ columns.T
         return cosines.clip(-1, 1).reshape(left.shape[:-1] + right.shape[:-1])
+
+    def _vectors(self, side: Texts | Vectors) -> Vectors:
+        if isinstance(side, np.ndarray):
+            return side
+        return self.encode(side)
 
     def index(
         self,
@@ -200,8 +205,9 @@ class Embedder:
         encoder = self._encoder
         chosen = encoder.document_prompt(prompt)
         texts = _list_of(corpus)
-        vectors, backend = self._encode(texts, chosen), SearchBackend(backend)
-        return SearchIndex.build(vectors, texts, backend=backend, info=encoder.facts(chosen))
+        vectors = self._encode(texts, chosen)
+        facts = encoder.facts(chosen)
+        return SearchIndex.build(vectors, texts, backend=SearchBackend(backend), info=facts)
 
     @overload  # a str is a sequence of str too: the first signature wins
     def search(  # type: ignore[overload-overlap]
@@ -229,12 +235,13 @@ class Embedder:
                 otherwise, as by ``simcse analyze search``.
         """
         check_number("k", k)
-        index = corpus if isinstance(corpus, SearchIndex) else self.index(corpus)
+        if not isinstance(corpus, SearchIndex):
+            corpus = self.index(corpus)
         encoder = self._encoder
-        index.require_made_by(encoder)
-        asked = [queries] if isinstance(queries, str) else _list_of(queries)
+        corpus.require_made_by(encoder)
+        asked = _list_of(queries)
         vectors = self._encode(asked, encoder.query_prompt)
-        found = nearest(index, vectors, k, None if keep_identical else asked)
+        found = nearest(corpus, vectors, k, None if keep_identical else asked)
         return found[0] if isinstance(queries, str) else found
 
 
@@ -265,7 +272,9 @@ class BatchEncoder:
         normalize: bool = False,
         **settings: Any,
     ) -> None:
-        self._column, self._to, self._normalize = column, to, normalize
+        self._column = column
+        self._to = to
+        self._normalize = normalize
         self._embedder = Embedder.load(model, **settings)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -321,7 +330,8 @@ def train_model(
 
     if isinstance(settings.get("objective"), type):
         settings["objective"] = register_objective(settings["objective"])
-    run_dir, progress = Path(output), _PythonWarnings()
+    run_dir = Path(output)
+    progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
     ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
     record = train_run(
@@ -354,12 +364,14 @@ def evaluate(
         raise ConfigError(f"evaluate: suite {suite!r}, need one of {', '.join(suites)}")
     score, group = suites[suite]
     progress = _PythonWarnings()
-    encoder, chosen = build_options(
-        {"model": str(model)} | settings, options.EncoderOptions, group, place=f"evaluate {suite}"
-    )
-    found = evaluate_each_seed(
-        lambda *each: score(*each, progress, force=force), encoder, chosen, progress
-    )
+    given = {"model": str(model)} | settings
+    place = f"evaluate {suite}"
+    encoder, chosen = build_options(given, options.EncoderOptions, group, place=place)
+
+    def score_one(*each: Any) -> Any:
+        return score(*each, progress, force=force)
+
+    found = evaluate_each_seed(score_one, encoder, chosen, progress)
     return {} if found is None else dict(found.payload)
 
 
@@ -382,38 +394,38 @@ def mine_hard_negatives(
     from simcse_cli.prepare.options import HardNegativeOptions
     from simcse_cli.prepare.rows import RowWriter
 
-    place, settings = "mine_hard_negatives", {"output": output} | settings
-    (options,) = build_options(settings, HardNegativeOptions, place=place)
-    sources = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
-    prepare_hard_negatives(sources, options, RowWriter(options, _PythonWarnings()))
+    given = {"output": output} | settings
+    (options,) = build_options(given, HardNegativeOptions, place="mine_hard_negatives")
+    if isinstance(inputs, str | Path):
+        inputs = [inputs]
+    writer = RowWriter(options, _PythonWarnings())
+    prepare_hard_negatives(list(map(str, inputs)), options, writer)
     return dict(read_json(manifest_path(output), dict[str, Any]))
 
 
 def _list_of(texts: Texts) -> list[str]:
     """Return the texts as a list; raise DataError for anything else in it."""
+    if isinstance(texts, str):
+        return [texts]
+    kind = "a missing value" if texts is None else f"a {type(texts).__name__}"
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
-        what = f"need texts, found a {type(texts).__name__}"
-        raise DataError(what, hint="give one column, such as table['text']")
+        raise DataError(f"need texts, found {kind}", hint="give one column, such as table['text']")
     if not isinstance(texts, Iterable):
-        what = (
-            "need a text or several, found "
-            f"{'a missing value' if texts is None else f'a {type(texts).__name__}'}"
-        )
+        what = f"need a text or several, found {kind}"
         raise DataError(what, hint="give a text, or a list of texts")
-    found = [texts] if isinstance(texts, str) else list(texts)
+    found = list(texts)
     for position, text in enumerate(found):
         if not isinstance(text, str):
-            what = "a missing value" if _is_missing(text) else f"a {type(text).__name__}"
-            hint = (
-                "encode both sides of pairs on their own"
-                if isinstance(text, tuple | list)
-                else None
-            )
-            raise DataError(
-                f"texts[{position}] is {what} ({str(text)[:40]}), need a text",
-                hint=hint or "leave it out, or give '' for an empty text",
-            )
+            raise _no_text(f"texts[{position}]", text)
     return found
+
+
+def _no_text(place: str, value: Any) -> DataError:
+    what = "a missing value" if _is_missing(value) else f"a {type(value).__name__}"
+    hint = "leave it out, or give '' for an empty text"
+    if isinstance(value, tuple | list):
+        hint = "encode both sides of pairs on their own"
+    return DataError(f"{place} is {what} ({str(value)[:40]}), need a text", hint=hint)
 
 
 def _is_missing(value: Any) -> bool:
@@ -426,9 +438,9 @@ def _is_missing(value: Any) -> bool:
 
 def check_number(name: str, value: Any, least: int = 1) -> None:
     """Raise ConfigError for an argument that is no whole number, or below the least."""
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, Integral) or value < least
-    ):
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ConfigError(f"{name}={value!r}: need a whole number of at least {least}")
 
 

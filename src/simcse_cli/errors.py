@@ -50,14 +50,20 @@ class SimcseError(Exception):
 
         A part that the message does not name is None.
         """
-        at = _PLACE.match(self.message)
-        found, *needed = _NEEDED.split(self.message[at.end() if at else 0 :], maxsplit=1)
-        parts = {
-            "place": at and at["place"],
+        place = None
+        rest = self.message
+        if at := _PLACE.match(rest):
+            place = at["place"]
+            rest = rest[at.end() :]
+        found, *needed = _NEEDED.split(rest, maxsplit=1)
+        return {
+            "error": self.message,
+            "place": place,
             "found": found or None,
-            "needed": needed[0] if needed else None,
+            "needed": next(iter(needed), None),
+            "fix": self.hint,
+            "exit_code": self.exit_code,
         }
-        return {"error": self.message, **parts, "fix": self.hint, "exit_code": self.exit_code}
 
 
 class ConfigError(SimcseError):
@@ -115,18 +121,18 @@ def how_to_install(extra: str) -> str:
 
     pip and uv find this copy by its name, wherever it came from.
     """
-    package, python = f"'simcse-cli[{extra}]'", Path(sys.executable)
+    package = f"'simcse-cli[{extra}]'"
+    python = Path(sys.executable)
     if is_binary():
-        return (
-            "the binary has no such extra; install from a checkout instead: pip install "
-            f"'.[{extra}]'"
-        )
+        from_checkout = f"pip install '.[{extra}]'"
+        return f"the binary has no such extra; install from a checkout instead: {from_checkout}"
     if Path(sys.prefix, "pipx_metadata.json").is_file():
         return f"pipx runpip simcse-cli install {package}"
     if PathFinder.find_spec("pip") is None:  # not by a hook of setuptools, which warns
         return f"uv pip install --python {python} {package}"
-    is_on_path = Path(which("pip") or "").parent == python.parent
-    return f"pip install {package}" if is_on_path else f"{python} -m pip install {package}"
+    if Path(which("pip") or "").parent == python.parent:
+        return f"pip install {package}"
+    return f"{python} -m pip install {package}"
 
 
 def is_binary() -> bool:
@@ -190,10 +196,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     Libraries report this as errors of many types.
     """
-    known = isinstance(error, ImportError | RuntimeError | OSError)
-    return isinstance(error, MemoryError) or (
-        known and any(sign in str(error) for sign in _OUT_OF_MEMORY)
-    )
+    if not isinstance(error, ImportError | RuntimeError | OSError):
+        return isinstance(error, MemoryError)
+    return any(sign in str(error) for sign in _OUT_OF_MEMORY)
 
 
 def reason_of(error: BaseException) -> str:
@@ -202,7 +207,7 @@ def reason_of(error: BaseException) -> str:
     A line that announces the next one with a colon is joined with it; 300 characters are kept.
     """
     lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
-    n_shown = 2 if lines and lines[0].endswith(":") else 1
-    return (
-        " ".join(line.strip() for line in lines[:n_shown])[:300] if lines else type(error).__name__
-    )
+    if not lines:
+        return type(error).__name__
+    n_shown = 2 if lines[0].endswith(":") else 1
+    return " ".join(map(str.strip, lines[:n_shown]))[:300]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 
 from simcse_cli.data import names
@@ -73,31 +74,29 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
         return Grid.of(source, wikiauto, rows, is_named=True, is_published=True)
 
     # A first line `sep=;` tells Excel the separator.
-    separator = given.separator
-    n_before = 0
     for_excel = re.fullmatch("sep=(.)", first)
-    if for_excel is not None and separator is None:
-        separator = for_excel[1]
-        n_before = 1
-        head = head[1:]
+    if for_excel is not None and given.separator is None:
         next(lines)
+        cut = _cells(lines, for_excel[1], source, head[1:])
+        rows = ((number + 1, cells) for number, cells in cut)
+        return named_rows(rows, source, given, header=given.header)
 
-    if separator is None and any(map(_MARKDOWN_RULE.fullmatch, head)):
+    if given.separator is None and _is_markdown(head):
         header = given.header is not False
         return named_rows(_markdown_cells(lines), source, given, header=header)
-    rows = _cells(lines, separator or choose_separator(head, source), source, head)
-    if n_before:
-        rows = ((number + n_before, cells) for number, cells in rows)
-    return named_rows(rows, source, given, header=given.header)
+    separator = given.separator or choose_separator(head, source)
+    return named_rows(_cells(lines, separator, source, head), source, given, header=given.header)
 
 
 def holds_cells(head: Sequence[str], source: str) -> bool:
     """Tell whether the first lines of a text are the rows of a table."""
     if head and head[0].startswith("sep="):
         return True
-    if any(map(_MARKDOWN_RULE.fullmatch, head)):
-        return True
-    return choose_separator(head, source) != NO_SEPARATOR
+    return _is_markdown(head) or choose_separator(head, source) != NO_SEPARATOR
+
+
+def _is_markdown(head: Iterable[str]) -> bool:
+    return any(map(_MARKDOWN_RULE.fullmatch, head))
 
 
 def is_stsb_line(line: str) -> bool:
@@ -112,8 +111,9 @@ def is_stsb_line(line: str) -> bool:
 def _wikiauto_columns(line: str) -> tuple[str, ...]:
     """Return the columns of WikiAuto's manual alignments, which have no header; else nothing."""
     cells = line.split("\t")
-    is_wikiauto = cells[0] in _WIKIAUTO_LABELS and len(cells) >= 5  # the score may be missing
-    return _WIKIAUTO_COLUMNS[: len(cells)] if is_wikiauto else ()
+    if cells[0] in _WIKIAUTO_LABELS and len(cells) >= 5:  # the score may be missing
+        return _WIKIAUTO_COLUMNS[: len(cells)]
+    return ()
 
 
 def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Cells]:
@@ -145,7 +145,8 @@ class _Fit:
 
     @property
     def is_even(self) -> bool:
-        return self.share == 1 and len({len(cells) for _, cells in self.rows}) == 1
+        widths = {len(cells) for _, cells in self.rows}
+        return self.share == 1 and len(widths) == 1
 
 
 def choose_separator(head: Sequence[str], source: str) -> str:
@@ -171,7 +172,7 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     rows: list[Cells] = []
     broken: DataError | None = None
     try:
-        for row in _cells(iter(head), separator, source, head):
+        for row in _cells(head, separator, source, head):
             rows.append(row)
     except DataError as error:  # a row is broken, or goes on after the sample
         broken = error
@@ -180,20 +181,19 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     rows = _without_titles(rows)[:SAMPLE_ROWS]
     if not rows:
         return _Fit(separator, [], error=broken)
-    has_names = len(rows[0][1]) > 1 and any(map(names.is_known, rows[0][1]))
+    _, first = rows[0]
+    has_names = len(first) > 1 and any(map(names.is_known, first))
     if separator == "," and not has_names and _cuts_nothing(head):
         return _Fit(separator, [])
 
-    # Every row needs two cells, and none more than row 1 has.
-    width = len(rows[0][1])
+    # Most rows need two cells, and none may have more than row 1.
     narrow = [row for row in rows if len(row[1]) < 2]
-    wide = [row for row in rows if _width(row[1]) > width]
+    bad = [row for row in rows if _width(row[1]) > len(first)]
     share = 1 - len(narrow) / len(rows)
     least = 0.5 if has_names else _LEAST_SHARE
-    if wide:
-        return _Fit(separator, rows, share, wide[0], has_names)
-    bad = narrow[0] if share < least else None
-    return _Fit(separator, rows, share, bad, has_names)
+    if share < least:
+        bad += narrow
+    return _Fit(separator, rows, share, next(iter(bad), None), has_names)
 
 
 def _width(cells: Sequence[str]) -> int:
@@ -207,7 +207,7 @@ def _width(cells: Sequence[str]) -> int:
 def _cuts_nothing(head: Sequence[str]) -> bool:
     """Tell whether the commas are those of prose or of numbers, in every line without quotes."""
     bare = [line for line in head if "," in line and '"' not in line]
-    return bool(bare) and all("," not in _NO_CUT.sub("", line) for line in bare)
+    return bool(bare) and "," not in _NO_CUT.sub("", "\n".join(bare))
 
 
 def _refuse_uneven(fits: Sequence[_Fit], source: str) -> None:
@@ -215,28 +215,27 @@ def _refuse_uneven(fits: Sequence[_Fit], source: str) -> None:
 
     One that cuts a row too often is refused, too.
     """
-    worst: _Fit | None = None
-    for fit in fits:
-        if fit.bad is not None and fit.share >= 0.5 and (worst is None or fit.share > worst.share):
-            worst = fit
-    if worst is not None and worst.bad is not None:
-        number, cells = worst.bad
-        raise uneven_row(source, number, cells, len(worst.rows[0][1]))
+    for fit in sorted(fits, key=attrgetter("share"), reverse=True):
+        if fit.bad is not None and fit.share >= 0.5:
+            raise _uneven_row(source, *fit.bad, len(fit.rows[0][1]))
 
 
-def uneven_row(source: str, number: int, cells: Sequence[str], n_columns: int) -> DataError:
+def _uneven_row(source: str, number: int, cells: Sequence[str], n_columns: int) -> DataError:
     """Return the error for a row that has more or fewer cells than row 1."""
     shown = " | ".join(cells)
     if len(shown) > 200:
         shown = f"{shown[:199]}…"
-    n_cells = len(cells)
-    found = f"{n_cells} cell" if n_cells == 1 else f"{n_cells} cells"
-    wanted = f"{n_columns} column" if n_columns == 1 else f"{n_columns} columns"
+    found = _number_of("cell", len(cells))
+    wanted = _number_of("column", n_columns)
     return DataError(
         f"{source}, line {number}: {found} below {wanted}: '{shown}'",
         hint="quote a cell that holds the separator, name another one with --separator ';', "
         f"or read whole lines as texts with --separator {NO_SEPARATOR}",
     )
+
+
+def _number_of(name: str, count: int) -> str:
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def _refuse_ambiguous(fitting: Sequence[_Fit], source: str) -> None:
@@ -295,7 +294,7 @@ def _split_cells(lines: Iterable[str], separator: str) -> Iterator[Cells]:
     """Yield the cells between separators; quotes are undone only where they are certain."""
     for number, line in enumerate(lines, start=1):
         if '"' in line:
-            yield number, [_unquote(cell) for cell in line.split(separator)]
+            yield number, list(map(_unquote, line.split(separator)))
         elif line and not line.isspace():
             yield number, line.split(separator)
 
@@ -305,7 +304,7 @@ def _unquote(cell: str) -> str:
     if len(cell) < 2 or not cell[0] == cell[-1] == '"':
         return cell
     parts = cell[1:-1].split('""')
-    if len(parts) == 1 or any('"' in part for part in parts):
+    if len(parts) == 1 or '"' in "".join(parts):
         return cell
     return '"'.join(parts)
 
@@ -329,28 +328,28 @@ def named_rows(rows: Iterator[Cells], source: str, given: Given, *, header: bool
 
     # Row 1 is a header because the user or its content says so.
     if header is None:
-        found = decide_header(shown, tuple(given.columns.values()))
+        found = decide_header(shown, given.columns.values())
         header = found.found
         if found.by_look:
             notes = (f"{source}: row 1 is read as the header; if it is data: --no-header",)
-    if header is None:
-        if not given.never_asks:
+        elif header is None and not given.never_asks:
             raise _undecided_header(shown, source)
-        notes = (f"{source}: row 1 may be the header: --header, or as data: --no-header",)
+        elif header is None:
+            notes = (f"{source}: row 1 may be the header: --header, or as data: --no-header",)
 
     # Columns without a name are named by their number.
     if header:
         columns = _header_names(shown[0])
         del head[0]
     else:
-        columns = tuple(str(number) for number in range(1, len(shown[0]) + 1))
+        columns = tuple(map(str, range(1, len(shown[0]) + 1)))
     even = _even_rows(chain(head, rows), len(columns), source)
     return Grid.of(source, columns, even, is_named=bool(header), notes=notes)
 
 
 def _undecided_header(rows: Sequence[Sequence[str]], source: str) -> DataError:
     above, below = (" | ".join(row)[:80] for row in rows[:2])
-    shown = show_rows([list(row) for row in rows[:4]])
+    shown = show_rows(rows[:4])
     return DataError(
         f"{source}: row 1 may be the header: '{above}' above '{below}'\n{shown}",
         hint="row 1 is the header   --header\n        row 1 is data         --no-header",
@@ -362,7 +361,7 @@ def _even_rows(rows: Iterable[Cells], n_columns: int, source: str) -> Iterator[C
     for number, cells in rows:
         if len(cells) != n_columns:
             if _width(cells) > n_columns:
-                raise uneven_row(source, number, cells, n_columns)
+                raise _uneven_row(source, number, cells, n_columns)
             cells = [*cells[:n_columns], *[""] * (n_columns - len(cells))]
         yield number, cells
 

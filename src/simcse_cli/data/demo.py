@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from simcse_cli.data import demo_grammar
+from simcse_cli.data.demo_grammar import (
+    PARTS,
+    DemoSizes,
+    Scene,
+    draw_scene,
+    grammar,
+    phrase,
+    similarity,
+    vary,
+)
 from simcse_cli.data.senteval import sts_files
 from simcse_cli.data.writers import build_manifest
 from simcse_cli.files.atomic import atomic_text, check_output, write_json
@@ -32,7 +41,7 @@ def demo_folder(progress: Progress) -> Path:
     folder = default_cache_dir() / f"demo-{__version__}"
     if not (folder / "sentences.txt").exists():
         progress.info(f"writing the generated demo corpus to {folder}")
-        write_demo_corpus(build_demo_corpus(demo_grammar.DemoSizes(), seed=42), folder, force=True)
+        write_demo_corpus(build_demo_corpus(DemoSizes(), seed=42), folder, force=True)
     return folder
 
 
@@ -59,7 +68,7 @@ def is_demo_corpus(data_dir: Path) -> bool:
 
 def prepare_demo(
     folder: Path,
-    sizes: demo_grammar.DemoSizes,
+    sizes: DemoSizes,
     *,
     seed: int,
     force: bool = False,
@@ -99,7 +108,7 @@ class DemoCorpus:
     graded: dict[str, list[tuple[float, str, str]]]
 
 
-def build_demo_corpus(sizes: demo_grammar.DemoSizes, *, seed: int) -> DemoCorpus:
+def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
     """Return the corpus for a seed and sizes, which is the same on every machine."""
     generator = _Generator(Random(seed))
     n_graded = {split: round(share * sizes.pairs) for split, share in _STSB_SHARES.items()}
@@ -142,6 +151,8 @@ def corpus_files(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
             nli.append((label, premise, hypothesis))
     triplet_table = _table(("anchor", "positive", "hard_negative"), triplets, ",")
     nli_table = _table(("gold_label", "sentence1", "sentence2"), nli, "\t")
+
+    # A blank line separates documents.
     stories = "\n".join(map(_lines, corpus.documents))
     files = {
         "sentences.txt": (_lines(corpus.sentences), len(corpus.sentences)),
@@ -149,6 +160,7 @@ def corpus_files(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
         "triplets.csv": (triplet_table, len(triplets)),
         "nli.tsv": (nli_table, len(nli)),
     }
+    # The graded pairs have the layout of STS-B.
     for split, pairs in corpus.graded.items():
         rows = []
         for number, (score, first, second) in enumerate(pairs, start=1):
@@ -183,46 +195,41 @@ class _Generator:
                 return text
         raise ValueError(f"the demo grammar has run out after {len(self._used):,} sentences")
 
-    def _say(self, scene: demo_grammar.Scene, *, negated: bool = False, extra: str = "") -> str:
-        return self._new(
-            lambda: demo_grammar.phrase(scene, self._rng, negated=negated, extra=extra)
-        )
+    def _say(self, scene: Scene, *, negated: bool = False, extra: str = "") -> str:
+        return self._new(lambda: phrase(scene, self._rng, negated=negated, extra=extra))
 
     def sentence(self) -> str:
-        return self._new(lambda: demo_grammar.phrase(demo_grammar.draw_scene(self._rng), self._rng))
+        return self._new(lambda: phrase(draw_scene(self._rng), self._rng))
 
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
         """Yield pairs with their score; 0 to 5 parts of the scene change, equally often."""
-        parts = demo_grammar.PARTS
         for index in range(count):
-            scene = demo_grammar.draw_scene(self._rng)
-            changed = self._rng.sample(parts, index % (len(parts) + 1))
-            other = demo_grammar.vary(scene, changed, self._rng)
-            yield demo_grammar.similarity(scene, other), self._say(scene), self._say(other)
+            scene = draw_scene(self._rng)
+            changed = self._rng.sample(PARTS, index % (len(PARTS) + 1))
+            other = vary(scene, changed, self._rng)
+            yield similarity(scene, other), self._say(scene), self._say(other)
 
     def inference(self, count: int) -> Iterator[tuple[str, str, str, str]]:
         """Yield premises with three hypotheses: one follows, one may be true, and one is false."""
         for index in range(count):
-            scene = demo_grammar.draw_scene(self._rng)
-            shorter = (
-                replace(scene, place=None)
-                if self._rng.random() < 0.5
-                else replace(scene, time=None)
-            )
+            scene = draw_scene(self._rng)
+            shorter = replace(scene, time=None)
+            if self._rng.random() < 0.5:
+                shorter = replace(scene, place=None)
             negated = index % 3 == 0
-            false = scene if negated else demo_grammar.vary(scene, ["action", "thing"], self._rng)
+            false = scene if negated else vary(scene, ["action", "thing"], self._rng)
             yield (
                 self._say(scene),
                 self._say(shorter),
-                self._say(scene, extra=self._rng.choice(demo_grammar.grammar()["company"])),
+                self._say(scene, extra=self._rng.choice(grammar()["company"])),
                 self._say(false, negated=negated),
             )
 
     def story(self) -> list[str]:
         """Return 5 to 9 sentences about one agent at one place."""
-        scene = demo_grammar.draw_scene(self._rng)
+        scene = draw_scene(self._rng)
         sentences = []
         for _ in range(self._rng.randint(5, 9)):
             sentences.append(self._say(scene))
-            scene = demo_grammar.vary(scene, ["action", "thing", "time"], self._rng)
+            scene = vary(scene, ["action", "thing", "time"], self._rng)
         return sentences

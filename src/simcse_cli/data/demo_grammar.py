@@ -100,6 +100,8 @@ def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "")
     present, gerund, participle = rng.choice(words["action"][scene.action]["verbs"])
     where = rng.choice(words["place"][scene.place]) if scene.place else ""
     when = rng.choice(words["time"][scene.time]) if scene.time else ""
+
+    # Each pattern tells the same of the scene.
     if negated:
         patterns = [
             f"{agent} is not {gerund} {thing} {where} {when}",

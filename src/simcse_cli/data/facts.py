@@ -1,6 +1,7 @@
 """What is known of the columns of a table: their names, their kinds, and what each can hold."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
+from functools import cached_property
 
 from simcse_cli.data import names
 from simcse_cli.data.given import Given
@@ -8,108 +9,148 @@ from simcse_cli.data.grid import Grid
 from simcse_cli.data.kinds import Kind, is_judgement, is_missing, to_number
 from simcse_cli.data.names import fold
 
-TEXT_KINDS = (Kind.TEXT, Kind.LIST)
 _MOST_VALUES = 5  # different words of a column that may judge pairs
 _MOST_CLASSES = 20
+_LONGEST_TYPED = 40
+
+
+class Column:
+    """A column, and what its name and the first rows tell of it.
+
+    Attributes:
+        at: its place in the table, from 0.
+        title: its name as it is in the file, or its number from 1.
+        name: its name as names are compared, "" in a table without names.
+    """
+
+    def __init__(self, grid: Grid, at: int) -> None:
+        self.at = at
+        self.title = grid.names[at]
+        self.is_named = grid.is_named
+        self.name = fold(self.title) if grid.is_named else ""
+        self.kind = grid.kinds[at]
+        self._grid = grid
+
+    def __str__(self) -> str:
+        return f"column {self.title if self.is_named else self.at + 1}"
+
+    @property
+    def typed(self) -> str:
+        """What to type for the column: its name, or its number if the name is hard to type."""
+        number = str(self.at + 1)
+        is_plain = len(self.title) <= _LONGEST_TYPED and not set(self.title) & set(",=\"'\\\n")
+        if self.is_named and is_plain and not self.title.isdigit():
+            return self.title
+        return number
+
+    # -------------------------------------------------------------- by name
+    @property
+    def describes(self) -> bool:
+        return self.name in names.DESCRIBING
+
+    @property
+    def is_left_over(self) -> bool:
+        """Tell whether the column may be a text that no name tells of."""
+        return not self.describes and self.name not in (*names.SCORES, *names.LABELS)
+
+    # -------------------------------------------------------------- by content
+    @cached_property
+    def texts(self) -> list[str]:
+        """The first cells."""
+        return self._grid.texts(self.at)
+
+    @cached_property
+    def values(self) -> set[str]:
+        """The different ones of the first cells that are not missing."""
+        return {text.strip() for text in self.texts if not is_missing(text)}
+
+    @property
+    def fits(self) -> bool:
+        """Tell whether the column can hold texts."""
+        return self.kind in (Kind.TEXT, Kind.LIST, Kind.WORD)
+
+    @property
+    def fits_strongly(self) -> bool:
+        """Tell whether it can hold texts under a strong name: a few texts again and again."""
+        return self.fits or (self.repeats_words and len(self.values) > 1)
+
+    @property
+    def repeats_words(self) -> bool:
+        return self.kind is Kind.LABEL and not is_judgement(self.texts)
+
+    @property
+    def is_judge(self) -> bool:
+        """Tell whether the column may say which rows are pairs: scores, 0 and 1, or a few words."""
+        if self.describes or self.name in names.TOPICS:
+            return False
+        if self.kind is not Kind.LABEL:
+            return self.kind is Kind.SCORE
+        is_single_row = len(self.texts) == 1
+        return len(self.values) <= _MOST_VALUES and (len(self.values) > 1 or is_single_row)
+
+    @property
+    def are_numbers(self) -> bool:
+        return bool(self.values) and None not in map(to_number, self.values)
+
+    @property
+    def are_few_whole_numbers(self) -> bool:
+        if len(self.values) > _MOST_CLASSES:
+            return False
+        return all((to_number(text) or 0) % 1 == 0 for text in self.values)
 
 
 class Facts:
-    """Facts about columns, which are given by their places from 0."""
+    """The columns of a table, and what the user said about it."""
 
     def __init__(self, grid: Grid, given: Given) -> None:
-        self.grid, self.given = grid, given
-        self.names = [fold(name) if grid.is_named else "" for name in grid.names]
-        self.kinds = grid.kinds
-        self.every = range(len(self.names))
+        self.grid = grid
+        self.given = given
+        self.columns = [Column(grid, at) for at in range(len(grid.names))]
+        self.names = {column.name for column in self.columns}
 
-    def find(self, name: str) -> int | None:
+    def find(self, name: str) -> Column | None:
         """Return the column that a user means by a name or a number."""
-        for at, own in enumerate(self.grid.names):
-            if self.grid.is_named and own == name:
-                return at
-        folded = fold(name)
-        if folded in self.names:
-            return self.names.index(folded)
-        if name.isdigit() and 1 <= int(name) <= len(self.names):
-            return int(name) - 1
+        for column in self.columns:
+            if column.is_named and column.title == name:
+                return column
+        if same := by_name(self.columns, fold(name)):
+            return same[0]
+        if name.isdigit() and 1 <= int(name) <= len(self.columns):
+            return self.columns[int(name) - 1]
         return None
 
-    def describe(self, at: int) -> str:
-        return f"column {self.grid.names[at]}" if self.grid.is_named else f"column {at + 1}"
+    def all_but(self, taken: Collection[Column | None]) -> list[Column]:
+        return [column for column in self.columns if column not in taken]
 
-    # -------------------------------------------------------------- by name
-    def strong(self, role: str) -> list[int]:
-        """Return the columns whose names alone say that they hold the texts of a role."""
-        wanted = names.STRONG[role]
-        named = [at for at in self.every if self.names[at] in wanted]
-        found = [at for at in named if self.fits_strongly(at)]
-        exact = [at for at in found if self.names[at] == role]
-        if len(found) > 1 and not exact:  # an instruction beside the text it is about
-            found = [at for at in found if self.names[at] != "prompt"]
-        if found or role == "hard_negative":
-            return exact or found
+    def fitting(self, taken: Collection[Column] = ()) -> list[Column]:
+        """Return the columns that can hold texts, but for those that are taken."""
+        return [column for column in self.all_but(taken) if column.fits]
+
+    def strong(self, role: str) -> list[Column]:
+        """Return the columns whose names alone say that they are a side of a pair."""
+        named = [column for column in self.columns if column.name in names.STRONG[role]]
+        found = [column for column in named if column.fits_strongly]
+        if exact := by_name(found, role):
+            return exact
+        if len(found) > 1:  # an instruction beside the text it is about
+            found = [column for column in found if column.name != "prompt"]
         # One text in all of the first rows, or none.
-        found = [at for at in named if self.kinds[at] is Kind.EMPTY]
-        found += [at for at in named if self.kinds[at] is Kind.LABEL and not self.is_judging(at)]
-        return sorted(found)
+        return found or [each for each in named if each.repeats_words or each.kind is Kind.EMPTY]
 
-    def hard_negatives(self) -> tuple[int, ...]:
-        if not self.grid.is_named:
-            return ()
-        named = [at for at in self.every if names.is_hard_negative(self.grid.names[at])]
-        return tuple(at for at in named if self.fits_strongly(at))
+    def hard_negatives(self) -> list[Column]:
+        found = []
+        for column in self.columns:
+            if names.is_hard_negative(column.name) and column.fits_strongly:
+                found.append(column)
+        return found
 
-    def are_couple(self, first: int, second: int) -> bool:
-        own = self.grid.names
-        return self.grid.is_named and names.are_couple(own[first], own[second])
 
-    def describes(self, at: int) -> bool:
-        return self.names[at] in names.DESCRIBING
+def by_name(columns: Iterable[Column], name: str) -> list[Column]:
+    """Return the columns of a name, as names are compared."""
+    return [column for column in columns if column.name == name]
 
-    def is_left_over(self, at: int) -> bool:
-        """Tell whether a column may be a text that no name tells of."""
-        return not self.describes(at) and self.names[at] not in (*names.SCORES, *names.LABELS)
 
-    # -------------------------------------------------------------- by content
-    def fits(self, at: int) -> bool:
-        """Tell whether a column can hold texts."""
-        return self.kinds[at] in (*TEXT_KINDS, Kind.WORD)
-
-    def fits_strongly(self, at: int) -> bool:
-        """Tell whether a column can hold texts under a strong name: a few texts again and again."""
-        if self.kinds[at] is Kind.LABEL:
-            return not self.is_judging(at) and len(self.values(at)) > 1
-        return self.fits(at)
-
-    def left_over(self, kinds: Sequence[Kind], among: Sequence[int]) -> list[int]:
-        return [at for at in among if self.kinds[at] in kinds and self.is_left_over(at)]
-
-    def values(self, at: int) -> set[str]:
-        """Return the different cells of the first rows; missing cells are none."""
-        return {text.strip() for text in self.grid.texts(at) if not is_missing(text)}
-
-    def is_judging(self, at: int) -> bool:
-        return is_judgement(self.grid.texts(at))
-
-    def is_judge(self, at: int) -> bool:
-        """Tell whether a column may say which rows are pairs: scores, 0 and 1, or a few words."""
-        if self.describes(at) or self.names[at] in names.TOPICS:
-            return False
-        if self.kinds[at] is not Kind.LABEL:
-            return self.kinds[at] is Kind.SCORE
-        n_values = len(self.values(at))
-        is_single_row = len(self.grid.columns[at]) == 1
-        return n_values <= _MOST_VALUES and (n_values > 1 or is_single_row)
-
-    def are_numbers(self, at: int) -> bool:
-        values = self.values(at)
-        return bool(values) and all(to_number(text) is not None for text in values)
-
-    def are_few_whole_numbers(self, at: int) -> bool:
-        values = self.values(at)
-        if len(values) > _MOST_CLASSES:
-            return False
-        return all((to_number(text) or 0) % 1 == 0 for text in values)
-
-    def is_varied(self, at: int) -> bool:
-        return self.kinds[at] not in (Kind.EMPTY, Kind.TEXT, Kind.LIST)
+def texts_or_words(columns: Iterable[Column]) -> list[Column]:
+    """Return the columns of texts that no name tells of, or those of words if there are none."""
+    found = [column for column in columns if column.fits and column.is_left_over]
+    return [column for column in found if column.kind is not Kind.WORD] or found

@@ -24,7 +24,8 @@ from simcse_cli.settings.choices import TextPer
 
 _WILD = re.compile(r"[*?\[]")
 _TEXT_ENDINGS = (".txt", ".text", ".txt.gz", ".text.gz")
-_LOOKED_AT, _LINES_LOOKED_AT = 20, 1000
+_LOOKED_AT = 20
+_LINES_LOOKED_AT = 1000
 _Item = TypeVar("_Item")
 
 
@@ -64,14 +65,13 @@ class FileSet:
             output: the file to be written, which may not be in a folder that is read.
         """
         listed = _listed(source)
-        if listed is None:
-            files: tuple[str, ...] = (source,)
-        else:
-            files = tuple(sorted(listed))
-        found = cls(source, files, given or Given(), text_per or TextPer.LINE)
+        files = [source] if listed is None else sorted(listed)
+        found = cls(source, tuple(files), given or Given(), text_per or TextPer.LINE)
         if again is not None and files and found._is_stream:
             what = "needs an input that can be read again: save it to a file first"
             raise UsageError(what, option=again)
+
+        # An output in a folder that is read would become an input.
         folder = Path(source).resolve()
         is_file = output not in (None, STDIO)
         if is_file and folder.is_dir() and Path(output or STDIO).resolve().is_relative_to(folder):
@@ -116,7 +116,7 @@ class FileSet:
         """Raise DataError if text files have blank lines between others, as documents have."""
         for file in self.files[:_LOOKED_AT]:
             lines = islice(iter_lines(file, encoding=self.given.encoding), _LINES_LOOKED_AT)
-            if "\n\n" in "\n".join(line.strip() for line in lines).strip():
+            if "\n\n" in "\n".join(map(str.strip, lines)).strip():
                 what = f"{len(self.files):,} text files with blank lines, such as {file}"
                 raise DataError(
                     f"{self.source}: {what}; is a text a file, or a line?",
@@ -146,7 +146,10 @@ class FileSet:
             return None
         if len(self.files) == 1 and not is_remote(self.source):
             return file_state(self.files[0])
-        return digest(*(f"{PurePosixPath(file).name} {file_state(file)}\n" for file in self.files))
+        states = []
+        for file in self.files:
+            states.append(f"{PurePosixPath(file).name} {file_state(file)}\n")
+        return digest(*states)
 
     def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
         def read(file: str, skipped: int) -> Iterator[str]:
@@ -199,7 +202,8 @@ class FileSet:
                     yield from read(file, skipped)
                     skipped = 0
 
-        return islice(rows_from(start), None if stop is None else stop - start)
+        n_rows = None if stop is None else stop - start
+        return islice(rows_from(start), n_rows)
 
 
 def _listed(source: str) -> list[str] | None:
@@ -215,7 +219,7 @@ def _listed(source: str) -> list[str] | None:
         return None
     else:
         # Unlike `Path.glob`, it takes absolute patterns.
-        found = [Path(file) for file in glob.glob(source, recursive=True)]  # noqa: PTH207
+        found = list(map(Path, glob.glob(source, recursive=True)))  # noqa: PTH207
     return [str(file) for file in found if file.is_file() and file.stat().st_size]
 
 

@@ -69,11 +69,6 @@ def source_name(source: InputPath) -> str:
     return "standard input" if str(source) == STDIO else str(source)
 
 
-def open_grid(source: InputPath, given: Given) -> Grid:
-    """Open any table."""
-    return _OPENERS[guess_format(source)](source, given)
-
-
 # ------------------------------------------------------------------ text
 def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, bool]:
     """Return a text file as a table, and whether it is plain text: lines of single texts.
@@ -81,12 +76,12 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     It is plain if ``single`` texts are wanted and the user does not speak of cells, unless every
     line is a JSON object.
     """
-    lines = iter_lines(source, encoding=given.encoding, asks_encoding=True)
+    lines = _lines(source, given)
     head = list(islice(lines, _LINES_LOOKED_AT))
     lines = chain(head, lines)
     name = source_name(source)
-    filled = [line for line in head if line.strip()]
-    if filled and all(_is_json_object(line) for line in filled):
+    filled = list(filter(str.strip, head))
+    if filled and all(map(_is_json_object, filled)):
         return Grid.of_records(name, _json_lines(lines, name)), False
     is_plain = single and not given.wants_table
     if not is_plain and (given.separator or given.header or holds_cells(head, name)):
@@ -101,40 +96,38 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
 
 def cells_in_text(lines: Sequence[str]) -> str | None:
     """Return the separator if every line of a text has equally many cells, two or more."""
-    filled = [line for line in lines if line.strip()]
+    filled = list(filter(str.strip, lines))
     for separator in OF_TEXT:
         counts = {line.count(separator) for line in filled}
-        if len(filled) > 1 and len(counts) == 1 and counts.pop() > 0:
+        if len(filled) > 1 and len(counts) == 1 and counts != {0}:
             return separator
     return None
 
 
 def _is_json_object(line: str) -> bool:
-    if not line.lstrip().startswith("{"):
-        return False
     try:
-        return isinstance(json.loads(line), dict)
+        return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
     except ValueError:
         return False
 
 
-def _open_plain(source: InputPath, given: Given) -> Grid:
-    return open_text(source, given, single=False)[0]
-
-
 def _open_cells(source: InputPath, given: Given) -> Grid:
-    lines = iter_lines(source, encoding=given.encoding, asks_encoding=True)
-    return open_delimited(lines, source_name(source), given)
+    return open_delimited(_lines(source, given), source_name(source), given)
+
+
+def _lines(source: InputPath, given: Given) -> Iterator[str]:
+    return iter_lines(source, encoding=given.encoding, asks_encoding=True)
 
 
 # ------------------------------------------------------------------ JSON
 def _open_json(source: InputPath, given: Given) -> Grid:
     """Open JSON Lines, or a ``.json`` file that is one list or one object that holds a list."""
     name = source_name(source)
-    lines = iter_lines(source, encoding=given.encoding, asks_encoding=True)
+    lines = _lines(source, given)
     head = list(islice(lines, 2))
     lines = chain(head, lines)
-    if str(source).lower().removesuffix(".gz").endswith(".json") and not _is_line_by_line(head):
+    is_json = str(source).lower().removesuffix(".gz").endswith(".json")
+    if is_json and not _is_line_by_line(head):
         return Grid.of_records(name, _json_items(lines, name))
     return Grid.of_records(name, _json_lines(lines, name))
 
@@ -160,9 +153,8 @@ def _json_items(lines: Iterable[str], name: str) -> _Records:
     """Yield the rows of a JSON file that is one value."""
     text = "\n".join(lines)
     if len(text) > LARGEST_TEXT:
-        hint = (
-            f"unpack it into lines first, for example: jq -c '.[]' {name} > {Path(name).stem}.jsonl"
-        )
+        unpacked = f"jq -c '.[]' {name} > {Path(name).stem}.jsonl"
+        hint = f"unpack it into lines first, for example: {unpacked}"
         raise DataError(f"{name} has more than {LARGEST_TEXT >> 20} MiB", hint=hint)
     value = parse_json(text, name, lenient=True)
     items = value if isinstance(value, list) else _items_of(value, name)
@@ -174,15 +166,18 @@ def _items_of(value: Any, name: str) -> list[Any]:
     """Return the rows in an object: its only list, its lists side by side, or itself."""
     if not isinstance(value, dict) or not value:
         raise DataError(f"{name}: {_json_kind(value)}, need a list of objects", hint=_JSON_HINT)
+
+    # The values of a row may be lists, too: of hard negatives, or a set of texts.
     lists = {key: each for key, each in value.items() if isinstance(each, list)}
+    columns = list(lists.values())
     is_row = any(map(names.is_known, value)) or value.keys() & {"set", "texts"}
-    if len(lists) == 1:
-        ((key, items),) = lists.items()
-        if items and (isinstance(items[0], dict | list) or not is_row):
+    if len(columns) == 1:
+        (items,) = columns
+        if items and (not is_row or _are_nested(items[:1])):
             return items
-    if len(lists) == len(value) > 1 and _are_columns(list(lists.values())):
-        return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-    if is_row and not any(map(_is_objects, lists.values())):
+    if len(columns) == len(value) > 1 and _are_columns(columns):
+        return [dict(zip(lists, row, strict=True)) for row in zip(*columns, strict=True)]
+    if is_row and not any(map(_is_objects, columns)):
         return [value]
     key = next(iter(lists or value))
     what = f"an object of {len(value):,} values that is no table"
@@ -191,8 +186,11 @@ def _items_of(value: Any, name: str) -> list[Any]:
 
 def _are_columns(lists: Sequence[list[Any]]) -> bool:
     """Tell whether lists of plain values are equally long."""
-    is_nested = any(isinstance(item, dict | list) for item in chain.from_iterable(lists))
-    return len(set(map(len, lists))) == 1 and not is_nested
+    return len(set(map(len, lists))) == 1 and not any(map(_are_nested, lists))
+
+
+def _are_nested(values: Iterable[Any]) -> bool:
+    return any(isinstance(each, dict | list) for each in values)
 
 
 def _record(value: Any, place: str) -> dict[str, Any]:
@@ -200,15 +198,17 @@ def _record(value: Any, place: str) -> dict[str, Any]:
     if isinstance(value, str):
         value = [value]
     if isinstance(value, list) and value:
-        if any(isinstance(item, list | dict) for item in value):
+        if _are_nested(value):
             raise _too_deep(place, "lists or objects inside of a list", ".[]")
-        value = {str(number): item for number, item in enumerate(value, start=1)}
+        value = _numbered(value, 1)
+
+    # Values inside objects are columns of their own.
     if not isinstance(value, dict) or not value:
         what = f"{place}: {_json_kind(value)}, need an object with named columns"
         raise DataError(what, hint=_JSON_HINT)
-    if not any(isinstance(each, dict | list) for each in value.values()):
+    if not _are_nested(value.values()):
         return value
-    if any(_has_nested_objects(each) for each in value.values()):
+    if any(map(_has_nested_objects, value.values())):
         raise _too_deep(place, "objects in lists inside of other lists", ".PATH[]")
     flat = dict(_flat(value))
     if len(flat) > max(_MOST_PATHS, len(value)):
@@ -216,17 +216,23 @@ def _record(value: Any, place: str) -> dict[str, Any]:
     return flat
 
 
+def _numbered(items: Iterable[Any], start: int) -> dict[str, Any]:
+    return {str(number): item for number, item in enumerate(items, start)}
+
+
 def _too_deep(place: str, what: str, path: str) -> DataError:
+    taken = f"jq -c '{path} | {{text: .text}}' FILE.json > FILE.jsonl"
     return DataError(
         f"{place}: {what}; need a list of objects with texts",
-        hint="take the rows out first, for example: "
-        f"jq -c '{path} | {{text: .text}}' FILE.json > FILE.jsonl",
+        hint=f"take the rows out first, for example: {taken}",
     )
 
 
 def _json_kind(value: Any) -> str:
-    if isinstance(value, dict | list):
-        return "an empty object" if isinstance(value, dict) else "an empty list"
+    if value == {}:
+        return "an empty object"
+    if value == []:
+        return "an empty list"
     return f"a JSON {type(value).__name__}"
 
 
@@ -247,7 +253,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
     """Yield the values inside objects, and lists of objects, under paths: ``turns.0.content``."""
     for name, each in value.items():
         if _is_objects(each):
-            each = {str(number): item for number, item in enumerate(each)}
+            each = _numbered(each, 0)
         if isinstance(each, dict) and each:
             yield from _flat(each, f"{prefix}{name}.")
         else:
@@ -257,10 +263,8 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 # ------------------------------------------------------------------ workbooks, parquet, the Hub
 def _open_excel(source: InputPath, given: Given) -> Grid:
     """Open the first visible sheet with something in it."""
-    require_extra(
-        "python_calamine",
-        f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)",
-    )
+    purpose = f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)"
+    require_extra("python_calamine", purpose)
     from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
 
     filled: dict[str, list[list[Any]]] = {}
@@ -272,6 +276,8 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
             rows = book.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False)
             if rows:
                 filled[sheet.name] = rows
+
+    # A workbook without anything is a table without rows.
     name = source_name(source)
     first, *others = filled or [""]
     if others:
@@ -283,7 +289,7 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
 def _sheet_rows(sheet: Sequence[Sequence[Any]]) -> Iterator[tuple[int, list[str]]]:
     for number, row in enumerate(sheet, start=1):
         if any(cell != "" for cell in row):
-            yield number, [_sheet_text(cell) for cell in row]
+            yield number, list(map(_sheet_text, row))
 
 
 def _sheet_text(cell: Any) -> str:
@@ -308,8 +314,7 @@ def _flat_row(row: dict[str, Any]) -> dict[str, Any]:
     return dict(_flat(row)) if is_nested else row
 
 
-_OPENERS: dict[FileFormat, Callable[[InputPath, Given], Grid]] = {
-    FileFormat.TEXT: _open_plain,
+OPENERS: dict[FileFormat, Callable[[InputPath, Given], Grid]] = {
     FileFormat.JSONL: _open_json,
     FileFormat.CSV: _open_cells,
     FileFormat.TSV: _open_cells,
@@ -317,7 +322,10 @@ _OPENERS: dict[FileFormat, Callable[[InputPath, Given], Grid]] = {
     FileFormat.EXCEL: _open_excel,
     FileFormat.HUB: _open_hub,
 }
-"""Openers by format; a new format needs a function, a row here and its ending above."""
+"""How to open a table of each format; plain text may be none, so it has ``open_text``.
+
+A new format needs a function, a row here and its ending above.
+"""
 
 
 def count_lines(source: InputPath) -> int:
@@ -364,8 +372,9 @@ def parquet_rows(
             start -= n_rows
             del groups[0]
         for batch in table.iter_batches(batch_size=batch_size, row_groups=groups, columns=columns):
-            yield from map(_flat_row, batch.slice(min(start, len(batch))).to_pylist())
-            start -= min(start, len(batch))
+            n_skipped = min(start, len(batch))
+            start -= n_skipped
+            yield from map(_flat_row, batch.slice(n_skipped).to_pylist())
 
 
 def parse_hub_source(source: str) -> tuple[str, str | None, str]:
@@ -389,16 +398,16 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
 
     name, config, split = parse_hub_source(source)
     with foreign_format(source, "a dataset", hint=_HUB_HINT):
+        # A saved dataset may have one split or several.
         if is_saved_dataset(Path(name)):
             saved = datasets.load_from_disk(name)
-            if not isinstance(saved, datasets.DatasetDict):
-                yield from saved
-                return
-            if split not in saved:
-                what = f"{source}: no split {split}; there are {', '.join(saved)}"
-                example = f"{_HUB_PREFIX}{name}:{next(iter(saved))}"
-                raise DataError(what, hint=f"name one, for example {example}")
-            yield from saved[split]
+            if isinstance(saved, datasets.DatasetDict):
+                if split not in saved:
+                    what = f"{source}: no split {split}; there are {', '.join(saved)}"
+                    example = f"{_HUB_PREFIX}{name}:{next(iter(saved))}"
+                    raise DataError(what, hint=f"name one, for example {example}")
+                saved = saved[split]
+            yield from saved
             return
         try:
             yield from datasets.load_dataset(name, config, split=split, streaming=True)

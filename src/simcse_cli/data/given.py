@@ -67,18 +67,16 @@ class Given:
         columns: Mapping[str, str] | None = None,
         *,
         roles: Sequence[str] = (),
-        option: str = "--columns",
         progress: Progress = SILENT,
     ) -> "Given":
         separator = options.separator
         return cls(
             columns or {},
             options.header,
-            None if separator is None else _SEPARATORS.get(separator, separator),
+            _SEPARATORS.get(separator or "", separator),
             options.encoding,
             tuple(options.keep_label or ()),
             tuple(roles),
-            option,
             told=Told(progress),
         )
 
@@ -117,21 +115,24 @@ def parse_columns(
     """
     if text is None:
         return {}
+
+    # It is a line of CSV, so that a name may hold a comma.
     try:
-        parts = [part.strip() for part in next(csv.reader([text]), [])]
+        parts = list(map(str.strip, next(csv.reader([text]), [])))
     except csv.Error:  # a line end without quotes
         raise UsageError(f"{text!r} is no list of columns", option=option) from None
-    if not any("=" in part for part in parts) and 0 < len(parts) <= len(roles):
-        parts = [f"{role}={part}" for role, part in zip(roles, parts, strict=False)]
+    if "=" not in "".join(parts) and len(parts) <= len(roles):
+        parts = list(map("{}={}".format, roles, parts))
+
     found: dict[str, str] = {}
     for part in parts:
         role, _, name = (side.strip() for side in part.partition("="))
         if role in found:
             raise UsageError(f"{role} is named twice in {text!r}", option=option)
         if role not in roles or not name:
-            wanted = ",".join(f"{each}=NAME" for each in roles)
-            near = get_close_matches(role, roles, n=1)
-            what = f"did you mean {near[0]}={name or 'NAME'}?" if near else f"need {wanted}"
+            what = "need " + ",".join(f"{each}=NAME" for each in roles)
+            if near := get_close_matches(role, roles, n=1):
+                what = f"did you mean {near[0]}={name or 'NAME'}?"
             raise UsageError(f"{part!r}; {what}", option=option)
         found[role] = name
     return found

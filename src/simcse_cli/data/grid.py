@@ -29,7 +29,7 @@ class Grid:
 
     source: str
     names: tuple[str, ...]
-    sample: list[NumberedRow]
+    sample: Sequence[NumberedRow]
     rows: Iterator[NumberedRow]
     is_named: bool = True
     notes: tuple[str, ...] = ()
@@ -54,10 +54,10 @@ class Grid:
     def of_records(cls, source: str, rows: Iterable[tuple[int, dict[str, Any]]]) -> "Grid":
         """Return rows of named values as a table with the names of the first row."""
         rows = iter(rows)
-        sample = list(islice(rows, SAMPLE_ROWS))
-        names = tuple(sample[0][1]) if sample else ()
-        is_named = not all(name.isdigit() for name in names)
-        return cls(source, names, list(sample), chain(sample, rows), is_named)
+        first = list(islice(rows, 1))
+        names = tuple(chain.from_iterable(row for _, row in first))
+        is_named = not all(map(str.isdigit, names))
+        return cls.of(source, names, chain(first, rows), is_named=is_named)
 
     @cached_property
     def columns(self) -> list[list[Any]]:
@@ -73,17 +73,20 @@ class Grid:
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
-        return tuple(kind_of(cells) for cells in self.columns)
+        return tuple(map(kind_of, self.columns))
+
+    def names_at(self, places: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self.names[at] for at in places)
 
     def texts(self, at: int) -> list[str]:
         """Return the first cells of a column as texts."""
-        return [cell_text(cell) for cell in self.columns[at]]
+        return list(map(cell_text, self.columns[at]))
 
     def first_rows(self, count: int = 3) -> list[list[str]]:
         shown = []
         for _, row in self.sample[:count]:
-            cells = [row.get(name) for name in self.names] if isinstance(row, dict) else row
-            shown.append([cell_text(cell) for cell in cells])
+            cells = map(row.get, self.names) if isinstance(row, dict) else row
+            shown.append(list(map(cell_text, cells)))
         return shown
 
     def pick(
@@ -99,33 +102,36 @@ class Grid:
         A row of JSON may lack a column: ``again`` chooses among its own, or, with ``may_lack``,
         the cell is None.
         """
-        names = tuple(self.names[at] for at in chosen)
-        take = _take(chosen)
+        names = self.names_at(chosen)
+        by_place = _take(chosen)
+        by_name = _take(names)
+        wanted = set(names)
         for number, row in islice(self.rows, start, None):
             if not isinstance(row, dict):
-                yield number, take(row)
+                yield number, by_place(row)
                 continue
             if may_lack:
                 yield number, tuple(map(row.get, names))
                 continue
-            own = names
-            if again is not None and any(name not in row for name in names):
-                alone = Grid.of_records(self.place(number), [(number, row)])
-                own = tuple(alone.names[at] for at in again(alone))
+
+            # A row may have other columns than the first.
+            take = by_name
+            if again is not None and not row.keys() >= wanted:
+                alone = Grid.of_records(self._place(number), [(number, row)])
+                take = _take(alone.names_at(again(alone)))
             try:
-                yield number, tuple(row[name] for name in own)
+                yield number, take(row)
             except KeyError as error:
-                what = (
-                    f"{self.place(number)}: no column {error.args[0]}; there are {', '.join(row)}"
-                )
+                there = ", ".join(row)
+                what = f"{self._place(number)}: no column {error.args[0]}; there are {there}"
                 raise DataError(what, hint="give every row the columns of the first") from None
 
-    def place(self, number: int) -> str:
+    def _place(self, number: int) -> str:
         return f"{self.source}, line {number}"
 
 
-def _take(chosen: Sequence[int]) -> Any:
-    """Return a function from a row to a tuple of its cells at these places."""
+def _take(chosen: Sequence[Any]) -> Any:
+    """Return a function from a row to the tuple of its cells at these places or names."""
     if len(chosen) == 1:
         (only,) = chosen
         return lambda row: (row[only],)

@@ -1,8 +1,9 @@
 """Decide whether row 1 of a table holds the names of its columns, or data."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from statistics import median
 
 from simcse_cli.data import kinds, names
@@ -26,21 +27,22 @@ class Header:
     by_look: bool = False
 
 
-def decide_header(rows: Sequence[Sequence[str]], given_names: Sequence[str] = ()) -> Header:
+def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()) -> Header:
     """Decide by row 1 against the rows below it; ``given_names`` are those that the user typed."""
-    first = [cell.strip() for cell in rows[0]]
+    first = list(map(str.strip, rows[0]))
     below = rows[1:]
     if _holds_name(first, given_names):
         return Header(True)
-    columns = [[row[n].strip() for row in below if n < len(row)] for n in range(len(first))]
+    columns = [_column_below(rows, at) for at in range(len(first))]
 
     # A cell that occurs again in its column is data, as labels and premises are.
     for cell, column in zip(first, columns, strict=True):
         if not kinds.is_missing(cell) and cell in column:
             return Header(False)
-    if below and first == [str(number) for number in range(len(first))]:
+    if below and first == list(map(str, range(len(first)))):
         return Header(_holds_texts(columns))
 
+    # Else the kinds of the columns, usual names, and at last the look decide.
     votes = _votes_of_kinds(first, columns)
     is_usual = any(map(names.is_known, first)) or names.are_languages(first)
     if is_usual and False not in votes:
@@ -54,13 +56,21 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Sequence[str] = ()
     return _decide_by_look(first, columns)
 
 
-def _holds_name(first: Sequence[str], given_names: Sequence[str]) -> bool:
-    folded = {names.fold(cell) for cell in first}
+def _holds_name(first: Sequence[str], given_names: Iterable[str]) -> bool:
+    folded = set(map(names.fold, first))
     return any(not name.isdigit() and names.fold(name) in folded for name in given_names)
 
 
+def _column_below(rows: Sequence[Sequence[str]], at: int) -> list[str]:
+    return [row[at].strip() for row in rows[1:] if at < len(row)]
+
+
+def _filled(cells: Iterable[str]) -> list[str]:
+    return list(filterfalse(kinds.is_missing, cells))
+
+
 def _holds_texts(columns: Sequence[Sequence[str]]) -> bool:
-    return any(kinds.kind_of(column) in (Kind.TEXT, Kind.WORD) for column in columns)
+    return not {Kind.TEXT, Kind.WORD}.isdisjoint(map(kinds.kind_of, columns))
 
 
 def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> set[bool]:
@@ -71,16 +81,15 @@ def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> s
         is_numbers = kind in (Kind.SCORE, Kind.LABEL, Kind.ID) and _are_numbers(column)
         if not is_numbers and kind not in (Kind.ID, Kind.DATE, Kind.LIST):
             continue
-        if cell == "":
-            if kind is Kind.ID and is_numbers:
-                votes.add(True)
+        if cell == "" and kind is Kind.ID and is_numbers:
+            votes.add(True)
         elif not kinds.is_missing(cell):
             votes.add(not _is_of_kind(cell, kind, is_numbers=is_numbers))
     return votes
 
 
 def _are_numbers(column: Sequence[str]) -> bool:
-    return all(kinds.to_number(cell) is not None for cell in column if not kinds.is_missing(cell))
+    return None not in map(kinds.to_number, _filled(column))
 
 
 def _is_of_kind(cell: str, kind: Kind, *, is_numbers: bool) -> bool:
@@ -98,7 +107,7 @@ def _any_label_recurs(first: Sequence[str], columns: Sequence[Sequence[str]]) ->
     for cell, column in zip(first, columns, strict=True):
         if kinds.is_missing(cell) or kinds.kind_of(column) is not Kind.LABEL:
             continue
-        counts = Counter(text for text in column if not kinds.is_missing(text))
+        counts = Counter(_filled(column))
         if counts and min(counts.values()) > 1:
             return True
     return False
@@ -109,7 +118,7 @@ def _decide_by_look(first: Sequence[str], columns: Sequence[Sequence[str]]) -> H
     looks: list[str] = []
     holds_more_than_words = False
     for cell, column in zip(first, columns, strict=True):
-        texts = [text for text in column if not kinds.is_missing(text)]
+        texts = _filled(column)
         kind = kinds.kind_of(texts)
         if kind not in (Kind.TEXT, Kind.WORD):
             continue
@@ -151,7 +160,9 @@ def _end_mark(text: str) -> str:
         return "?"
     if last in "!！":
         return "!"
-    return last if last in ":;…：；" else ""
+    if last in ":;…：；":
+        return last
+    return ""
 
 
 def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:

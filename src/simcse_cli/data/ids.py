@@ -26,7 +26,7 @@ def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -
         return
     at = repeats[order[repeats + 1].argmin()]
     first, second = order[at : at + 2].tolist()
-    cell = cell_text(next(islice(iter(read()), first, None)))
+    cell = cell_text(next(islice(read(), first, None)))
     told = f"the id {cell!r}" if cell.strip() else "no id"
     raise DataError(
         f"{place}: rows {first + 1:,} and {second + 1:,} have {told} in column {column}",

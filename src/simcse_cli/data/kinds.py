@@ -29,7 +29,7 @@ class Kind(StrEnum):
 MISSING = frozenset(("", "nan", "NaN", "None", "NULL", "null", "NA", "N/A", "n/a", "<NA>", "#N/A"))
 """Cells of tables without a value, as spreadsheets, databases and pandas write them."""
 
-END_MARKS = ".?!。？！؟…।"
+_END_MARKS = ".?!。？！؟…।"
 _YES_NO = frozenset(
     ["yes", "no", "true", "false", "y", "n", "t", "f", "ja", "nein", "oui", "non", "si", "sí"]
 )
@@ -83,10 +83,6 @@ def list_items(text: str) -> list[str] | None:
     return None
 
 
-def has_end_mark(text: str) -> bool:
-    return text.rstrip().endswith(tuple(END_MARKS))
-
-
 def is_date(text: str) -> bool:
     return _DATE.fullmatch(text.strip()) is not None
 
@@ -112,11 +108,10 @@ def kind_of(values: Iterable[Any]) -> Kind:
             cells.append(text.strip())
     if not cells:
         return Kind.EMPTY
-    if all(list_items(cell) is not None for cell in cells):
+    if None not in map(list_items, cells):
         return Kind.LIST
-    numbers = [to_number(cell) for cell in cells]
-    if all(number is not None for number in numbers):
-        return _kind_of_numbers(cells, [number for number in numbers if number is not None])
+    if None not in map(to_number, cells):
+        return _kind_of_numbers(cells)
     if all(map(is_date, cells)):
         return Kind.DATE
     if all(map(is_id_token, cells)):
@@ -124,11 +119,12 @@ def kind_of(values: Iterable[Any]) -> Kind:
     return _kind_of_words(cells)
 
 
-def _kind_of_numbers(cells: Sequence[str], numbers: Sequence[float]) -> Kind:
+def _kind_of_numbers(cells: Sequence[str]) -> Kind:
+    numbers = [to_number(cell) or 0.0 for cell in cells]
     different = set(numbers)
     if different <= {0, 1} or different <= {-1, 1}:
         return Kind.LABEL
-    is_whole = all(_WHOLE.fullmatch(cell) for cell in cells)
+    is_whole = all(map(_WHOLE.fullmatch, cells))
     if is_whole and len(different) == len(numbers) and _are_ids(numbers):
         return Kind.ID
     if len(numbers) > 1 and len(different) == 1:
@@ -150,19 +146,24 @@ def _kind_of_words(cells: Sequence[str]) -> Kind:
     different = set(cells)
     if len(cells) > 1 and len(different) == 1:
         return Kind.LABEL
-    if {cell.lower() for cell in cells} <= _YES_NO:
+    if _YES_NO.issuperset(map(str.lower, cells)):
         return Kind.LABEL
-    n_words = [count_words(cell) for cell in cells]
+    n_words = list(map(count_words, cells))
     is_short = median(n_words) <= 2 and max(n_words) <= 4
-    if not is_short or any(map(has_end_mark, cells)):
+    if not is_short or any(cell[-1] in _END_MARKS for cell in cells):
         return Kind.TEXT
-    return Kind.LABEL if 3 * len(different) <= 2 * len(cells) else Kind.WORD
+    if 3 * len(different) <= 2 * len(cells):
+        return Kind.LABEL
+    return Kind.WORD
 
 
 def is_judgement(cells: Iterable[str]) -> bool:
     """Tell whether labels are numbers or yes and no, which no strong name makes a text."""
-    texts = {cell.strip().lower() for cell in cells if not is_missing(cell)}
-    return all(text in _YES_NO or to_number(text) is not None for text in texts)
+    for cell in cells:
+        is_yes_or_no = is_missing(cell) or cell.strip().lower() in _YES_NO
+        if not is_yes_or_no and to_number(cell) is None:
+            return False
+    return True
 
 
 _SCRIPT_NAMES = (

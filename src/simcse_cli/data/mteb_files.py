@@ -61,11 +61,13 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
     if name is None or not senteval.sts_folder(root, name).is_dir():
         return None
     by_split: dict[str, list[senteval.StsSubset]] = {}
-    for split, mteb_name in _SPLIT_NAMES.items():
+    for split, key in _SPLIT_NAMES.items():
         if senteval.has_split(name, split):
-            key = "test" if name == "SICKRelatedness" else mteb_name
+            if name == "SICKRelatedness":
+                key = "test"
             subsets = senteval.read_sts_task(root, name, split=split).subsets
             by_split.setdefault(key, []).extend(subsets.values())
+
     splits = datasets.DatasetDict()
     for key, parts in by_split.items():
         joined = senteval.StsSubset.join(parts)
@@ -119,9 +121,10 @@ def _is_reachable(endpoint: str) -> bool:
     if any(map(os.environ.get, ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"))):
         return True
     address = urlsplit(endpoint)
-    port = address.port or (80 if address.scheme == "http" else 443)
+    usual_port = 80 if address.scheme == "http" else 443
+    server = (address.hostname or endpoint, address.port or usual_port)
     try:
-        with socket.create_connection((address.hostname or endpoint, port), timeout=_PROBE_SECONDS):
+        with socket.create_connection(server, timeout=_PROBE_SECONDS):
             return True
     except OSError:
         return False

@@ -36,8 +36,8 @@ _HARD_NEGATIVE = _listed(
     "hard_negative hard_neg negative negatives neg contradiction sent2 sentence3 矛盾"
 )
 
-STRONG = {"anchor": _ANCHOR, "positive": _POSITIVE, "hard_negative": _HARD_NEGATIVE}
-"""Names that say what a column of texts is, whatever else is in the table."""
+STRONG = {"anchor": _ANCHOR, "positive": _POSITIVE}
+"""Names that say which side of a pair a column is, whatever else is in the table."""
 
 WEAK_SIDES = {
     "anchor": _listed("text content context source src"),
@@ -46,11 +46,20 @@ WEAK_SIDES = {
 """Names of the side of a pair whose other side has a strong name."""
 
 WEAK_COUPLES = (
-    *(_listed(pair) for pair in ("source target", "src tgt")),
-    *(_listed(f"title {body}") for body in ("body", "content", "text")),
-    *(_listed(f"subject {body}") for body in ("body", "content", "text")),
-    *(_listed(pair) for pair in ("name description", "term definition", "instruction output")),
-    *(_listed(pair) for pair in ("input output", "prompt completion", "context response")),
+    ("source", "target"),
+    ("src", "tgt"),
+    ("title", "body"),
+    ("title", "content"),
+    ("title", "text"),
+    ("subject", "body"),
+    ("subject", "content"),
+    ("subject", "text"),
+    ("name", "description"),
+    ("term", "definition"),
+    ("instruction", "output"),
+    ("input", "output"),
+    ("prompt", "completion"),
+    ("context", "response"),
 )
 """Names that say something only together: of an anchor and its positive."""
 
@@ -81,11 +90,9 @@ _LANGUAGES = frozenset(
         "ru sk sl sr sv ta th tr uk ur vi zh"
     )
 )
-_KNOWN = frozenset(
-    name
-    for names in (*STRONG.values(), *WEAK_SIDES.values(), *WEAK_COUPLES, WEAK_TEXTS, SCORES, LABELS)
-    for name in names
-).union(DESCRIBING, _OTHERS)
+_KNOWN = frozenset(_OTHERS).union(
+    *STRONG.values(), *WEAK_SIDES.values(), *WEAK_COUPLES, WEAK_TEXTS, SCORES, LABELS, DESCRIBING
+)
 _NUMBER = re.compile(r"[_ -]?\d+$")
 _ENDS = ({"1", "2"}, {"0", "1"}, {"a", "b"}, {"x", "y"}, {"left", "right"})
 _AT_END = re.compile(r"(?P<end>left|right|[abxy]|\d)$")
@@ -116,13 +123,11 @@ def are_couple(first: str, second: str) -> bool:
         >>> are_couple("frase_1", "frase_2"), are_couple("text", "title")
         (True, False)
     """
-    left, right = fold(first), fold(second)
+    left = fold(first)
+    right = fold(second)
     for pattern in (_AT_END, _AT_START):
-        ends = pattern.search(left), pattern.search(right)
-        if ends[0] is None or ends[1] is None:
-            continue
-        rest = pattern.sub("", left)
-        is_same = rest != "" and rest == pattern.sub("", right)
-        if is_same and {ends[0]["end"], ends[1]["end"]} in _ENDS:
-            return True
+        if {*pattern.findall(left), *pattern.findall(right)} in _ENDS:
+            rest = pattern.sub("", left)
+            if rest and rest == pattern.sub("", right):
+                return True
     return False

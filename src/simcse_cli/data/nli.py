@@ -21,10 +21,11 @@ class Label(StrEnum):
 
 # Words, the letters of ANLI, and the numbers of the Hub; None means that there is no label.
 _LABELS: dict[str, Label | None] = {
-    spelling: label
-    for number, label in enumerate(Label)
-    for spelling in (label.value, label.value[0], str(number))
-} | dict.fromkeys(("-", "", "-1", "hidden"))
+    **dict.fromkeys(("entailment", "e", "0"), Label.ENTAILMENT),
+    **dict.fromkeys(("neutral", "n", "1"), Label.NEUTRAL),
+    **dict.fromkeys(("contradiction", "c", "2"), Label.CONTRADICTION),
+    **dict.fromkeys(("-", "", "-1", "hidden")),
+}
 NO_LABEL = "no_label"
 NLI_ROLES = ("anchor", "positive", "label")
 
@@ -80,7 +81,9 @@ def _label_files(source: Path) -> list[Path]:
         return found
     stem, _, split = source.name.partition(".")
     labels = source.with_name(f"labels.{split}")
-    return [labels] if stem in ("s1", "s2", "labels") and labels.is_file() else []
+    if stem in ("s1", "s2", "labels") and labels.is_file():
+        return [labels]
+    return []
 
 
 def _iter_senteval(labels: Path, encoding: str) -> Iterator[NliPair]:
@@ -88,11 +91,10 @@ def _iter_senteval(labels: Path, encoding: str) -> Iterator[NliPair]:
     files = (labels.with_name(f"s1{split}"), labels.with_name(f"s2{split}"), labels)
     columns = [list(iter_lines(path, encoding=encoding)) for path in files]
     if len(set(map(len, columns))) > 1:
-        counts = ", ".join(
-            f"{path.name} {len(column):,}" for path, column in zip(files, columns, strict=True)
-        )
-        raise DataError(
-            f"{labels.parent}: line counts differ ({counts}), need the same number in each"
-        )
+        counts = []
+        for path, column in zip(files, columns, strict=True):
+            counts.append(f"{path.name} {len(column):,}")
+        what = f"{labels.parent}: line counts differ ({', '.join(counts)})"
+        raise DataError(f"{what}, need the same number in each")
     for number, cells in enumerate(zip(*columns, strict=True), start=1):
         yield _pair(f"{labels}, line {number}", *cells)

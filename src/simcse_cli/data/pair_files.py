@@ -10,8 +10,9 @@ from simcse_cli.data.formats import InputPath, source_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text, is_missing, to_number
-from simcse_cli.data.senteval import StsSubset, single_spaced, year_pairs
+from simcse_cli.data.senteval import StsSubset, year_pairs
 from simcse_cli.data.table import Table
+from simcse_cli.data.text import one_line
 from simcse_cli.errors import DataError
 
 SCORED_PAIR = ("left", "right", "score")
@@ -40,13 +41,14 @@ def iter_scored_pairs(
 
     Rows with a blank score are left out and counted.
     """
-    n_pairs = 0
-    n_blank = 0
+    n_pairs = n_blank = 0
     given = given or Given()
     for place, *texts, score in _iter_rows(source, Job.SCORED, given):
         if is_missing(score):
             n_blank += 1
             continue
+
+        # A pair with a score needs both texts.
         for side, text in zip(PAIR, texts, strict=True):
             if not text.strip():
                 what = f"{place}: the {side} text is empty"
@@ -56,7 +58,10 @@ def iter_scored_pairs(
             hint = "give the column of scores, for example: --columns left=A,right=B,score=C"
             raise DataError(f"{place}: score {score!r} is not a finite number", hint=hint)
         n_pairs += 1
-        yield single_spaced(texts[0]), single_spaced(texts[1]), value
+        left, right = map(one_line, texts)
+        yield left, right, value
+
+    # A file without any score is no file of pairs.
     if not n_pairs:
         raise DataError(f"{source_name(source)} holds no pair with a score")
     if n_blank:
@@ -78,5 +83,4 @@ def _iter_rows(source: InputPath, job: Job, given: Given) -> Iterator[tuple[str,
     table = Table(source, job, given)
     roles = SCORED_PAIR if job is Job.SCORED else PAIR
     for number, cells in table.rows(*roles):
-        texts = [table.text_of(cell) for cell in cells[:2]]
-        yield table.place(number), *texts, *(cell_text(cell) for cell in cells[2:])
+        yield table.place(number), *map(table.text_of, cells[:2]), *map(cell_text, cells[2:])

@@ -51,7 +51,7 @@ class NumberedTexts:
     def ids(self) -> Sequence[str]:
         if self.given_ids is not None:
             return self.given_ids
-        return [str(number) for number in range(1, len(self.sentences) + 1)]
+        return list(map(str, range(1, len(self.sentences) + 1)))
 
 
 def read_texts(
@@ -72,13 +72,16 @@ def read_texts(
         return NumberedTexts.numbered(PackedTexts.of(table.texts()))
 
     # BEIR has titles, which are part of the texts.
-    is_chosen = given.columns or given.template
-    is_beir = not is_chosen and {"_id", "title", "text"} <= set(names)
+    beside = [id_name]
+    if not (given.columns or given.template) and {"_id", "title", "text"} <= set(names):
+        beside.append("title")
     ids = []
     sentences = []
-    for text, (own, *title) in table.texts_with(id_name, *(("title",) if is_beir else ())):
+    for text, (own, *title) in table.texts_with(*beside):
         ids.append(cell_text(own))
-        sentences.append(" ".join([*map(cell_text, title), text]).strip() if is_beir else text)
+        if title:
+            text = f"{cell_text(title[0])} {text}".strip()
+        sentences.append(text)
     if id_column is not None:
         require_unique(lambda: ids, table.name, id_column)
     return NumberedTexts(ids, sentences)
@@ -109,6 +112,8 @@ def read_relevance(
             rows.append((line_no, line.split("\t" if "\t" in line else None)))
     if not rows:
         raise DataError(f"{path} holds no judgements", hint=_HINT)
+
+    # Every line has as many columns as the first, and these tell the layout.
     n_columns = len(rows[0][1])
     needed = str(n_columns) if n_columns in (2, 3, 4) else "2, 3 or 4"
     for line_no, cells in rows:
@@ -133,9 +138,13 @@ def _by_group(
     members: defaultdict[str, set[int]] = defaultdict(set)
     for _, (group, sentence) in rows:
         groups_of[sentence].add(group)
+
+    # The corpus sentences of each group, by their rows.
     for row, sentence in enumerate(corpus.sentences):
         for group in groups_of.get(sentence, ()):
             members[group].add(row)
+
+    # A sentence in several groups has the members of all.
     relevant = []
     for sentence in queries.sentences:
         found = set[int]()

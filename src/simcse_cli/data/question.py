@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simcse_cli.data import show
-from simcse_cli.data.given import Given
-from simcse_cli.data.grid import Grid
+from simcse_cli.data.facts import Column, Facts
 from simcse_cli.errors import DataError
 
 MOST_CHOICES = 8
@@ -17,9 +16,17 @@ _COLUMN_OPTIONS = ("--column", "--columns")
 class Choice:
     """Columns by role, what they would mean, and the label whose rows are kept."""
 
-    columns: dict[str, int]
+    columns: dict[str, Column]
     meaning: str = ""
     keeps: str | None = None
+
+    def options(self, option: str) -> str:
+        """Return the options that settle the choice, as they are typed."""
+        typed = {role: column.typed for role, column in self.columns.items()}
+        options = show.columns_option(option, typed)
+        if self.keeps is None:
+            return options
+        return f"{options} --keep-label {shlex.quote(self.keeps)}"
 
 
 class UndecidedError(Exception):
@@ -29,33 +36,25 @@ class UndecidedError(Exception):
         self, what: str, choices: Sequence[Choice] = (), others: Sequence[str] = ()
     ) -> None:
         super().__init__(what)
-        self.what, self.choices, self.others = what, choices, others
+        self.what = what
+        self.choices = choices
+        self.others = others
 
 
-def question(grid: Grid, given: Given, case: UndecidedError) -> DataError:
+def question(facts: Facts, case: UndecidedError) -> DataError:
     """Return the error that shows the first rows and a command for each choice."""
+    grid = facts.grid
+    option = facts.given.option
     rows = show.show_rows(grid.first_rows(), grid.names if grid.is_named else ())
     message = f"{grid.source}: {case.what}\n{rows}"
-    if case.choices and given.option not in _COLUMN_OPTIONS:
-        at = case.choices[0].columns["text"]
-        column = show.column_name(grid.names, at, is_named=grid.is_named)
-        return DataError(message, hint=show.take_out_hint(grid.source, given.option, column))
+    if case.choices and option not in _COLUMN_OPTIONS:
+        column = case.choices[0].columns["text"].typed
+        return DataError(message, hint=show.take_out_hint(grid.source, option, column))
 
     hints = []
     width = max((len(choice.meaning) for choice in case.choices), default=0)
     for choice in case.choices:
-        options = _options(grid, given, choice)
+        options = choice.options(option)
         hints.append(f"{choice.meaning:<{width}}   {options}" if width else options)
     hints += case.others
     return DataError(message, hint="\n        ".join(hints) or None)
-
-
-def _options(grid: Grid, given: Given, choice: Choice) -> str:
-    """Return the options that settle a choice, as they are typed."""
-    typed = {}
-    for role, at in choice.columns.items():
-        typed[role] = show.column_name(grid.names, at, is_named=grid.is_named)
-    options = show.columns_option(given.option, typed)
-    if choice.keeps is None:
-        return options
-    return f"{options} --keep-label {shlex.quote(choice.keeps)}"

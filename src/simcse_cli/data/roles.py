@@ -1,26 +1,20 @@
 """Decide what the columns of a table are for a job: by the user, by names, by content, or ask."""
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from contextlib import suppress
+from itertools import chain, combinations
 
 from simcse_cli.data import names
-from simcse_cli.data.facts import TEXT_KINDS, Facts
+from simcse_cli.data.facts import Column, Facts, by_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import Grid
 from simcse_cli.data.jobs import Job
-from simcse_cli.data.judges import (
-    Places,
-    Roles,
-    filter_pairs,
-    find_label,
-    find_nli_label,
-    find_score,
-)
+from simcse_cli.data.judges import Roles, filter_pairs, find_label, find_nli_label, find_score
 from simcse_cli.data.kinds import Kind
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError, question
 from simcse_cli.data.show import shorten
-from simcse_cli.data.sides import SET, find_sides, find_text
+from simcse_cli.data.sides import SET, Found, couples, find_sides, find_text
 
 _MOST_UNUSED = 6
 
@@ -31,55 +25,55 @@ def decide(grid: Grid, job: Job, given: Given) -> Roles:
     Raises:
         DataError: with the first rows and a command for each choice, where they are not certain.
     """
+    facts = Facts(grid, given)
     try:
-        return _decide(Facts(grid, given), job)
+        return _decide(facts, job)
     except UndecidedError as case:
-        raise question(grid, given, case) from None
+        raise question(facts, case) from None
 
 
 def _decide(facts: Facts, job: Job) -> Roles:
     named = _named(facts)
+    if job is Job.ROWS:
+        found = find_sides(facts, job, named)
+        return Roles.of(found) if SET in found else filter_pairs(facts, found, named)
     if job is Job.LINT:
-        return _of_lint(facts, named)
-    if job.is_single:
-        return _of_texts(facts, job, named)
-    if job is Job.LABELLED:
-        return _of_labelled(facts, named)
-    found: Places = find_sides(facts, job, named)
-    if job is Job.ROWS and SET not in found:
-        return filter_pairs(facts, found, named)
-    if job is Job.SCORED:
-        return _and_label(found, "score", find_score(facts, found, named))
-    if job is Job.NLI:
-        return _and_label(found, "label", find_nli_label(facts, found, named))
-    return Roles(found)
-
-
-def _and_label(found: Places, role: str, at: int) -> Roles:
-    return Roles({**found, role: (at,)})
+        found = _of_lint(facts, named)
+    elif job.is_single:
+        found = _of_texts(facts, job, named)
+    elif job is Job.LABELLED:
+        found = _of_labelled(facts, named)
+    else:
+        found = find_sides(facts, job, named)
+        if job is Job.SCORED:
+            found["score"] = [find_score(facts, found, named)]
+        elif job is Job.NLI:
+            found["label"] = [find_nli_label(facts, found, named)]
+    return Roles.of(found)
 
 
 # ------------------------------------------------------------------ what the user named
-def _named(facts: Facts) -> dict[str, int]:
+def _named(facts: Facts) -> dict[str, Column]:
     """Return the columns that the user gave by name or number."""
-    found: dict[str, int] = {}
+    found: dict[str, Column] = {}
     for role, name in facts.given.columns.items():
-        at = facts.find(name)
+        column = facts.find(name)
         asks_for_usual_names = name == role != "text" and facts.grid.is_named
-        if at is not None:
-            found[role] = at
+        if column is not None:
+            found[role] = column
         elif not asks_for_usual_names:
             raise _no_column(facts, role, name)
     return found
 
 
 def _no_column(facts: Facts, role: str, name: str) -> UndecidedError:
+    # Another column may have been meant, beside those that the user named rightly.
     rest = {}
     for own, text in facts.given.columns.items():
-        at = facts.find(text)
-        if own != role and at is not None:
-            rest[own] = at
-    choices = [Choice({**rest, role: at}) for at in facts.every if at not in rest.values()]
+        column = facts.find(text)
+        if own != role and column is not None:
+            rest[own] = column
+    choices = [Choice({**rest, role: column}) for column in facts.all_but(rest.values())]
     return UndecidedError(_without_column(facts, name), choices[:MOST_CHOICES])
 
 
@@ -91,93 +85,95 @@ def _without_column(facts: Facts, name: str) -> str:
 
 
 # ------------------------------------------------------------------ single texts
-def _of_texts(facts: Facts, job: Job, named: Mapping[str, int]) -> Roles:
+def _of_texts(facts: Facts, job: Job, named: Mapping[str, Column]) -> Found:
     template = facts.given.template
     if template is not None:
-        return Roles({"text": tuple(_of_template(facts, name) for name in template.columns)})
-    at = named.get("text", named.get("anchor"))
-    if at is not None and "positive" not in named:
-        return Roles({"text": (at,)})
+        return {"text": [_of_template(facts, name) for name in template.columns]}
+    text = named.get("text", named.get("anchor"))
+    if text is not None and "positive" not in named:
+        return {"text": [text]}
     if job is Job.VIEWS and _has_views(facts, named):
-        return Roles(find_sides(facts, job, named))
-    return Roles({"text": (find_text(facts, facts.every),)})
+        return find_sides(facts, job, named)
+    return {"text": [find_text(facts, facts.columns)]}
 
 
-def _of_template(facts: Facts, name: str) -> int:
-    at = facts.find(name)
-    if at is None:
+def _of_template(facts: Facts, name: str) -> Column:
+    column = facts.find(name)
+    if column is None:
         raise UndecidedError(_without_column(facts, name))
-    return at
+    return column
 
 
-def _has_views(facts: Facts, named: Mapping[str, int]) -> bool:
+def _has_views(facts: Facts, named: Mapping[str, Column]) -> bool:
     if "positive" in named:
         return True
     return facts.grid.is_named and None not in map(facts.find, POSITIONAL[:2])
 
 
-def _of_labelled(facts: Facts, named: Mapping[str, int]) -> Roles:
-    """Return the columns of classes, and of the texts or pairs that they are of."""
+def _of_labelled(facts: Facts, named: Mapping[str, Column]) -> Found:
+    """Return the column of classes, and those of the texts or pairs that they are of."""
+    found: Found
     if "text" in named:
-        found: Places = {"text": (named["text"],)}
-        return _and_label(found, "label", find_label(facts, found, named))
-    if {"left", "right"} <= named.keys():
+        found = {"text": [named["text"]]}
+    elif {"left", "right"} <= named.keys():
         found = find_sides(facts, Job.LABELLED, named)
-        return _and_label(found, "label", find_label(facts, found, named))
+    else:
+        return _of_text_or_pair(facts, named)
+    found["label"] = [find_label(facts, found, named)]
+    return found
 
-    # Pairs have strong names on both sides, names that go together, or two columns of texts.
-    free = [at for at in facts.every if at not in named.values()]
+
+def _of_text_or_pair(facts: Facts, named: Mapping[str, Column]) -> Found:
+    """Return the columns of pairs with classes, or of texts if there is no second text.
+
+    Pairs have strong names on both sides, names that go together, or two columns of texts.
+    """
+    fitting = facts.fitting(named.values())
+    texts = [column for column in fitting if column.is_left_over and column.kind is not Kind.WORD]
     has_sides = bool(facts.strong("anchor") and facts.strong("positive"))
-    fitting = [at for at in free if facts.fits(at)]
-    has_couple = any(facts.are_couple(*pair) for pair in combinations(fitting, 2))
-    if not has_sides and not has_couple and len(facts.left_over(TEXT_KINDS, free)) != 2:
-        label = _label_if_known(facts, named)
-        found = {"text": (find_text(facts, [at for at in free if at != label]),)}
-        return _and_label(found, "label", find_label(facts, found, named))
+    if not has_sides and len(texts) != 2 and not couples(combinations(fitting, 2)):
+        known = _label_if_known(facts, named)
+        text = find_text(facts, facts.all_but([*named.values(), known]))
+        return {"text": [text], "label": [find_label(facts, {"text": [text]}, named)]}
 
-    sides = find_sides(facts, Job.LABELLED, named)
-    found = {side: sides[side] for side in Job.LABELLED.sides}
+    found = find_sides(facts, Job.LABELLED, named)
+    found.pop("hard_negative", None)
     label = find_label(facts, found, named)
-    if has_sides and facts.names[label] in (*names.TOPICS, *names.DESCRIBING):
-        raise _of_text_or_pair(facts, found, label)
-    return _and_label(found, "label", label)
+    if has_sides and label.name in (*names.TOPICS, *names.DESCRIBING):
+        raise _text_or_pair(found, label)
+    return found | {"label": [label]}
 
 
-def _of_text_or_pair(facts: Facts, found: Places, label: int) -> UndecidedError:
+def _text_or_pair(found: Found, label: Column) -> UndecidedError:
     (left,), (right,) = (found[side] for side in Job.LABELLED.sides)
-    what = f"{facts.describe(label)} may be of {facts.describe(left)} or of the pair"
     choices = (
         Choice({"text": left, "label": label}, "texts"),
         Choice({"left": left, "right": right, "label": label}, "pairs"),
     )
-    return UndecidedError(what, choices)
+    return UndecidedError(f"{label} may be of {left} or of the pair", choices)
 
 
-def _label_if_known(facts: Facts, named: Mapping[str, int]) -> int | None:
+def _label_if_known(facts: Facts, named: Mapping[str, Column]) -> Column | None:
     if "label" in named:
         return named["label"]
     for name in names.LABELS:
-        if name in facts.names:
-            return facts.names.index(name)
+        if columns := by_name(facts.columns, name):
+            return columns[0]
     return None
 
 
 # ------------------------------------------------------------------ lint
-def _of_lint(facts: Facts, named: Mapping[str, int]) -> Roles:
+def _of_lint(facts: Facts, named: Mapping[str, Column]) -> Found:
     """Return the columns of rows, else of single texts, else all that hold words."""
     if named:
-        wanted = {role: (at,) for role, at in named.items() if role in POSITIONAL}
-        return Roles(wanted or {"text": (next(iter(named.values())),)})
-    try:
-        return Roles(find_sides(facts, Job.LINT, {}))
-    except UndecidedError:
-        pass
-    try:
-        return Roles({"text": (find_text(facts, facts.every),)})
-    except UndecidedError:
-        pass
-    texts = [at for at in facts.every if facts.kinds[at] in (*TEXT_KINDS, Kind.WORD)]
-    return Roles({f"column {at + 1}": (at,) for at in texts or facts.every})
+        rows: Found = {role: [named[role]] for role in named if role in POSITIONAL}
+        return rows or {"text": list(named.values())[:1]}
+    with suppress(UndecidedError):
+        return find_sides(facts, Job.LINT, {})
+    with suppress(UndecidedError):
+        return {"text": [find_text(facts, facts.columns)]}
+    texts = facts.fitting() or facts.columns
+    return {f"column {column.at + 1}": [column] for column in texts}
 
 
 # ------------------------------------------------------------------ the line
@@ -186,19 +182,19 @@ def told_line(grid: Grid, roles: Roles, beside: Sequence[str | None] = ()) -> tu
 
     Those in ``beside`` are read for something else.
     """
-    used = {at for places in roles.columns.values() for at in places}
+    used = set(chain.from_iterable(roles.columns.values()))
     unused = []
     for at, name in enumerate(grid.names):
         is_blank = grid.kinds[at] is Kind.EMPTY and name.startswith("column")
         if at not in used and name not in beside and not is_blank:
             unused.append(name)
     read = []
+    column = "" if grid.is_named else "column "
     for role, places in roles.columns.items():
-        shown = ", ".join(grid.names[at] for at in places)
-        read.append(f"{role} = {shown}" if grid.is_named else f"{role} = column {shown}")
+        read.append(f"{role} = {column}{', '.join(grid.names_at(places))}")
     line = f"{grid.source}: {', '.join(read)}"
     if unused:
-        shown = ", ".join(unused[:_MOST_UNUSED])
-        more = len(unused) - _MOST_UNUSED
-        line += f"; not used: {shown}" + (f" and {more} more" if more > 0 else "")
+        line += f"; not used: {', '.join(unused[:_MOST_UNUSED])}"
+    if len(unused) > _MOST_UNUSED:
+        line += f" and {len(unused) - _MOST_UNUSED} more"
     return line, bool(unused)

@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.data.delimited import stsb_rows
+from simcse_cli.data.text import one_line
 from simcse_cli.errors import DataError
 from simcse_cli.files.digests import digest
 from simcse_cli.files.resources import resource_rows
@@ -51,16 +54,17 @@ class StsSubset:
         rows = list(pairs)
         if not rows:
             raise DataError(f"{source} holds no annotated pair", hint=CHECK_HINT)
-        left, right, gold = zip(*rows, strict=True)
-        return cls(list(left), list(right), np.array(gold, dtype=np.float64))
+        left, right, gold = map(list, zip(*rows, strict=True))
+        return cls(left, right, np.array(gold, dtype=np.float64))
 
     @classmethod
     def join(cls, parts: "Sequence[StsSubset]") -> "StsSubset":
-        return cls(
-            [sentence for part in parts for sentence in part.left],
-            [sentence for part in parts for sentence in part.right],
-            np.concatenate([part.gold for part in parts]),
-        )
+        left: list[str] = []
+        right: list[str] = []
+        for part in parts:
+            left += part.left
+            right += part.right
+        return cls(left, right, np.concatenate([part.gold for part in parts]))
 
     @property
     def n_pairs(self) -> int:
@@ -78,8 +82,10 @@ class StsSubset:
     @property
     def digest(self) -> str:
         """SHA-256 over sentences and scores, independent of the file."""
-        rows = zip(self.left, self.right, self.gold.tolist(), strict=True)
-        return digest(*(f"{left}\t{right}\t{gold!r}\n" for left, right, gold in rows))
+        rows = []
+        for left, right, gold in zip(self.left, self.right, self.gold.tolist(), strict=True):
+            rows.append(f"{left}\t{right}\t{gold!r}\n")
+        return digest(*rows)
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class StsTask:
 
     @property
     def sentences(self) -> list[str]:
-        return [sentence for subset in self.subsets.values() for sentence in subset.sentences]
+        return self._joined("sentences")
 
     @property
     def digest(self) -> str:
@@ -105,7 +111,10 @@ class StsTask:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        return [pair for subset in self.subsets.values() for pair in subset.pairs]
+        return self._joined("pairs")
+
+    def _joined(self, name: str) -> list[Any]:
+        return list(chain.from_iterable(map(attrgetter(name), self.subsets.values())))
 
 
 def digest_of_pairs(pairs: Iterable[tuple[str, str]]) -> str:
@@ -115,7 +124,8 @@ def digest_of_pairs(pairs: Iterable[tuple[str, str]]) -> str:
         >>> digest_of_pairs([("a", "b"), ("c", "d")]) == digest_of_pairs([("d", "c"), ("a", "b")])
         True
     """
-    return digest(*sorted({"\t".join(sorted(pair)) + "\n" for pair in pairs}))
+    lines = {"\t".join(sorted(pair)) + "\n" for pair in pairs}
+    return digest(*sorted(lines))
 
 
 def resolve_senteval_dir(data_dir: Path | str) -> Path:
@@ -136,13 +146,9 @@ def malformed(path: Path, line_no: int, problem: str) -> DataError:
     return DataError(f"{path}, line {line_no}: {problem}", hint=CHECK_HINT)
 
 
-def single_spaced(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _pair(place: str, left: str, right: str, gold: str) -> tuple[str, str, float]:
     score = parse_number(gold, place, "gold score", hint=CHECK_HINT)
-    return single_spaced(left), single_spaced(right), score
+    return one_line(left), one_line(right), score
 
 
 def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
@@ -166,8 +172,10 @@ def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
 def read_stsb_file(path: Path | str) -> StsSubset:
     """Return the pairs of an STS-B file: tabs, gold in column 5, sentences in columns 6 and 7."""
     path = Path(path)
+    pairs = []
     rows = stsb_rows(iter_lines(path), str(path), hint="give an STS-B file such as sts-dev.csv")
-    pairs = (_pair(f"{path}, line {n}", left, right, score) for n, (*_, score, left, right) in rows)
+    for line_no, (*_, score, left, right) in rows:
+        pairs.append(_pair(f"{path}, line {line_no}", left, right, score))
     return StsSubset.of(pairs, path)
 
 
@@ -185,7 +193,9 @@ def sts_folder(root: Path, task: str) -> Path:
     """Return the folder of an STS task below ``downstream``, existing or not."""
     if task == "SICKRelatedness":
         return root / "SICK"
-    return root / "STS" / (task if task == "STSBenchmark" else f"{task}-en-test")
+    if task == "STSBenchmark":
+        return root / "STS" / task
+    return root / "STS" / f"{task}-en-test"
 
 
 def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list[Path]:
@@ -194,13 +204,14 @@ def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list
         raise ValueError(f"{task} has a test set only, not {split!r}")
     folder = sts_folder(resolve_senteval_dir(data_dir), task)
     if task in _SPLIT_FILES:
-        files = _SPLIT_FILES[task]
-        return [folder / name for part, name in files.items() if split in (part, "all")]
+        names = _SPLIT_FILES[task]
+        return [folder / names[part] for part in names if split in (part, "all")]
     if task not in STS_SUBSETS:
         raise ValueError(f"unknown STS task {task!r}, need one of {', '.join(STS_TASKS)}")
-    return [
-        folder / f"STS.{kind}.{name}.txt" for name in STS_SUBSETS[task] for kind in ("input", "gs")
-    ]
+    files = []
+    for name in STS_SUBSETS[task]:
+        files += [folder / f"STS.input.{name}.txt", folder / f"STS.gs.{name}.txt"]
+    return files
 
 
 def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> StsTask:
@@ -209,16 +220,16 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
     The full STS12 has 3,108 pairs. The split ``all`` is train, dev and test in this order; the STS
     years have a test set only.
     """
-    if split == "all" and has_split(task, split):
-        splits: tuple[Split, ...] = ("train", "dev", "test")
-        parts = [read_sts_task(data_dir, task, split=part).subsets[part] for part in splits]
+    paths = sts_files(data_dir, task, split=split)
+    if task in _SPLIT_FILES:
+        parts = []
+        for path in paths:
+            if task == "STSBenchmark":
+                parts.append(read_stsb_file(path))
+            else:
+                parts.append(StsSubset.of(_sick_pairs(path), path))
         return StsTask(task, split, {split: StsSubset.join(parts)})
-    path, *_ = sts_files(data_dir, task, split=split)
-    if task == "STSBenchmark":
-        return StsTask(task, split, {split: read_stsb_file(path)})
-    if task == "SICKRelatedness":
-        return StsTask(task, split, {split: StsSubset.of(_sick_pairs(path), path)})
-    folder = path.parent
+    folder = paths[0].parent
     subsets = {name: StsSubset.of(year_pairs(folder, name), folder) for name in STS_SUBSETS[task]}
     return StsTask(task, split, subsets)
 
@@ -245,9 +256,8 @@ class ExpectedFile:
 
 @cache
 def expected_files() -> tuple[ExpectedFile, ...]:
-    return tuple(
-        ExpectedFile(
-            row["path"], row["task"], int(row["lines"]), int(row["columns"]), row["sha256"]
-        )
-        for row in resource_rows("senteval_files.tsv")
-    )
+    files = []
+    for row in resource_rows("senteval_files.tsv"):
+        path, task, n_lines, n_columns, sha256 = row.values()
+        files.append(ExpectedFile(path, task, int(n_lines), int(n_columns), sha256))
+    return tuple(files)

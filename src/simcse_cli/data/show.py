@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from simcse_cli.data.text import one_line
+
 _ROWS_SHOWN = 3
 _COLUMNS_SHOWN = 9
 _LENGTH = 240  # characters of a row
@@ -11,7 +13,7 @@ _NAME_LENGTH = 40
 
 
 def shorten(text: str, length: int) -> str:
-    text = " ".join(text.split())
+    text = one_line(text)
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
@@ -20,26 +22,20 @@ def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
     n_columns = max(map(len, rows), default=0)
     n_shown = min(n_columns, _COLUMNS_SHOWN)
     length = max(12, min(_NAME_LENGTH, _LENGTH // max(1, n_shown)))
-    more = "" if n_columns == n_shown else f" | and {n_columns - n_shown} more"
 
     def numbered(cells: Sequence[str], sign: str) -> str:
         shown = []
         for number, cell in enumerate(cells[:n_shown], start=1):
             shown.append(f"{number}{sign} {shorten(cell, length)}")
-        return " | ".join(shown) + more
+        if n_columns > n_shown:
+            shown.append(f"and {n_columns - n_shown} more")
+        return " | ".join(shown)
 
+    # Without names there is room for another row.
     lines = [f"   columns: {numbered(names, '')}"] if names else []
     for row in rows[: _ROWS_SHOWN + (not names)]:
         lines.append(f"   {numbered(row, ':')}")
     return "\n".join(lines)
-
-
-def column_name(names: Sequence[str], at: int, *, is_named: bool) -> str:
-    """Return what to type for a column: its name, or its number if the name is hard to type."""
-    name = names[at]
-    is_plain = is_named and len(name) <= _NAME_LENGTH and not set(name) & set(",=\"'\\\n")
-    is_number = name.isdigit() and name != str(at + 1)
-    return name if is_plain and not is_number else str(at + 1)
 
 
 def columns_option(option: str, roles: dict[str, str]) -> str:

@@ -1,10 +1,10 @@
 """Find the texts of a table: the only column of single texts, or the two sides of a pair."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, product
 
 from simcse_cli.data import names
-from simcse_cli.data.facts import TEXT_KINDS, Facts
+from simcse_cli.data.facts import Column, Facts, by_name, texts_or_words
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import Kind
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
@@ -12,53 +12,61 @@ from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
 SET = "set"
 """The role of a list of texts that all mean the same."""
 
-Found = dict[str, tuple[int, ...]]
+Found = dict[str, Sequence[Column]]
 """The columns of each role; a role of hard negatives may have several."""
 
-_Triplet = tuple[int, int, tuple[int, ...]]
+_Pair = tuple[Column, Column]
+_Triplet = tuple[Column, Column, Sequence[Column]]
 
 
 # ------------------------------------------------------------------ single texts
-def find_text(facts: Facts, among: Sequence[int]) -> int:
+def find_text(facts: Facts, among: Sequence[Column]) -> Column:
     """Return the column that can hold the texts: by a strong name, a weak name, or its content."""
-    strong = [at for at in facts.strong("anchor") if at in among]
+    strong = [column for column in facts.strong("anchor") if column in among]
     if len(strong) == 1:
         return strong[0]
     if strong:
-        listed = ", ".join(facts.grid.names[at] for at in strong)
-        raise UndecidedError(f"{listed}: which one holds the texts?", _each_as_text(strong))
+        what = f"{_listed(strong)}: which one holds the texts?"
+        raise UndecidedError(what, _each_as_text(strong))
     for name in names.WEAK_TEXTS:
-        for at in among:
-            if facts.names[at] == name and facts.fits(at):
-                return at
-    for kinds in (TEXT_KINDS, (Kind.WORD,)):
-        texts = facts.left_over(kinds, among)
-        if len(texts) == 1:
-            return texts[0]
-        if texts:
-            what = f"{len(texts)} columns hold texts, one is needed"
-            raise UndecidedError(what, _each_as_text(texts))
+        for column in by_name(among, name):
+            if column.fits:
+                return column
+    texts = texts_or_words(among)
+    if len(texts) == 1:
+        return texts[0]
+    if texts:
+        what = f"{len(texts)} columns hold texts, one is needed"
+        raise UndecidedError(what, _each_as_text(texts))
     return _text_of_last_resort(facts, among)
 
 
-def _text_of_last_resort(facts: Facts, among: Sequence[int]) -> int:
+def _text_of_last_resort(facts: Facts, among: Sequence[Column]) -> Column:
     """Return a column with a usual name that is empty or repeats a few words, or the only one."""
     usual = (*names.WEAK_TEXTS, *names.STRONG["anchor"])
-    for at in among:
-        repeats = facts.kinds[at] is Kind.LABEL and not facts.is_judging(at)
-        if facts.names[at] in usual and (repeats or facts.kinds[at] is Kind.EMPTY):
-            return at
-    if len(facts.names) == 1:
-        return 0
+    for column in among:
+        if column.name in usual and (column.repeats_words or column.kind is Kind.EMPTY):
+            return column
+    if len(facts.columns) == 1:
+        return facts.columns[0]
     raise UndecidedError("no column looks like texts", _each_as_text(among))
 
 
-def _each_as_text(columns: Sequence[int]) -> list[Choice]:
-    return [Choice({"text": at}) for at in columns]
+def _listed(columns: Iterable[Column]) -> str:
+    return ", ".join(column.title for column in columns)
+
+
+def _each_as_text(columns: Iterable[Column]) -> list[Choice]:
+    return [Choice({"text": column}) for column in columns]
 
 
 # ------------------------------------------------------------------ the two sides of a pair
-def find_sides(facts: Facts, job: Job, named: Mapping[str, int]) -> Found:
+def couples(pairs: Iterable[_Pair]) -> list[_Pair]:
+    """Return the pairs of columns whose names differ only in 1/2, a/b or the like."""
+    return [pair for pair in pairs if names.are_couple(pair[0].name, pair[1].name)]
+
+
+def find_sides(facts: Facts, job: Job, named: Mapping[str, Column]) -> Found:
     """Return the columns of both sides, and of hard negatives where they are known.
 
     ``named`` are the columns that the user gave, by role.
@@ -68,25 +76,26 @@ def find_sides(facts: Facts, job: Job, named: Mapping[str, int]) -> Found:
 
 class _Sides:
     def __init__(self, facts: Facts, job: Job) -> None:
-        self.facts, self.job = facts, job
+        self.facts = facts
+        self.job = job
         self.left, self.right = job.sides
 
-    def find(self, named: Mapping[str, int]) -> Found:
+    def find(self, named: Mapping[str, Column]) -> Found:
         anchor = positive = None
-        for role, at in named.items():
+        for role, column in named.items():
             if role in ("anchor", "left", "text"):
-                anchor = at
+                anchor = column
             elif role in ("positive", "right"):
-                positive = at
-        negatives: tuple[int, ...] = ()
-        if "hard_negative" in named:
-            negatives = (named["hard_negative"],)
+                positive = column
 
+        # What the user did not name is found.
+        negatives: Sequence[Column] = ()
         if anchor is None or positive is None:
             if self._is_set():
-                return {SET: (0,)}
-            anchor, positive, found_negatives = self._pair(anchor, positive)
-            negatives = negatives or found_negatives
+                return {SET: self.facts.columns}
+            anchor, positive, negatives = self._pair(anchor, positive)
+        if "hard_negative" in named:
+            negatives = (named["hard_negative"],)
         found: Found = {self.left: (anchor,), self.right: (positive,)}
         if negatives:
             found["hard_negative"] = negatives
@@ -94,119 +103,121 @@ class _Sides:
 
     def _is_set(self) -> bool:
         grid = self.facts.grid
-        is_list = list(grid.names) in ([SET], ["texts"]) and grid.kinds == (Kind.LIST,)
+        is_list = grid.names in ((SET,), ("texts",)) and grid.kinds == (Kind.LIST,)
         return is_list and self.job in (Job.ROWS, Job.LINT)
 
-    def _pair(self, anchor: int | None, positive: int | None) -> _Triplet:
-        facts = self.facts
-        negatives = facts.hard_negatives()
-        anchors = [anchor] if anchor is not None else facts.strong("anchor")
-        positives = [positive] if positive is not None else facts.strong("positive")
-        anchors = [at for at in anchors if at not in (*negatives, positive)]
-        positives = [at for at in positives if at not in (*negatives, anchor)]
+    def _pair(self, anchor: Column | None, positive: Column | None) -> _Triplet:
+        """Find the sides that the user did not name."""
+        negatives = self.facts.hard_negatives()
+        anchors = self._strong("anchor", anchor, (*negatives, positive))
+        positives = self._strong("positive", positive, (*negatives, anchor))
 
         # Strong names on both sides; of several, the two that go together.
         if anchors and positives:
-            couples = [pair for pair in product(anchors, positives) if facts.are_couple(*pair)]
-            if len(couples) == 1:
-                return (*couples[0], negatives)
+            pairs = couples(product(anchors, positives))
+            if len(pairs) == 1:
+                return (*pairs[0], negatives)
             return self._only(anchors, self.left), self._only(positives, self.right), negatives
 
         # A strong name on one side.
-        taken = {*anchors, *positives, *negatives}
+        taken = [*anchors, *positives, *negatives]
         if anchors:
-            if len(anchors) == 2 and anchor is None and facts.are_couple(*anchors):
+            if anchor is None and len(anchors) == 2 and couples([(anchors[0], anchors[1])]):
                 return anchors[0], anchors[1], negatives
             return anchors[0], self._other("positive", taken, anchors), negatives
         if positives:
             return self._other("anchor", taken, positives), positives[0], negatives
         return self._unnamed_pair(negatives)
 
-    def _other(self, side: str, taken: set[int], known: Sequence[int]) -> int:
+    def _strong(
+        self, role: str, given: Column | None, others: Sequence[Column | None]
+    ) -> list[Column]:
+        """Return the columns that may be a side: the given one, or those with a strong name."""
+        found = self.facts.strong(role) if given is None else [given]
+        return [column for column in found if column not in others]
+
+    def _other(self, side: str, taken: Sequence[Column], known: Sequence[Column]) -> Column:
         """Return the side of a pair whose other side is known: by a weak name, or what is left."""
         if len(known) != 1:
-            raise self._which_pair(sorted(taken))
-        facts = self.facts
-        not_taken = [at for at in facts.every if at not in taken]
-        free = [at for at in not_taken if facts.fits(at)]
+            raise self._which_pair(self._in_order(taken))
+
+        # A weak name, the only texts that are left, or a text that never changes.
+        free = self.facts.fitting(taken)
         for name in names.WEAK_SIDES[side]:
-            weak = [at for at in free if facts.names[at] == name]
+            weak = by_name(free, name)
             if weak and not (name == "source" and len(free) > len(weak)):
                 return weak[0]
-        for kinds in (TEXT_KINDS, (Kind.WORD,)):
-            left_over = facts.left_over(kinds, free)
-            if len(left_over) == 1:
-                return left_over[0]
-            if left_over:
-                raise self._which_pair([*known, *left_over])
-        for at in not_taken:  # one text in all of the first rows, such as a premise
-            is_constant = facts.kinds[at] is Kind.LABEL and len(facts.values(at)) < 2
-            if is_constant and facts.names[at] in names.WEAK_SIDES[side]:
-                return at
-        raise self._which_pair(sorted(taken))
+        texts = texts_or_words(free)
+        if len(texts) == 1:
+            return texts[0]
+        if texts:
+            raise self._which_pair([*known, *texts])
+        for column in self.facts.all_but(taken):
+            # One text in all of the first rows, such as a premise.
+            is_constant = column.kind is Kind.LABEL and len(column.values) < 2
+            if is_constant and column.name in names.WEAK_SIDES[side]:
+                return column
+        raise self._which_pair(self._in_order(taken))
 
-    def _unnamed_pair(self, negatives: tuple[int, ...]) -> _Triplet:
-        facts = self.facts
-        free = [at for at in facts.every if at not in negatives]
-        fitting = [at for at in free if facts.fits(at)]
-        couples = [pair for pair in combinations(fitting, 2) if facts.are_couple(*pair)]
-        couples = couples or self._weak_couples(fitting)
-        if len(couples) == 1:
-            return (*couples[0], negatives)
+    def _unnamed_pair(self, negatives: Sequence[Column]) -> _Triplet:
+        """Find the sides by names that go together, or as the only columns of texts."""
+        fitting = self.facts.fitting(negatives)
+        pairs = couples(combinations(fitting, 2)) or self._weak_couples(fitting)
+        if len(pairs) == 1:
+            return (*pairs[0], negatives)
 
-        texts = facts.left_over(TEXT_KINDS, free)
+        # Words count only where there are not enough texts.
+        texts = texts_or_words(fitting)
         if len(texts) < 2:
-            texts = sorted([*texts, *facts.left_over((Kind.WORD,), free)])
+            texts = [column for column in fitting if column.is_left_over]
         if len(texts) == 2:
             return texts[0], texts[1], negatives
-        if len(texts) == 3 and not negatives and not facts.grid.is_named:
-            return texts[0], texts[1], (texts[2],)
+        if len(texts) == 3 and not negatives and not self.facts.grid.is_named:
+            return texts[0], texts[1], texts[2:]
         raise self._which_pair(texts)
 
-    def _weak_couples(self, fitting: Sequence[int]) -> list[tuple[int, int]]:
-        couples = []
+    def _weak_couples(self, fitting: Sequence[Column]) -> list[_Pair]:
+        found = []
         for left, right in names.WEAK_COUPLES:
-            lefts = [at for at in fitting if self.facts.names[at] == left]
-            rights = [at for at in fitting if self.facts.names[at] == right]
+            lefts = by_name(fitting, left)
+            rights = by_name(fitting, right)
             if len(lefts) == len(rights) == 1:
-                couples.append((lefts[0], rights[0]))
-        return couples
+                found.append((lefts[0], rights[0]))
+        return found
 
-    def _only(self, columns: Sequence[int], role: str) -> int:
+    def _in_order(self, columns: Sequence[Column]) -> list[Column]:
+        return [column for column in self.facts.columns if column in columns]
+
+    def _only(self, columns: Sequence[Column], role: str) -> Column:
         if len(columns) == 1:
             return columns[0]
-        listed = ", ".join(self.facts.grid.names[at] for at in columns)
-        texts = sorted({*self.facts.strong("anchor"), *self.facts.strong("positive")})
-        raise UndecidedError(f"{listed}: which one is the {role}?", self._choices(texts))
+        texts = self._in_order([*self.facts.strong("anchor"), *self.facts.strong("positive")])
+        what = f"{_listed(columns)}: which one is the {role}?"
+        raise UndecidedError(what, self._choices(texts))
 
-    def _which_pair(self, texts: Sequence[int]) -> UndecidedError:
+    def _which_pair(self, texts: Sequence[Column]) -> UndecidedError:
         if len(texts) < 2:
             return self._too_few_texts()
-        choices = []
+        choices = self._choices(texts)
         if len(texts) == 3 and "hard_negative" in self.facts.given.roles:
             roles = (self.left, self.right, "hard_negative")
-            choices.append(Choice(dict(zip(roles, texts, strict=True)), "a triplet"))
-        choices += self._choices(texts)
+            choices.insert(0, Choice(dict(zip(roles, texts, strict=True)), "a triplet"))
         wanted = "two are needed"
         if self.job is Job.ROWS:
             wanted = "a pair has two and a triplet three"
         return UndecidedError(f"{len(texts)} columns hold texts, {wanted}", choices)
 
     def _too_few_texts(self) -> UndecidedError:
-        facts = self.facts
-        filled = [at for at in facts.every if facts.kinds[at] is not Kind.EMPTY]
+        filled = [column for column in self.facts.columns if column.kind is not Kind.EMPTY]
         what = "a single column, two texts are needed"
         if len(filled) > 1:
             what = "no two columns look like texts"
         # Numbers, ids and dates are no texts; a few words again and again may be.
-        likely = [at for at in filled if facts.fits(at) or self._repeats_words(at)]
+        likely = [column for column in filled if column.fits or column.repeats_words]
         choices = self._choices(likely[:3])
         others = () if choices else ("give a table with two columns of texts",)
         return UndecidedError(what, choices, others)
 
-    def _repeats_words(self, at: int) -> bool:
-        return self.facts.kinds[at] is Kind.LABEL and not self.facts.is_judging(at)
-
-    def _choices(self, texts: Sequence[int]) -> list[Choice]:
+    def _choices(self, texts: Sequence[Column]) -> list[Choice]:
         pairs = list(combinations(texts, 2))[: MOST_CHOICES - 2]
         return [Choice({self.left: first, self.right: second}, "a pair") for first, second in pairs]

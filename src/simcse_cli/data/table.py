@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, repeat
+from operator import itemgetter
 from typing import Any
 
 from simcse_cli.data import formats
@@ -14,7 +15,7 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.grid import Grid
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.judges import Roles
-from simcse_cli.data.kinds import MISSING, Kind, cell_text, is_missing, list_items
+from simcse_cli.data.kinds import MISSING, Kind, cell_text, list_items
 from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
 from simcse_cli.data.text import are_lines, one_line
@@ -29,11 +30,12 @@ class TableReading:
 
     grid: Grid
     roles: Roles
-    is_text: bool
+    is_text: bool = False
 
     def places(self, *roles: str) -> tuple[int, ...]:
         """Return the columns of some roles, of which each may have several."""
-        return tuple(at for role in roles for at in self.roles.columns.get(role, ()))
+        columns = self.roles.columns
+        return tuple(chain.from_iterable(columns.get(role, ()) for role in roles))
 
     def has(self, role: str) -> bool:
         return role in self.roles.columns
@@ -65,17 +67,15 @@ class Table:
         self._job = job
         self._given = given or Given()
         self._is_whole = is_whole
-        self._reading: TableReading | None = None
         self._is_read = False
 
     # -------------------------------------------------------------- the decision
-    @property
+    @cached_property
     def reading(self) -> TableReading:
         """What the table is read as; a DataError shows the choices if that is not certain."""
-        if self._reading is None:
-            self._reading = self._read()
-            self._tell(self._reading)
-        return self._reading
+        reading = self._read()
+        self._tell(reading)
+        return reading
 
     @property
     def is_text(self) -> bool:
@@ -87,17 +87,16 @@ class Table:
         return self._given.template is not None
 
     def _read(self) -> TableReading:
-        is_text = False
         if self.form is FileFormat.TEXT:
             single = self._job.is_single or self._job is Job.LINT
             grid, is_text = formats.open_text(self._source, self._given, single=single)
+            if is_text:
+                return TableReading(grid, Roles({"text": (0,)}), is_text)
         else:
-            grid = formats.open_grid(self._source, self._given)
-        if is_text:
-            return TableReading(grid, Roles({"text": (0,)}), True)
+            grid = formats.OPENERS[self.form](self._source, self._given)
         if not grid.names:
-            return TableReading(grid, Roles({}), False)
-        return TableReading(grid, decide(grid, self._job, self._given), False)
+            return TableReading(grid, Roles({}))
+        return TableReading(grid, decide(grid, self._job, self._given))
 
     def _tell(self, reading: TableReading) -> None:
         told = self._given.told
@@ -107,8 +106,10 @@ class Table:
             self._tell_of_cells(reading.grid)
             return
         line, has_unused = told_line(reading.grid, reading.roles, self._given.beside)
-        show = told.info if has_unused and not reading.grid.is_published else told.detail
-        show(line)
+        if has_unused and not reading.grid.is_published:
+            told.info(line)
+        else:
+            told.detail(line)
 
     def _tell_of_cells(self, grid: Grid) -> None:
         """Say that lines of text look like cells, and which column the texts seem to be in."""
@@ -118,13 +119,15 @@ class Table:
         separator = formats.cells_in_text(lines)
         if separator is None:
             return
+
+        # Which cells would be the texts, if the lines were a table?
         chosen = 0  # if several columns hold texts, the first is named
         given = Given(separator=separator, never_asks=True)
         with suppress(DataError):
             cells = open_delimited(iter(lines), self.name, given)
             (chosen,) = decide(cells, Job.TEXTS, Given()).columns["text"]
-        n_cells = max(line.count(separator) for line in lines) + 1
-        n_lines = f"{len(lines)}" if len(lines) < 100 else "its"
+        n_cells = 1 + max(line.count(separator) for line in lines)
+        n_lines = str(len(lines)) if len(lines) < 100 else "its"
         self._given.told.info(
             f"{self.name}: {n_lines} lines of {n_cells} cells are read as plain text; "
             f"to read one cell: --column {chosen + 1}"
@@ -137,10 +140,11 @@ class Table:
         """Yield the number of each row, and its cells in the columns of some roles and others."""
         reading = self.reading
         chosen = reading.places(*roles)
-        others = [reading.grid.names[at] for at in beside]
+        others = reading.grid.names_at(beside)
 
         def again(row: Grid) -> Sequence[int]:
-            found = TableReading(row, decide(row, self._job, self._given), False).places(*roles)
+            """Return the same columns of a row of JSON that has others than the first."""
+            found = TableReading(row, decide(row, self._job, self._given)).places(*roles)
             if len(found) != len(chosen) or not set(others) <= set(row.names):
                 columns = ", ".join(row.names)
                 raise DataError(f"{row.source}: other columns than in row 1: {columns}")
@@ -156,8 +160,10 @@ class Table:
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         grid = self.reading.grid
         if self.form is FileFormat.PARQUET:
-            return self._parquet_cells([grid.names[at] for at in chosen], start)
-        if self._is_read:  # from the beginning again
+            return self._parquet_cells(grid.names_at(chosen), start)
+
+        # A grid can be read once.
+        if self._is_read:
             grid = self._read().grid
         self._is_read = True
         may_lack = again is not None and self.is_filled
@@ -170,46 +176,52 @@ class Table:
         tops = dict.fromkeys(name.partition(".")[0] for name in names)
         rows = formats.parquet_rows(self._source, list(tops) or None, start)
         for number, row in enumerate(rows, start=start + 1):
-            yield number, tuple(row.get(name) for name in names)
+            yield number, tuple(map(row.get, names))
 
     def place(self, number: int) -> str:
         return f"{self.name}, line {number}"
 
     def texts(self, start: int = 0) -> Iterator[str]:
         """Yield a text per line of a text file, even if it is blank, or per row of a table."""
-        return (text for text, _ in self.texts_with(start=start))
+        return map(itemgetter(0), self.texts_with(start=start))
 
     def texts_with(self, *columns: str, start: int = 0) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Yield the texts as ``texts`` does, each with the cells of other columns of its row."""
         reading = self.reading
         beside = [self._place_of(name) for name in columns]
         if reading.is_text:
-            lines: Iterator[str] = (cells[0] for _, cells in self.rows("text"))
-            if self._is_whole:
-                lines = iter([one_line(" ".join(lines))])
-            for line in islice(lines, start, None):
+            for line in islice(self._lines_of_text(), start, None):
                 yield line, (line,) * len(beside)
             return
         if not reading.grid.names:
             return
+
+        # A table has one column of texts, or several that a template joins.
         role = "text" if reading.has("text") else "anchor"
-        names = [reading.grid.names[at] for at in reading.places(role)]
-        missing = MISSING if self._has_missing else frozenset()
+        names = reading.grid.names_at(reading.places(role))
+        missing = self._missing
         template = self._given.template
         for number, cells in self.rows(role, start=start, beside=beside):
-            cell, others = cells[0], cells[len(names) :]
+            cell = cells[0]
+            others = cells[len(names) :]
             if template is not None:
-                filled = zip(cells, names, strict=False)
-                yield template.fill([self._text(*each, number) for each in filled]), others
+                filled = map(self._text, cells, names, repeat(number))
+                yield template.fill(list(filled)), others
             elif isinstance(cell, str):
                 yield "" if cell in missing else cell, others
             else:
                 yield self._text(cell, names[0], number), others
 
+    def _lines_of_text(self) -> Iterator[str]:
+        lines = (cells[0] for _, cells in self.rows("text"))
+        if self._is_whole:
+            return iter([one_line(" ".join(lines))])
+        return lines
+
     def _text(self, cell: Any, column: str, number: int) -> str:
         """Return the text of a cell, "" for a missing one; refuse objects and lists."""
         if isinstance(cell, dict | list):
-            kind = "an object" if isinstance(cell, dict) else "a list"
+            kind = "a list" if isinstance(cell, list) else "an object"
             raise DataError(
                 f"{self.place(number)}: column {column} holds {kind}, need a text",
                 hint="take the text out first; of JSON, for example: "
@@ -220,17 +232,18 @@ class Table:
     def text_of(self, cell: Any) -> str:
         """Return a cell as text, "" for a missing one."""
         text = cell_text(cell)
-        return "" if self._has_missing and is_missing(text) else text
+        return "" if text.strip() in self._missing else text
 
     @cached_property
-    def _has_missing(self) -> bool:
-        """Tell whether cells such as ``nan`` are missing, which plain text and JSON keep."""
+    def _missing(self) -> frozenset[str]:
+        """The cells that are missing, such as ``nan``; plain text and JSON keep all."""
         sample = self.reading.grid.sample
-        return not self.is_text and bool(sample) and not isinstance(sample[0][1], dict)
+        keeps_all = self.is_text or not sample or isinstance(sample[0][1], dict)
+        return frozenset() if keeps_all else MISSING
 
     def lines(self, *roles: str) -> Iterator[tuple[str, ...]]:
         """Yield the texts of each row on one line each, "" for a missing one."""
-        missing = MISSING if self._has_missing else frozenset[str]()
+        missing = self._missing
 
         def line(cell: Any) -> str:
             if isinstance(cell, str):
@@ -238,7 +251,7 @@ class Table:
                 return "" if text in missing else text
             return " ".join(self.cell_texts(cell, is_list=False)[:1])
 
-        # Most texts are lines already, and to check many at once is faster.
+        # Most texts are lines already, which is faster to see of many at once.
         rows = (cells for _, cells in self.rows(*roles))
         while batch := list(islice(rows, _BATCH_ROWS)):
             cells = list(chain.from_iterable(batch))
@@ -246,25 +259,20 @@ class Table:
             if are_texts and are_lines(cells) and missing.isdisjoint(cells):
                 yield from batch
             else:
-                yield from (tuple(map(line, cells)) for cells in batch)
+                for row in batch:
+                    yield tuple(map(line, row))
 
     def cell_texts(self, cell: Any, *, is_list: bool) -> list[str]:
         """Return the texts in a cell, of which a list has several, without blank and missing ones.
 
         Each text is on one line. ``is_list`` means that the column holds lists.
         """
-        if is_list and isinstance(cell, str):
-            items = list_items(cell)
-            cell = cell if items is None else items
+        if is_list and isinstance(cell, str) and (items := list_items(cell)) is not None:
+            cell = items
         if isinstance(cell, dict):
             raise DataError(f"{self.name}: a JSON object, need a text or a list of texts")
         values = cell if isinstance(cell, list) else [cell]
-        texts = []
-        for value in values:
-            text = one_line(self.text_of(value))
-            if text:
-                texts.append(text)
-        return texts
+        return list(filter(None, map(one_line, map(self.text_of, values))))
 
     def is_list(self, at: int) -> bool:
         return self.reading.grid.kinds[at] is Kind.LIST

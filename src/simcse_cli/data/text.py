@@ -26,7 +26,7 @@ def clean_text(text: str) -> str:
     """Return the text on one line, without control characters and lone surrogates."""
     if not text.isprintable():
         text = _CONTROL.sub("", text)
-    return " ".join(text.split())
+    return one_line(text)
 
 
 def one_line(text: str) -> str:
@@ -39,9 +39,8 @@ def are_lines(texts: Iterable[str]) -> bool:
     It may be False for texts among which some are empty.
     """
     joined = " ".join(("", *texts, ""))  # a space at an end of a text stands beside another
-    if "  " in joined:
-        return False
-    return not any(space in joined for space in (_ASCII_SPACES if joined.isascii() else _SPACES))
+    spaces = _ASCII_SPACES if joined.isascii() else _SPACES
+    return "  " not in joined and not any(space in joined for space in spaces)
 
 
 def has_control_characters(text: str) -> bool:
@@ -55,7 +54,7 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
-    return [str(word) for word in _WORD.findall(text.lower())]
+    return list(map(str, _WORD.findall(text.lower())))
 
 
 def count_words(text: str) -> int:
@@ -81,10 +80,10 @@ def match_key(text: str) -> str:
     isn't so"``. A text without letters and digits is its own key.
     """
     if text.isascii():
-        key = "".join(_ASCII_WORD.findall(text.lower()))
+        key = "".join(words(text))
     else:
         key = _NOT_IN_KEY.sub("", unicodedata.normalize("NFKC", text).casefold())
-    return key or " ".join(text.split())
+    return key or one_line(text)
 
 
 def digest_keys(keys: Iterable[str]) -> int:

@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, cycle, islice, repeat
 from pathlib import Path
 from typing import Any, overload
 
@@ -43,7 +43,7 @@ class StoredRows(Sequence[Row]):
     def __getitem__(self, index: slice) -> list[Row]: ...
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
         if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
+            return list(map(self.__getitem__, range(*index.indices(len(self)))))
         first = range(len(self))[index] * self._width
         return tuple(self._texts[first : first + self._width])
 
@@ -102,15 +102,17 @@ def iter_training_rows(
 
     # The usual table has one text in each cell, and no judgements.
     if not has_label and len(places) == len(columns) and not any(map(table.is_list, places)):
-        for row in table.lines(*columns):
-            yield names, row
+        yield from zip(repeat(names), table.lines(*columns), strict=False)
         return
     for number, cells in table.rows(*columns, "label"):
-        label = table.text_of(cells[-1]) if has_label else ""
-        if not has_label or _is_pair(label, roles, table.place(number)):
-            yield from _expanded(table, names, chosen, cells)
-        elif left_out is not None:
-            left_out[label] += 1
+        if has_label:
+            label = table.text_of(cells[-1])
+            if not _is_pair(label, roles, table.place(number)):
+                if left_out is not None:
+                    left_out[label] += 1
+                continue
+        for row in _expanded(table, chosen, cells):
+            yield names, row
 
 
 def _set_rows(table: Table) -> Iterator[tuple[tuple[str, ...], Row]]:
@@ -121,9 +123,10 @@ def _set_rows(table: Table) -> Iterator[tuple[tuple[str, ...], Row]]:
 
 
 def _expanded(
-    table: Table, names: tuple[str, ...], chosen: Sequence[tuple[int, ...]], cells: Sequence[Any]
-) -> Iterator[tuple[tuple[str, ...], Row]]:
+    table: Table, chosen: Sequence[tuple[int, ...]], cells: Sequence[Any]
+) -> Iterator[Row]:
     """Yield the rows of one row of a table, combining the items of its lists in turn."""
+    # A role of several columns, such as hard negatives, has the texts of all of them.
     sides: list[list[str]] = []
     remaining = iter(cells)
     for places in chosen:
@@ -131,23 +134,28 @@ def _expanded(
         for at in places:
             texts += table.cell_texts(next(remaining), is_list=table.is_list(at))
         sides.append(texts or [""])
-    for turn in range(max(map(len, sides))):
-        yield names, tuple(side[turn % len(side)] for side in sides)
+
+    # The longest side gives each text once; shorter ones begin again.
+    n_rows = max(map(len, sides))
+    yield from islice(zip(*map(cycle, sides), strict=True), n_rows)
 
 
 def list_left_out(left_out: Counter[str]) -> list[str]:
-    labels = ", ".join(
-        f"{n:,} with label {label or 'empty'}" for label, n in left_out.most_common()
-    )
-    return [f"left out rows that are not pairs: {labels}"] if labels else []
+    """Return a remark on the rows that ``iter_training_rows`` left out, if there are any."""
+    if not left_out:
+        return []
+    counts = []
+    for label, n_rows in left_out.most_common():
+        counts.append(f"{n_rows:,} with label {label or 'empty'}")
+    return [f"left out rows that are not pairs: {', '.join(counts)}"]
 
 
 def _is_pair(label: str, roles: Roles, place: str) -> bool:
     found = roles.is_pair(label)
     if found is None:
-        needed = "1 for a pair and 0 for none, or the labels of an NLI corpus"
         raise DataError(
-            f"{place}: label {label!r}; need {needed}",
+            f"{place}: label {label!r}; "
+            "need 1 for a pair and 0 for none, or the labels of an NLI corpus",
             hint="keep the rows with a label: --keep-label VALUE; "
             "to take every row, name the columns with --columns anchor=A,positive=B",
         )
@@ -178,6 +186,7 @@ def read_training_rows(
             else:
                 n_dropped += 1
 
+    # The counts are known once all rows are stored.
     rows = StoredRows(islice(whole_rows(), limit))
     remarks = tuple(f"{name}: {remark}" for remark in list_left_out(left_out))
     if not rows:
@@ -217,15 +226,15 @@ def read_training_documents(source: str | Path, given: Given | None = None) -> T
     name = table.name
     lines = list(table.texts())
     if not table.is_text:
-        lines = [line for text in lines for line in (*text.splitlines(), "")]
+        lines = list(chain.from_iterable((*text.splitlines(), "") for text in lines))
     documents = split_documents(lines)
     if not documents:
         needed = "give documents with a blank line between them"
         raise DataError(f"{name} holds no sentence", hint=needed)
-    if all(line.strip() for line in lines):
-        found = f"{len(lines):,} lines and no blank line"
+    if all(map(str.strip, lines)):
         raise DataError(
-            f"{name}: {found}, need documents with a blank line between them",
+            f"{name}: {len(lines):,} lines and no blank line, "
+            "need documents with a blank line between them",
             hint="lines in random order have no neighbours; "
             "end the file with a blank line if it is one text",
         )
@@ -233,30 +242,31 @@ def read_training_documents(source: str | Path, given: Given | None = None) -> T
 
 
 def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
-    (first, _), *_ = parts
-    for part, _ in parts:
-        if part.columns != first.columns:
-            found = f"{part.name} has {', '.join(part.columns)}"
+    files, weights = zip(*parts, strict=True)
+    first = files[0]
+    for file in files:
+        if file.columns != first.columns:
             raise DataError(
-                f"{found}, but {first.name} has {', '.join(first.columns)}",
+                f"{file.name} has {', '.join(file.columns)}, "
+                f"but {first.name} has {', '.join(first.columns)}",
                 hint="give files with the same columns, or leave others out: "
                 "--columns anchor=anchor,positive=positive",
             )
     return TrainingRows(
-        ", ".join(part.name for part, _ in parts),
+        ", ".join(file.name for file in files),
         first.columns,
-        StoredRows(chain.from_iterable(part.rows for part, _ in parts)),
-        sum(part.n_dropped for part, _ in parts),
-        digest(" ".join(part.digest for part, _ in parts)),
-        tuple((len(part), weight) for part, weight in parts),
-        tuple(remark for part, _ in parts for remark in part.remarks),
+        StoredRows(chain.from_iterable(file.rows for file in files)),
+        sum(file.n_dropped for file in files),
+        digest(" ".join(file.digest for file in files)),
+        tuple(zip(map(len, files), weights, strict=True)),
+        tuple(chain.from_iterable(file.remarks for file in files)),
     )
 
 
 def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
     return TrainingDocuments(
         ", ".join(part.name for part in parts),
-        [document for part in parts for document in part.documents],
+        list(chain.from_iterable(part.documents for part in parts)),
         digest(" ".join(part.digest for part in parts)),
     )
 
@@ -270,7 +280,7 @@ def read_labelled_rows(source: str | Path, given: Given | None = None) -> Traini
     rows: list[Row] = []
     n_dropped = 0
     for pair in chain.from_iterable(iter_nli(source, given)):
-        if pair.premise and pair.hypothesis and pair.label is not None:
+        if pair.premise and pair.hypothesis and pair.label:
             rows.append((pair.premise, pair.hypothesis, pair.label.value))
         else:
             n_dropped += 1
@@ -285,10 +295,11 @@ def read_scored_rows(source: str | Path, given: Given | None = None) -> Training
     """Return left text, right text and score of a file of scored pairs, such as any dev set."""
     name = source_name(source)
     rows = [(left, right, str(score)) for left, right, score in iter_scored_pairs(source, given)]
-    if len({score for *_, score in rows}) == 1:
-        found = f"{name}: all {len(rows):,} scores are {rows[0][2]}"
+    scores = {score for *_, score in rows}
+    if len(scores) == 1:
         raise DataError(
-            f"{found}, so no pair should be more similar than another",
+            f"{name}: all {len(rows):,} scores are {scores.pop()}, "
+            "so no pair should be more similar than another",
             hint="check the column of scores: --columns left=A,right=B,score=C",
         )
     return TrainingRows(name, SCORED_PAIR, rows, 0, _digest(source, map("\t".join, rows)))

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
-from simcse_cli.data.senteval import CHECK_HINT, malformed, resolve_senteval_dir, single_spaced
+from simcse_cli.data.senteval import CHECK_HINT, malformed, resolve_senteval_dir
 from simcse_cli.data.table import Table
+from simcse_cli.data.text import one_line
 from simcse_cli.errors import DataError
 from simcse_cli.files.digests import digest
 from simcse_cli.files.inputs import require_file
@@ -141,26 +142,7 @@ def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
     Without a column ``split`` (train, test, perhaps dev) all rows are one part, evaluated by
     cross-validation.
     """
-    # Texts and labels by part.
-    table = Table(path, Job.LABELLED, given)
-    grid = table.reading.grid
-    names = [grid.names[at] for at in table.reading.places("text", "left", "right", "label")]
-    rows: dict[str, list[tuple[str, str, str]]] = {}
-    labels = set[str]()
-    for number, record in table.records():
-        *texts, label = (single_spaced(table.text_of(record[name])) for name in names)
-        if not label or not all(texts):
-            what = "the label" if all(texts) else "a text"
-            hint = "fill it in, or take the row out"
-            if path.suffix in (".csv", ".tsv", ".jsonl"):
-                taken = f"sed {number}d {shlex.quote(str(path))} > filled{path.suffix}"
-                hint += f": {taken}"
-            raise DataError(f"{table.place(number)}: {what} is missing", hint=hint)
-        split = record.get("split", "all")
-        part = _SPLIT_NAMES.get(split.strip().lower(), split)
-        left, right = (*texts, "")[:2]
-        rows.setdefault(part, []).append((left, right, label))
-        labels.add(label)
+    rows = _labelled_rows(path, given)
     if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
         found = ", ".join(rows) or "none"
         raise DataError(
@@ -168,14 +150,38 @@ def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
         )
 
     # A class is the rank of its label: numbers first, then words.
+    labels = {label for part in rows.values() for *_, label in part}
     classes = tuple(sorted(labels, key=_rank_of_label))
     if len(classes) < 2:
         raise DataError(f"{path}: every label is {classes[0]}, need two or more")
+
+    # The parts come in this order, whatever that of the file is.
     parts: dict[str, list[_Row]] = {}
     for part in ("all", "train", "dev", "test"):
         if part in rows:
             parts[part] = [(left, right, classes.index(label)) for left, right, label in rows[part]]
     return replace(_assemble(path.stem, parts, len(classes)), classes=classes)
+
+
+def _labelled_rows(path: Path, given: Given | None) -> dict[str, list[tuple[str, str, str]]]:
+    """Return the two texts and the label of each row, by part."""
+    rows: dict[str, list[tuple[str, str, str]]] = {}
+    # A text has one column, a pair two; the label is last.
+    table = Table(path, Job.LABELLED, given)
+    names = table.reading.grid.names_at(table.reading.places("text", "left", "right", "label"))
+    for number, record in table.records():
+        *texts, label = (one_line(table.text_of(record[name])) for name in names)
+        if not label or not all(texts):
+            what = "the label" if all(texts) else "a text"
+            hint = "fill it in, or take the row out"
+            if path.suffix in (".csv", ".tsv", ".jsonl"):
+                hint += f": sed {number}d {shlex.quote(str(path))} > filled{path.suffix}"
+            raise DataError(f"{table.place(number)}: {what} is missing", hint=hint)
+        split = record.get("split", "all")
+        part = _SPLIT_NAMES.get(split.strip().lower(), split)
+        left, right = (*texts, "")[:2]
+        rows.setdefault(part, []).append((left, right, label))
+    return rows
 
 
 _SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "dev", "valid": "dev"}
@@ -203,7 +209,7 @@ def _assemble(task: str, parts: Mapping[Any, list[_Row]], n_classes: int) -> Tra
 def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:
     """Yield the lines of ``str.splitlines``: the protocol also breaks at form feeds and U+0085."""
     for line in require_file(path, hint=CHECK_HINT).read_text(encoding="latin-1").splitlines():
-        yield single_spaced(line), "", label
+        yield one_line(line), "", label
 
 
 def _trec_rows(path: Path) -> Iterator[_Row]:
@@ -212,7 +218,7 @@ def _trec_rows(path: Path) -> Iterator[_Row]:
         kind, _, rest = line.strip().partition(":")
         if kind not in TREC_CLASSES:
             raise malformed(path, line_no, f"class {kind!r}, need one of {', '.join(TREC_CLASSES)}")
-        yield single_spaced(rest.partition(" ")[2]), "", TREC_CLASSES.index(kind)
+        yield one_line(rest.partition(" ")[2]), "", TREC_CLASSES.index(kind)
 
 
 def _sst2_rows(path: Path) -> Iterator[_Row]:
@@ -220,7 +226,7 @@ def _sst2_rows(path: Path) -> Iterator[_Row]:
         sentence, tab, label = line.strip().partition("\t")
         if not tab or label not in ("0", "1"):
             raise malformed(path, line_no, "need a sentence, a tab and the label 0 or 1")
-        yield single_spaced(sentence), "", int(label)
+        yield one_line(sentence), "", int(label)
 
 
 def _mrpc_rows(path: Path) -> Iterator[_Row]:
@@ -232,7 +238,7 @@ def _mrpc_rows(path: Path) -> Iterator[_Row]:
         if len(columns) < 5 or columns[0] not in ("0", "1"):
             needed = "need 5 (label 0 or 1, two ids, two sentences)"
             raise malformed(path, line_no, f"{len(columns)} columns, {needed}")
-        left, right = map(single_spaced, columns[3:5])
+        left, right = map(one_line, columns[3:5])
         if not (left and right):
             raise malformed(path, line_no, "a sentence is blank, need two")
         yield left, right, int(columns[0])

@@ -35,9 +35,13 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
     if fmt in (FileFormat.PARQUET, FileFormat.HUB):
         what = f"{output}: cannot write {fmt}"
         raise OutputError(what, hint="name it .txt, .csv, .tsv or .jsonl (also .gz)")
+
+    # A line of text has no columns.
     if fmt is FileFormat.TEXT and len(columns) > 1:
+        kind = "plain text"
         ending = Path(output).suffix
-        kind = "plain text" if ending in ("", ".txt", ".gz") else f"a file of {ending}"
+        if ending not in ("", ".txt", ".gz"):
+            kind = f"a file of {ending}"
         what = f"{output}: {kind} cannot hold the columns {', '.join(columns)}"
         raise OutputError(what, hint="name it .csv, .tsv or .jsonl (also .gz)")
     return fmt
@@ -67,7 +71,8 @@ def open_rows(
     """
 
     def write_record(complete: Path) -> None:
-        output.write_record(complete.parent, manifest(complete) if manifest else {})
+        facts = manifest(complete) if manifest else {}
+        output.write_record(complete.parent, facts)
 
     fmt = output_format(output.path, columns)
     with _open_text(output.path, force=output.force, companions=write_record) as stream:
@@ -108,11 +113,11 @@ def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Call
 
 def describe_file(path: Path | str) -> dict[str, Any]:
     """Return name, size and SHA-256 of a file; other sources have a name only."""
-    facts: dict[str, Any] = {"path": str(path), "bytes": None, "sha256": None}
+    size = sha256 = None
     if str(path) != STDIO and Path(path).is_file():
-        facts["bytes"] = Path(path).stat().st_size
-        facts["sha256"] = sha256_file(path)
-    return facts
+        size = Path(path).stat().st_size
+        sha256 = sha256_file(path)
+    return {"path": str(path), "bytes": size, "sha256": sha256}
 
 
 def build_manifest(
@@ -139,7 +144,7 @@ def build_manifest(
         "simcse_version": __version__,
         "seed": seed,
         "settings": settings,
-        "inputs": [describe_file(path) for path in inputs],
+        "inputs": list(map(describe_file, inputs)),
         "outputs": written,
         **results,
     }
