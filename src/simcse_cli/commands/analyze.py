@@ -42,11 +42,13 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     console = get_console()
     analysis = analyze(console)
     # The page has more analyses, one of which may fail: nothing is written before it is whole.
-    page = (
-        html_page(analysis.page or Page(analysis.title, lambda: [analysis])) if shown.html else None
-    )
+    page = None
+    if shown.html:
+        page = html_page(analysis.page or Page(analysis.title, lambda: [analysis]))
     shown.show(Outcome(analysis.reports(shown.fmt), analysis.payload))
-    wanted = console.stdout_is_terminal if shown.terminal_plot is None else shown.terminal_plot
+    wanted = shown.terminal_plot
+    if wanted is None:
+        wanted = console.stdout_is_terminal
     if wanted and shown.fmt is OutputFormat.TABLE:
         console.print_data("\n" + analysis.terminal_plot())
     write_pictures(analysis, page, shown, console, force=shown.force)
@@ -122,14 +124,16 @@ def retrieval_command(
     from simcse_cli.analysis import retrieval
 
     shown.check()
-    console, options = get_console(), retrieval.with_arguments(options, words or [])
+    console = get_console()
+    options = retrieval.with_arguments(options, words or [])
     search = retrieval.open_search(options, shown, console, force=shown.force)
     queries = retrieval.read_queries(options, search.corpus, console)
     if queries.sentences:
         show_analysis(lambda _: retrieval.retrieval_analysis(search, queries), shown)
     if options.interactive:
         while line := (console.ask("query (an empty line ends)> ") or "").strip():
-            found, left_out = search.neighbours([line]), search.count_left_out([line])
+            found = search.neighbours([line])
+            left_out = search.count_left_out([line])
             console.emit(Outcome(retrieval.neighbour_tables([line], found, left_out), {}))
 
 

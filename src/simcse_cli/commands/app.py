@@ -11,7 +11,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -227,11 +227,8 @@ def _limit_of_the_system(error: Exception) -> SimcseError | None:
         what = f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be"
         return SimcseError(what, hint="give a shorter one")
     if is_out_of_memory(error):
-        return SimcseError(
-            f"there is not enough memory ({reason_of(error)})",
-            hint="end other programs, raise the limit (ulimit -v), "
-            "or take a smaller model or batch",
-        )
+        hint = "end other programs, raise the limit (ulimit -v), or take a smaller model or batch"
+        return SimcseError(f"there is not enough memory ({reason_of(error)})", hint=hint)
     return None
 
 
@@ -239,14 +236,22 @@ def _paths(tree: Any) -> dict[str, str]:
     """Return the names of all commands below this one, each with its path."""
     found: dict[str, str] = {}
     for name, child in getattr(tree, "commands", {}).items():
-        found |= {inner: f"{name} {path}" for inner, path in _paths(child).items()} | {name: name}
+        for inner, path in _paths(child).items():
+            found[inner] = f"{name} {path}"
+        found[name] = name
     return found
 
 
 def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
     """Return what to show for wrong options: those that Typer finds, and our own."""
-    if not isinstance(error, UsageError) and not hasattr(error, "format_message"):
+    if isinstance(error, UsageError):
+        message = error.message
+    elif hasattr(error, "format_message"):
+        message = error.format_message()
+    else:
         return None
+
+    # The command that was called, as far as its words are known.
     command = build()
     tree = _paths(command)
     called = "simcse"
@@ -255,17 +260,18 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
             command = command.commands[word]
             called += f" {word}"
     hint = f"see {called} -h"
-    message = error.message if isinstance(error, UsageError) else error.format_message()
+
+    # Our own hint, the nearest name, or the help page.
     message = re.split(r" \(Possible options| Did you mean", message)[0]
     message = message.replace("Value error, ", "")
-    if unknown := re.search("No such (option|command):? '?([^' ]+)", message):
-        if unknown[1] == "option":
-            options = (name for parameter in command.params for name in parameter.opts)
-            hint = did_you_mean(unknown[2], options, hint, cutoff=0.75) or hint
-        elif near := get_close_matches(unknown[2], tree, n=1, cutoff=0.65):
-            hint = f"did you mean simcse {tree[near[0]]}?"
-    if isinstance(error, SimcseError) and error.hint:
+    unknown = re.search("No such (option|command):? '?([^' ]+)", message)
+    if isinstance(error, UsageError) and error.hint:
         hint = error.hint
+    elif unknown and unknown[1] == "option":
+        options = chain.from_iterable(parameter.opts for parameter in command.params)
+        hint = did_you_mean(unknown[2], options, cutoff=0.75) or hint
+    elif unknown and (near := get_close_matches(unknown[2], tree, n=1, cutoff=0.65)):
+        hint = f"did you mean simcse {tree[near[0]]}?"
     return UsageError(message, hint=hint)
 
 
@@ -287,7 +293,9 @@ def main(args: Sequence[str] | None = None) -> None:
         if isinstance(error, typer.Abort):
             sys.exit(1)
         found = _wrong_usage(error, arguments)
-        found = found or (error if isinstance(error, SimcseError) else _limit_of_the_system(error))
+        if found is None and isinstance(error, SimcseError):
+            found = error
+        found = found or _limit_of_the_system(error)
         if found is None:
             raise
         asked = {*arguments, *map(" ".join, pairwise(arguments))}

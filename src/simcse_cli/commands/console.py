@@ -49,9 +49,9 @@ def _terminal(**values: Any) -> "RichConsole":
     """Return a console of Rich, which with NO_COLOR prints no bold either."""
     from rich.console import Console as RichConsole
 
-    return RichConsole(
-        highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto", **values
-    )
+    if os.environ.get("NO_COLOR"):
+        values["color_system"] = None
+    return RichConsole(highlight=False, **values)
 
 
 def _literal(text: str) -> str:
@@ -97,13 +97,14 @@ class _PlainTask:
         self._console.info(text + self._values())
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
-        self._total = self._total if total is None else total
+        if total is not None:
+            self._total = total
         self._fields |= fields
 
     def end(self) -> None:
         elapsed = time.monotonic() - self._started
-        rate = "" if self._has_rate() else None
-        self._console.info(_summary(self._description, self._done, elapsed, rate) + self._values())
+        done = _summary(self._description, self._done, elapsed, has_rate=self._has_rate())
+        self._console.info(done + self._values())
 
     def _has_rate(self) -> bool:
         """Tell whether the task gives the rate of its work itself, in a better unit."""
@@ -113,42 +114,41 @@ class _PlainTask:
         return "".join(f", {name} {value}" for name, value in self._fields.items())
 
 
-def _summary(description: str, done: float, seconds: float, rate: str | None = None) -> str:
-    """Return what a task has done; ``rate`` replaces the items per second."""
+def _summary(description: str, done: float, seconds: float, *, has_rate: bool = False) -> str:
+    """Return what a task has done, with its rate unless it has one of its own."""
     if not done:
         return f"{description}: {_duration(seconds)}"
-    shown = f" ({_rate(done, seconds)})" if rate is None else rate
-    return f"{description}: {done:,.0f} in {_duration(seconds)}{shown}"
+    rate = "" if has_rate else f" ({_rate(done, seconds)})"
+    return f"{description}: {done:,.0f} in {_duration(seconds)}{rate}"
 
 
 def _rate(done: float, seconds: float) -> str:
     """Return items per second, or seconds per item for slow tasks."""
     rate = done / max(seconds, 1e-9)
-    return (
-        f"{rate:,.0f}/s"
-        if rate >= 10
-        else f"{rate:.1f}/s"
-        if rate >= 1
-        else f"{1 / rate:.1f} s each"
-    )
+    if rate >= 10:
+        return f"{rate:,.0f}/s"
+    if rate >= 1:
+        return f"{rate:.1f}/s"
+    return f"{1 / rate:.1f} s each"
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     if seconds < 60:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+        return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return (
-        f"{minutes // 60} h {minutes % 60:02} min"
-        if minutes >= 60
-        else f"{minutes} min {rest:02} s"
-    )
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
 
 
 class _LiveTask:
     """On a terminal, a task is a bar, which swings to and fro until the first work is done."""
 
     def __init__(self, bar: "RichProgress", description: str, total: float | None) -> None:
-        self._bar, self._total = bar, total
+        self._bar = bar
+        self._total = total
         self.done = 0.0
         self._fields: dict[str, str] = {}
         self.id = bar.add_task(_literal(description), total=None, values="", has_rate=False)
@@ -159,18 +159,18 @@ class _LiveTask:
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         self._fields |= fields
-        values = "  ".join(
-            f"{name} [bold]{_literal(value)}[/]" for name, value in self._fields.items()
-        )
-        self._total = self._total if total is None else total
-        self._bar.update(self.id, values=values, has_rate=RATE in self._fields)
+        shown = [f"{name} [bold]{_literal(value)}[/]" for name, value in self._fields.items()]
+        if total is not None:
+            self._total = total
+        self._bar.update(self.id, values="  ".join(shown), has_rate=RATE in self._fields)
 
 
 class Console:
     """The terminal as the commands use it; implements the ``Progress`` protocol of the core."""
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
-        self.quiet, self.verbose = quiet, verbose
+        self.quiet = quiet
+        self.verbose = verbose
         self._bar: RichProgress | None = None
         self._warned: set[str] = set()
 
@@ -179,7 +179,9 @@ class Console:
         return sys.stdout is not None and sys.stdout.isatty()
 
     def _stderr(self) -> "RichConsole":
-        return self._bar.console if self._bar is not None else _terminal(stderr=True)
+        if self._bar is not None:
+            return self._bar.console
+        return _terminal(stderr=True)
 
     def _say(self, message: str, style: str = "", prefix: str = "") -> None:
         from rich.text import Text
@@ -225,7 +227,10 @@ class Console:
             self._say(error.hint, style="bold", prefix="   fix: ")
 
     def interrupted(self, notes: Sequence[str]) -> None:
-        self.info("\n".join(["stopped", *notes]) if notes else "stopped; nothing was written")
+        if notes:
+            self.info("\n".join(["stopped", *notes]))
+        else:
+            self.info("stopped; nothing was written")
 
     def next_step(self, *command: object) -> None:
         """Suggest the command that usually follows, quoted for the shell."""
@@ -276,10 +281,14 @@ class Console:
         # What rich lacks: counts with a rate, and values on a line of their own.
         class CountAndRate(ProgressColumn):
             def render(self, task: Task) -> Text:
-                total = "" if task.total is None else f"/{task.total:,.0f}"
-                has_own = task.fields["has_rate"] or not task.speed
-                rate = "" if has_own else f"  {_rate(task.speed or 0, 1)}"
-                return Text(f"{task.completed:,.0f}{total}{rate}" if task.completed else "")
+                if not task.completed:
+                    return Text("")
+                shown = f"{task.completed:,.0f}"
+                if task.total is not None:
+                    shown += f"/{task.total:,.0f}"
+                if task.speed and not task.fields["has_rate"]:
+                    shown += f"  {_rate(task.speed, 1)}"
+                return Text(shown)
 
         class BarWithValues(Progress):
             """A bar with the values of the task on a line below, which suits narrow terminals."""
@@ -312,8 +321,9 @@ class Console:
         if sys.stdin.isatty():
             sys.stderr.write(question)
             sys.stderr.flush()
-        line = sys.stdin.readline()
-        return line.rstrip("\r\n") if line else None
+        if line := sys.stdin.readline():
+            return line.rstrip("\r\n")
+        return None
 
     def show_help(self, page: HelpPage) -> None:
         from rich.text import Text
@@ -352,12 +362,13 @@ class Console:
             for n_before, block in enumerate(report.blocks(terminal.width)):
                 if n_before:
                     terminal.print()
-                look: dict[str, Any] = {
-                    "show_edge": False,
-                    "pad_edge": False,
-                    "padding": (0, 1, 0, 0),
-                }
-                table = Table(box=box.SIMPLE_HEAD, header_style="bold", **look)
+                table = Table(
+                    box=box.SIMPLE_HEAD,
+                    header_style="bold",
+                    show_edge=False,
+                    pad_edge=False,
+                    padding=(0, 1, 0, 0),
+                )
                 for i, width in block:
                     column = report.columns[i]
                     justify: Any = "left" if column.kind == "text" else "right"
@@ -378,11 +389,11 @@ class Console:
         # Without a terminal there are no colours, so signs mark the changes.
         terminal = self._stderr() if to_stderr else _terminal()
         if not terminal.is_terminal:
-            lines = (
-                f"{row.label}\n- {row.marked('[-', '-]', after=False)}\n+ {row.marked('{+', '+}')}"
-                for row in rows
-            )
-            text = printable("\n\n".join(lines)) + "\n"
+            shown = []
+            for row in rows:
+                before = row.marked("[-", "-]", after=False)
+                shown.append(f"{row.label}\n- {before}\n+ {row.marked('{+', '+}')}")
+            text = printable("\n\n".join(shown)) + "\n"
             if to_stderr:
                 terminal.print(Text(text), soft_wrap=True, end="")
             else:
@@ -397,7 +408,9 @@ class Console:
         for row in rows:
             cells = [Text(printable(row.label))]
             for side, style in ((row.before, "red strike"), (row.after, "bold green")):
-                words = [Text(printable(text), style if changed else "") for text, changed in side]
+                words = []
+                for text, has_changed in side:
+                    words.append(Text(printable(text), style if has_changed else ""))
                 cells.append(Text(row.separator).join(words))
             table.add_row(*cells)
         terminal.print(table)
@@ -416,16 +429,17 @@ class Console:
         else:
             text = json.dumps(found.payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
             text = printable(text, is_json=True)
-        file = None if output is None or str(output) == STDIO else output
-        if file is not None:
-            with output_text(file, force=force) as stream:
+        if str(output) == STDIO:
+            output = None
+        if output is not None:
+            with output_text(output, force=force) as stream:
                 stream.write(text)
         if fmt is OutputFormat.TABLE:
             self._show_tables(found.reports)
-        elif file is None:
+        elif output is None:
             self.print_data(text)
-        if file is not None:
-            self.info(f"wrote {file}")
+        if output is not None:
+            self.info(f"wrote {output}")
 
 
 _console = Console()
@@ -436,11 +450,10 @@ def get_console() -> Console:
     return _console
 
 
-def configure_console(*, quiet: bool = False, verbose: bool = False) -> Console:
+def configure_console(*, quiet: bool = False, verbose: bool = False) -> None:
     """Replace the console that ``get_console`` returns, and quieten chatty libraries."""
     global _console
     _console = Console(quiet=quiet, verbose=verbose)
     for name, value in QUIET_LIBRARIES.items():
         os.environ.setdefault(name, value)
     logging.getLogger("mteb").setLevel(logging.ERROR)
-    return _console

@@ -42,20 +42,21 @@ def encode_command(
     """
     from simcse_cli.encoding.encode_file import encode_file
 
-    console, output = get_console(), options.output or STDIO
+    console = get_console()
+    output = options.output or STDIO
     encode_file(source, options, write=console.print_data, progress=console)
     ending = Path(output).suffix
+    # Signs have no cosine to search by.
+    can_search = ending in (".npy", ".npz", ".safetensors") and options.dtype != "binary"
     if options.index is not None:
         console.next_step("simcse", "analyze", "search", "--index", options.index, "--interactive")
     elif options.shard is not None and ending:
         console.next_step("simcse", "encode", "--merge", output)
-    elif options.dtype == "binary":  # signs have no cosine to search by
-        return
-    elif (
-        source is not None and Path(source).is_file() and ending in (".npy", ".npz", ".safetensors")
-    ):
-        model = pinned(options.model, options.revision)
-        column = () if options.column is None else ("--column", options.column)
-        column = column if options.text is None else ("--text", options.text)
-        searched = (*column, "--model", model, "--embeddings", output, "--interactive")
-        console.next_step("simcse", "analyze", "search", source, *searched)
+    elif can_search and source is not None and Path(source).is_file():
+        searched = [source]
+        if options.text is not None:
+            searched += ["--text", options.text]
+        elif options.column is not None:
+            searched += ["--column", options.column]
+        searched += ["--model", pinned(options.model, options.revision), "--embeddings", output]
+        console.next_step("simcse", "analyze", "search", *searched, "--interactive")

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import typer
@@ -37,8 +36,7 @@ def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions
     """
     from simcse_cli.evaluation.eval_sts import eval_sts
 
-    evaluate = partial(eval_sts, per_subset=get_console().verbose, force=out.force)
-    _show(out, evaluate, encoder, options)
+    _show(out, eval_sts, encoder, options, per_subset=get_console().verbose)
 
 
 @app.command("transfer")
@@ -53,7 +51,7 @@ def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: Out
     """
     from simcse_cli.evaluation.transfer import eval_transfer
 
-    _show(out, partial(eval_transfer, force=out.force), encoder, options)
+    _show(out, eval_transfer, encoder, options)
 
 
 @app.command("mteb")
@@ -68,11 +66,15 @@ def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptio
     """
     from simcse_cli.evaluation.mteb import eval_mteb
 
-    _show(out, partial(eval_mteb, force=out.force), encoder, options)
+    _show(out, eval_mteb, encoder, options)
 
 
 def _show(
-    out: OutputOptions, evaluate: Callable[..., Any], encoder: EncoderOptions, options: Any
+    out: OutputOptions,
+    evaluate: Callable[..., Any],
+    encoder: EncoderOptions,
+    options: Any,
+    **details: bool,
 ) -> None:
     """Run an evaluation, show its result, if any, and suggest the next command."""
     from simcse_cli.evaluation.several import evaluate_each_seed
@@ -80,7 +82,10 @@ def _show(
     console = get_console()
     out.check()
     found = evaluate_each_seed(
-        lambda *chosen: evaluate(*chosen, console), encoder, options, console
+        lambda *chosen: evaluate(*chosen, console, force=out.force, **details),
+        encoder,
+        options,
+        console,
     )
     if found is None:
         return

@@ -94,26 +94,32 @@ def default_of(param: Any) -> str | None:
     """Return the default of an option as one types it; None if it has none, or is off."""
     if isinstance(param.show_default, str):
         return param.show_default
-    default = None if callable(param.default) else param.default
+    default = param.default
+    if callable(default) or default in (None, False, (), []):
+        return None
     if default is True:
         return "on"
-    shown = "" if default in (None, False, (), []) else str(getattr(default, "value", default))
-    return shown or None
+    return str(getattr(default, "value", default)) or None
 
 
 def examples_of(text: str) -> tuple[list[str], list[str]]:
     """Split a docstring into its paragraphs and its example commands."""
-    paragraphs = inspect.cleandoc(text).split("\n\n")
-    prose = [paragraph for paragraph in paragraphs if not paragraph.startswith("simcse ")]
-    return prose, [line for each in paragraphs if each not in prose for line in each.splitlines()]
+    prose = []
+    examples = []
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        if paragraph.startswith("simcse "):
+            examples += paragraph.splitlines()
+        else:
+            prose.append(paragraph)
+    return prose, examples
 
 
 def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
     """Return the help page of a command, with ``everything`` that of ``--help-all``."""
     command = ctx.command
     prose, examples = examples_of(command.help or "")
-    sections = list(_option_sections(ctx, frozenset() if everything else main_options(command)))
-    sections += _own_sections(ctx)
+    shown = frozenset[str]() if everything else main_options(command)
+    sections = [*_option_sections(ctx, shown), *_own_sections(ctx)]
     children = getattr(command, "commands", {})
     if children:
         rows = []
@@ -133,16 +139,12 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
 
 
 def _own_sections(ctx: Any) -> list[HelpSection]:
-    """Return the options of the objective that stands before ``--help``.
-
-    The list is empty for other commands.
-    """
+    """Return the options of the objective that stands before ``--help``, if there is one."""
     name = ctx.meta.get(OBJECTIVE)
     if name is None:
         return []
-    from simcse_cli.objectives.registry import (
-        option_rows,
-    )  # with torch, which nobody else waits for
+    # With torch, which nobody else waits for.
+    from simcse_cli.objectives.registry import option_rows
 
     return [HelpSection(f"Options of --objective {name}", option_rows(name))]
 
@@ -151,17 +153,27 @@ def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
     """Yield the options by group; those not ``shown`` are only named at the end of their group."""
     groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}
     for param in ctx.command.get_params(ctx):
-        is_common = param.name in _OF_ALL
-        usual = "Options" if param.opts[0].startswith("-") else "Arguments"
-        panel = getattr(param, "rich_help_panel", None)
-        group = panel or (EVERYWHERE if is_common else usual)
-        groups.setdefault(group, []).append(param)
-    for name in [*(name for name in groups if name not in LAST_GROUPS), *LAST_GROUPS]:
-        params = groups.get(name, [])
-        hidden = [p for p in params if shown and name != EVERYWHERE and p.name not in shown]
-        rows = [(_option_names(p), _option_help(p)) for p in params if p not in hidden]
-        if params:
-            yield HelpSection(name, rows, [max(p.opts, key=len) for p in hidden])
+        groups.setdefault(_group_of(param), []).append(param)
+    first = [name for name in groups if name not in LAST_GROUPS]
+    for name in (*first, *LAST_GROUPS):
+        rows = []
+        more = []
+        for param in groups.get(name, []):
+            if shown and name != EVERYWHERE and param.name not in shown:
+                more.append(max(param.opts, key=len))
+            else:
+                rows.append((_option_names(param), _option_help(param)))
+        if rows or more:
+            yield HelpSection(name, rows, more)
+
+
+def _group_of(param: Any) -> str:
+    panel: str | None = getattr(param, "rich_help_panel", None)
+    if panel:
+        return panel
+    if param.name in _OF_ALL:
+        return EVERYWHERE
+    return "Options" if param.opts[0].startswith("-") else "Arguments"
 
 
 def _option_names(param: Any) -> str:
@@ -170,15 +182,17 @@ def _option_names(param: Any) -> str:
     names = ", ".join(sorted(param.opts, key=len))
     if param.secondary_opts:
         return f"{names} / {', '.join(param.secondary_opts)}"
-    value = None if param.is_flag or _choices(param) else param.metavar
-    return f"{names} {value}" if value else names
+    if param.metavar and not param.is_flag and not _choices(param):
+        names += f" {param.metavar}"
+    return names
 
 
 def _choices(param: Any) -> list[str]:
     """Return the choices of an option, which ``commands.options`` wrote into its metavar."""
-    name = param.metavar or ""
-    is_option = param.opts[0].startswith("-")
-    return name.split("|") if is_option and "|" in name and name.islower() else []
+    name: str = param.metavar or ""
+    if param.opts[0].startswith("-") and "|" in name and name.islower():
+        return name.split("|")
+    return []
 
 
 def _option_help(param: Any) -> str:

@@ -101,18 +101,21 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
     With ``given_only`` the parameter is None unless the user gives it. ``--help`` then still shows
     the default of the setting.
     """
-    default = field.default_factory() if field.default_factory is not MISSING else field.default
-    if default is MISSING:
+    default = field.default
+    if field.default_factory is not MISSING:
+        default = field.default_factory()
+    elif default is MISSING:
         default = inspect.Parameter.empty
-    details: dict[str, Any] = {"help": own.help, "rich_help_panel": own.group}
-    details["metavar"] = own.metavar or value_name(field.name, hint)
+    metavar = own.metavar or value_name(field.name, hint)
+    details: dict[str, Any] = {"help": own.help, "rich_help_panel": own.group, "metavar": metavar}
     if own.completes is not None:
         details["autocompletion"] = getattr(completion, own.completes)
     if given_only:
         if default is not None and default is not False:
             is_float = isinstance(default, float)
             details["show_default"] = f"{default:g}" if is_float else str(default)
-        hint, default = hint | None, None
+        hint |= None
+        default = None
     else:
         details |= {"envvar": own.env, "min": own.min, "max": own.max}
     flags = own.flags or ("--" + field.name.replace("_", "-"),)
@@ -123,8 +126,11 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
 
 def value_name(name: str, hint: Any) -> str | None:
     """Return the placeholder that ``--help`` shows for a value: its choices or its kind."""
-    kinds = [part for part in get_args(hint) if part is not NoneType] if get_args(hint) else [hint]
-    kind = get_args(kinds[0])[0] if get_origin(kinds[0]) is list else kinds[0]
+    kind = hint
+    if get_origin(hint) is not list and (kinds := get_args(hint)):
+        kind = next(part for part in kinds if part is not NoneType)
+    if get_origin(kind) is list:
+        (kind,) = get_args(kind)
     if issubclass(kind, StrEnum):
         return "|".join(kind)
     if kind is Path:

@@ -63,12 +63,14 @@ def encode_file(
     # Outputs are checked before any input is read.
     if output is None:
         raise UsageError("need a file for the vectors, or - to print them", option="--output")
-    _check_output(output, options)
     cut_by = _cut_by(output, options)
+    _check_output(output, cut_by, options)
     if output != STDIO and cut_by is None:
         processes.join_group()  # first of all: who fails later is missed by the others at once
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column)
+
+    # Errors in the first rows show before the model is loaded.
     files = FileSet.find(source, given, text_per=options.text_per, again=cut_by, output=output)
     if options.id_column is not None:
         files.require_unique(options.id_column)
@@ -85,6 +87,8 @@ def encode_file(
         _encode_folder(files, inputs, output, options, progress)
     elif options.engine is Engine.RAY:
         _encode_shards(files, inputs, Path(output), options, progress)
+    elif options.shard is not None:
+        _encode_shard(files, inputs, Path(output), options.shard, options, progress)
     else:
         _encode_one(files, inputs, sentences, Path(output), options, progress)
 
@@ -102,10 +106,7 @@ def _encode_one(
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
-    """Encode the input into a file, alone or with other processes, or one shard of it."""
-    if options.shard is not None:
-        _encode_shard(files, inputs, output, options, progress)
-        return
+    """Encode the input into a file, alone or with other processes."""
     rank = processes.process_rank()
     n_processes = processes.process_count()
     group = ALONE
@@ -127,13 +128,18 @@ def _encode_one(
 
 
 def _encode_shard(
-    files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
+    files: FileSet,
+    inputs: Inputs,
+    output: Path,
+    shard: str,
+    options: EncodeOptions,
+    progress: Progress,
 ) -> None:
-    number, of = parts.parse_shard(options.shard or "")
+    number, of = parts.parse_shard(shard)
     part = parts.cut(sum(files.counts), of)[number - 1]
     if not part.n_rows:
         progress.info(
-            f"shard {options.shard} is empty: a shard is of whole windows of "
+            f"shard {shard} is empty: a shard is of whole windows of "
             f"{parts.WINDOW:,} rows, and the input has {parts.count_windows(part.total):,}"
         )
     with vector_output(parts.shard_file(output, part), inputs, options) as target:
@@ -212,10 +218,10 @@ def _cut_by(output: str, options: EncodeOptions) -> str | None:
     return "--output" if output != STDIO and parts.is_folder(output) else None
 
 
-def _check_output(output: str, options: EncodeOptions) -> None:
+def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> None:
     """Refuse an output that does not fit the options, before anything is read or loaded."""
     check_dtype(options)
-    cut_by = _cut_by(output, options)
+    is_one_file = output != STDIO and not parts.is_folder(output)
     if options.engine is Engine.RAY:
         require_extra("ray", "--engine ray")
     if cut_by is not None and output == STDIO:
@@ -226,14 +232,14 @@ def _check_output(output: str, options: EncodeOptions) -> None:
         if options.dtype not in ("float32", "float16"):
             raise UsageError("needs --dtype float32 or float16", option="--index")
         check_index_output(options.index, force=may_replace(Path(output), options))
-    if options.update and (output == STDIO or parts.is_folder(output)):
+    if options.update and not is_one_file:
         raise UsageError("needs an output of one file, such as corpus.parquet", option="--update")
-    is_part = cut_by is not None and not parts.is_folder(output)
-    if options.id_column is not None and output == STDIO:
-        raise UsageError("needs a file or a folder: -o FILE.parquet", option="--id-column")
-    if options.id_column is not None and is_part and names_file(Path(output)) is not None:
-        what = "needs parts with columns: a folder, .parquet or .jsonl"
-        raise UsageError(what, option="--id-column")
+    if options.id_column is not None:
+        if output == STDIO:
+            raise UsageError("needs a file or a folder: -o FILE.parquet", option="--id-column")
+        if cut_by is not None and is_one_file and names_file(Path(output)) is not None:
+            what = "needs parts with columns: a folder, .parquet or .jsonl"
+            raise UsageError(what, option="--id-column")
     if options.shard is not None:
         parts.parse_shard(options.shard)
 
@@ -246,8 +252,9 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
         raise UsageError(what, option="--column")
     given = Given.of(options, names, roles=PAIR, progress=progress)
     empty = Counter[str]()
-    columns = _COSINE_COLUMNS
-    with row_output(output, columns, inputs=[source], force=options.force, manifest=False) as table:
+    with row_output(
+        output, _COSINE_COLUMNS, inputs=[source], force=options.force, manifest=False
+    ) as table:
         # Errors in the first rows of the table show before the model is loaded.
         pairs = iter_pairs(source, given, left_out=lambda: empty.update(rows=1))
         first = list(islice(pairs, parts.WINDOW))
@@ -256,7 +263,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
         encode = TextEncoder(options, progress)
 
         texts = map(clean_text, chain.from_iterable(chain(first, pairs)))
-        with open_rows(table, columns) as write_row:
+        with open_rows(table, _COSINE_COLUMNS) as write_row:
             EncodeJob(texts, encode).run(PairsSink(write_row), progress)
     encode.model.warn_truncated(progress)
     if n_empty := empty["rows"]:

@@ -6,7 +6,7 @@ All formats are made from raw consecutive rows.
 import json
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from enum import StrEnum
 from hashlib import sha256
@@ -21,6 +21,9 @@ from simcse_cli.errors import ConfigError, DataError, reason_of
 from simcse_cli.files.safetensors import header_of_one
 from simcse_cli.files.schema import foreign_format
 
+_Dtype = np.dtype[Any]
+_Shape = tuple[int, int]
+_Rows = NDArray[Any]
 HEADER_BYTES = 256
 """Space reserved before the rows: the header holds their number, so it is written last."""
 CHUNK_ROWS = 8192
@@ -35,6 +38,7 @@ class VectorFile(StrEnum):
 
 
 WITH_TEXT = frozenset({VectorFile.PARQUET, VectorFile.JSONL})
+DAMAGED = "it is damaged or unfinished: encode it again with --force"
 
 
 class VectorType(StrEnum):
@@ -44,7 +48,7 @@ class VectorType(StrEnum):
     BINARY = "binary"
 
 
-STORED: dict[VectorType, np.dtype[Any]] = {
+STORED: dict[VectorType, _Dtype] = {
     VectorType.FLOAT32: np.dtype("<f4"),
     VectorType.FLOAT16: np.dtype("<f2"),
     VectorType.INT8: np.dtype("int8"),
@@ -65,10 +69,8 @@ def stored_width(kind: VectorType, dim: int) -> int:
     return (dim + 7) // 8 if kind is VectorType.BINARY else dim
 
 
-def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
-    """Convert rows to the stored type, each independently.
-
-    Rows can therefore be written as they come.
+def quantize(vectors: NDArray[np.float32], kind: VectorType) -> _Rows:
+    """Convert rows to the stored type, each by itself, so that they can be written as they come.
 
     ``int8`` scales each row so that its largest component is 127: cosines survive (to about 1e-4),
     lengths do not. ``binary`` keeps the signs, eight to a byte, first component in the highest bit:
@@ -92,8 +94,8 @@ def quantize(vectors: NDArray[np.float32], kind: VectorType) -> NDArray[Any]:
 def finish_file(
     raw: Path,
     target: Path,
-    dtype: np.dtype[Any],
-    shape: tuple[int, int],
+    dtype: _Dtype,
+    shape: _Shape,
     texts: Iterable[str],
     ids: Iterable[Any] | None = None,
 ) -> Path:
@@ -108,40 +110,28 @@ def finish_file(
     # Two formats are the raw file itself, once its header is filled in.
     form = vector_file(target)
     if form in (VectorFile.NPY, VectorFile.SAFETENSORS):
-        header = _npy_header if form is VectorFile.NPY else _safetensors_header
         with raw.open("r+b") as stream:
-            stream.write(header(dtype, shape))
+            stream.write(_header(form, dtype, shape))
         return raw
 
     # The others are written block by block, so that memory stays small.
     with raw.open("rb") as stream:
         stream.seek(HEADER_BYTES)
-        blocks = _stream_blocks(stream, dtype, shape[1])
         if form is VectorFile.NPZ:
-            entry = zipfile.ZipInfo("vectors.npy", date_time=(1980, 1, 1, 0, 0, 0))
-            with (
-                zipfile.ZipFile(target, "w") as archive,
-                archive.open(entry, "w", force_zip64=True) as out,
-            ):
-                out.write(_npy_header(dtype, shape))
-                shutil.copyfileobj(stream, out, 1 << 20)
-        elif form is VectorFile.JSONL:
-            rows = (row for block in blocks for row in block)
+            _write_archive(target, stream, _header(form, dtype, shape))
+            return target
+        blocks = _stream_blocks(stream, dtype, shape[1])
+        if form is VectorFile.JSONL:
             names = repeat({}, shape[0]) if ids is None else ({"id": own} for own in ids)
-            with target.open(
-                "w", encoding="utf-8", errors="backslashreplace", newline="\n"
-            ) as lines:
-                lines.writelines(
-                    json_line(*record) for record in zip(texts, rows, names, strict=True)
-                )
+            _write_lines(target, blocks, texts, names)
         else:
-            _write_parquet(
-                target, blocks, shape[1], dtype, iter(texts), None if ids is None else iter(ids)
-            )
+            first = next(blocks, np.empty((0, shape[1]), dtype))
+            own_ids = None if ids is None else iter(ids)
+            _write_parquet(target, first, blocks, iter(texts), own_ids)
     return target
 
 
-def json_line(text: str, row: NDArray[Any], name: dict[str, Any] | None = None) -> str:
+def json_line(text: str, row: _Rows, name: dict[str, Any] | None = None) -> str:
     """Return one JSON Lines record.
 
     Its float32 components have enough digits to be read back exactly.
@@ -151,72 +141,81 @@ def json_line(text: str, row: NDArray[Any], name: dict[str, Any] | None = None) 
     return f'{head[:-1]}, "vector": [{values}]}}\n'
 
 
-def _npy_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
-    # Version 1.0.
+def _header(form: VectorFile, dtype: _Dtype, shape: _Shape) -> bytes:
+    """Return the header of the rows: that of safetensors, or version 1.0 of NumPy's."""
+    if form is VectorFile.SAFETENSORS:
+        return header_of_one("vectors", dtype, shape, HEADER_BYTES)
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"
     length = HEADER_BYTES - 10
-    return (
-        b"\x93NUMPY\x01\x00"
-        + length.to_bytes(2, "little")
-        + text.ljust(length - 1).encode()
-        + b"\n"
-    )
+    padded = text.ljust(length - 1).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + padded
 
 
-def _safetensors_header(dtype: np.dtype[Any], shape: tuple[int, int]) -> bytes:
-    return header_of_one("vectors", dtype, shape, HEADER_BYTES)
-
-
-def _stream_blocks(stream: IO[bytes], dtype: np.dtype[Any], width: int) -> Iterator[NDArray[Any]]:
+def _stream_blocks(stream: IO[bytes], dtype: _Dtype, width: int) -> Iterator[_Rows]:
     while block := stream.read(CHUNK_ROWS * width * dtype.itemsize):
         yield np.frombuffer(block, dtype).reshape(-1, width)
 
 
+def _write_archive(target: Path, rows: IO[bytes], header: bytes) -> None:
+    entry = zipfile.ZipInfo("vectors.npy", date_time=(1980, 1, 1, 0, 0, 0))
+    with (
+        zipfile.ZipFile(target, "w") as archive,
+        archive.open(entry, "w", force_zip64=True) as out,
+    ):
+        out.write(header)
+        shutil.copyfileobj(rows, out, 1 << 20)
+
+
+def _write_lines(
+    target: Path,
+    blocks: Iterator[_Rows],
+    texts: Iterable[str],
+    names: Iterable[dict[str, Any]],
+) -> None:
+    rows = chain.from_iterable(blocks)
+    with target.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines:
+        for text, row, name in zip(texts, rows, names, strict=True):
+            lines.write(json_line(text, row, name))
+
+
 def _write_parquet(
     target: Path,
-    blocks: Iterator[NDArray[Any]],
-    width: int,
-    dtype: np.dtype[Any],
+    first: _Rows,
+    others: Iterator[_Rows],
     texts: Iterator[str],
     ids: Iterator[Any] | None,
 ) -> None:
-    import pyarrow as pa  # takes a fifth of a second, and other formats do not need it
-    from pyarrow import parquet
+    from pyarrow import parquet  # takes a fifth of a second, and other formats do not need it
 
-    writer: Any = None
     with target.open("wb") as stream:
-        try:
-            for block in chain(blocks, [np.empty((0, width), dtype)]):
-                if writer is not None and not len(block):
-                    break
-                vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), width)
-                columns = {
-                    "text": pa.array([next(texts) for _ in block], pa.string()),
-                    "vector": vectors,
-                }
-                if ids is not None:
-                    kind = writer and writer.schema.field("id").type
-                    columns = {"id": _id_column([next(ids) for _ in block], kind), **columns}
-                table = pa.table(columns)
-                writer = writer or parquet.ParquetWriter(stream, table.schema)
-                writer.write_table(table)
-        finally:
-            if writer is not None:
-                writer.close()
+        table = _table(first, texts, ids)
+        schema = table.schema
+        with parquet.ParquetWriter(stream, schema) as writer:
+            writer.write_table(table)
+            for block in others:
+                writer.write_table(_table(block, texts, ids, schema))
 
 
-def _id_column(ids: list[Any], kind: Any) -> Any:
-    """Return ids as a column of the same type as those of earlier blocks."""
+def _table(
+    block: _Rows, texts: Iterator[str], ids: Iterator[Any] | None, schema: Any = None
+) -> Any:
+    """Return a block of rows with the next texts and ids; ``schema`` is that of earlier blocks."""
     import pyarrow as pa  # see _write_parquet
 
-    try:
-        return pa.array(ids, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        what = f"the ids are of several types ({reason_of(error)})"
-        raise DataError(what, hint="choose another --id-column") from error
+    columns: dict[str, Any] = {}
+    if ids is not None:
+        kind = None if schema is None else schema.field("id").type
+        try:
+            columns["id"] = pa.array([next(ids) for _ in block], kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            what = f"the ids are of several types ({reason_of(error)})"
+            raise DataError(what, hint="choose another --id-column") from error
+    columns["text"] = pa.array([next(texts) for _ in block], pa.string())
+    columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), block.shape[1])
+    return pa.table(columns)
 
 
-Block = tuple[NDArray[Any], list[str] | None, list[Any] | None]
+Block = tuple[_Rows, list[str] | None, list[Any] | None]
 
 
 class RowDigest:
@@ -226,10 +225,11 @@ class RowDigest:
     """
 
     def __init__(self) -> None:
-        self._rows, self._texts = sha256(), sha256()
+        self._rows = sha256()
+        self._texts = sha256()
         self._has_texts = False
 
-    def add(self, rows: NDArray[Any], texts: Iterable[str] | None) -> None:
+    def add(self, rows: _Rows, texts: Iterable[str] | None) -> None:
         for start in range(0, len(rows), CHUNK_ROWS):
             self._rows.update(np.ascontiguousarray(rows[start : start + CHUNK_ROWS]).data)
         if texts is not None:
@@ -239,10 +239,18 @@ class RowDigest:
 
     def facts(self) -> dict[str, str]:
         found = {"rows_sha256": self._rows.hexdigest()}
-        return found | ({"texts_sha256": self._texts.hexdigest()} if self._has_texts else {})
+        if self._has_texts:
+            found["texts_sha256"] = self._texts.hexdigest()
+        return found
 
 
-def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Iterator[Block]:
+def layout_of(side: Mapping[str, Any]) -> tuple[_Dtype, _Shape]:
+    """Return the type and the shape of the stored rows of an output, by its side file."""
+    kind = VectorType(side["dtype"])
+    return STORED[kind], (side["n_rows"], stored_width(kind, side["dim"]))
+
+
+def read_blocks(path: Path, dtype: _Dtype, shape: _Shape) -> Iterator[Block]:
     """Yield blocks of rows, texts and ids of a finished file.
 
     Texts or ids that the file does not hold are None.
@@ -265,39 +273,30 @@ def read_blocks(path: Path, dtype: np.dtype[Any], shape: tuple[int, int]) -> Ite
         )
 
 
-DAMAGED = "it is damaged or unfinished: encode it again with --force"
-
-
-def _array_blocks(
-    path: Path, form: VectorFile, dtype: np.dtype[Any], shape: tuple[int, int]
-) -> Iterator[NDArray[Any]]:
+def _array_blocks(path: Path, form: VectorFile, dtype: _Dtype, shape: _Shape) -> Iterator[_Rows]:
     with ExitStack() as stack:
-        header = _safetensors_header if form is VectorFile.SAFETENSORS else _npy_header
         if form is VectorFile.NPZ:
             archive = stack.enter_context(zipfile.ZipFile(path))
             stream: IO[bytes] = stack.enter_context(archive.open("vectors.npy"))
         else:
             stream = stack.enter_context(path.open("rb"))
-        if stream.read(HEADER_BYTES) != header(dtype, shape):
+        if stream.read(HEADER_BYTES) != _header(form, dtype, shape):
             raise DataError(f"{path} does not hold {shape[0]:,} x {shape[1]} {dtype}", hint=DAMAGED)
         yield from _stream_blocks(stream, dtype, shape[1])
 
 
-def _parquet_blocks(path: Path, dtype: np.dtype[Any], width: int) -> Iterator[Block]:
+def _parquet_blocks(path: Path, dtype: _Dtype, width: int) -> Iterator[Block]:
     from pyarrow import parquet  # see _write_parquet
 
     with parquet.ParquetFile(path) as table:
         for batch in table.iter_batches(CHUNK_ROWS):
-            rows = batch.column("vector").flatten().to_numpy()
+            values = batch.column("vector").flatten().to_numpy()
+            rows = values.astype(dtype, copy=False).reshape(-1, width)
             ids = batch.column("id").to_pylist() if "id" in batch.schema.names else None
-            yield (
-                rows.astype(dtype, copy=False).reshape(-1, width),
-                batch.column("text").to_pylist(),
-                ids,
-            )
+            yield rows, batch.column("text").to_pylist(), ids
 
 
-def _json_blocks(path: Path, dtype: np.dtype[Any]) -> Iterator[Block]:
+def _json_blocks(path: Path, dtype: _Dtype) -> Iterator[Block]:
     with path.open(encoding="utf-8") as lines:
         while records := [json.loads(line) for line in islice(lines, CHUNK_ROWS)]:
             ids = [record["id"] for record in records] if "id" in records[0] else None

@@ -51,18 +51,15 @@ class Journal:
 
     def __init__(self, output: Path, rank: int, n_processes: int) -> None:
         suffix = "" if n_processes == 1 else f"-{rank}"
-        self.rows = output.with_name(f"{output.name}.part{suffix}")
-        self.texts = output.with_name(f"{output.name}.part{suffix}.txt")
-        self._journal = output.with_name(f"{output.name}.part{suffix}.json")
-        self.staged = output.with_name(f".{output.name}.part{suffix}")
+        name = f"{output.name}.part{suffix}"
+        self.rows = output.with_name(name)
+        self.texts = output.with_name(f"{name}.txt")
+        self._journal = output.with_name(f"{name}.json")
+        self.staged = output.with_name(f".{name}")
         self.settings: dict[str, Any] = {}
         self.windows: list[_Window] = []
         self._finished: dict[str, int] = {}
         self._is_open = False
-
-    @classmethod
-    def of_all(cls, output: Path, n_processes: int) -> "list[Journal]":
-        return [cls(output, rank, n_processes) for rank in range(n_processes)]
 
     @property
     def n_rows(self) -> int:
@@ -77,10 +74,7 @@ class Journal:
             path.unlink(missing_ok=True)
 
     def drop(self, *, force: bool) -> None:
-        """Make room for a new file.
-
-        Rows or texts without a journal are refused unless ``force`` is given.
-        """
+        """Make room for a new file; rows or texts without a journal are refused without force."""
         for path in (self.rows, self.texts):
             if not self.exists():
                 check_output(path, force=force)
@@ -116,34 +110,35 @@ class Journal:
 
     def finished_rows(self, output: Path) -> int | None:
         """Return the rows of the output if it is the file that the journal calls finished."""
-        if not output.exists() or {**self._finished, **_identity(output)} != self._finished:
+        if not output.exists() or self._finished | _identity(output) != self._finished:
             return None
         return self._finished.get("rows")
 
     def resume(self, progress: Progress) -> None:
         """Read the journal and keep the windows before the first that was damaged."""
-        wanted, self.settings = self.settings, {}
+        wanted = self.settings
+        self.settings = {}
         self.read_journal()
         require_same_settings(self._journal, "the unfinished file", self.settings, wanted)
         self.settings = wanted
         n_recorded = len(self.windows)
         self.open()
-        with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
-            rows.seek(HEADER_BYTES)
-            n_intact = 0
-            for window in self.windows:
-                found = window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
-                if found != window.written:
-                    break
-                n_intact += 1
-        self.keep(n_intact)
-        if n_intact < n_recorded:
-            n_again = n_recorded - n_intact
-            progress.warn(
-                f"{self.rows} was changed: {n_again} of {n_recorded} parts are encoded again"
-            )
+        self.keep(self._count_intact())
+        if n_again := n_recorded - len(self.windows):
+            again = f"{n_again} of {n_recorded} parts are encoded again"
+            progress.warn(f"{self.rows} was changed: {again}")
         if self.windows:
             progress.info(f"continuing {self.rows} after {self.n_rows:,} sentences")
+
+    def _count_intact(self) -> int:
+        """Return how many windows come before the first that was damaged."""
+        with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
+            rows.seek(HEADER_BYTES)
+            for number, window in enumerate(self.windows):
+                found = window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
+                if found != window.written:
+                    return number
+        return len(self.windows)
 
     def keep(self, n_windows: int) -> None:
         """Cut the files back to the first windows."""

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Collection
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from simcse_cli.encoding.options import EncodeOptions
@@ -24,13 +24,9 @@ def claim_folder(folder: str, own: Collection[str], n_parts: int, options: Encod
         found = PART.fullmatch(name)
         is_other = found is not None and int(found["of"]) != n_parts
         if is_other and not options.force:
-            what = (
-                f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} "
-                "parts"
-            )
-            raise OutputError(
-                what, hint="choose another folder, or give --force, which removes those parts"
-            )
+            what = f"{folder} holds {name}, a part of another input"
+            hint = "choose another folder, or give --force, which removes those parts"
+            raise OutputError(f"{what}: this one is cut into {n_parts} parts", hint=hint)
         if name in own and not (options.resume or options.force):
             hint = "continue with --resume, or overwrite it with --force"
             raise OutputError(f"{folder} holds {name} already", hint=hint)
@@ -61,18 +57,21 @@ def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progres
     if not is_remote(output):
         with vector_output(Path(output), writer.inputs, writer.options) as target:
             return writer.write(target, sentences, progress, part=part)
-    side_address = f"{output.rpartition('/')[0]}/{side_file(Path(PurePosixPath(output).name)).name}"
+
+    # At an address, a part is complete once its side file is there.
+    folder, _, name = output.rpartition("/")
+    side_address = f"{folder}/{side_file(Path(name)).name}"
     if not writer.options.force and remote_file(side_address).is_file:
         with open_input(side_address) as stream:
             side = parse_json(stream.read().decode(), side_address)
         require_same(output, side, writer.facts())
         return part.n_rows
-    with TemporaryDirectory(prefix="simcse-") as folder:
-        local = Path(folder) / PurePosixPath(output).name
+    with TemporaryDirectory(prefix="simcse-") as temporary:
+        local = Path(temporary) / name
         target = vector_output(local, writer.inputs, writer.options)
         n_rows = writer.write(target, sentences, progress, part=part)
         _upload(local, output)
-        _upload(side_file(local), side_address)  # last, since it marks the part as complete
+        _upload(side_file(local), side_address)
     return n_rows
 
 

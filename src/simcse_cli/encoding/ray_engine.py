@@ -1,6 +1,4 @@
-"""`encode --engine ray`: encode the parts of an output on a Ray cluster.
-
-It works through Ray Data (extra ``ray``).
+"""`encode --engine ray`: encode the parts of an output on a Ray cluster, by Ray Data (extra ray).
 
 A row of the Ray data set is the number of a part, which consists of whole windows and is read by
 the worker itself, so vectors do not depend on the worker. Workers are actors that hold the model.
@@ -38,6 +36,12 @@ from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.settings.choices import Device
 
 _CONNECT_S = 20
+_QUIET_RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # no telemetry
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # no deprecation notice of Ray's own
+    "RAY_DATA_LOG_LEVEL": "CRITICAL",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+}
 _STORE_BYTES = 256 << 20
 """Memory of Ray's object store on one machine; only the numbers of parts pass through it."""
 
@@ -45,15 +49,17 @@ _STORE_BYTES = 256 << 20
 class _Worker:
     """Load the model with the first part, and write one part after another.
 
-    Paths are relative to ``folder``.
-
-    ``marker`` is a file that exists while the command runs, or None for outputs at addresses.
+    Paths are relative to ``folder``; ``marker`` is a file that exists while the command runs, or
+    None for outputs at addresses.
     """
 
     def __init__(
         self, files: FileSet, options: EncodeOptions, folder: str, marker: Path | None
     ) -> None:
-        self._files, self._options, self._folder, self._marker = files, options, folder, marker
+        self._files = files
+        self._options = options
+        self._folder = folder
+        self._marker = marker
 
     @cached_property
     def _writer(self) -> VectorWriter:
@@ -63,19 +69,15 @@ class _Worker:
         except OSError:
             is_shared = False
         if not is_shared:
-            raise OutputError(
-                f"{platform.node()} does not see the folder of the output",
-                hint="write to a folder that all machines of the cluster share, or to an address: "
-                "-o s3://BUCKET/FOLDER",
-            )
+            what = f"{platform.node()} does not see the folder of the output"
+            hint = "write to a folder that all machines of the cluster share, or to an address: "
+            raise OutputError(what, hint=hint + "-o s3://BUCKET/FOLDER")
         return VectorWriter(self._files, Inputs(self._files.files), self._options, SilentProgress())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write one part, and return any error in the answer.
-
-        Ray would turn a raised error into text.
-        """
-        part, progress = Part(**row["part"]), SilentProgress()
+        """Write one part; errors are in the answer, since Ray would turn raised ones into text."""
+        part = Part(**row["part"])
+        progress = SilentProgress()
         answer = {"n_rows": part.n_rows, "warning": "", "error": "", "hint": ""}
         try:
             encode_part(self._writer, row["output"], part, progress)
@@ -94,10 +96,8 @@ def encode_on_ray(
 ) -> None:
     """Write parts on the workers of the cluster at ``RAY_ADDRESS`` or of a new local one.
 
-    All workers must see the input.
-
-    ``marker`` is a file beside the outputs that exists while this runs, or None for outputs at
-    addresses.
+    All workers must see the input. ``marker`` is a file beside the outputs that exists while this
+    runs, or None for outputs at addresses.
     """
     # The digest is computed once here and sent along with the files.
     progress.detail(f"{files.source}: {files.digest}")
@@ -121,10 +121,12 @@ def encode_on_ray(
                 if row["error"]:
                     raise SimcseError(row["error"], hint=row["hint"] or None)
                 task.advance(row["n_rows"])
-                warnings += [row["warning"]] if row["warning"] else []
+                if row["warning"]:
+                    warnings.append(row["warning"])
+        if len(warnings) > 1:
+            warnings[0] += f" (and {len(warnings) - 1} more parts like this)"
         if warnings:
-            more = f" (and {len(warnings) - 1} more parts like this)" if len(warnings) > 1 else ""
-            progress.warn(warnings[0] + more)
+            progress.warn(warnings[0])
 
 
 @contextmanager
@@ -134,34 +136,13 @@ def _cluster(progress: Progress) -> Iterator[Any]:
     Standard output is for data, so messages that Ray prints there are shown at the end, on stderr.
     """
     # Set before ray is imported; what the user has set stays.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
-    os.environ.setdefault(
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-    )  # silences a deprecation notice of Ray
-    os.environ.setdefault("RAY_DATA_LOG_LEVEL", "CRITICAL")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    for name, value in _QUIET_RAY.items():
+        os.environ.setdefault(name, value)
     require_extra("ray", "--engine ray")
     import ray
     import ray.data
 
-    # A temporary cluster gets a bounded store; a given one must answer soon.
-    here: dict[str, Any] = {}
-    if "RAY_ADDRESS" not in os.environ:
-        here = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
-    host, _, port = os.environ.get("RAY_ADDRESS", "").rpartition(":")
-    try:
-        if port.isdigit() and "/" not in host:
-            socket.create_connection(
-                (host, int(port)), _CONNECT_S
-            ).close()  # ray would try for minutes
-        with _quiet_start():
-            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **here)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(
-            f"no Ray cluster at {os.environ.get('RAY_ADDRESS', 'this machine')}: "
-            f"{reason_of(error)}",
-            hint="start one with `ray start --head`, or unset RAY_ADDRESS to use a temporary one",
-        ) from error
+    _connect(ray)
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
         with redirect_stdout(StringIO()) as said:
@@ -171,6 +152,26 @@ def _cluster(progress: Progress) -> Iterator[Any]:
     if said.getvalue():
         progress.warn(f"Ray: {reason_of(RuntimeError(said.getvalue()))}")
         progress.detail(said.getvalue())
+
+
+def _connect(ray: Any) -> None:
+    # A temporary cluster gets a bounded store; a given one must answer soon.
+    address = os.environ.get("RAY_ADDRESS")
+    here: dict[str, Any] = {}
+    if address is None:
+        here = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
+    host, _, port = (address or "").rpartition(":")
+    try:
+        if port.isdigit() and "/" not in host:
+            # Ray itself would try for minutes.
+            socket.create_connection((host, int(port)), _CONNECT_S).close()
+        with _quiet_start():
+            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **here)
+    except (OSError, RuntimeError, ValueError) as error:
+        place = "this machine" if address is None else address
+        what = f"no Ray cluster at {place}: {reason_of(error)}"
+        hint = "start one with `ray start --head`, or unset RAY_ADDRESS to use a temporary one"
+        raise ConfigError(what, hint=hint) from error
 
 
 @contextmanager
@@ -206,9 +207,8 @@ def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]
 def share_cores(cores: Sequence[int], workers: int | None) -> tuple[int, int]:
     """Return the number of workers, and the number of cores that each of them gets.
 
-    All workers have the same number of cores. ``cores`` has the number of cores of each machine.
-
-    By default a worker has the cores of the smallest machine, and there are as many as fit.
+    ``cores`` has the number of cores of each machine. By default a worker has as many as the
+    smallest machine, and there are as many workers as fit.
 
     Example:
         >>> share_cores([1, 3], None), share_cores([8, 8], None), share_cores([2], 3)
@@ -218,7 +218,7 @@ def share_cores(cores: Sequence[int], workers: int | None) -> tuple[int, int]:
     if workers is None:
         share = min(cores)
         return sum(n_cores // share for n_cores in cores), share
-    fitting = (
-        n for n in range(max(cores), 0, -1) if sum(n_cores // n for n_cores in cores) >= workers
-    )
-    return workers, next(fitting, 1)
+    for share in range(max(cores), 1, -1):
+        if sum(n_cores // share for n_cores in cores) >= workers:
+            return workers, share
+    return workers, 1

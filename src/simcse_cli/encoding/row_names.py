@@ -1,7 +1,4 @@
-"""The ids of rows, and digests of their texts, beside a file of vectors.
-
-They are kept there if the file itself has no room for them.
-"""
+"""The ids of rows and digests of their texts, beside a vector file that has no room for them."""
 
 import hashlib
 import json

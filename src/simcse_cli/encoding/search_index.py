@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -40,25 +40,25 @@ SPARE = 16
 FAISS_BLOCK = 1 << 18
 FAISS_TRAINING_BYTES = 1 << 30
 _Vectors = NDArray[np.floating[Any]]
-_Float = TypeVar("_Float", np.float32, np.float64)
 Scores = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 
 def index_files(path: Path | str) -> list[Path]:
-    """Return the files of an index.
-
-    They are its path and, for the ending ``.faiss``, also the file of its sentences and model.
-    """
+    """Return the path of an index and, for the ending ``.faiss``, that of the file beside it."""
     path = Path(path)
-    return [path, path.with_name(f"{path.name}.texts")] if path.suffix == FAISS_ENDING else [path]
+    if path.suffix == FAISS_ENDING:
+        return [path, path.with_name(f"{path.name}.texts")]
+    return [path]
 
 
 def is_index(path: Path | str) -> bool:
     """Tell whether a path is a search index, by its ending or its first bytes."""
     path = Path(path)
-    if path.suffix == FAISS_ENDING or not path.is_file():
-        return path.suffix == FAISS_ENDING
+    if path.suffix == FAISS_ENDING:
+        return True
+    if not path.is_file():
+        return False
     with path.open("rb") as stream:
         return f'"{FORMAT}"'.encode() in stream.read(4096)
 
@@ -77,13 +77,13 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
 
     The record has the keys ``model``, ``digest`` and ``prompt``.
     """
-    found, now = info.get("digest"), encoder.digest_with(info.get("prompt", ""))
+    found = info.get("digest")
+    now = encoder.digest_with(info.get("prompt", ""))
     if is_older_digest(found, now):
         raise DataError(f"{place} {OLDER_DIGEST}", hint="build it again with --force")
     if found not in (None, now):
-        what = (
-            f"{place} was made by another model or pooler ({info.get('model')}) than {encoder.name}"
-        )
+        made_by = f"another model or pooler ({info.get('model')})"
+        what = f"{place} was made by {made_by} than {encoder.name}"
         raise DataError(what, hint="search it with the model that made it, or build it again")
 
 
@@ -94,7 +94,8 @@ class _UnitBlocks:
     """
 
     def __init__(self, vectors: _Vectors, *, are_units: bool) -> None:
-        self.vectors, self._are_units = vectors, are_units
+        self.vectors = vectors
+        self._are_units = are_units
 
     def __getitem__(self, block: slice) -> Scores:
         rows = self.vectors[block]
@@ -128,23 +129,33 @@ class ExactSearcher:
         return scores, rows
 
     def _search_block(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        scores, rows, owners = np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.int64)
-        lowest = np.full(len(queries), -np.inf, np.float32)
+        n_queries = len(queries)
         own = torch.from_numpy(np.require(queries, np.float32, "W"))
-        memory = np.empty(len(queries) * min(CORPUS_BLOCK, self.shape[0]), np.float32)
+        memory = np.empty(n_queries * min(CORPUS_BLOCK, self.shape[0]), np.float32)
+
+        # The best so far, each with its query, and what a better one must exceed.
+        scores = np.empty(0, np.float32)
+        rows = np.empty(0, np.int64)
+        owners = np.empty(0, np.int64)
+        lowest = np.full(n_queries, -np.inf, np.float32)
         for start in range(0, self.shape[0], CORPUS_BLOCK):
             units = self._units[start : start + CORPUS_BLOCK]
-            tile = memory[: len(queries) * len(units)].reshape(len(queries), -1)
+            tile = memory[: n_queries * len(units)].reshape(n_queries, -1)
             multiply(own, torch.from_numpy(units).T, torch.from_numpy(tile))
             found, columns = _candidates(tile, lowest, k)
             scores = np.concatenate([scores, tile[found, columns]])
-            rows, owners = np.concatenate([rows, columns + start]), np.concatenate([owners, found])
+            rows = np.concatenate([rows, columns + start])
+            owners = np.concatenate([owners, found])
+
+            # Of each query, the k best are kept.
             order = np.lexsort((rows, -scores, owners))
-            scores, rows, owners = scores[order], rows[order], owners[order]
-            first = np.searchsorted(owners, np.arange(len(queries)))
-            kept = np.arange(len(owners)) - first[owners] < k
-            scores, rows, owners = scores[kept], rows[kept], owners[kept]
-            if len(scores) == len(queries) * k:
+            owners = owners[order]
+            first = np.searchsorted(owners, np.arange(n_queries))
+            is_kept = np.arange(len(owners)) - first[owners] < k
+            owners = owners[is_kept]
+            scores = scores[order[is_kept]]
+            rows = rows[order[is_kept]]
+            if len(scores) == n_queries * k:
                 lowest = scores[k - 1 :: k]
         return scores.reshape(-1, k), rows.reshape(-1, k)
 
@@ -201,14 +212,10 @@ class FaissSearcher:
 
     @classmethod
     def mapped(cls, path: Path) -> Self:
-        """Open the file of an index without reading it into memory.
-
-        Its digest must have been checked before.
-        """
+        """Open the file of an index, whose digest was checked, without reading it into memory."""
         faiss = _import_faiss()
-        return cls(
-            faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", 0))
-        )  # 0 before FAISS 1.11
+        mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # 0 before FAISS 1.11
+        return cls(faiss.read_index(str(path), mapped))
 
     def write(self, path: Path) -> None:
         _import_faiss().write_index(self._index, str(path))
@@ -227,8 +234,10 @@ class SearchIndex:
         info: Mapping[str, str],
         ids: Sequence[str] | None = None,
     ) -> None:
-        self.sentences, self.info, self._searcher = sentences, dict(info), searcher
+        self.sentences = sentences
+        self.info = dict(info)
         self.ids = ids
+        self._searcher = searcher
 
     def require_made_by(self, encoder: ReadyEncoder, place: Path | str = "the index") -> None:
         """Raise DataError if another encoder made the vectors; an index without a record passes."""
@@ -252,18 +261,17 @@ class SearchIndex:
         (``model``, ``digest``, ``pooler``); ``ids`` name the sentences.
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
-            what = (
-                f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per "
-                "sentence"
-            )
-            raise DataError(
-                what, hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`"
-            )
-        if backend is SearchBackend.EXACT:
-            on_disk = isinstance(vectors, np.memmap)
-            units = vectors if on_disk else unit_rows(vectors, np.float32)
-            return cls(sentences, ExactSearcher(units, are_units=not on_disk), info or {}, ids)
-        return cls(sentences, FaissSearcher.build(vectors, factory), info or {}, ids)
+            what = f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences"
+            hint = "encode the same file again with `simcse encode FILE -o VECTORS.npy`"
+            raise DataError(f"{what}, need one row per sentence", hint=hint)
+        searcher: ExactSearcher | FaissSearcher
+        if backend is not SearchBackend.EXACT:
+            searcher = FaissSearcher.build(vectors, factory)
+        elif isinstance(vectors, np.memmap):
+            searcher = ExactSearcher(vectors, are_units=False)
+        else:
+            searcher = ExactSearcher(unit_rows(vectors, np.float32))
+        return cls(sentences, searcher, info or {}, ids)
 
     def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
         """Return the cosine and row of the ``k`` nearest sentences per query, best first.
@@ -280,7 +288,8 @@ class SearchIndex:
         """Write the index atomically; a ``.faiss`` file of exact vectors holds a flat index."""
         from safetensors.numpy import save_file
 
-        files, searcher = index_files(path), self._searcher
+        files = index_files(path)
+        searcher = self._searcher
         if len(files) > 1 and isinstance(searcher, ExactSearcher):
             searcher = FaissSearcher.build(searcher.tensors()["vectors"], "Flat", are_units=True)
         texts = PackedTexts.of(self.sentences)
@@ -292,13 +301,12 @@ class SearchIndex:
             temporary = [stack.enter_context(output_path(file, force=force)) for file in files]
             if isinstance(searcher, FaissSearcher) and len(files) > 1:
                 searcher.write(temporary[0])
-                facts = {
-                    "sha256": _digest(tensors | {"faiss": np.memmap(temporary[0], np.uint8, "r")})
-                }
+                stored = tensors | {"faiss": np.memmap(temporary[0], np.uint8, "r")}
             else:
                 tensors |= searcher.tensors()
-                facts = {"sha256": _digest(tensors)}
-            save_file(tensors, temporary[-1], metadata=self.info | facts | {"format": FORMAT})
+                stored = tensors
+            facts = {"sha256": _digest(stored), "format": FORMAT}
+            save_file(tensors, temporary[-1], metadata=self.info | facts)
             sort_metadata(temporary[-1])
 
     @classmethod
@@ -323,22 +331,17 @@ class SearchIndex:
             if info.pop("sha256", None) != _digest(tensors):
                 raise ValueError("its content has changed since it was written")
             sentences = PackedTexts(tensors["text"], tensors["text_ends"])
-            ids = PackedTexts(tensors["id"], tensors["id_ends"]) if "id" in tensors else None
+            ids = None
+            if "id" in tensors:
+                ids = PackedTexts(tensors["id"], tensors["id_ends"])
             searcher: ExactSearcher | FaissSearcher
             if len(files) > 1:
                 searcher = FaissSearcher.mapped(files[0])
             elif "faiss" in tensors:
                 searcher = FaissSearcher(_import_faiss().deserialize_index(tensors["faiss"]))
             else:
-                units = tensors["vectors"]
-                blocks = (
-                    units[start : start + CORPUS_BLOCK]
-                    for start in range(0, len(units), CORPUS_BLOCK)
-                )
-                is_finite = all(np.isfinite(block).all() for block in blocks)
-                if units.ndim != 2 or units.dtype != np.float32 or not is_finite:
-                    raise ValueError("its vectors are not finite float32 values")
-                searcher = ExactSearcher(units)
+                _require_finite(tensors["vectors"])
+                searcher = ExactSearcher(tensors["vectors"])
             if searcher.shape[0] != len(sentences) or not sentences:
                 raise ValueError(f"{searcher.shape[0]:,} vectors for {len(sentences):,} sentences")
             if ids is not None and len(ids) != len(sentences):
@@ -346,12 +349,16 @@ class SearchIndex:
         return cls(sentences, searcher, info, ids)
 
 
+def _require_finite(units: NDArray[Any]) -> None:
+    starts = range(0, len(units), CORPUS_BLOCK)
+    is_finite = all(np.isfinite(units[start : start + CORPUS_BLOCK]).all() for start in starts)
+    if units.ndim != 2 or units.dtype != np.float32 or not is_finite:
+        raise ValueError("its vectors are not finite float32 values")
+
+
 @dataclass(frozen=True)
 class Neighbour:
-    """A sentence found by a search.
-
-    It has its row in the index (from 0), its text, its cosine to the query, and its id.
-    """
+    """A sentence found by a search, with its row in the index (from 0), its cosine and its id."""
 
     row: int
     sentence: str
@@ -392,10 +399,7 @@ def rank_rows(
 def nearest(
     index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
 ) -> list[list[Neighbour]]:
-    """Return the sentences that :func:`rank_rows` finds.
-
-    There are fewer than ``k`` if the index holds fewer.
-    """
+    """Return the sentences that :func:`rank_rows` finds; fewer than ``k`` if there are no more."""
     rows, scores = rank_rows(index, queries, k, texts)
     found = []
     for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True):
@@ -433,10 +437,10 @@ def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
         )
         if len(found[0]) <= 16 * k * n_rows:
             return found
-    columns = (
-        np.argpartition(scores, -k, axis=1)[:, -k:] if n_columns > k else np.arange(n_columns)[None]
-    )
-    columns = np.broadcast_to(columns, (n_rows, min(k, n_columns)))
+    if n_columns > k:
+        columns = np.argpartition(scores, -k, axis=1)[:, -k:]
+    else:
+        columns = np.broadcast_to(np.arange(n_columns), (n_rows, n_columns))
     return np.repeat(np.arange(n_rows), columns.shape[1]), columns.ravel()
 
 

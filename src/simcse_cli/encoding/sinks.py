@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from simcse_cli.encoding import formats, parts
 from simcse_cli.encoding.journal import Journal, digest_texts
 from simcse_cli.encoding.parts import ALONE, ProcessGroup
+from simcse_cli.encoding.update import Update
 from simcse_cli.errors import DataError, kept_on_interrupt
 from simcse_cli.files.atomic import (
     check_output,
@@ -31,7 +32,7 @@ from simcse_cli.files.system import sync
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
 
-_WINDOW_OF_STDOUT = 256
+_Vectors = NDArray[np.float32]
 
 Companions = Callable[[Path, NDArray[Any], Iterable[str]], None]
 """A function that writes companion files of the output into a folder.
@@ -62,7 +63,7 @@ class Sink(Protocol):
     def needs(self, texts: Sequence[str]) -> bool:
         """Tell whether the next window of this process has to be encoded."""
 
-    def append(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
         """Take the vectors of a window that is needed."""
 
     def finish(self) -> int:
@@ -90,12 +91,12 @@ class _PlainSink:
 class StdoutSink(_PlainSink):
     """Pass JSON Lines to ``write``, as they come."""
 
-    window = _WINDOW_OF_STDOUT
+    window = 256
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
-    def append(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
         for text, row in zip(texts, vectors, strict=True):
             self._write(formats.json_line(text, row))
         self.n_rows += len(texts)
@@ -108,23 +109,12 @@ class PairsSink(_PlainSink):
         self._write = write
         self.window = 2 * parts.WINDOW
 
-    def append(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
         units = unit_rows(vectors, np.float32)
         cosines = np.einsum("ij,ij->i", units[::2], units[1::2])
         for left, right, cosine in zip(texts[::2], texts[1::2], cosines, strict=True):
             self._write((left, right, f"{cosine:.6f}"))
         self.n_rows += len(cosines)
-
-
-class Earlier(Protocol):
-    """The rows of an earlier output, which an update puts beside those that it encodes."""
-
-    @property
-    def texts(self) -> Sequence[str]:
-        """The texts of all rows, in their order."""
-
-    def join(self, fresh: NDArray[Any], folder: Path) -> Path:
-        """Write all rows in their order into a file in the folder, behind ``HEADER_BYTES``."""
 
 
 class VectorSink:
@@ -161,7 +151,7 @@ class VectorSink:
         keep_texts: bool = False,
         ids: Iterable[Any] | None = None,
         companions: Companions | None = None,
-        earlier: Earlier | None = None,
+        earlier: Update | None = None,
     ) -> None:
         self.group = group
         self.window = window or parts.WINDOW
@@ -252,7 +242,7 @@ class VectorSink:
         self._journal.keep(number)
         return True
 
-    def append(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
         self._journal.append(formats.quantize(vectors, self._kind), texts)
 
     def finish(self) -> int:
@@ -277,14 +267,17 @@ class VectorSink:
         n_rows = sum(journal.n_rows for journal in journals)
         with staging_folder(self.output) as folder:
             # The rows of one process are in place; those of several are copied in their order.
-            raw, texts = first.rows, first.texts
+            raw = first.rows
+            texts = first.texts
             if len(journals) > 1:
                 raw, texts = _interleave(folder, journals)
 
             # The output is complete in the folder before it appears beside its companions.
             complete = self._complete(folder, raw, n_rows, lambda: _read_texts(texts))
-            for path in {raw, texts} - {first.rows, first.texts, complete}:
-                path.unlink()
+            if len(journals) > 1:
+                texts.unlink()
+                if complete != raw:
+                    raw.unlink()
             sync(complete)
             check_output(self.output, force=self._force)
             first.finish(complete, n_rows)
@@ -292,7 +285,7 @@ class VectorSink:
         _remove(journals)
         return n_rows
 
-    def _replace(self, journal: Journal, earlier: Earlier) -> int:
+    def _replace(self, journal: Journal, earlier: Update) -> int:
         """Turn the rows of an earlier output and those of the partial file into the output.
 
         Once the new one is complete beside it, a run that is killed is finished by the next one.
@@ -318,8 +311,9 @@ class VectorSink:
         rows = self._map(raw, n_rows)
         if self._companions is not None:
             self._companions(folder, rows, texts())
-        dtype, shape = rows.dtype, (n_rows, rows.shape[1])
-        del rows
+        dtype = rows.dtype
+        shape = (n_rows, rows.shape[1])
+        del rows  # the file is about to be written
         target = folder / self.output.name
         return formats.finish_file(raw, target, dtype, shape, texts(), self._ids)
 
@@ -331,7 +325,8 @@ class VectorSink:
         return np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)
 
     def _journals(self) -> list[Journal]:
-        return Journal.of_all(self.output, self.group.n_processes)
+        n_processes = self.group.n_processes
+        return [Journal(self.output, rank, n_processes) for rank in range(n_processes)]
 
 
 def finish_update(output: Path) -> None:
@@ -360,10 +355,7 @@ def _read_texts(path: Path) -> Iterator[str]:
 
 
 def _interleave(folder: Path, journals: list[Journal]) -> tuple[Path, Path]:
-    """Join the windows of all processes in the order of the input.
-
-    They go into one file of rows and one file of texts.
-    """
+    """Join the windows of all processes in the order of the input: their rows, and their texts."""
     raw = folder / "rows"
     texts = folder / "texts"
     with ExitStack() as stack:

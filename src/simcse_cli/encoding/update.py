@@ -4,9 +4,9 @@ A row is known by its id, and its text by a digest. Rows are written in the orde
 those that the input has no more follow, unless they are dropped.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.encoding import formats
 from simcse_cli.encoding.parts import side_file
-from simcse_cli.encoding.row_names import names_file, read_names, text_digest
+from simcse_cli.encoding.row_names import NamedRow, names_file, read_names, text_digest
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.inputs import read_json
@@ -50,8 +50,10 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     for key in keys:
         before, now = side.get(key), settings.get(key)
         if before != now and (key in side or key != "column"):
-            name = "another model" if key == "model_digest" else f"{key} {before!r}, not {now!r}"
-            what = f"{output} was written with {name}"
+            found_now = f"{key} {before!r}, not {now!r}"
+            if key == "model_digest":
+                found_now = "another model"
+            what = f"{output} was written with {found_now}"
             raise OutputError(what, hint=f"repeat the options of the first time, or {_AGAIN}")
     for key in ("n_rows", "dim"):
         checked(side.get(key), int, f"{path}: {key}", hint=formats.DAMAGED)
@@ -60,11 +62,19 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Known:
-    """The rows of the earlier output, by id: their numbers and the digests of their texts."""
+    """The rows of the earlier output, and the texts of those that are gone from the input.
 
-    rows: dict[str, int]
-    ids: list[Any]
-    digests: list[str]
+    Attributes:
+        rows: numbers of the rows, by id.
+        ids: of all rows, in their order.
+        digests: of their texts.
+        texts: of the rows that are gone, by number; empty ones if the output holds no texts.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    ids: list[Any] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    texts: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,7 @@ class Update:
 
         packed = PackedTexts.stored(texts())
         names = list(map(cell_text, ids))
-        known, old_texts = _read_earlier(output, side, set(names))
+        known = _read_earlier(output, side, set(names))
 
         # Compare each row with the one of its id.
         sources = np.empty(len(ids), np.int64)
@@ -123,6 +133,7 @@ class Update:
 
         # What is left of the earlier rows follows.
         if gone and not drops_gone:
+            old_texts = known.texts
             if "index" in side and names_file(output) is not None:
                 old_texts = _texts_of_index(output.parent / side["index"], known, gone)
             packed = PackedTexts.stored(chain(packed, (old_texts.get(row, "") for row in gone)))
@@ -136,15 +147,16 @@ class Update:
         return np.array_equal(self.sources, np.arange(self.side["n_rows"]))
 
     def summary(self) -> str:
-        gone = " (dropped)" if self.drops_gone else " (kept)"
-        told = []
-        for name, n_rows in self.counts.items():
-            more = gone if name == "gone" and n_rows else ""
-            told.append(f"{n_rows:,} {name}{more}")
-        return f"{self.output}: {', '.join(told)}"
+        told = {name: f"{n_rows:,} {name}" for name, n_rows in self.counts.items()}
+        if self.counts["gone"]:
+            told["gone"] += " (dropped)" if self.drops_gone else " (kept)"
+        return f"{self.output}: {', '.join(told.values())}"
 
     def join(self, fresh: NDArray[Any], folder: Path) -> Path:
-        """Write the rows in their order into a file in a folder; see ``Earlier``."""
+        """Write all rows in their order into a file in a folder, behind ``HEADER_BYTES``.
+
+        ``fresh`` are the vectors of the rows to encode.
+        """
         old_file = folder / "earlier"
         shape = (self.side["n_rows"], fresh.shape[1])
         with old_file.open("xb") as stream:
@@ -169,49 +181,44 @@ class Update:
 def _texts_of_index(index: Path, known: _Known, rows: Sequence[int]) -> dict[int, str]:
     """Return the texts of rows from the index, which may be of a later, killed update."""
     by_digest = {text_digest(text): text for text in SearchIndex.load(index).sentences}
-    found = {row: by_digest.get(known.digests[row]) for row in rows}
-    if None in found.values():
-        hint = f"drop such rows with --drop-gone, or {_AGAIN}"
-        raise DataError(f"{index} lacks the texts of rows that are gone", hint=hint)
-    return {row: text for row, text in found.items() if text is not None}
+    found: dict[int, str] = {}
+    for row in rows:
+        text = by_digest.get(known.digests[row])
+        if text is None:
+            hint = f"drop such rows with --drop-gone, or {_AGAIN}"
+            raise DataError(f"{index} lacks the texts of rows that are gone", hint=hint)
+        found[row] = text
+    return found
 
 
-def _read_earlier(
-    output: Path, side: Mapping[str, Any], present: set[str]
-) -> tuple[_Known, dict[int, str]]:
-    """Return the rows of the earlier output, and the texts of those whose id is not present.
+def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _Known:
+    """Return the rows of the earlier output; those whose id is not ``present`` are gone.
 
     Its content must be what its side file says.
     """
-    kind = formats.VectorType(side["dtype"])
-    shape = (side["n_rows"], formats.stored_width(kind, side["dim"]))
-
     # Formats without texts have ids and digests of texts in a file beside them.
     beside = names_file(output)
     named = None if beside is None else read_names(beside)
 
     # All rows are read once; of the texts, only those now gone are kept.
-    known = _Known({}, [], [])
+    known = _Known()
     digest = formats.RowDigest()
-    texts_of_gone: dict[int, str] = {}
-    for rows, texts, ids in formats.read_blocks(output, formats.STORED[kind], shape):
+    for rows, texts, ids in formats.read_blocks(output, *formats.layout_of(side)):
         digest.add(rows, texts)
-        if named is None:
-            marks = list(map(text_digest, texts or ()))
-        else:
-            block = list(islice(named, len(rows)))
-            ids = [own for own, _ in block]
-            marks = [mark for _, mark in block]
-        for own, text, mark in zip(ids or (), texts or repeat(""), marks, strict=False):
+        texts = texts or [""] * len(rows)
+        marked: Iterable[NamedRow] = zip(ids or (), map(text_digest, texts), strict=False)
+        if named is not None:
+            marked = islice(named, len(rows))
+        for (own, mark), text in zip(marked, texts, strict=False):
             name = cell_text(own)
+            number = len(known.ids)
             if name not in present:
-                texts_of_gone[len(known.ids)] = text
-            known.rows[name] = len(known.ids)
+                known.texts[number] = text
+            known.rows[name] = number
             known.ids.append(own)
             known.digests.append(mark)
 
     # Fails for an id given twice as well as for content that has changed.
     if len(known.rows) != side["n_rows"] or dict(side) | digest.facts() != side:
         raise DataError(f"{output} is not what its side file describes", hint=formats.DAMAGED)
-
-    return known, texts_of_gone
+    return known

@@ -101,11 +101,13 @@ class VectorWriter:
         options = self.options
         if options.update and output.path.exists():
             return self._update(output, progress)
-        if not options.force and options.resume and _is_finished(output.path):
+        is_finished = output.path.exists() and not is_unfinished(output.path)
+        if options.resume and not options.force and is_finished:
             return self._require_same(output.path, progress)
         total = part.n_rows if part else self.files.total
         sink = self._sink(output, part, group)
-        return self._run(sink, sentences, total, progress if group.rank == 0 else SILENT)
+        own_progress = progress if group.rank == 0 else SILENT
+        return self._run(sink, sentences, total, own_progress)
 
     def _update(self, output: Output, progress: Progress) -> int:
         """Encode what is new or changed in the output, and keep its other rows."""
@@ -133,7 +135,6 @@ class VectorWriter:
     def _sink(self, output: Output, part: Part | None, group: ProcessGroup) -> VectorSink:
         # The files beside the vectors are written once all rows are known.
         options = self.options
-        has_names = options.id_column is not None and names_file(output.path) is not None
         return VectorSink(
             output.path,
             self.encode.dim,
@@ -141,7 +142,7 @@ class VectorWriter:
             resume=options.resume or options.update,
             force=options.force,
             group=group,
-            keep_texts=options.index is not None or has_names,
+            keep_texts=options.index is not None or options.id_column is not None,
             ids=self._ids(output.path, part),
             companions=partial(self._write_beside, output, part),
             earlier=self.earlier,
@@ -198,13 +199,17 @@ class VectorWriter:
             names = zip(self._ids(output.path, part) or (), digests, strict=True)
             write_names(folder / beside.name, names)
         if index is not None:
-            model = self.encode.model
-            ids = None
-            if self.options.id_column is not None:
-                ids = list(map(cell_text, self._ids(output.path, part) or ()))
-            info = model.facts(model.prompt)
-            made = SearchIndex.build(rows, PackedTexts.of(texts), info=info, ids=ids)
-            made.save(index, force=may_replace(output.path, self.options))
+            self._write_index(index, output.path, rows, PackedTexts.of(texts))
+
+    def _write_index(
+        self, index: Path, output: Path, rows: NDArray[Any], texts: PackedTexts
+    ) -> None:
+        model = self.encode.model
+        ids = None
+        if self.options.id_column is not None:
+            ids = list(map(cell_text, self._ids(output, None) or ()))
+        made = SearchIndex.build(rows, texts, info=model.facts(model.prompt), ids=ids)
+        made.save(index, force=may_replace(output, self.options))
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
         """Return the column of ``--id-column``, else row numbers in a folder, else nothing."""
@@ -226,10 +231,6 @@ class VectorWriter:
         if part is not None:
             side |= {"rows": list(part.span), "input_rows": part.total}
         return side
-
-
-def _is_finished(output: Path) -> bool:
-    return output.exists() and not is_unfinished(output)
 
 
 def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:

@@ -207,8 +207,9 @@ EMBEDDING_DROPOUT = "embeddings.dropout"
 
 def plain_prefix(model_type: Any) -> str | None:
     """Return the prefix of an architecture that can be opened without transformers, else None."""
-    known = ARCHITECTURES.get(model_type) if isinstance(model_type, str) else None
-    return None if known is None else known.prefix
+    if isinstance(model_type, str) and model_type in ARCHITECTURES:
+        return ARCHITECTURES[model_type].prefix
+    return None
 
 
 def read_parts(backbone: nn.Module) -> BackboneParts | None:
@@ -237,11 +238,13 @@ def _plain(module: nn.Module, kind: type[Any]) -> Any:
     return module
 
 
-def _linear(module: Any) -> Any:
-    """Return a plain linear layer, or a ``LoraLinear`` for PEFT's plain LoRA.
+def _if_any(owner: nn.Module, name: str, kind: type[Any]) -> Any:
+    module = getattr(owner, name, None)
+    return None if module is None else _plain(module, kind)
 
-    PEFT need not be installed.
-    """
+
+def _linear(module: Any) -> Any:
+    """Return a plain linear layer, or a ``LoraLinear`` for PEFT's plain LoRA, without PEFT."""
     if type(module) is nn.Linear or not hasattr(module, "lora_A"):
         return _plain(module, nn.Linear)
     (name,) = module.active_adapters
@@ -274,25 +277,27 @@ def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
 
 
 def _backbone_parts(backbone: Any, config: Any, architecture: Architecture) -> BackboneParts:
-    # The layers.
     layers = backbone.get_submodule(architecture.layers).children()
     parts = tuple(_layer_parts(layer, architecture.layer) for layer in layers)
+
     # The embeddings, and what some architectures lack.
     embeddings = backbone.embeddings
-    segments = getattr(embeddings, "token_type_embeddings", None)
-    projection = getattr(backbone, "embeddings_project", None)
-    pad_id = int(embeddings.padding_idx) if architecture.numbers_real_tokens else None
+    first_position = 0
+    pad_id = None
+    if architecture.numbers_real_tokens:
+        pad_id = int(embeddings.padding_idx)
+        first_position = pad_id + 1
     return BackboneParts(
         words=_plain(embeddings.word_embeddings, nn.Embedding),
         position_table=_plain(embeddings.position_embeddings, nn.Embedding),
-        segment_table=None if segments is None else _plain(segments, nn.Embedding),
+        segment_table=_if_any(embeddings, "token_type_embeddings", nn.Embedding),
         embedding_norm=_plain(backbone.get_submodule(EMBEDDING_NORM), nn.LayerNorm),
         embedding_dropout=_plain(backbone.get_submodule(EMBEDDING_DROPOUT), nn.Dropout),
-        projection=None if projection is None else _plain(projection, nn.Linear),
+        projection=_if_any(backbone, "embeddings_project", nn.Linear),
         layers=parts,
         n_heads=int(config.num_attention_heads),
         activation=getattr(config, architecture.activation),
-        first_position=0 if pad_id is None else pad_id + 1,
+        first_position=first_position,
         pad_id=pad_id,
         relative_bias=_relative_bias(backbone) if architecture.has_relative_bias else None,
     )
@@ -301,9 +306,8 @@ def _backbone_parts(backbone: Any, config: Any, architecture: Architecture) -> B
 def _relative_bias(backbone: Any) -> RelativeBias:
     def bias(length: int) -> Tensor:
         device = backbone.encoder.relative_attention_bias.weight.device
-        values: Tensor = backbone.encoder.compute_position_bias(
-            torch.empty(1, length, device=device)
-        )
+        states = torch.empty(1, length, device=device)
+        values: Tensor = backbone.encoder.compute_position_bias(states)
         return values[0]
 
     return bias

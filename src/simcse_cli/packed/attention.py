@@ -33,17 +33,18 @@ def attend(
 ) -> Tensor:
     """Return the context ``(T, D)`` of attention within sentences, from ``(T, 3D)``.
 
-    Tokens of no sentence get zeros.
-
-    ``qkv`` holds queries, keys and values side by side, each with its heads side by side.
-    ``relative_bias`` maps a length to ``(n_heads, L, L)``, added to the scaled scores.
+    Tokens of no sentence get zeros. ``qkv`` holds queries, keys and values side by side, each with
+    its heads side by side. ``relative_bias`` maps a length to ``(n_heads, L, L)``, added to the
+    scaled scores.
     """
-    context, end = qkv.new_empty(len(qkv), qkv.shape[1] // 3), 0
+    context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+    end = 0
     for block in tokens.rows(qkv):
         bias = None if relative_bias is None else relative_bias(block.shape[1])
         for part, dtype in _products(block):
             own = _attend_block(part, dtype, n_heads, bias, dropout, masks)
-            start, end = end, end + part.shape[0] * part.shape[1]
+            start = end
+            end += part.shape[0] * part.shape[1]
             context[start:end].view(own.shape).copy_(own)
     context[end:] = 0
     return context
@@ -60,17 +61,22 @@ def attend_from_first(
     states up to rounding, at about D / n_heads times fewer operations. The states ``(T, H)``,
     before the linear layers, have the type of the products.
     """
-    n_heads, first = layer.n_heads, states.index_select(0, tokens.first_tokens())
+    n_heads = layer.n_heads
+    first = states.index_select(0, tokens.first_tokens())
     query = functional.linear(first, linears.query.weight, linears.query.bias)
     head_width = query.shape[1] // n_heads
-    key, value = (linear.weight.view(n_heads, head_width, -1) for linear in linears[1:])
+    key = linears.key.weight.view(n_heads, head_width, -1)
+    value = linears.value.weight.view(n_heads, head_width, -1)
+
+    # K^T q and q . k of each head. The softmax ignores q . k, which is the same for all tokens of
+    # a sentence, but distributed training needs every gradient.
     by_head = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
     folded = torch.bmm(by_head, key).transpose(0, 1)
     offset = by_head.new_zeros(len(first), n_heads)
-    if (
-        linears.key.bias is not None
-    ):  # the softmax ignores it, but distributed training needs every gradient
+    if linears.key.bias is not None:
         offset = torch.bmm(by_head, linears.key.bias.view(n_heads, head_width, 1)).squeeze(-1).t()
+
+    # V and v, applied to the mixed states and to the sums of their weights.
     mixed, sums = _mix_states(states, tokens, folded, offset, layer, masks)
     context = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
     if linears.value.bias is not None:
@@ -87,21 +93,20 @@ def _mix_states(
     layer: Layer,
     masks: Masks | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the weighted sums of a sentence's states, ``(R, n_heads, H)``.
+    """Return weighted sums of the states of each sentence, and the sums of the weights.
 
-    Also return the sums of weights, ``(R, n_heads)``.
-
-    Weights are the softmax of the products of states ``(T, H)`` and scaled queries ``(R, n_heads,
-    H)``, with offsets ``(R, n_heads)`` and the bias of a length, ``(n_heads, L, L)``, added.
+    They are ``(R, n_heads, H)`` and ``(R, n_heads)``. Weights are the softmax of the products of
+    states ``(T, H)`` and scaled queries ``(R, n_heads, H)``, with offsets ``(R, n_heads)`` and the
+    bias of a length, ``(n_heads, L, L)``, added.
     """
     blocks = list(tokens.rows(states))
     sizes = [len(block) for block in blocks]
-    mixed, sums = [], []
-    parts = zip(
-        blocks, torch.split(queries, sizes), torch.split(offsets.unsqueeze(-1), sizes), strict=True
-    )
-    for block, block_query, block_offset in parts:
-        scores = torch.baddbmm(block_offset, block_query, block.transpose(1, 2))
+    own_queries = torch.split(queries, sizes)
+    own_offsets = torch.split(offsets.unsqueeze(-1), sizes)
+    mixed = []
+    sums = []
+    for block, query, offset in zip(blocks, own_queries, own_offsets, strict=True):
+        scores = torch.baddbmm(offset, query, block.transpose(1, 2))
         if layer.relative_bias is not None:
             scores = scores + layer.relative_bias(block.shape[1])[:, 0]
         weights = _softmax(scores)
@@ -114,9 +119,7 @@ def _mix_states(
 
 
 def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
-    """Yield a block ``(n_rows, L, 3D)`` in parts along its rows.
-
-    Each part comes with the arithmetic of its products.
+    """Yield a block ``(n_rows, L, 3D)`` in parts of its rows, each with the type of its products.
 
     On a CPU, oneDNN multiplies bfloat16 and keeps memory for every new number of rows. For
     inference, parts therefore have one of two sizes, which depend on L alone, and remaining rows
@@ -146,33 +149,33 @@ def _attend_block(
     dropout: float,
     masks: Masks | None,
 ) -> Tensor:
-    """Attend within ``(n_rows, L, 3D)``, with products in ``dtype``.
+    """Return the context ``(n_rows, L, n_heads, D / n_heads)`` of a block ``(n_rows, L, 3D)``.
 
-    Return ``(n_rows, L, n_heads, D / n_heads)``.
+    Products are in ``dtype``.
     """
     n_rows, length, width = block.shape
     head_width = width // (3 * n_heads)
     by_head = block.view(n_rows, length, 3, n_heads, head_width).permute(2, 0, 3, 1, 4)
     contiguous = by_head.to(dtype, copy=True, memory_format=torch.contiguous_format)
     query, key, value = contiguous.view(3, n_rows * n_heads, length, head_width)
-    masks = masks if dropout > 0 else None
-    if bias is None:
-        base, weight = query.new_zeros(1, 1, 1), 0
-    else:
-        base, weight = bias.to(query.dtype).repeat(n_rows, 1, 1), 1
+    if bias is not None:
+        bias = bias.to(query.dtype).repeat(n_rows, 1, 1)
+    if dropout == 0:
+        masks = None
     if length >= CPU_CONSTANTS[cpu_kind()].fused_from and masks is None:
-        mask = base if weight else None
-        context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        context = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)
     else:
-        scores = torch.baddbmm(
-            base, query, key.transpose(1, 2), beta=weight, alpha=1 / math.sqrt(head_width)
-        )
+        # With beta = 0 the first argument counts for nothing but its type.
+        nothing = query.new_zeros(1, 1, 1)
+        base = nothing if bias is None else bias
+        alpha = 1 / math.sqrt(head_width)
+        beta = int(bias is not None)
+        scores = torch.baddbmm(base, query, key.transpose(1, 2), beta=beta, alpha=alpha)
         weights = _softmax(scores)
         if masks is None:
             context = torch.bmm(weights, value)
         else:
             mask, scale = masks.keep(weights, dropout)
-            nothing = value.new_zeros(1, 1, 1)
             context = torch.baddbmm(nothing, weights * mask, value, beta=0, alpha=scale)
     return context.view(n_rows, n_heads, length, head_width).transpose(1, 2)
 

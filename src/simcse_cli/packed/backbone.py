@@ -41,7 +41,8 @@ KERNELS_COMPILE = "compiling kernels for this processor, once"
 _MOST_THREADS = 8
 # Random sub-words from which int8 learns how large each channel is. Short rows serve short
 # sentences best.
-_SAMPLED_TOKENS, _SAMPLED_LENGTH = 1024, 12
+_SAMPLED_TOKENS = 1024
+_SAMPLED_LENGTH = 12
 
 Prepared = tuple[Operators, list[Layer]]
 # They live as long as the model they were made from and never enter its state or its copies.
@@ -51,10 +52,7 @@ MakeOperators = Callable[[Any, QueueWeightGradient | None], Operators]
 
 
 class PackedPath(NamedTuple):
-    """How one forward pass is computed.
-
-    ``halves`` are two shares of the sentences, which are computed side by side.
-    """
+    """How one forward pass is computed; ``halves`` of the sentences are computed side by side."""
 
     layers: list[Layer]
     make_operators: MakeOperators
@@ -62,10 +60,7 @@ class PackedPath(NamedTuple):
 
 
 class PackedBackbone:
-    """A model as a function of packed tokens. It has no parameters of its own.
-
-    ``packed_backbone`` makes it.
-    """
+    """A model as a function of packed tokens, by ``packed_backbone``; it owns no parameters."""
 
     def __init__(
         self,
@@ -102,12 +97,12 @@ class PackedBackbone:
 
         The first call makes them, and must come before threads share the model.
         """
-        dtype, parts = dtype or self._default_dtype(), self._parts
+        dtype = dtype or self._default_dtype()
         made = _PREPARED.setdefault(self._backbone, {})
-        if dtype not in made:
-            made[dtype] = (
-                self._quantized() if dtype is torch.int8 else inference_operators(parts, dtype)
-            )
+        if dtype not in made and dtype is torch.int8:
+            made[dtype] = self._quantized()
+        elif dtype not in made:
+            made[dtype] = inference_operators(self._parts, dtype)
         return made[dtype]
 
     @torch.no_grad()
@@ -115,11 +110,12 @@ class PackedBackbone:
         """Return operators and layers in 8-bit integers, fitted by a pass over random sub-words."""
         layers = read_layers(self._parts, torch.float32, merged=True)
         length = min(_SAMPLED_LENGTH, self.max_tokens)
-        size = (_SAMPLED_TOKENS // length, length)
-        rows = (
-            np.random.default_rng(0).integers(self._parts.words.num_embeddings, size=size).tolist()
+        n_rows = _SAMPLED_TOKENS // length
+        drawn = np.random.default_rng(0).integers(
+            self._parts.words.num_embeddings, size=(n_rows, length)
         )
-        recording, tokens = RecordingOperators(self._parts.activation), self.pack(rows)
+        tokens = self.pack(drawn.tolist())
+        recording = RecordingOperators(self._parts.activation)
         run_layers(recording, layers, self._embed(tokens, None), tokens, wanted=())
         return QuantizedOperators(self._parts.activation), quantized(layers, recording.seen)
 
@@ -130,9 +126,7 @@ class PackedBackbone:
         layers: Sequence[int] = (-1,),
         dtype: torch.dtype | None = None,
     ) -> list[Tensor]:
-        """Return states ``(T, H)`` after the embeddings and after each layer.
-
-        The embeddings have number 0, and the layers have 1 to ``n_layers``.
+        """Return states ``(T, H)`` after the embeddings (number 0) and layers (1 to ``n_layers``).
 
         In training mode, dropout applies with the probabilities of the model's own modules. The
         states equal those of the padded forward pass up to rounding.
@@ -170,14 +164,16 @@ class PackedBackbone:
     ) -> dict[int, Tensor]:
         """Return the states after the wanted layers.
 
-        With ``first_only``, the last layer's are those of first tokens alone.
+        With ``first_only``, those of the last layer are of first tokens alone.
         """
         dtype = dtype or self._default_dtype()  # autocast's, so before it is switched off
         with torch.autocast(tokens.ids.device.type, enabled=False):
             masks = self._draw_masks()
             embedded = self._embed(tokens, masks)
             path = self.choose_path(tokens, dtype)
-            first = query_key_value(self._parts) if first_only and not self.nested else None
+            first = None
+            if first_only and not self.nested:
+                first = query_key_value(self._parts)
             if path.halves is not None and max(wanted) > 0:
                 return self._run_halves(embedded, path, first, sorted(set(wanted)))
             operators = path.make_operators(masks, None)
@@ -188,7 +184,8 @@ class PackedBackbone:
 
     def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> PackedPath:
         """Return how the model, in its present mode, computes these tokens in ``dtype``."""
-        parts, activation = self._parts, self._parts.activation
+        parts = self._parts
+        activation = parts.activation
         is_live = torch.is_grad_enabled() or self._backbone.training
         if is_live:
             forget_prepared(self._backbone)
@@ -225,24 +222,26 @@ class PackedBackbone:
             operators = path.make_operators(masks[share], queue_weight_gradient)
             layers, own_first = parameters
             rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
-            kept = run_layers(
-                operators, layers, rounded, halves[share], wanted=numbers, first=own_first
-            )
+            tokens = halves[share]
+            kept = run_layers(operators, layers, rounded, tokens, wanted=numbers, first=own_first)
             return [kept[number][: len(start)] for number in numbers]
 
         sizes = [len(half.ids) for half in halves]
         outputs = run_shares(run, embedded, sizes, (path.layers, first), pool_of(self._backbone))
         kept = dict(zip(numbers, outputs, strict=True))
-        return {0: embedded} | kept if 0 in wanted else kept
+        if 0 in wanted:
+            kept[0] = embedded
+        return kept
 
     def compiles(self, dtype: torch.dtype) -> bool:
         """Tell whether a split training pass uses compiled kernels."""
         if self._use_kernels is False or not can_compile(self._parts, dtype):
             return False
-        pays = (
-            is_x86() and torch.get_num_threads() <= _MOST_THREADS
-        )  # other processors were not measured
-        return self._use_kernels or (pays and kernels.is_installed() and kernels.can_load())
+        if self._use_kernels:
+            return True
+        # Other processors were not measured.
+        pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS
+        return pays and kernels.is_installed() and kernels.can_load()
 
     def training_note(self, n_tokens: int) -> str | None:
         """Return a note for the user before a training pass over this many tokens, or None."""
@@ -271,7 +270,8 @@ class PackedBackbone:
         return DeviceMasks() if self.nested else DropoutMasks()
 
     def _embed(self, tokens: PackedTokens, masks: Masks | None) -> Tensor:
-        parts, p = self._parts, active_probability(self._parts.embedding_dropout)
+        parts = self._parts
+        p = active_probability(parts.embedding_dropout)
         states = look_up(parts.words, tokens.ids, pool_of(self._backbone))
         states = states + parts.position_table(tokens.positions)
         if parts.segment_table is not None:

@@ -1,7 +1,6 @@
-"""The operators of a transformer layer as compiled kernels.
+"""The operators of a transformer layer as kernels compiled by numba, for training on a CPU."""
 
-They are for training on a CPU, and they need numba.
-"""
+from itertools import chain
 
 import numpy as np
 import torch
@@ -24,27 +23,27 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
     that together have the width of the states, no bias on the scores, and norms with a weight and a
     bias.
     """
+    if dtype not in (torch.float32, torch.bfloat16) or parts.relative_bias is not None:
+        return False
     width, n_inputs = parts.layers[0].query.weight.shape
-    every = [module for layer in parts.layers for module in layer if module is not None]
-    modules: list[nn.Module] = [m.base if isinstance(m, LoraLinear) else m for m in every]
-    return (
-        dtype in (torch.float32, torch.bfloat16)
-        and parts.relative_bias is None
-        and width % (parts.n_heads * kernels.LANES) == 0
-        and n_inputs == width
-        and all(
-            m.weight is not None and m.bias is not None
-            for m in modules
-            if isinstance(m, nn.LayerNorm)
-        )
-        and all(p.dtype is torch.float32 for m in modules for p in m.parameters())
-    )
+    if n_inputs != width or width % (parts.n_heads * kernels.LANES):
+        return False
+    return all(_fits(module) for module in chain.from_iterable(parts.layers))
+
+
+def _fits(module: nn.Module | LoraLinear | None) -> bool:
+    """Tell whether a part of a layer has parameters in float32, and a norm both of them."""
+    if module is None:
+        return True
+    if isinstance(module, LoraLinear):
+        module = module.base
+    if isinstance(module, nn.LayerNorm) and (module.weight is None or module.bias is None):
+        return False
+    return all(parameter.dtype is torch.float32 for parameter in module.parameters())
 
 
 class CompiledOperators(Operators):
-    """The operators as compiled kernels, forward and backward.
-
-    Their results are in the memory of ``pool``.
+    """The operators as compiled kernels, forward and backward; results are in memory of ``pool``.
 
     Products are in float32 or bfloat16, everything else is in float32. ``queue_weight_gradient`` is
     for ``kernels.operators.Linear``.
@@ -60,15 +59,17 @@ class CompiledOperators(Operators):
     ) -> None:
         self._kernels = kernels.load_operators()
         super().__init__(dtype, activation, masks)
-        self._kind, self._pool = ACTIVATIONS[activation].kind, pool
+        self._kind = ACTIVATIONS[activation].kind
+        self._pool = pool
         self._queue_gradient = queue_weight_gradient
         self._stream = np.zeros(4, np.uint64) if masks is None else masks.stream
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
-        groups, drawing = np.array(tokens.groups, dtype=np.int64), self._drawing(layer.dropout)
-        product, bias = self._product(x, layer.qkv), _bias(layer.qkv)
+        product = self._product(x, layer.qkv)
+        groups = np.array(tokens.groups, dtype=np.int64)
+        drawing = self._drawing(layer.dropout)
         context: Tensor = self._kernels.BiasAttend.apply(
-            product, bias, groups, layer.n_heads, *drawing
+            product, _bias(layer.qkv), groups, layer.n_heads, *drawing
         )
         return context
 
@@ -80,12 +81,14 @@ class CompiledOperators(Operators):
         return activated
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        update, norm = (
-            (self._product(x, end.linear), _bias(end.linear)),
-            (end.norm.weight, _bias(end.norm)),
-        )
         normed: tuple[Tensor, Tensor] = self._kernels.DropoutAddNorm.apply(
-            states, *update, *norm, end.epsilon, *self._drawing(end.dropout)
+            states,
+            self._product(x, end.linear),
+            _bias(end.linear),
+            end.norm.weight,
+            _bias(end.norm),
+            end.epsilon,
+            *self._drawing(end.dropout),
         )
         return normed
 
@@ -97,12 +100,10 @@ class CompiledOperators(Operators):
         return add_low_rank(product, x, linear)
 
     def _drawing(self, dropout: float) -> tuple[int, np.ndarray, BufferPool]:
-        """Return the last arguments of a kernel.
-
-        They are its dropout masks and the memory for its results.
-        """
-        drops = self._masks is not None and dropout > 0
-        threshold = drop_threshold(dropout) if drops else kernels.NO_DROPOUT
+        """Return the last arguments of a kernel: its dropout masks and the memory for results."""
+        threshold = kernels.NO_DROPOUT
+        if self._masks is not None and dropout > 0:
+            threshold = drop_threshold(dropout)
         return threshold, self._stream, self._pool
 
 

@@ -20,13 +20,10 @@ class Masks(Protocol):
     """The dropout masks of one forward pass."""
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
-        """Return a dropout mask, and the scale of the kept elements.
+        """Return a dropout mask, and the scale of the kept elements, 1 / P(one).
 
-        The mask has ones and zeros, and the shape and type of ``like``.
-
-        The scale is 1 / P(one); each element is an independent draw.
+        The mask has independent ones and zeros, and the shape and type of ``like``.
         """
-        ...
 
 
 class DeviceMasks:
@@ -60,12 +57,11 @@ class DropoutMasks:
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
         threshold = drop_threshold(p)
-        draws = torch.from_numpy(self._draw(-(-like.numel() // DRAWS_A_WORD)).view(np.int16))[
-            : like.numel()
-        ]
-        mask = torch.ge(
-            draws, threshold - _RESOLUTION // 2, out=like.new_empty(like.numel()).detach()
-        )
+        n_draws = like.numel()
+        words = self._draw(-(-n_draws // DRAWS_A_WORD))
+        draws = torch.from_numpy(words.view(np.int16))[:n_draws]
+        lowest_kept = threshold - _RESOLUTION // 2
+        mask = torch.ge(draws, lowest_kept, out=like.new_empty(n_draws).detach())
         return mask.view(like.shape), _RESOLUTION / (_RESOLUTION - threshold)
 
     def _draw(self, n_words: int) -> np.ndarray:
@@ -84,14 +80,13 @@ def active_probability(dropout: nn.Dropout | None) -> float:
 
 
 def add_dropped(residual: Tensor, update: Tensor, p: float, masks: Masks | None) -> Tensor:
-    """Return ``residual + dropout(update)``.
-
-    Without masks (evaluation) or with p = 0, it is their plain sum.
+    """Return ``residual + dropout(update)``: without masks (evaluation) or with p = 0, the sum.
 
     Without a gradient, the sum may take the place of ``update``.
     """
     if masks is None or p == 0:
-        in_place = not update.requires_grad and update.dtype is residual.dtype
-        return update.add_(residual) if in_place else residual + update
+        if update.requires_grad or update.dtype is not residual.dtype:
+            return residual + update
+        return update.add_(residual)
     mask, scale = masks.keep(update, p)
     return torch.addcmul(residual, update, mask, value=scale)

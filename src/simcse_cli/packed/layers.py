@@ -1,7 +1,4 @@
-"""The parameters of a model as the operators take them.
-
-They are transformer layers, and rows of an embedding table.
-"""
+"""Transformer layers, and rows of an embedding table, as the operators take them."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -82,10 +79,7 @@ class QueryKeyValue(NamedTuple):
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Return a tree of tuples and lists with the function applied to each tensor.
-
-    Other leaves stay as they are.
-    """
+    """Return a tree of tuples and lists with the function applied to each leaf that is a tensor."""
     if isinstance(tree, Tensor):
         return function(tree)
     if not isinstance(tree, tuple | list):
@@ -97,9 +91,8 @@ def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
 def query_key_value(parts: BackboneParts) -> QueryKeyValue:
     """Return query, key and value of the last layer, with LoRA merged into the weights."""
     last = parts.layers[-1]
-    return QueryKeyValue(
-        *(LinearWeights(m.weight, m.bias) for m in (last.query, last.key, last.value))
-    )
+    linears = (last.query, last.key, last.value)
+    return QueryKeyValue(*(LinearWeights(linear.weight, linear.bias) for linear in linears))
 
 
 def read_layers(
@@ -109,48 +102,40 @@ def read_layers(
     *,
     merged: bool = False,
 ) -> list[Layer]:
-    """Return the layers of a model, with weights of products in ``dtype``.
-
-    Gradients flow to the parameters.
+    """Return the layers of a model, with weights of products in ``dtype`` and with gradients.
 
     On a CPU, ``pool`` lends memory for copies of weights and for their gradients. ``merged`` merges
     LoRA into the weights instead of keeping its factors.
     """
-    # The weights of each product; query, key and value are one product.
-    products = [
-        [_parameters(linear, dtype, merged=merged) for linear in linears]
-        for layer in parts.layers
-        for linears in (
-            (layer.query, layer.key, layer.value),
-            (layer.out_proj,),
-            (layer.up,),
-            (layer.down,),
-        )
-    ]
-    copied = _copied([[part.weight for part in parts] for parts in products], dtype, pool)
+    # The weights of each product, four a layer: query, key and value are one product.
+    products: list[list[LinearWeights]] = []
+    for layer in parts.layers:
+        attention = (layer.query, layer.key, layer.value)
+        for linears in (attention, (layer.out_proj,), (layer.up,), (layer.down,)):
+            products.append([_parameters(linear, dtype, merged=merged) for linear in linears])
+    weights = [[linear.weight for linear in linears] for linears in products]
+    joined = map(_side_by_side, products, _copied(weights, dtype, pool))
 
-    # The order is that in which a layer takes them below.
-    joined = iter(
-        [_side_by_side(parts, weight) for parts, weight in zip(products, copied, strict=True)]
-    )
-
-    def residual(linear: LinearWeights, norm: nn.LayerNorm, dropout: nn.Dropout | None) -> Residual:
-        return Residual(
-            linear, NormWeights(norm.weight, norm.bias), norm.eps, active_probability(dropout)
+    layers = []
+    for layer in parts.layers:
+        qkv, out, up, down = itertools.islice(joined, 4)
+        layers.append(
+            Layer(
+                qkv=qkv,
+                after_attention=_residual(out, layer.attention_norm, layer.out_dropout),
+                up=up,
+                after_activation=_residual(down, layer.output_norm, layer.output_dropout),
+                n_heads=parts.n_heads,
+                dropout=active_probability(layer.attention_dropout),
+                relative_bias=parts.relative_bias,
+            )
         )
+    return layers
 
-    return [
-        Layer(
-            qkv=next(joined),
-            after_attention=residual(next(joined), layer.attention_norm, layer.out_dropout),
-            up=next(joined),
-            after_activation=residual(next(joined), layer.output_norm, layer.output_dropout),
-            n_heads=parts.n_heads,
-            dropout=active_probability(layer.attention_dropout),
-            relative_bias=parts.relative_bias,
-        )
-        for layer in parts.layers
-    ]
+
+def _residual(linear: LinearWeights, norm: nn.LayerNorm, dropout: nn.Dropout | None) -> Residual:
+    weights = NormWeights(norm.weight, norm.bias)
+    return Residual(linear, weights, norm.eps, active_probability(dropout))
 
 
 def _parameters(
@@ -164,39 +149,39 @@ def _parameters(
 
 
 def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWeights:
-    """Return one linear layer that gives the outputs of all layers side by side.
-
-    ``weight`` is their stacked weight.
-    """
+    """Return one linear layer, of the stacked ``weight``, that gives all outputs side by side."""
     if len(linears) == 1:
         return linears[0]._replace(weight=weight)
     biases = [linear.bias for linear in linears if linear.bias is not None]
     bias = torch.cat(biases) if biases else None
     if all(linear.lora is None for linear in linears):
         return LinearWeights(weight, bias)
-    nothing = [LowRank(weight[:0], weight.new_zeros(len(linear.weight), 0)) for linear in linears]
-    factors = [linear.lora or none for linear, none in zip(linears, nothing, strict=True)]
-    up = torch.block_diag(*(each.up for each in factors))  # type: ignore[no-untyped-call]
-    return LinearWeights(weight, bias, LowRank(torch.cat([each.down for each in factors]), up))
+    downs = []
+    ups = []
+    for linear in linears:
+        nothing = LowRank(weight[:0], weight.new_zeros(len(linear.weight), 0))
+        down, up = linear.lora or nothing
+        downs.append(down)
+        ups.append(up)
+    all_ups = torch.block_diag(*ups)  # type: ignore[no-untyped-call]
+    return LinearWeights(weight, bias, LowRank(torch.cat(downs), all_ups))
 
 
 def _copied(
     groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None
 ) -> Sequence[Tensor]:
-    """Return the matrices of each group stacked in ``dtype``.
-
-    A single matrix of this type is not copied.
-    """
+    """Return the matrices of each group stacked in ``dtype``; one of this type is not copied."""
     weights = [group[0] for group in groups]
     needed = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]
     if pool is None or weights[0].device.type != "cpu":
-        copies = [torch.cat([matrix.to(dtype) for matrix in groups[i]]) for i in needed]
-    else:
+        for i in needed:
+            weights[i] = torch.cat([matrix.to(dtype) for matrix in groups[i]])
+    elif needed:
         n_matrices = [len(groups[i]) for i in needed]
-        flat = [matrix for i in needed for matrix in groups[i]]
-        copies = _Cast.apply(dtype, pool, n_matrices, *flat) if flat else []  # type: ignore[no-untyped-call]
-    for i, copy in zip(needed, copies, strict=True):
-        weights[i] = copy
+        matrices = itertools.chain.from_iterable(groups[i] for i in needed)
+        copies = _Cast.apply(dtype, pool, n_matrices, *matrices)  # type: ignore[no-untyped-call]
+        for i, copy in zip(needed, copies, strict=True):
+            weights[i] = copy
     return weights
 
 
@@ -209,19 +194,22 @@ class _Cast(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         @torch.no_grad()
         def copy(group: Sequence[Tensor]) -> Tensor:
-            n_rows = [len(matrix) for matrix in group]
+            n_rows = list(map(len, group))
             out = pool.tensor((sum(n_rows), group[0].shape[1]), dtype)
             for part, matrix in zip(torch.split(out, n_rows), group, strict=True):
                 part.copy_(matrix)
             return out
 
-        ctx.pool, ctx.dtype = pool, matrices[0].dtype
+        ctx.pool = pool
+        ctx.dtype = matrices[0].dtype
         rest = iter(matrices)
         groups = [list(itertools.islice(rest, n)) for n in n_matrices]
-        ctx.n_rows = [[len(matrix) for matrix in group] for group in groups]
+        ctx.n_rows = [list(map(len, group)) for group in groups]
         copies = list(map_on_cores(copy, groups))
-        pairs = zip(copies, groups, strict=True)
-        frozen = [out for out, group in pairs if not any(matrix.requires_grad for matrix in group)]
+        frozen = []
+        for out, group in zip(copies, groups, strict=True):
+            if not any(matrix.requires_grad for matrix in group):
+                frozen.append(out)
         ctx.mark_non_differentiable(*frozen)
         ctx.set_materialize_grads(False)
         return tuple(copies)
@@ -243,12 +231,8 @@ class _Cast(torch.autograd.Function):
 
 def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:
     """Return the rows ``(T, H)``; equal to ``table(ids)`` in value and gradient."""
-    if (
-        table.sparse
-        or table.scale_grad_by_freq
-        or table.max_norm is not None
-        or ids.device.type != "cpu"
-    ):
+    is_plain = not table.sparse and not table.scale_grad_by_freq and table.max_norm is None
+    if not is_plain or ids.device.type != "cpu":
         rows: Tensor = table(ids)
     else:
         rows = _LookUp.apply(table.weight, ids, table.padding_idx, pool)  # type: ignore[no-untyped-call]
@@ -260,7 +244,10 @@ class _LookUp(torch.autograd.Function):
     def forward(
         ctx: Any, weight: Tensor, ids: Tensor, padding_id: int | None, pool: BufferPool
     ) -> Tensor:
-        ctx.shape, ctx.ids, ctx.padding_id, ctx.pool = tuple(weight.shape), ids, padding_id, pool
+        ctx.shape = tuple(weight.shape)
+        ctx.ids = ids
+        ctx.padding_id = padding_id
+        ctx.pool = pool
         return weight.index_select(0, ids)
 
     @staticmethod

@@ -1,6 +1,4 @@
-"""The operators of a transformer layer in PyTorch.
-
-They work on parameters for training, and on prepacked weights for inference.
+"""The operators of a transformer layer in PyTorch, on parameters or on weights for inference.
 
 ``compiled_operators`` has the same operators as compiled kernels, for training.
 """
@@ -29,13 +27,12 @@ _EXPECTED_ROWS = 2048
 
 
 class Operators:
-    """The operators of a layer in PyTorch, with products in ``dtype``.
-
-    Each operator starts with its matrix product.
-    """
+    """The operators of a layer in PyTorch; each starts with its matrix product, in ``dtype``."""
 
     def __init__(self, dtype: torch.dtype, activation: str, masks: Masks | None = None) -> None:
-        self._dtype, self._activation, self._masks = dtype, activation, masks
+        self._dtype = dtype
+        self._activation = activation
+        self._masks = masks
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         """Return the context of attention within sentences, ``(T, D)``, of states ``(T, H)``."""
@@ -51,24 +48,19 @@ class Operators:
     def attend_from_first(
         self, x: Tensor, tokens: PackedTokens, linears: QueryKeyValue, layer: Layer
     ) -> tuple[Tensor, Tensor]:
-        """Return the states of first tokens and their context.
-
-        See ``attention.attend_from_first``.
-        """
+        """Return the states of first tokens and their context; see ``attention``."""
         return attend_from_first(x, tokens, linears, layer, self._masks)
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         """Return ``f(up(x))``, ``(T, F)``."""
-        product, activation = self._linear(x, up), ACTIVATIONS[self._activation]
-        return (
-            activation.function(product) if product.requires_grad else activation.in_place(product)
-        )
+        product = self._linear(x, up)
+        activation = ACTIVATIONS[self._activation]
+        if product.requires_grad:
+            return activation.function(product)
+        return activation.in_place(product)
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        """Return ``norm(states + dropout(linear(x)))`` twice.
-
-        One is for the next residual sum, and the other for the next product.
-        """
+        """Return ``norm(states + dropout(linear(x)))`` for the next sum and the next product."""
         total = add_dropped(states, self._linear(x, end.linear), end.dropout, self._masks)
         normed = functional.layer_norm(total, total.shape[-1:], *end.norm, end.epsilon)
         return normed, normed
@@ -78,43 +70,36 @@ class Operators:
         return weight
 
     def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:
-        x, bias = x.to(self._dtype), None if linear.bias is None else linear.bias.to(self._dtype)
+        x = x.to(self._dtype)
+        bias = None if linear.bias is None else linear.bias.to(self._dtype)
         return add_low_rank(functional.linear(x, linear.weight, bias), x, linear)
 
 
 class NestedOperators(Operators):
-    """The operators for GPUs.
-
-    Attention over all sentences is computed in one call by PyTorch's nested tensors.
-    """
+    """The operators for GPUs; attention over all sentences is one call, on nested tensors."""
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         if layer.relative_bias is not None:  # no kernel for sentences of many lengths takes one
             return super().attend(x, tokens, layer)
-        n_tokens, longest, shortest = (
-            tokens.groups[-1].end,
-            tokens.groups[0].length,
-            tokens.groups[-1].length,
-        )
-        by_head = self._linear(x, layer.qkv)[:n_tokens].view(n_tokens, 3, layer.n_heads, -1)
-        query, key, value = (
-            torch.nested.nested_tensor_from_jagged(
-                part.contiguous(), tokens.offsets, min_seqlen=shortest, max_seqlen=longest
-            ).transpose(1, 2)
-            for part in by_head.unbind(1)
-        )
+        last = tokens.groups[-1]
+        longest = tokens.groups[0].length
+
+        def nested(part: Tensor) -> Tensor:
+            jagged = torch.nested.nested_tensor_from_jagged(
+                part.contiguous(), tokens.offsets, min_seqlen=last.length, max_seqlen=longest
+            )
+            return jagged.transpose(1, 2)
+
+        by_head = self._linear(x, layer.qkv)[: last.end].view(last.end, 3, layer.n_heads, -1)
+        query, key, value = map(nested, by_head.unbind(1))
         p = 0.0 if self._masks is None else layer.dropout
-        context = functional.scaled_dot_product_attention(query, key, value, dropout_p=p).transpose(
-            1, 2
-        )
-        return functional.pad(context.values().flatten(1), (0, 0, 0, len(x) - n_tokens))
+        attended = functional.scaled_dot_product_attention(query, key, value, dropout_p=p)
+        context = attended.transpose(1, 2)
+        return functional.pad(context.values().flatten(1), (0, 0, 0, len(x) - last.end))
 
 
 class PrepackedOperators(Operators):
-    """The operators on weights in oneDNN's own layout.
-
-    oneDNN fuses biases and activations with the products.
-    """
+    """The operators on weights in oneDNN's layout, with biases and activations in the products."""
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         return self._linear(x, up, ACTIVATIONS[self._activation].fused)
@@ -144,7 +129,9 @@ class NumpyOperators(Operators):
     def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:
         product = x.new_empty(len(x), linear.weight.shape[1])
         numpy_product(x, linear.weight, product)
-        return product if linear.bias is None else product.add_(linear.bias)
+        if linear.bias is not None:
+            product.add_(linear.bias)
+        return product
 
 
 def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:

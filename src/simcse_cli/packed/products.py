@@ -14,14 +14,13 @@ def product_in(device: torch.device, dtype: torch.dtype) -> Product:
         return "linear"
     if dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return "prepacked"
-    return CPU_CONSTANTS[kind].inference_product if dtype is torch.float32 else "linear"
+    if dtype is torch.float32:
+        return CPU_CONSTANTS[kind].inference_product
+    return "linear"
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """Return ``a b`` in the memory of ``out``, without a graph.
-
-    The product is computed by the library that is fastest here.
-    """
+    """Return ``a b`` in the memory of ``out``, without a graph, by the library fastest here."""
     if out.dtype is not torch.float32 or CPU_CONSTANTS[cpu_kind()].product != "numpy":
         return torch.mm(a, b, out=out)
     numpy_product(a.detach(), b.detach(), out)

@@ -30,7 +30,8 @@ from torch.nn import functional
 from simcse_cli.packed.layers import Layer, LinearWeights
 from simcse_cli.packed.operators import Operators
 
-MOST_LEVELS, _FEWER_LEVELS = 127, 64
+MOST_LEVELS = 127
+_FEWER_LEVELS = 64
 _ALPHA = 0.5
 _N_GROUPS = 4
 _TINY = 1e-20  # no step is smaller, so that its inverse is finite
@@ -38,10 +39,7 @@ _SMALL = 1e-5  # no channel counts as smaller
 
 
 class IntegerProduct(NamedTuple):
-    """Rows of integer weights in oneDNN's layout, with their scales.
-
-    The sums of the scaled rows, ``(D_out,)``, are held as well.
-    """
+    """Rows of integer weights in oneDNN's layout, their scales, and the sums of the scaled rows."""
 
     weight: Tensor
     scale: Tensor
@@ -54,9 +52,8 @@ class IntegerProduct(NamedTuple):
         scale = (weight.abs().amax(1) / weight_levels()).clamp(min=_TINY)
         rounded = (weight / scale.unsqueeze(1)).round()
         packed = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), None)
-        return cls(
-            packed, scale, torch.zeros(len(scale), dtype=torch.int32), rounded.sum(1) * scale
-        )
+        zero_point = torch.zeros(len(scale), dtype=torch.int32)
+        return cls(packed, scale, zero_point, rounded.sum(1) * scale)
 
     def __call__(self, q: Tensor) -> Tensor:
         """Return ``scale * (q . w)``, ``(T, D_out)`` float32, of bytes ``(T, D_in)``."""
@@ -107,12 +104,12 @@ class QuantizedLinear(NamedTuple):
         steps = ((highs - lows) / 255).clamp_(min=_TINY)
         inverse = steps.reciprocal()
         offsets = torch.addcmul(inverse.new_full((1, 1), 0.5), lows, inverse, value=-1)
-        total: Tensor | None = None
-        for i, (group, product) in enumerate(zip(groups, self.products, strict=True)):
-            q = _whole((group * inverse[:, i, None]).add_(offsets[:, i, None]))
-            part = product(q).mul_(steps[:, i, None])
-            total = part if total is None else total.add_(part)
-        assert total is not None
+
+        def part(i: int) -> Tensor:
+            q = _whole((groups[i] * inverse[:, i, None]).add_(offsets[:, i, None]))
+            return self.products[i](q).mul_(steps[:, i, None])
+
+        total = functools.reduce(Tensor.add_, map(part, range(len(groups))))
         return total.addmm_(functional.pad(lows, (0, 1), value=1.0), self.sums)
 
 
@@ -121,9 +118,8 @@ def _whole(x: Tensor) -> Tensor:
 
     NumPy takes a third of PyTorch's time for this.
     """
-    with np.errstate(
-        invalid="ignore"
-    ):  # a token that is not finite has no byte, and its step makes it NaN
+    # A token that is not finite has no byte, and its step makes it NaN.
+    with np.errstate(invalid="ignore"):
         return torch.from_numpy(x.numpy().astype(np.uint8))
 
 
@@ -147,10 +143,7 @@ class Channels(NamedTuple):
 
 
 class RecordingOperators(Operators):
-    """The plain operators in float32, with a record of their inputs.
-
-    ``seen`` gets the inputs of every linear layer, which are four for each transformer layer.
-    """
+    """The plain operators in float32; ``seen`` gets the inputs of the four products of a layer."""
 
     def __init__(self, activation: str) -> None:
         super().__init__(torch.float32, activation)
@@ -173,21 +166,19 @@ class QuantizedOperators(Operators):
 
 @functools.cache
 def weight_levels() -> int:
-    """Return the largest integer weight whose products are exact on this processor.
+    """Return the largest integer weight whose products are exact here: 127, or 64 without VNNI.
 
-    It is 127, or 64 without VNNI.
-
-    There, sums of two products are cut at 2^15 - 1 = 32,767: 2 x 255 x 127 is more than that, 2 x
-    255 x 64 is less.
+    Without it, sums of two products are cut at 2^15 - 1 = 32,767: 2 x 255 x 127 is more than that,
+    2 x 255 x 64 is less.
     """
-    product = IntegerProduct(
-        torch.ops.onednn.qlinear_prepack(torch.full((64, 64), MOST_LEVELS, dtype=torch.int8), None),
-        torch.ones(64),
-        torch.zeros(64, dtype=torch.int32),
-        torch.zeros(64),
-    )
+    weight = torch.full((64, 64), MOST_LEVELS, dtype=torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(weight, None)
+    zero_point = torch.zeros(64, dtype=torch.int32)
+    product = IntegerProduct(packed, torch.ones(64), zero_point, torch.zeros(64))
     largest = product(torch.full((64, 64), 255, dtype=torch.uint8))
-    return MOST_LEVELS if bool((largest == 64 * 255 * MOST_LEVELS).all()) else _FEWER_LEVELS
+    if (largest == 64 * 255 * MOST_LEVELS).all():
+        return MOST_LEVELS
+    return _FEWER_LEVELS
 
 
 @torch.no_grad()
@@ -196,17 +187,16 @@ def quantized(layers: Sequence[Layer], seen: Sequence[Channels]) -> list[Any]:
 
     ``seen`` is what ``RecordingOperators`` recorded in a pass.
     """
-    before_qkv, _, before_up, before_down = (seen[i::4] for i in range(4))
-    return list(map(_quantized, layers, before_qkv, before_up, before_down))
+    return list(map(_quantized, layers, seen[::4], seen[2::4], seen[3::4]))
 
 
 def _quantized(
     layer: Layer, before_qkv: Channels, before_up: Channels, before_down: Channels
 ) -> Any:
+    # The outputs of ``up`` are sorted by size, so that the groups of ``down`` are alike.
     by_size = before_down.largest.log2().round().argsort(descending=True, stable=True)
-    up = LinearWeights(
-        layer.up.weight[by_size], None if layer.up.bias is None else layer.up.bias[by_size]
-    )
+    bias = None if layer.up.bias is None else layer.up.bias[by_size]
+    up = LinearWeights(layer.up.weight[by_size], bias)
     down = layer.after_activation.linear
     out: Any = _grouped(layer.after_attention.linear, 1)
     grouped: Any = _grouped(down._replace(weight=down.weight[:, by_size]), _N_GROUPS)
@@ -220,7 +210,8 @@ def _quantized(
 
 def _smoothed(linear: LinearWeights, x: Channels) -> Any:
     """Return a layer that takes ``(x - middle) / spread``, with the spread a power of two."""
-    reach, largest = x.reach.clamp(min=_SMALL), linear.weight.abs().amax(0).clamp(min=_SMALL)
+    reach = x.reach.clamp(min=_SMALL)
+    largest = linear.weight.abs().amax(0).clamp(min=_SMALL)
     spread = (_ALPHA * reach.log2() - (1 - _ALPHA) * largest.log2()).round().exp2()
     made = _grouped(linear._replace(weight=linear.weight * spread), 1)
     made.sums[-1] += linear.weight @ x.middle
@@ -229,5 +220,9 @@ def _smoothed(linear: LinearWeights, x: Channels) -> Any:
 
 def _grouped(linear: LinearWeights, n_groups: int) -> QuantizedLinear:
     products = tuple(map(IntegerProduct.of, linear.weight.tensor_split(n_groups, 1)))
-    bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
-    return QuantizedLinear(products, torch.stack([*(product.sums for product in products), bias]))
+    sums = [product.sums for product in products]
+    if linear.bias is None:
+        sums.append(linear.weight.new_zeros(len(linear.weight)))
+    else:
+        sums.append(linear.bias)
+    return QuantizedLinear(products, torch.stack(sums))

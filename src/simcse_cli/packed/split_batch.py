@@ -21,11 +21,7 @@ from simcse_cli.packed.layers import map_tensors
 from simcse_cli.packed.products import multiply
 
 ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
-"""A function that computes a share.
-
-It takes the number of the share, its rows, the parameters, and a function that queues weight
-gradients.
-"""
+"""A function of the number of a share, its rows, the parameters, and what queues gradients."""
 
 
 def run_shares(
@@ -33,11 +29,9 @@ def run_shares(
 ) -> tuple[Tensor, ...]:
     """Return what ``run`` returns for each share, one after the other.
 
-    Gradients flow to inputs and parameters.
-
-    ``run`` is called on several threads at once and must use no other tensor that needs a gradient.
-    ``inputs`` are the rows of all shares, followed by rows of none; ``parameters`` are a tree of
-    tensors as ``map_tensors`` takes it.
+    Gradients flow to inputs and parameters. ``run`` is called on several threads at once and must
+    use no other tensor that needs a gradient. ``inputs`` are the rows of all shares, followed by
+    rows of none; ``parameters`` are a tree of tensors as ``map_tensors`` takes it.
     """
     flat: list[Tensor] = []
     map_tensors(flat.append, parameters)
@@ -68,7 +62,8 @@ class _Shares(torch.autograd.Function):
         def leaf(tensor: Tensor) -> Tensor:
             return tensor.detach().requires_grad_(needs_graph and tensor.requires_grad)
 
-        leaves = [leaf(tensor) for tensor in flat]
+        # Each share has a graph of its own, which ends at these tensors.
+        leaves = list(map(leaf, flat))
         own = iter(leaves)
         tree = map_tensors(lambda _: next(own), parameters)
         parts = torch.split(inputs[: sum(sizes)], list(sizes))
@@ -81,59 +76,60 @@ class _Shares(torch.autograd.Function):
 
         outputs = list(map_on_cores(forward, range(len(sizes))))
         if needs_graph:
-            ctx.outputs, ctx.starts, ctx.leaves = outputs, starts, leaves
-            ctx.products, ctx.pool = products, pool
+            ctx.outputs = outputs
+            ctx.starts = starts
+            ctx.leaves = leaves
+            ctx.products = products
+            ctx.pool = pool
             ctx.n_rest = len(inputs) - sum(sizes)
             ctx.set_materialize_grads(False)
-        detached = ([part.detach() for part in parts] for parts in zip(*outputs, strict=True))
-        return tuple(map(pool.concatenated, detached))
+        joined = []
+        for parts_of_output in zip(*outputs, strict=True):
+            joined.append(pool.concatenated([part.detach() for part in parts_of_output]))
+        return tuple(joined)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         learning = [leaf for leaf in ctx.leaves if leaf.requires_grad]
 
-        # The gradients of the outputs, cut as the forward pass has cut the sentences.
-        d_outputs = [
-            None if d is None else torch.split(d, [len(part) for part in parts])
-            for d, parts in zip(gradients, zip(*ctx.outputs, strict=True), strict=True)
-        ]
+        # Of each share, the outputs that have a gradient, with their parts of it.
+        own: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ctx.starts]
+        for d_output, outputs in zip(gradients, zip(*ctx.outputs, strict=True), strict=True):
+            if d_output is not None:
+                d_parts = torch.split(d_output, list(map(len, outputs)))
+                for pairs, output, d_part in zip(own, outputs, d_parts, strict=True):
+                    pairs.append((output, d_part))
 
         def backward(share: int) -> tuple[Tensor | None, ...]:
             try:
-                own = zip(ctx.outputs[share], d_outputs, strict=True)
-                outputs, given = zip(
-                    *((out, d[share]) for out, d in own if d is not None), strict=True
-                )
-                return torch.autograd.grad(
-                    outputs, [ctx.starts[share], *learning], given, allow_unused=True
-                )
+                outputs, given = zip(*own[share], strict=True)
+                wanted = [ctx.starts[share], *learning]
+                return torch.autograd.grad(outputs, wanted, given, allow_unused=True)
             finally:
                 products.end_share()
 
         # Shares and the products of weights are jobs for whichever core is free.
-        products, n_shares = ctx.products, len(ctx.starts)
+        products = ctx.products
+        n_shares = len(ctx.starts)
         jobs: list[Callable[[], Any]] = [partial(backward, share) for share in range(n_shares)]
         jobs += [products.multiply] * n_shares  # run by a core whose share is done
         by_share = list(map_on_cores(lambda job: job(), jobs, at_once=n_shares))[:n_shares]
+        d_starts, *d_learning = zip(*by_share, strict=True)
 
         # The inputs, share after share; rows of no share have no gradient.
-        d_starts = [
-            torch.zeros_like(start) if own[0] is None else own[0]
-            for start, own in zip(ctx.starts, by_share, strict=True)
-        ]
-        d_rest = d_starts[0].new_zeros(ctx.n_rest, d_starts[0].shape[1])
+        d_inputs = []
+        for start, d_start in zip(ctx.starts, d_starts, strict=True):
+            d_inputs.append(torch.zeros_like(start) if d_start is None else d_start)
+        d_inputs.append(d_inputs[0].new_zeros(ctx.n_rest, d_inputs[0].shape[1]))
 
         # The parameters; weights are summed already where they were queued.
-        summed = [
-            products.gradients.get(id(leaf), _sum(parts, ctx.pool))
-            for leaf, parts in zip(
-                learning, zip(*(own[1:] for own in by_share), strict=True), strict=True
-            )
-        ]
-        sums = iter(summed)
-        d_flat = [next(sums) if leaf.requires_grad else None for leaf in ctx.leaves]
-        return None, None, None, None, None, ctx.pool.concatenated([*d_starts, d_rest]), *d_flat
+        summed = dict(products.gradients)
+        for leaf, parts in zip(learning, d_learning, strict=True):
+            if id(leaf) not in summed:
+                summed[id(leaf)] = _sum(parts, ctx.pool)
+        d_flat = [summed.get(id(leaf)) for leaf in ctx.leaves]
+        return None, None, None, None, None, ctx.pool.concatenated(d_inputs), *d_flat
 
 
 class _WeightProducts:
@@ -144,7 +140,9 @@ class _WeightProducts:
     """
 
     def __init__(self, n_shares: int, pool: BufferPool) -> None:
-        self._n_shares, self._n_running, self._pool = n_shares, n_shares, pool
+        self._n_shares = n_shares
+        self._n_running = n_shares
+        self._pool = pool
         self._factors: dict[int, dict[int, tuple[Tensor, Tensor]]] = {}  # by weight, then share
         self._complete: SimpleQueue[int | None] = SimpleQueue()
         self._lock = Lock()
@@ -172,7 +170,8 @@ class _WeightProducts:
         while (weight := self._complete.get()) is not None:
             by_share = self._factors.pop(weight)
             parts = []
-            for d_out, x in (by_share[share] for share in range(self._n_shares)):
+            for share in range(self._n_shares):
+                d_out, x = by_share[share]
                 out = self._pool.tensor((d_out.shape[1], x.shape[1]), x.dtype)
                 parts.append(multiply(d_out.t(), x, out))
             self.gradients[weight] = cast(Tensor, _sum(parts, self._pool))

@@ -13,23 +13,13 @@ from torch import Tensor
 from simcse_cli.machine.transfer import to_device
 
 ROUNDED_TO = 64
-"""The number to whose multiples packed sizes are rounded up.
-
-Most batches then share the same oneDNN kernels.
-"""
-
+"""Packed sizes are rounded up to multiples of this: most batches then share oneDNN's kernels."""
 LARGE = 1024
-"""The number of tokens from which threads and compiled kernels are worth their cost.
-
-With fewer tokens, they save less than starting threads and adding gradients costs.
-"""
+"""With fewer tokens, threads save less than starting them and adding their gradients costs."""
 
 
 class Group(NamedTuple):
-    """Consecutive sentences of one length.
-
-    Their tokens can be viewed as ``(n_rows, length, ...)``.
-    """
+    """Consecutive sentences of one length: their tokens, viewed as ``(n_rows, length, ...)``."""
 
     start: int
     n_rows: int
@@ -74,10 +64,9 @@ class PackedTokens:
         return self.offsets[:-1]
 
     def to(self, device: torch.device) -> "PackedTokens":
-        ids, positions, order = (
-            to_device(t, device) for t in (self.ids, self.positions, self.order)
-        )
-        return replace(self, ids=ids, positions=positions, order=order)
+        ids = to_device(self.ids, device)
+        positions = to_device(self.positions, device)
+        return replace(self, ids=ids, positions=positions, order=to_device(self.order, device))
 
     def rows(self, states: Tensor) -> Iterator[Tensor]:
         """Yield a view ``(n_rows, length, D)`` for each group of packed states ``(T, D)``."""
@@ -92,7 +81,9 @@ class PackedTokens:
 
         The split depends on the lengths alone.
         """
-        lengths = [group.length for group in self.groups for _ in range(group.n_rows)]
+        lengths: list[int] = []
+        for group in self.groups:
+            lengths += [group.length] * group.n_rows
         if len(lengths) < 2:
             return None
         ends = list(itertools.accumulate(lengths))
@@ -100,10 +91,11 @@ class PackedTokens:
         return self._part(lengths, 0, n_first), self._part(lengths, n_first, len(lengths))
 
     def _part(self, lengths: Sequence[int], first_row: int, end_row: int) -> "PackedTokens":
-        start, size = sum(lengths[:first_row]), sum(lengths[first_row:end_row])
+        start = sum(lengths[:first_row])
+        end = sum(lengths[:end_row])
         return PackedTokens(
-            self.ids[start : start + size],
-            self.positions[start : start + size],
+            self.ids[start:end],
+            self.positions[start:end],
             tuple(_groups(lengths[first_row:end_row])),
             self.order[first_row:end_row],
         )
@@ -138,14 +130,15 @@ def pack(
     if not all(rows):
         raise ValueError("pack: every row needs at least one token")
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    laid = [rows[i] for i in order]
     n_tokens = sum(map(len, rows))
     size = -(-n_tokens // multiple) * multiple
     ids = np.zeros(size, dtype=np.int64)
-    ids[:n_tokens] = np.fromiter(
-        itertools.chain.from_iterable(rows[i] for i in order), np.int64, n_tokens
-    )
+    ids[:n_tokens] = np.fromiter(itertools.chain.from_iterable(laid), np.int64, n_tokens)
+
+    # Positions start anew in each sentence.
     positions = np.zeros(size, dtype=np.int64)
-    groups = tuple(_groups(len(rows[i]) for i in order))
+    groups = tuple(_groups(map(len, laid)))
     for group in groups:
         block = ids[group.start : group.end].reshape(group.n_rows, group.length)
         positions[group.start : group.end] = _positions(block, first_position, pad_id).ravel()

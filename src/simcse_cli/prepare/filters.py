@@ -11,6 +11,7 @@ from itertools import count, islice
 
 from simcse_cli.data.text import clean_text, count_words, digest_keys, match_key
 from simcse_cli.data.writers import Row
+from simcse_cli.encoding.parts import windows
 from simcse_cli.prepare.finders import NearFinder
 
 RowFilter = Callable[[Sequence[Row]], list[str | None]]
@@ -35,8 +36,7 @@ def filter_rows(
 
     A dropped row does not reach later filters.
     """
-    stream = iter(rows)
-    while batch := list(islice(stream, _BATCH_ROWS)):
+    for batch in windows(rows, _BATCH_ROWS):
         counts.read += len(batch)
         for reasons_of in filters:
             kept: list[Row] = []
@@ -54,31 +54,37 @@ def clean_rows(rows: Iterable[Row]) -> Iterator[Row]:
     return (tuple(clean_text(text) for text in row) for row in rows)
 
 
-def drop_empty(rows: Sequence[Row]) -> list[str | None]:
-    return [None if all(row) else "empty" for row in rows]
+def _by_row(reason_of: Callable[[Row], str | None]) -> RowFilter:
+    """Return a filter that looks at one row after the other."""
+    return lambda rows: list(map(reason_of, rows))
 
 
-def drop_self_negatives(rows: Sequence[Row]) -> list[str | None]:
+@_by_row
+def drop_empty(row: Row) -> str | None:
+    return None if all(row) else "empty"
+
+
+@_by_row
+def drop_self_negatives(row: Row) -> str | None:
     """Drop triplets whose positive and hard negative are the same, which no embedding separates."""
-    reasons: list[str | None] = []
-    for row in rows:
-        is_same = len(row) > 2 and match_key(row[1]) == match_key(row[2])
-        reasons.append("positive_is_hard_negative" if is_same else None)
-    return reasons
+    if len(row) > 2 and match_key(row[1]) == match_key(row[2]):
+        return "positive_is_hard_negative"
+    return None
 
 
 def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
     """Return a filter that drops rows in which a text has fewer or more words."""
 
+    @_by_row
     def reason(row: Row) -> str | None:
-        lengths = [count_words(text) for text in row]
+        lengths = list(map(count_words, row))
         if min_words is not None and min(lengths) < min_words:
             return "too_short"
         if max_words is not None and max(lengths) > max_words:
             return "too_long"
         return None
 
-    return lambda rows: [reason(row) for row in rows]
+    return reason
 
 
 def drop_duplicates() -> RowFilter:
@@ -88,20 +94,19 @@ def drop_duplicates() -> RowFilter:
     """
     seen: set[int] = set()
 
-    def reason(digest: int) -> str | None:
+    @_by_row
+    def reason(row: Row) -> str | None:
+        digest = digest_keys(map(match_key, row))
         if digest in seen:
             return "duplicate"
         seen.add(digest)
         return None
 
-    return lambda rows: [reason(digest_keys(map(match_key, row))) for row in rows]
+    return reason
 
 
 def drop_near_duplicates(threshold: float) -> RowFilter:
-    """Return a filter that drops near duplicates of earlier kept rows.
-
-    The texts of a row are compared as one.
-    """
+    """Return a filter that drops near duplicates of earlier kept rows, with their texts joined."""
     finder = NearFinder(threshold)
     numbers = count()
 
@@ -110,10 +115,9 @@ def drop_near_duplicates(threshold: float) -> RowFilter:
         finder.look(block, [" ".join(row) for row in rows])
         found: list[str | None] = []
         for number in block:
-            if finder.find(number) is not None:
-                found.append("near_duplicate")
-            else:
-                found.append(None)
+            is_near = finder.find(number) is not None
+            found.append("near_duplicate" if is_near else None)
+            if not is_near:
                 finder.add(number)
         return found
 

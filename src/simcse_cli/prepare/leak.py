@@ -20,6 +20,7 @@ from simcse_cli.data.transfer_files import (
     read_transfer_task,
 )
 from simcse_cli.data.writers import Row
+from simcse_cli.encoding.parts import windows
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.prepare.minhash import NearIndex
 from simcse_cli.prepare.options import RowOptions
@@ -104,8 +105,7 @@ class LeakFilter:
         self._index = None if near is None else NearIndex(near)
         if self._index is None:
             return
-        left = iter(wording.values())
-        while batch := list(islice(left, _SKETCH_BATCH)):
+        for batch in windows(wording.values(), _SKETCH_BATCH):
             for sketch in self._index.sketch(batch):
                 self._index.add(sketch)
 
@@ -116,7 +116,9 @@ class LeakFilter:
             exact = self._tasks_of.keys() & set(map(match_key, row))
             self._exact |= exact
             self._nearly |= nearly
-            tasks = set[str]().union(*map(self._tasks_of.__getitem__, exact | nearly))
+            tasks = set[str]()
+            for key in exact | nearly:
+                tasks |= self._tasks_of[key]
             for task in tasks:
                 self._n_rows[task] += 1
             reasons.append("in_evaluation_set" if tasks and self._drop else None)
@@ -129,10 +131,8 @@ class LeakFilter:
             return
         sketches = iter(self._index.sketch(list(chain.from_iterable(rows))))
         for row in rows:
-            found = set[str]()
-            for sketch in islice(sketches, len(row)):
-                found.update(self._keys[number] for number in self._index.find(sketch))
-            yield found
+            numbers = chain.from_iterable(map(self._index.find, islice(sketches, len(row))))
+            yield {self._keys[number] for number in numbers}
 
     def result(self) -> list[TaskLeak]:
         near_only = self._nearly - self._exact
@@ -150,10 +150,8 @@ class LeakFilter:
 
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
     if options.check_leak is None:
-        for is_set, flag in (
-            (options.drop_leaks, "--drop-leaks"),
-            (options.leak_near, "--leak-near"),
-        ):
+        needy = {"--drop-leaks": options.drop_leaks, "--leak-near": options.leak_near}
+        for flag, is_set in needy.items():
             if is_set:
                 hint = f"add --check-leak EVALDIR to {flag}"
                 raise ConfigError(f"{flag} needs the evaluation folder", hint=hint)

@@ -63,7 +63,8 @@ class Check(StrEnum):
 
     def __new__(cls, name: str, meaning: str) -> "Check":
         check = str.__new__(cls, name)
-        check._value_, check.meaning = name, meaning
+        check._value_ = name
+        check.meaning = meaning
         return check
 
     EMPTY = "empty", "a text is empty"
@@ -115,11 +116,14 @@ class Linter:
         self.count_tokens = count_tokens
         self.max_length = max_length
         self.n_rows = 0
+
         # Rows of each check and of each set of languages: their number, and the first of them.
         self._found: Counter[str] = Counter()
         self._first: dict[str, tuple[int, str]] = {}
         self._spoken: Counter[frozenset[str]] = Counter()
         self._first_spoken: dict[frozenset[str], tuple[int, str]] = {}
+
+        # Digests of whole rows, of rows with columns exchanged, and of single texts.
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
         self._texts: set[int] = set()
@@ -238,7 +242,7 @@ class Linter:
         self._pending = []
         if not rows or self.count_tokens is None:
             return
-        lengths = iter(self.count_tokens([text for row in rows for text in row]))
+        lengths = iter(self.count_tokens(list(chain.from_iterable(rows))))
         for number, row in enumerate(rows, start=self.n_rows - len(rows) + 1):
             if max(islice(lengths, len(row))) > self.max_length:
                 self._note(Check.TRUNCATED, row, number)
@@ -284,9 +288,10 @@ def guess_language(text: str) -> str | None:
                 return _language_of(script, text)
     found = _LANGUAGES_OF.keys() & words(text)
     hits = Counter(dict.fromkeys(_FUNCTION_WORDS, 0))
-    hits.update(language for word in found for language in _LANGUAGES_OF[word])
+    for word in found:
+        hits.update(_LANGUAGES_OF[word])
     (best, n_best), (_, n_next) = hits.most_common(2)
-    return best if n_best >= _MIN_FUNCTION_WORDS and n_best >= 2 * n_next else None
+    return best if n_best >= max(_MIN_FUNCTION_WORDS, 2 * n_next) else None
 
 
 def _language_of(script: str, text: str) -> str:
@@ -357,31 +362,30 @@ _JOBS = {
 }
 
 
-def reading_facts(table: Table, given: Given) -> TableFacts:
+def reading_facts(table: Table) -> TableFacts:
     """Return how a table is read, and what each job would take or ask."""
     grid = table.reading.grid
     header = "row 1" if grid.is_named else "none"
     if table.is_text:
         header = "none: plain text, a line is a text"
-    columns = tuple(
-        {"column": name, "kind": kind.value}
-        for name, kind in zip(grid.names, grid.kinds, strict=True)
-    )
-    jobs: list[dict[str, str]] = []
+    columns = []
+    for name, kind in zip(grid.names, grid.kinds, strict=True):
+        columns.append({"column": name, "kind": kind.value})
+    jobs = []
     for job, commands in _JOBS.items():
-        taken = _taken(table, job, given)
+        taken = _taken(table, job)
         if taken is not None:
             jobs.append({"commands": commands, "takes": taken})
     rows = tuple(map(tuple, grid.first_rows()))
-    return TableFacts(table.name, header, columns, tuple(jobs), rows)
+    return TableFacts(table.name, header, tuple(columns), tuple(jobs), rows)
 
 
-def _taken(table: Table, job: Job, given: Given) -> str | None:
+def _taken(table: Table, job: Job) -> str | None:
     grid = table.reading.grid
     if table.is_text:
         return "each line" if job is Job.TEXTS else None
     try:
-        roles = decide(grid, job, given)
+        roles = decide(grid, job, Given())
     except DataError as asked:
         what = asked.message.removeprefix(f"{grid.source}: ").partition("\n")[0]
         return f"asks: {what}" if job in (Job.ROWS, Job.TEXTS) else None
@@ -401,7 +405,7 @@ def list_findings(findings: Iterable[Finding]) -> str:
 
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     """Return how each file is read, and then what the checks find in it."""
-    readings = [reading_facts(table, Given()) for table in linter.tables]
+    readings = list(map(reading_facts, linter.tables))
     found = {finding.check: asdict(finding) for finding in linter.findings()}
     clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = []
@@ -413,11 +417,12 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
         Column("check"),
         Column("n_rows", "rows", "count"),
         Column("share", "%", "score"),
-        *(columns("file") if len(sources) > 1 else ()),
         Column("first_row", "first", "count"),
         *columns("example", "meaning"),
     ]
-    reports = [*chain.from_iterable(map(_reading_reports, readings))]
+    if len(sources) > 1:
+        shown[3:3] = columns("file")
+    reports = list(chain.from_iterable(map(_reading_reports, readings)))
     reports.append(Report(f"Lint of {linter.n_rows:,} rows", shown, rows))
     payload = {
         "inputs": list(sources),

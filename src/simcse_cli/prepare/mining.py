@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import Row, describe_file, manifest_path, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
-from simcse_cli.encoding.units import unit_vectors
+from simcse_cli.encoding.units import Units, unit_vectors
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
@@ -177,8 +178,9 @@ Mined = tuple[Iterator[Row], NegativeCounts | ParaphraseCounts]
 
 
 def _require_files(sources: Sequence[str], options: MiningOptions) -> None:
-    for name, option in ((str(options.output), "--output"), *((each, "INPUT") for each in sources)):
-        if name == STDIO:
+    named = {"--output": [str(options.output)], "INPUT": sources}
+    for option, names in named.items():
+        if STDIO in names:
             what = "mining reads its input several times and saves its progress beside its output"
             raise UsageError(f"{what}: need files", option=option)
 
@@ -200,10 +202,10 @@ def _mine(
     work = options.output.with_name(f"{options.output.name}.mining")
     encoder = load_for_encoding(options.model, options, writer.progress)
     settings = settings | {"model_digest": encoder.digest}
-    inputs = [describe_file(source) for source in sources]
+    facts = {**settings, "seed": options.seed, "inputs": list(map(describe_file, sources))}
     if is_there:
-        _require_finished(options.output, {"seed": options.seed, "inputs": inputs}, settings)
-    facts = {**settings, "seed": options.seed, "block": BLOCK, "inputs": inputs}
+        _require_finished(options.output, facts)
+    facts["block"] = BLOCK
     read = Inputs(sources)
     with work_folder(work, facts, names=_WORK_FILES, resume=options.resume, force=options.force):
         if is_there:
@@ -214,12 +216,14 @@ def _mine(
         writer.write(kind, rows, columns, inputs=sources, settings=settings, corpus=counts)
 
 
-def _require_finished(output: Path, facts: dict[str, Any], settings: dict[str, Any]) -> None:
+def _require_finished(output: Path, facts: dict[str, Any]) -> None:
     """Raise OutputError unless a finished output was written by this search, by its manifest."""
     path = manifest_path(output)
     found = read_json(path) if path.is_file() else None
-    kept = found | found.get("settings", {}) if isinstance(found, dict) else {}
-    wanted = json.loads(json.dumps(facts | settings, default=str))
+    kept = {}
+    if isinstance(found, dict):
+        kept = found | found.get("settings", {})
+    wanted = json.loads(json.dumps(facts, default=str))
     if is_older_digest(kept.get("model_digest"), str(wanted.get("model_digest"))):
         raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
     for key, value in wanted.items():
@@ -267,6 +271,12 @@ def _blocks(
             task.advance(min(BLOCK, n_rows - start))
 
 
+def _clean_texts(sources: Sequence[str], given: Given) -> Iterator[str]:
+    """Yield the texts of tables that are not empty."""
+    for source in sources:
+        yield from filter(None, map(clean_text, Table(source, Job.TEXTS, given).texts()))
+
+
 class NegativeSearch:
     """Find hard negatives for the anchors of all pairs: ``read``, then ``search``, then ``rows``.
 
@@ -306,15 +316,12 @@ class NegativeSearch:
             self._given.told.info(f"left out {n_empty:,} pairs with an empty text")
 
     def _anchors(self) -> Iterator[str]:
-        return (anchor for anchor, _ in self._pairs())
+        return map(itemgetter(0), self._pairs())
 
     def _texts(self) -> Iterator[str]:
         """Yield the positives of all pairs, then the texts of the corpus."""
-        for _, positive in self._pairs():
-            yield positive
-        given = self._given.of_file("--corpus")
-        for source in self._options.corpus or []:
-            yield from filter(None, map(clean_text, Table(source, Job.TEXTS, given).texts()))
+        yield from map(itemgetter(1), self._pairs())
+        yield from _clean_texts(self._options.corpus or [], self._given.of_file("--corpus"))
 
     def read(self, encoder: ReadyEncoder, work: Path) -> None:
         """Number the texts, and keep and encode each different one once."""
@@ -477,25 +484,37 @@ def _paraphrase_rows(
     """Find the nearest pairs of texts; texts with one match key count once."""
     given = Given.of(options, progress=progress).of_texts(options.columns)
 
-    def every() -> Iterator[str]:
-        for source in inputs:
-            yield from filter(None, map(clean_text, Table(source, Job.TEXTS, given).texts()))
-
     # Each different text is kept and encoded once.
-    is_new, _ = _number(_digests(every())[1])
-    texts = PackedTexts.stored(compress(every(), is_new), work / "texts.txt")
+    _, keys = _digests(_clean_texts(inputs, given))
+    is_new, _ = _number(keys)
+    texts = PackedTexts.stored(compress(_clean_texts(inputs, given), is_new), work / "texts.txt")
     if not texts:
         raise DataError(f"{', '.join(inputs)}: no text")
     how = {"prompt": encoder.prompt, "batch_tokens": options.batch_tokens}
     units = unit_vectors(texts, encoder, progress, file=work / "texts.npy", **how)
     encoder.warn_truncated(progress)
+    best = _nearest_pairs(units, options, work, progress)
+
+    counts = ParaphraseCounts(len(texts))
+    if len(best):
+        counts.highest_cosine = float(best["score"][0])
+        counts.lowest_cosine = float(best["score"][-1])
+    found_pairs = zip(best["left"].tolist(), best["right"].tolist(), strict=True)
+    return ((texts[left], texts[right]) for left, right in found_pairs), counts
+
+
+def _nearest_pairs(
+    units: Units, options: PairOptions, work: Path, progress: Progress
+) -> NDArray[Any]:
+    """Return the nearest pairs of different rows, nearest first, at most ``max_pairs``."""
+    n_texts = len(units)
     searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)
 
     # A full list of pairs raises the cosine that further pairs need.
     def search(block: slice) -> NDArray[Any]:
         scores, rows = searcher.search(units[block], options.top_k + 1)
-        own = np.arange(*block.indices(len(texts)))[:, None]
+        own = np.arange(*block.indices(n_texts))[:, None]
         is_pair = (rows != own) & (scores >= options.min_score)
         is_pair &= np.cumsum(rows != own, axis=1) <= options.top_k
         if options.max_score is not None:
@@ -508,16 +527,11 @@ def _paraphrase_rows(
         found["score"] = scores[is_pair]
         return found
 
-    for found in _blocks(work, len(texts), search, progress):
+    # A pair is found from both of its sides.
+    for found in _blocks(work, n_texts, search, progress):
         merged = np.concatenate([best, found])
-        _, first = np.unique(merged["left"] * len(texts) + merged["right"], return_index=True)
+        _, first = np.unique(merged["left"] * n_texts + merged["right"], return_index=True)
         merged = merged[first]
         order = np.lexsort((merged["right"], merged["left"], -merged["score"]))
         best = merged[order[: options.max_pairs]]
-
-    counts = ParaphraseCounts(len(texts))
-    if len(best):
-        counts.highest_cosine = float(best["score"][0])
-        counts.lowest_cosine = float(best["score"][-1])
-    found_pairs = zip(best["left"].tolist(), best["right"].tolist(), strict=True)
-    return ((texts[left], texts[right]) for left, right in found_pairs), counts
+    return best

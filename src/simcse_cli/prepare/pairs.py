@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations, groupby, zip_longest
 from operator import itemgetter
 
@@ -102,10 +103,13 @@ def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8
     lines = zip_longest(_lines(first, encoding), _lines(second, encoding))
     for n_before, (left, right) in enumerate(lines):
         if left is None or right is None:
-            shorter, longer = (first, second) if left is None else (second, first)
+            shorter = source_name(first)
+            longer = source_name(second)
+            if right is None:
+                shorter, longer = longer, shorter
             raise DataError(
-                f"{source_name(shorter)} ends after line {n_before:,}, "
-                f"but {source_name(longer)} has more lines; need as many in both"
+                f"{shorter} ends after line {n_before:,}, "
+                f"but {longer} has more lines; need as many in both"
             )
         yield left, right
 
@@ -136,18 +140,21 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
                     hint=f"sort the file by image first, for example: sort -s -k1,1 {source}",
                 )
             seen.add(image)
-            yield from combinations([caption for _, _, caption in rows], 2)
+            yield from combinations(map(itemgetter(2), rows), 2)
 
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
     is_text = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO
     first = next(_lines(source, encoding), "") if is_text else ""
-    if "|" not in first and "\t" not in first:
+    if "\t" in first:
+        cut = partial(str.split, sep="\t", maxsplit=1)
+    elif "|" in first:
+        cut = partial(str.split, sep="|", maxsplit=2)
+    else:
         yield from _captions_of_table(source, encoding)
         return
-    mark, n_cuts = ("\t", 1) if "\t" in first else ("|", 2)
     for number, line in enumerate(_lines(source, encoding), start=1):
-        cells = [cell.strip() for cell in line.split(mark, n_cuts)]
+        cells = list(map(str.strip, cut(line)))
         place = f"{source_name(source)}, line {number}"
         if len(cells) < 2:
             raise DataError(f"{place}: 1 column, need an image name and a caption")

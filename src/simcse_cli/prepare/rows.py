@@ -17,9 +17,22 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Dedup
 
 _MANIFEST_SETTINGS = (
-    *("min_words", "max_words", "dedup", "near_threshold", "sample", "keep_order", "strict"),
-    *("check_leak", "leak_near", "drop_leaks", "tokenizer", "max_length", "encoding"),
-    *("header", "separator", "keep_label"),
+    "min_words",
+    "max_words",
+    "dedup",
+    "near_threshold",
+    "sample",
+    "keep_order",
+    "strict",
+    "check_leak",
+    "leak_near",
+    "drop_leaks",
+    "tokenizer",
+    "max_length",
+    "encoding",
+    "header",
+    "separator",
+    "keep_label",
 )
 
 
@@ -116,8 +129,7 @@ class RowWriter:
             _require_good(result, strict=options.strict)
 
         # The outcome, for the user.
-        summary = "" if corpus is None else corpus.summary()
-        if summary:
+        if corpus is not None and (summary := corpus.summary()):
             self.progress.info(summary)
         _report(kind, result, options, self.progress)
         if str(options.output) != STDIO:
@@ -125,12 +137,19 @@ class RowWriter:
         return result
 
     def _kept(self, rows: Iterator[Row], counts: filters.RowCounts) -> Iterator[Row]:
-        """Return the rows that pass the filters, or a sample of them."""
+        """Yield the rows that pass the filters, or a sample of them."""
         options = self.options
         kept = filters.filter_rows(rows, _filters(options, self._leak), counts)
         if options.sample is None:
-            return kept
-        return _sampled(kept, options.sample, options, counts)
+            yield from kept
+            return
+        sample = filters.sample_rows(
+            kept, options.sample, seed=options.seed, keep_order=options.keep_order
+        )
+        if counts.kept > len(sample):
+            counts.dropped["not_sampled"] = counts.kept - len(sample)
+            counts.kept = len(sample)
+        yield from sample
 
 
 def chosen(options: RowOptions, *names: str) -> dict[str, Any]:
@@ -149,9 +168,10 @@ def _require_good(result: RowResult, *, strict: bool) -> None:
     """Raise DataError if no row is left, or with ``strict`` if lint found a fault."""
     counts = result.counts
     if not counts.kept:
+        what = f"no row is left of {counts.read:,}"
         reasons = [f"{reason} {count:,}" for reason, count in counts.dropped.most_common()]
-        dropped = f" (dropped: {', '.join(reasons)})" if reasons else ""
-        what = f"no row is left of {counts.read:,}{dropped}"
+        if reasons:
+            what += f" (dropped: {', '.join(reasons)})"
         raise DataError(what, hint="check the input and the filter options")
     found = faults(result.findings)
     if strict and found:
@@ -174,16 +194,6 @@ def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFi
     return chosen
 
 
-def _sampled(
-    rows: Iterator[Row], size: int, options: RowOptions, counts: filters.RowCounts
-) -> Iterator[Row]:
-    sample = filters.sample_rows(rows, size, seed=options.seed, keep_order=options.keep_order)
-    if counts.kept > len(sample):
-        counts.dropped["not_sampled"] = counts.kept - len(sample)
-        counts.kept = len(sample)
-    yield from sample
-
-
 def _report(kind: str, result: RowResult, options: RowOptions, progress: Progress) -> None:
     counts = result.counts
     progress.info(f"{kind}: {counts.read:,} rows read, {counts.kept:,} kept")
@@ -195,15 +205,20 @@ def _report(kind: str, result: RowResult, options: RowOptions, progress: Progres
         what = f"{finding.check.replace('_', ' ')} ({finding.share:.2%})"
         what = f"{what}, first in row {finding.first_row:,}: {finding.example}"
         progress.info(f"  lint    {finding.n_rows:>11,}  {what}")
-    found = [leak for leak in result.leaks or () if leak.n_rows]
-    for leak in found:
-        near = "" if leak.n_near is None else f" and {leak.n_near:,} nearly"
-        held = f"{leak.n_exact:,} of {leak.n_sentences:,} sentences of {leak.task}"
-        progress.info(f"  leak    {leak.n_rows:>11,}  rows hold {held} exactly{near}")
-    if result.leaks is not None and not found:
-        n_tasks = len(result.leaks)
-        progress.info(f"  no sentence of the {n_tasks} evaluation tasks occurs in the rows")
+    if result.leaks is not None:
+        _report_leaks(result.leaks, progress)
     if result.overlap.value is not None:
         share = 100 * result.overlap.value
         what = f"% lexical overlap F1, mean of {result.overlap.n_pairs:,} pairs"
         progress.info(f"  overlap {share:>11.1f}  {what}")
+
+
+def _report_leaks(leaks: Sequence[TaskLeak], progress: Progress) -> None:
+    found = [leak for leak in leaks if leak.n_rows]
+    for leak in found:
+        held = f"{leak.n_exact:,} of {leak.n_sentences:,} sentences of {leak.task} exactly"
+        if leak.n_near is not None:
+            held += f" and {leak.n_near:,} nearly"
+        progress.info(f"  leak    {leak.n_rows:>11,}  rows hold {held}")
+    if not found:
+        progress.info(f"  no sentence of the {len(leaks)} evaluation tasks occurs in the rows")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import Given
@@ -27,7 +28,7 @@ def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: R
     given = Given.of(options, progress=writer.progress).of_texts(options.column, options.text)
     find = partial(FileSet.find, output=str(options.output), text_per=options.text_per)
     sources = [find(source, given) for source in inputs]
-    files = [file for source in sources for file in source.files]
+    files = list(chain.from_iterable(source.files for source in sources))
     rows = sentence_rows(sources, split=options.split_sentences)
     settings = chosen(options, "column", "text_per", "split_sentences")
     if options.text is not None:

@@ -97,9 +97,8 @@ def check_task_names(tasks: str) -> list[str]:
     known = {file.task for file in expected_files()} - {_UNUSED}
     for name in names:
         if name not in known:
-            raise ConfigError(
-                f"--tasks: no task {name!r}", hint=f"tasks are {', '.join(sorted(known))}"
-            )
+            hint = f"tasks are {', '.join(sorted(known))}"
+            raise ConfigError(f"--tasks: no task {name!r}", hint=hint)
     return names
 
 
@@ -107,11 +106,11 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
     """Raise DataError if any file differs from the published one; it names them."""
     bad = _bad(checks)
     if bad:
-        named = "; ".join(
-            f"{each.expected.path}: {each.state}, {each.detail}" for each in bad[:_MAX_NAMED]
-        )
-        more = f" and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
-        what = f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: {named}{more}"
+        named = [f"{each.expected.path}: {each.state}, {each.detail}" for each in bad[:_MAX_NAMED]]
+        what = f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: "
+        what += "; ".join(named)
+        if len(bad) > _MAX_NAMED:
+            what += f" and {len(bad) - _MAX_NAMED} more"
         raise DataError(what, hint=_WHERE_TO_FIND)
 
 
@@ -131,12 +130,10 @@ def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
     for check in checks:
         lines_of.setdefault(check.expected.task, []).append(check.expected.lines)
     unused = lines_of.pop(_UNUSED, None)
-    rows = [
-        {"task": task, "files": len(lines), "lines": sum(lines)}
-        for task, lines in sorted(lines_of.items())
-    ]
+    named = sorted(lines_of.items())
     if unused is not None:
-        rows.append({"task": "(not evaluated)", "files": len(unused), "lines": sum(unused)})
+        named.append(("(not evaluated)", unused))
+    rows = [{"task": task, "files": len(lines), "lines": sum(lines)} for task, lines in named]
     shown = [*columns("task"), *columns("files", "lines", kind="count")]
     return Outcome([Report("All files are as published", shown, rows)], payload)
 

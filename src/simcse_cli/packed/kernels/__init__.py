@@ -1,6 +1,4 @@
-"""Fused operators of a transformer layer for training on a CPU.
-
-They are compiled by numba (extra ``cpu-kernels``).
+"""Fused operators of a transformer layer for training on a CPU, compiled by numba.
 
 This module describes the kernels without importing numba, which takes most of a second.
 ``operators`` holds the operators as autograd functions, ``compiled`` the code that numba compiles.

@@ -36,16 +36,19 @@ class Linear(torch.autograd.Function):
         queue_weight_gradient: QueueWeightGradient | None,
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.pool, ctx.queue_weight_gradient = pool, queue_weight_gradient
+        ctx.pool = pool
+        ctx.queue_weight_gradient = queue_weight_gradient
         return multiply(x, weight.t(), out=pool.tensor((len(x), len(weight)), x.dtype))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> Gradients:
-        (x, weight), pool = ctx.saved_tensors, ctx.pool
-        d_x = d_weight = None
+        x, weight = ctx.saved_tensors
+        pool = ctx.pool
+        d_x = None
+        d_weight = None
         if ctx.needs_input_grad[0]:
-            d_x = multiply(d_out, weight, out=pool.tensor(tuple(x.shape), x.dtype))
+            d_x = multiply(d_out, weight, out=_like(x, pool))
         if ctx.needs_input_grad[1]:
             if ctx.queue_weight_gradient is None:
                 d_weight = multiply(d_out.t(), x, out=pool.tensor(tuple(weight.shape), x.dtype))
@@ -60,8 +63,9 @@ class BiasActivation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor, kind: int, pool: BufferPool) -> Tensor:
         ctx.save_for_backward(x, bias)
-        ctx.kind, ctx.pool = kind, pool
-        out = pool.tensor(tuple(x.shape), x.dtype)
+        ctx.kind = kind
+        ctx.pool = pool
+        out = _like(x, pool)
         compiled.ACTIVATION_KERNELS[kind][0](*_arrays(x, bias, out))
         return out
 
@@ -69,13 +73,14 @@ class BiasActivation(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> Gradients:
         x, bias = ctx.saved_tensors
-        d_x, d_bias = ctx.pool.tensor(tuple(x.shape), x.dtype), torch.zeros_like(bias)
+        d_x = _like(x, ctx.pool)
+        d_bias = torch.zeros_like(bias)
         compiled.ACTIVATION_KERNELS[ctx.kind][1](*_arrays(x, bias, d_out, d_x, d_bias))
         return d_x, d_bias, None, None
 
 
 class DropoutAddNorm(torch.autograd.Function):
-    """The layer norm of ``states + dropout(update + update_bias)``.
+    """The layer norm of ``states + dropout(update + update_bias)``, twice.
 
     It is given in float32 and in the type of ``update``.
     """
@@ -93,9 +98,13 @@ class DropoutAddNorm(torch.autograd.Function):
         stream: np.ndarray,
         pool: BufferPool,
     ) -> tuple[Tensor, Tensor]:
-        shape, dtype = tuple(states.shape), update.dtype
-        out, normed, rstd = pool.tensor(shape), pool.tensor(shape), pool.tensor(shape[:1])
-        operand, keep = pool.tensor(shape, dtype), pool.tensor(shape, torch.uint8)
+        shape = tuple(states.shape)
+        dtype = update.dtype
+        out = pool.tensor(shape)
+        normed = pool.tensor(shape)
+        rstd = pool.tensor(shape[:1])
+        operand = pool.tensor(shape, dtype)
+        keep = pool.tensor(shape, torch.uint8)
         compiled.dropout_add_norm_forward(
             *_arrays(states, update, update_bias),
             threshold,
@@ -105,7 +114,9 @@ class DropoutAddNorm(torch.autograd.Function):
             *_arrays(out, operand, normed, rstd, keep),
         )
         ctx.save_for_backward(weight, normed, rstd, keep)
-        ctx.threshold, ctx.dtype, ctx.pool = threshold, dtype, pool
+        ctx.threshold = threshold
+        ctx.dtype = dtype
+        ctx.pool = pool
         ctx.set_materialize_grads(False)
         return out, operand
 
@@ -113,10 +124,14 @@ class DropoutAddNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor | None, d_operand: Tensor | None) -> Gradients:
         weight, normed, rstd, keep = ctx.saved_tensors
-        shape, pool = tuple(normed.shape), ctx.pool
-        d_out = pool.tensor(shape).zero_() if d_out is None else d_out
-        d_operand = pool.tensor(shape, ctx.dtype).zero_() if d_operand is None else d_operand
-        d_states, d_update = pool.tensor(shape), pool.tensor(shape, ctx.dtype)
+        shape = tuple(normed.shape)
+        pool = ctx.pool
+        if d_out is None:
+            d_out = pool.tensor(shape).zero_()
+        if d_operand is None:
+            d_operand = pool.tensor(shape, ctx.dtype).zero_()
+        d_states = pool.tensor(shape)
+        d_update = pool.tensor(shape, ctx.dtype)
         d_vectors = torch.zeros(3, shape[1])  # of update_bias, weight, bias
         compiled.dropout_add_norm_backward(
             *_arrays(d_out, d_operand),
@@ -155,14 +170,18 @@ class BiasAttend(torch.autograd.Function):
                 *_arrays(own, context[tokens]),
             )
         ctx.save_for_backward(qkv, bias, *probs)
-        ctx.groups, ctx.n_heads, ctx.threshold, ctx.pool = groups, n_heads, threshold, pool
+        ctx.groups = groups
+        ctx.n_heads = n_heads
+        ctx.threshold = threshold
+        ctx.pool = pool
         return context
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_context: Tensor) -> Gradients:
         qkv, bias, *probs = ctx.saved_tensors
-        d_qkv, d_bias = ctx.pool.tensor(tuple(qkv.shape), qkv.dtype), torch.zeros_like(bias)
+        d_qkv = _like(qkv, ctx.pool)
+        d_bias = torch.zeros_like(bias)
         d_qkv[_end(ctx.groups) :] = 0
         for tokens, length, own in _by_group(ctx.groups, probs):
             compiled.attention_backward(
@@ -173,6 +192,10 @@ class BiasAttend(torch.autograd.Function):
                 *_arrays(own, d_context[tokens], d_qkv[tokens], d_bias),
             )
         return d_qkv, d_bias, None, None, None, None, None
+
+
+def _like(tensor: Tensor, pool: BufferPool) -> Tensor:
+    return pool.tensor(tuple(tensor.shape), tensor.dtype)
 
 
 def _end(groups: np.ndarray) -> int:
@@ -187,9 +210,11 @@ def _by_group(groups: np.ndarray, probs: list[Tensor]) -> Iterator[tuple[slice, 
 
 
 def _arrays(*tensors: Tensor) -> Any:
-    """Return the memory of tensors as arrays for the kernels.
-
-    A bfloat16 becomes an int16 with the same bits.
-    """
-    rows = [tensor.detach().contiguous() for tensor in tensors]
-    return [(row.view(torch.int16) if row.dtype is torch.bfloat16 else row).numpy() for row in rows]
+    """Return the memory of tensors as arrays for the kernels: bfloat16 as int16 of equal bits."""
+    arrays = []
+    for tensor in tensors:
+        own = tensor.detach().contiguous()
+        if own.dtype is torch.bfloat16:
+            own = own.view(torch.int16)
+        arrays.append(own.numpy())
+    return arrays
