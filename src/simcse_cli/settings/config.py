@@ -193,6 +193,11 @@ class TrainConfig(TableOptions):
         "--guide",
         metavar="MODEL[:WEIGHT]|FILE.npy",
     )
+    generator: str | None = _method(
+        None,
+        "Frozen masked language model that edits sentences (--objective diffcse).",
+        completes="model",
+    )
     gather: choices.Gather = _method(
         choices.Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W)."
     )
