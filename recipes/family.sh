@@ -2,9 +2,11 @@
 # What came after SimCSE under one protocol (docs/family.md): the text, start, head, batch, rate and choice of the model are
 # those of SimCSE for every row, and only the method's own options differ. MODEL is the start; RAW=1 starts from a raw language
 # model. TEACHER is the frozen model of the rows that have one (default: unsup-simcse, at small scale minilm): it knows more
-# than the start, so these rows stand beside `distill`, which has the same teacher and nothing else.
+# than the start, so these rows stand beside `distill`, which has the same teacher and nothing else. GENERATOR is the masked
+# language model of DiffCSE (default: distilbert-base, with RAW the start, else none and no such row).
 source "$(dirname "$0")/common.sh"
 [ "$SCALE" = full ] && TEACHER=${TEACHER:-unsup-simcse} || TEACHER=${TEACHER:-minilm}
+[ "$SCALE" = full ] && GENERATOR=${GENERATOR:-distilbert-base} || GENERATOR=${GENERATOR:-${RAW:+$MODEL}}
 
 method() {
   train "$1" "${UNSUP[@]}" --train-file "$WIKI" "${@:2}"
@@ -28,5 +30,11 @@ train rankcse-released --objective rankcse --set as_released=true --pooler cls -
   --train-file "$WIKI" --teacher "$TEACHER"
 train distill --objective distill --set match=similarities --pooler cls --batch-size 64 --lr 3e-5 "${LENGTH[@]}" \
   --train-file "$WIKI" --teacher "$TEACHER"
+
+# A masked language model with the vocabulary of MODEL; MiniLM has no head for it.
+if [ -n "$GENERATOR" ]; then
+  train diffcse --objective diffcse --generator "$GENERATOR" --pooler cls --batch-size 64 --lr 3e-5 --epochs 1 "${LENGTH[@]}" \
+    --train-file "$WIKI"
+fi
 
 compare "$OUT" -o "$OUT/comparison.json" --force

@@ -151,6 +151,22 @@ def build_tiny_model(
     return folder
 
 
+def generator_beside(model_dir: Path) -> Path:
+    """Return a masked language model with the tokenizer of a tiny model, made beside it once."""
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    from simcse_cli.models.pretrained import quiet_transformers
+
+    folder = model_dir.with_name(f"{model_dir.name}-generator")
+    if not folder.exists():
+        torch.manual_seed(3)
+        with quiet_transformers():
+            AutoModelForMaskedLM.from_pretrained(model_dir).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(model_dir).save_pretrained(folder)
+    return folder
+
+
 # Annotated pairs of each subset, as published.
 STS_PAIRS = {
     "STS12": {

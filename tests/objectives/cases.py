@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from helpers import SENTENCES
+from helpers import SENTENCES, generator_beside
 from simcse_cli.data.training_file import TrainingDocuments, TrainingRows
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
@@ -98,6 +98,8 @@ VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
     "vicreg": (Name.VICREG, PAIRS, {"projector_dim": 24}),
     "tsdae": (Name.TSDAE, SINGLES, {}),
     "tsdae untied": (Name.TSDAE, SINGLES, {"tie_decoder": False}),
+    "diffcse": (Name.DIFFCSE, SINGLES, {"rtd_weight": 1.0}),
+    "diffcse mlm": (Name.DIFFCSE, PAIRS, {"rtd_weight": 1.0, "mlm_weight": 0.1}),
     "mlm": (Name.MLM, SINGLES, {"mlm_probability": 0.3}),
 }
 
@@ -111,6 +113,8 @@ def build(variant: str, model_dir: Path, **overrides: Any) -> tuple[Objective, A
     """Return the objective in training mode and its data; weights are equal in every call."""
     name, data, options = VARIANTS[variant]
     encoder = deepcopy(_encoder(model_dir, overrides.pop("dropout", None)))
+    if name is Name.DIFFCSE and (options | overrides)["rtd_weight"]:
+        options = options | {"generator": str(generator_beside(model_dir))}
     torch.manual_seed(0)
     if name in (Name.SIMCSE_UNSUP, Name.SIMCSE_SUP, Name.NEXT_SENTENCE, Name.RANKCSE):
         encoder.change(head=MlpHead(32), head_use=HeadUse.TRAIN_ONLY, pooler=Pooler.CLS)
@@ -158,7 +162,7 @@ def _join(key: str, values: list[Any], parts: list[Batch], kind: type) -> Any:
         return values[0]
     if key == "whole":
         return [row for rows in values for row in rows]
-    if key == "mlm_labels":  # view by view, as the rows are
+    if key in ("mlm_labels", "masked"):  # view by view, as the rows are
         n_views = len(values[0]) // parts[0].n_examples
         return [
             row

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from helpers import SENTENCES
+from helpers import SENTENCES, generator_beside
 from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.registry import OBJECTIVES, objective_defaults
 from simcse_cli.settings.choices import Batches
@@ -49,6 +49,8 @@ CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
     "barlow-twins": (Name.BARLOW_TWINS, {"projector_dim": 16}, {}),
     "vicreg": (Name.VICREG, {"projector_dim": 16}, {}),
     "tsdae": (Name.TSDAE, {}, {"micro_batch_size": 5}),
+    "diffcse": (Name.DIFFCSE, {"fill": "sample"}, {}),
+    "diffcse, chunks": (Name.DIFFCSE, {"as_released": True}, {"micro_batch_size": 5}),
     "mlm": (Name.MLM, {}, {"whole_words": True, "dev_split": 0.2, "eval_every": 3}),
     "vicreg, chunks": (Name.VICREG, {"projector_dim": 16}, {"micro_batch_size": 5}),
 }
@@ -92,4 +94,6 @@ def config_of(case: str, train_files: Mapping[str, Path], model_dir: Path) -> Tr
     }
     if name in (Name.RANKCSE, Name.DISTILL):
         flags["teacher"] = [str(model_dir)]
+    if name is Name.DIFFCSE:
+        flags["generator"] = str(generator_beside(model_dir))
     return resolve_config(flags=flags | more, objective_defaults=objective_defaults)

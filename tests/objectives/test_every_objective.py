@@ -9,7 +9,7 @@ import torch
 from cases import VARIANTS, batch_of, build
 from torch import Tensor, distributed
 
-from helpers import build_tiny_model
+from helpers import build_tiny_model, generator_beside
 from processes import run_on_processes
 from simcse_cli.objectives.base import Objective
 from simcse_cli.objectives.registry import OBJECTIVES
@@ -22,7 +22,9 @@ every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny_model(tmp_path_factory.mktemp("model"))
+    folder = build_tiny_model(tmp_path_factory.mktemp("model"))
+    generator_beside(folder)  # before processes look for it
+    return folder
 
 
 def total(losses: dict[str, Tensor]) -> Tensor:

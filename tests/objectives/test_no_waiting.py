@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import build_tiny_model
 from simcse_cli.machine.optimizers import UncorrectedAdamW
 from simcse_cli.models.checkpoint import load_encoder
-from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.encoder import SentenceEncoder, unread_mask
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import pool
 from simcse_cli.objectives.base import Batch
@@ -99,7 +99,8 @@ def test_the_mask_of_every_head_gives_the_same_vectors(attention, tiny_encoder, 
     class ElsewhereMask(torch.Tensor):
         device = META
 
-    whole = tiny_encoder._unread_mask(mask.as_subclass(ElsewhereMask)).as_subclass(torch.Tensor)
+    whole = unread_mask(tiny_encoder.backbone, mask.as_subclass(ElsewhereMask))
+    whole = whole.as_subclass(torch.Tensor)
     assert whole.shape == (len(ids), 1, ids.shape[1], ids.shape[1])
     with torch.no_grad():
         states = tiny_encoder.backbone(input_ids=ids, attention_mask=whole).last_hidden_state

@@ -487,6 +487,7 @@ DEFAULTS = {
     Name.RANKCSE: {},
     Name.DISTILL: {"head": "none"},
     Name.TSDAE: {"batch_size": 8, "head": "none", "max_length": 75, "warmup": 0.1},
+    Name.DIFFCSE: {"epochs": 2, "head": "none", "lr": 7e-6},
 }  # fmt: skip
 OPTIONS = {
     Name.SIMCSE_UNSUP: {"temperature": 0.05, "mlm_probability": 0.15, "mlm_weight": 0.0, "mlm_tied": False,
@@ -514,6 +515,7 @@ OPTIONS = {
     },
     Name.DISTILL: {"match": "cosine", "max_length": 32},
     Name.TSDAE: {"delete": 0.6, "tie_decoder": True, "max_length": 75},
+    Name.DIFFCSE: {"rtd_weight": 0.005, "mask_rate": 0.3, "fill": "argmax", "as_released": False},
 }  # fmt: skip
 
 

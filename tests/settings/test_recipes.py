@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import generator_beside
 from simcse_cli.errors import ConfigError
 from simcse_cli.files.schema import parse_yaml
 from simcse_cli.models.checkpoint import load_encoder
@@ -133,6 +134,17 @@ RECIPES = {
             "options": {"false_negative_cosine": 0.9, "noise": 1.0, "noise_steps": 4},
         },
     ),
+    "diffcse-bert-base": (
+        "diffcse",
+        "bert-base",
+        A_1
+        | {
+            "head": "none",
+            "batch_size": 64,
+            "generator": "distilbert-base",
+            "options": {"rtd_weight": 0.005, "mask_rate": 0.3, "fill": "argmax"},
+        },
+    ),
     "tsdae": (
         "tsdae",
         "bert-base",
@@ -177,6 +189,8 @@ def test_recipe_builds_its_objective(name, tiny_model_dir):
     check_settings(config)
     encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
     taught = {"teacher": 8} if name.startswith("dclr") else {}
+    if config.generator is not None:
+        taught["generator"] = str(generator_beside(tiny_model_dir))
     build_objective(config.objective, encoder, taught, small(config.options))
 
 

@@ -33,6 +33,32 @@ def _forget_prepared(encoder: nn.Module, _: object) -> None:
     forget_prepared(cast(SentenceEncoder, encoder).backbone)
 
 
+def unread_mask(backbone: Any, mask: Tensor) -> Tensor:
+    """Return the mask ``(B, L)`` in a form whose values the transformer does not read.
+
+    transformers checks whether any token is padded, and on a GPU that check waits for all
+    pending work. It does not read a mask that already has an axis for heads, so such a mask is
+    built here where attention covers whole sentences.
+    """
+    if mask.device.type == "cpu":
+        return mask
+    kind = backbone.config._attn_implementation
+    if kind not in (Attention.SDPA, Attention.EAGER):
+        return mask
+    # Models that call this function take a mask with an axis for heads as it is.
+    module = sys.modules[type(backbone).__module__]
+    takes_built_mask = hasattr(module, "create_bidirectional_mask")
+    if not takes_built_mask or packed_backbone(backbone) is None:
+        return mask
+    n_rows, length = mask.shape
+    is_seen = mask.bool()[:, None, None].expand(n_rows, 1, length, length)
+    if kind == Attention.SDPA:
+        return is_seen
+    # Eager attention adds the mask to the scores.
+    dtype = next(backbone.parameters()).dtype
+    return torch.zeros_like(is_seen, dtype=dtype).masked_fill(~is_seen, torch.finfo(dtype).min)
+
+
 class SentenceEncoder(nn.Module):
     """A Hugging Face encoder with a pooler and possibly a head over the pooled vector.
 
@@ -146,7 +172,7 @@ class SentenceEncoder(nn.Module):
         They are at least float32, as is everything after the transformer, even under autocast.
         """
         all_layers = POOLERS[self.pooler].needs_all_layers
-        mask = self._unread_mask(attention_mask)
+        mask = unread_mask(self.backbone, attention_mask)
         output = self.backbone(
             input_ids=input_ids, attention_mask=mask, output_hidden_states=all_layers, **inputs
         )
@@ -157,31 +183,6 @@ class SentenceEncoder(nn.Module):
             return states
         with no_autocast(last.device):
             return (self.token_cnn(states[-1], attention_mask),)
-
-    def _unread_mask(self, mask: Tensor) -> Tensor:
-        """Return the mask in a form whose values the transformer does not read.
-
-        transformers checks whether any token is padded, and on a GPU that check waits for all
-        pending work. It does not read a mask that already has an axis for heads, so such a mask is
-        built here where attention covers whole sentences.
-        """
-        if mask.device.type == "cpu":
-            return mask
-        kind = self.config._attn_implementation
-        if kind not in (Attention.SDPA, Attention.EAGER):
-            return mask
-        # Models that call this function take a mask with an axis for heads as it is.
-        module = sys.modules[type(self.backbone).__module__]
-        takes_built_mask = hasattr(module, "create_bidirectional_mask")
-        if not takes_built_mask or packed_backbone(self.backbone) is None:
-            return mask
-        n_rows, length = mask.shape
-        is_seen = mask.bool()[:, None, None].expand(n_rows, 1, length, length)
-        if kind == Attention.SDPA:
-            return is_seen
-        # Eager attention adds the mask to the scores.
-        dtype = next(self.backbone.parameters()).dtype
-        return torch.zeros_like(is_seen, dtype=dtype).masked_fill(~is_seen, torch.finfo(dtype).min)
 
     def train(self, mode: bool = True) -> Self:
         """Switch dropout and a train-only head on or off."""

@@ -1,4 +1,4 @@
-"""Small networks on top of an encoder: MLP, projector, CNN over tokens."""
+"""Small networks on top of an encoder: MLP, projector, BatchNorm head, CNN over tokens."""
 
 import torch
 from torch import Tensor, nn
@@ -41,21 +41,21 @@ class MlpHead(nn.Module):
 
 
 class GlobalBatchNorm(nn.Module):
-    """BatchNorm with affine parameters over the rows of all processes, on any device.
+    """BatchNorm over the rows of all processes, on any device.
 
     It needs no CUDA, unlike SyncBatchNorm.
 
     On one process it equals ``BatchNorm1d`` bit for bit. It keeps no running statistics: projectors
     are discarded after training and never run in evaluation mode.
 
-    ``eps`` is added to the biased variance.
+    ``eps`` is added to the biased variance. ``affine`` adds a trained scale and shift.
     """
 
-    def __init__(self, width: int, eps: float = 1e-5) -> None:
+    def __init__(self, width: int, eps: float = 1e-5, *, affine: bool = True) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width))
+        self.weight = nn.Parameter(torch.ones(width)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(width)) if affine else None
 
     def forward(self, rows: Tensor) -> Tensor:
         """Normalise ``(B, width)`` by mean and variance over all processes.
@@ -70,7 +70,10 @@ class GlobalBatchNorm(nn.Module):
         mean = sum_over_processes(rows.sum(dim=0)) / count
         centred = rows - mean
         variance = sum_over_processes(centred.square().sum(dim=0)) / count
-        return centred * torch.rsqrt(variance + self.eps) * self.weight + self.bias
+        normalised = centred * torch.rsqrt(variance + self.eps)
+        if self.weight is None or self.bias is None:
+            return normalised
+        return normalised * self.weight + self.bias
 
 
 class Projector(nn.Sequential):
@@ -89,6 +92,23 @@ class Projector(nn.Sequential):
             GlobalBatchNorm(width),
             nn.ReLU(),
             nn.Linear(width, width, bias=False),
+        )
+
+
+class BatchNormHead(nn.Sequential):
+    """The head of DiffCSE, ``(R, D)`` to ``(R, D)``: two linear layers without bias, and BatchNorm.
+
+    BatchNorm follows both layers, after the second one without scale and shift, and ReLU the first.
+    Two rows become entries near 1 and -1, or 0 where they are equal. PyTorch's initialisation.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(
+            nn.Linear(dim, 2 * dim, bias=False),
+            GlobalBatchNorm(2 * dim),
+            nn.ReLU(),
+            nn.Linear(2 * dim, dim, bias=False),
+            GlobalBatchNorm(dim, affine=False),
         )
 
 

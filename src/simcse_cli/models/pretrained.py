@@ -119,6 +119,25 @@ def load_decoder(folder: Path, config: Any) -> nn.Module:
     return decoder
 
 
+def load_masked_lm(folder: Path) -> Any:
+    """Return a masked language model in float32, in evaluation mode; all of its weights are read.
+
+    CheckpointError if the files lack some of them, such as its head.
+    """
+    _refuse_own_code(folder)
+    with _model_files(folder, "a masked language model"), quiet_transformers():
+        model, info = _transformers().AutoModelForMaskedLM.from_pretrained(
+            folder, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
+        )
+    if missing := sorted(info["missing_keys"]):
+        raise CheckpointError(
+            f"{folder}: has no masked-LM head, its weights would be random ({missing[0]}, ...)",
+            hint="take a masked language model, such as bert-base, or a run of "
+            "`train --objective mlm`",
+        )
+    return model.eval()
+
+
 def _refuse_own_code(folder: Path) -> None:
     """Refuse an architecture that transformers does not know: it needs code from the folder."""
     config = read_json(folder / "config.json", dict[str, Any])

@@ -24,6 +24,7 @@ ALIASES = {
     "bert-large": "google-bert/bert-large-uncased",
     "roberta-base": "FacebookAI/roberta-base",
     "roberta-large": "FacebookAI/roberta-large",
+    "distilbert-base": "distilbert/distilbert-base-uncased",
     "distilroberta": "distilbert/distilroberta-base",
     "unsup-simcse": "princeton-nlp/unsup-simcse-bert-base-uncased",
     "unsup-simcse-bert-large": "princeton-nlp/unsup-simcse-bert-large-uncased",

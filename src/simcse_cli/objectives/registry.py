@@ -14,6 +14,7 @@ from simcse_cli.objectives.base import Objective, ObjectiveOptions
 from simcse_cli.objectives.cosent import Cosent
 from simcse_cli.objectives.ct import ContrastiveTension
 from simcse_cli.objectives.declutr import Declutr
+from simcse_cli.objectives.diffcse import Diffcse
 from simcse_cli.objectives.distill import Distill
 from simcse_cli.objectives.isbert import IsBert
 from simcse_cli.objectives.mlm import MaskedLm
@@ -49,6 +50,7 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
         Rankcse,
         Distill,
         Tsdae,
+        Diffcse,
     )
 }
 

@@ -60,6 +60,8 @@ MixSides = StrEnum("MixSides", "POSITIVES BOTH")
 RankLoss = StrEnum("RankLoss", "LISTMLE LISTNET")
 ContrastBlock = StrEnum("ContrastBlock", "AA PP")
 """Negatives beside positives in guided training: other anchors, and positives among themselves."""
+Fill = StrEnum("Fill", "ARGMAX SAMPLE")
+"""How a masked language model fills a place: its likeliest token, or one drawn from its softmax."""
 DistillTarget = StrEnum("DistillTarget", "SIMILARITIES COSINE MSE")
 LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
 Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")
@@ -111,6 +113,7 @@ ObjectiveName = StrEnum(
         "RANKCSE": "rankcse",
         "DISTILL": "distill",
         "TSDAE": "tsdae",
+        "DIFFCSE": "diffcse",
     },
 )
 Augmentation = StrEnum(

@@ -224,6 +224,11 @@ class TrainConfig(TableOptions):
         "--guide",
         metavar="MODEL[:WEIGHT]|FILE.npy",
     )
+    generator: str | None = _method(
+        None,
+        "Frozen masked language model that edits sentences (--objective diffcse).",
+        completes="model",
+    )
     gather: Gather = _method(
         Gather.TRUE, "Gradient of gathered negatives: true, or original (1/W)."
     )

@@ -207,6 +207,7 @@ REFUSALS = {
     "hard_negative_alpha": "it has no hard negatives",
     "augment": "it makes its own pairs of texts",
     "teacher": "no part of its loss reads the vectors of another model",
+    "generator": "it edits no sentences by a masked language model",
     "whole_words": "it masks sub-words at most",
     "dropout_mode": "it never compares two encodings of one text, so there is no mask to share",
 }

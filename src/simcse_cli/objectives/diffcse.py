@@ -1,0 +1,189 @@
+"""DiffCSE: SimCSE, and a detector of replaced tokens that reads the vector of the sentence."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.machine.gather import mean_over_processes, share_of_mean
+from simcse_cli.machine.precision import no_autocast
+from simcse_cli.models.encoder import SentenceEncoder, unread_mask
+from simcse_cli.models.heads import BatchNormHead
+from simcse_cli.models.model_files import find_model
+from simcse_cli.models.padding import pad
+from simcse_cli.models.pretrained import load_masked_lm, load_tokenizer
+from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
+from simcse_cli.objectives.mlm import mask_tokens
+from simcse_cli.objectives.simcse import Simcse, SimcseOptions, training_width
+from simcse_cli.settings.choices import Fill, ObjectiveName
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class DiffcseOptions(SimcseOptions):
+    generator: str | None = setting(None, "Masked language model that edits.", "--generator")
+    rtd_weight: float = setting(
+        0.005,
+        "Weight of the detection of replaced tokens.",
+        min=0,
+        enables=("generator", "mask_rate", "fill", "as_released"),
+    )
+    mask_rate: float = setting(
+        0.3, "Share of tokens that are masked for the generator.", min=0, below=1
+    )
+    fill: Fill = setting(
+        Fill.ARGMAX, "The generator's tokens: the likeliest ones, or drawn from its softmax."
+    )
+    as_released: bool = setting(
+        False,
+        "As the code has it: padding counts as unchanged tokens, the generator's dropout is on.",
+        excludes=("fill",),
+        because="which takes the likeliest tokens",
+    )
+
+
+class Detector(nn.Module):
+    """A copy of the encoder, with weights of its own, that tells which tokens were replaced.
+
+    It reads a sentence with a vector in place of the embedding of the first token, behind the
+    embedding's normalisation and dropout.
+    """
+
+    def __init__(self, encoder: SentenceEncoder) -> None:
+        super().__init__()
+        self.encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})
+        self.encoder.change(head=None)
+        backbone: Any = self.encoder.backbone
+        width, wanted = training_width(encoder), backbone.get_input_embeddings().embedding_dim
+        if not hasattr(backbone, "embeddings") or width != wanted:
+            raise ConfigError(
+                f"--objective diffcse: a vector of width {width} cannot replace an embedding of "
+                f"{encoder.name} ({encoder.config.model_type}, width {wanted})",
+                hint="take an encoder such as BERT, RoBERTa or MiniLM, or leave --head out",
+            )
+        self.linear = nn.Linear(encoder.hidden_size, 2)
+
+    def forward(self, vectors: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return logits of *kept* and *replaced*, ``(R, L, 2)``, for vectors ``(R, D)``."""
+
+        def put_vectors(_: nn.Module, __: object, embedded: Tensor) -> Tensor:
+            return torch.cat([vectors[:, None].to(embedded.dtype), embedded[:, 1:]], dim=1)
+
+        backbone: Any = self.encoder.backbone
+        with backbone.embeddings.register_forward_hook(put_vectors):
+            states = self.encoder.hidden_states(ids, mask)[-1]
+        logits: Tensor = self.linear(states)
+        return logits
+
+
+class Diffcse(Simcse):
+    """SimCSE, and the detection of the tokens that a frozen masked language model has replaced.
+
+    Source: Chuang et al. 2022 and the authors' code. The generator reads masked copies of all
+    views and gives an edited sentence; the detector reads that and the view's vector, and its
+    gradient reaches the encoder through the vector. The loss is a mean over tokens, in nats: ln 2
+    for equal logits. An encoder without a head gets a BatchNorm head. Head, detector and generator
+    are dropped after training.
+    """
+
+    name = ObjectiveName.DIFFCSE
+    defaults: ClassVar[dict[str, Any]] = {"epochs": 2.0, "head": "none", "lr": 7e-6}
+    Options: ClassVar[type[ObjectiveOptions]] = DiffcseOptions
+    options: DiffcseOptions
+
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        self.head = BatchNormHead(encoder.hidden_size) if encoder.head is None else None
+        self.generator: Any = None
+        self.detector: Any = None
+        if self.options.rtd_weight:
+            self.generator = self._load_generator()
+            self.detector = Detector(encoder)
+
+    def _load_generator(self) -> nn.Module:
+        """Return the generator of the options, frozen."""
+        name, encoder = self.options.generator, self.encoder
+        if name is None:
+            raise ConfigError(
+                f"--objective {self.name} detects the edits of a masked language model, and none "
+                "is named",
+                hint="add --generator MODEL, such as distilbert-base for bert-base",
+            )
+        folder = find_model(name).named
+        model: nn.Module = load_masked_lm(folder)
+        own = encoder.tokenizer
+        if load_tokenizer(folder).get_vocab() != own.get_vocab() or own.mask_token_id is None:
+            raise ConfigError(
+                f"--generator {name}: need the vocabulary of {encoder.name}, with a mask token",
+                hint="take a masked language model that has the tokenizer of the encoder",
+            )
+        return model.requires_grad_(False)
+
+    def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
+        """Tokenise the views, and mask a copy of each of their rows for the generator."""
+        batch = super().collate(examples, generator)
+        if self.generator is not None:
+            tokenizer = self.encoder.tokenizer
+            batch.extra["masked"], _ = mask_tokens(
+                batch.rows[: batch.extra.get("n_plain", len(batch.rows))],
+                probability=self.options.mask_rate,
+                mask_id=tokenizer.mask_token_id,
+                special_ids=tokenizer.all_special_ids,
+                n_vocabulary=len(tokenizer),
+                generator=generator,
+            )
+        return batch
+
+    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+        vectors, *others = representations
+        if self.head is not None:
+            with no_autocast(vectors.device):
+                vectors = self.head(vectors)
+        terms, metrics = super().losses((vectors, *others), batch)
+        if self.detector is not None:
+            loss, replaced = self.detection(vectors, batch)
+            terms["rtd"] = self.options.rtd_weight * loss
+            metrics["replaced"] = replaced
+        return terms, metrics
+
+    def detection(self, vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return this process's shares of the loss and of the part of tokens that are replaced.
+
+        ``vectors`` are those of the views, ``(R, D)``.
+        """
+        pad_id, device = self.encoder.tokens.pad_id, vectors.device
+        ids, mask = pad(batch.rows[: len(vectors)], pad_id, device)
+        masked, _ = pad(batch.extra["masked"], pad_id, device)
+        edited = self.edited(ids, masked, mask)
+        is_replaced = (edited != ids).long()
+        logits = self.detector(vectors, edited, mask)
+        losses = functional.cross_entropy(logits.mT, is_replaced, reduction="none")
+        n_tokens = mask.sum()
+        share = share_of_mean(is_replaced.sum().to(losses.dtype), n_tokens)
+        if self.options.as_released:
+            return mean_over_processes(losses), share
+        return share_of_mean((losses * mask).sum(), n_tokens), share
+
+    @torch.no_grad()
+    def edited(self, ids: Tensor, masked: Tensor, mask: Tensor) -> Tensor:
+        """Return the generator's tokens for the masked ones, ``(R, L)``.
+
+        It fills every place, so that tokens that were not masked may change too; the first token
+        and padding stay as they are in ``ids``.
+        """
+        self.generator.train(self.options.as_released)
+        unread = unread_mask(self.generator.base_model, mask)
+        logits = self.generator(input_ids=masked, attention_mask=unread).logits
+        logits = logits[..., : len(self.encoder.tokenizer)].float()
+        if self.options.fill is Fill.SAMPLE:
+            # The largest of logits less the logarithms of exponential draws is a draw by softmax.
+            logits = logits - torch.empty_like(logits).exponential_().log()
+        stays = mask == 0
+        stays[:, 0] = True
+        return torch.where(stays, ids, logits.argmax(dim=-1))
