@@ -5,7 +5,7 @@ Their values appear on the command line and in files.
 
 from enum import StrEnum
 
-Pooler = StrEnum("Pooler", "CLS CLS_BEFORE_POOLER AVG AVG_TOP2 AVG_FIRST_LAST AVG_EMB_LAST")
+Pooler = StrEnum("Pooler", "CLS CLS_BEFORE_POOLER AVG AVG_TOP2 AVG_FIRST_LAST AVG_EMB_LAST MASK")
 """How token states become one sentence vector (``docs/evaluation.md``, poolers)."""
 HeadUse = StrEnum("HeadUse", {"TRAIN_ONLY": "train-only", "KEPT": "kept", "NONE": "none"})
 Similarity = StrEnum("Similarity", "COSINE DOT")

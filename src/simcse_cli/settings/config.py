@@ -41,6 +41,12 @@ class LoadOptions:
     pooler: choices.Pooler | None = _model(
         None, "How token states become a vector; default: the model's recorded pooler."
     )
+    template: str | None = _model(
+        None,
+        "Words around each sentence for --pooler mask; {.} ends a sentence with a full stop.",
+        metavar='TEXT with {} and {mask}',
+        needs="pooler=mask",
+    )
     force_pooler: bool = _model(
         False, "Use --pooler even if the model records another or lacks its weights."
     )
@@ -165,6 +171,12 @@ class TrainConfig(TableOptions):
         None,
         "Pooler to train; default: the model's recorded one, else cls, which adds a new head.",
         main=True,
+    )
+    template: list[str] | None = _method(
+        None,
+        "Words around each sentence for --pooler mask, such as 'In one word, \"{}\" means "
+        "{mask}.'; repeat it for the second view (promptbert, sncse).",
+        metavar="TEXT",
     )
     head: choices.HeadUse | None = _method(
         None,
