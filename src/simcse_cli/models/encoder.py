@@ -255,13 +255,13 @@ class SentenceEncoder(nn.Module):
     def _pool(
         self, states: Sequence[Tensor], ids: Tensor, mask: Tensor, *, n_skipped: int = 0
     ) -> Tensor:
-        is_mask = None if self._mask_id is None else ids == self._mask_id
+        is_mask = ids == self._mask_id
         return pool(self.pooler, states, mask, n_skipped=n_skipped, is_mask=is_mask)
 
     @property
-    def _mask_id(self) -> int | None:
-        """The sub-word that the pooler looks for, if it looks for one."""
-        return int(self.tokenizer.mask_token_id) if self.pooler is Pooler.MASK else None
+    def _mask_id(self) -> int:
+        """The sub-word that the pooler looks for; -1 if it looks for none."""
+        return int(self.tokenizer.mask_token_id) if self.pooler is Pooler.MASK else -1
 
     def prepare(self) -> bool:
         """Prepare the weights for inference before threads share them.

@@ -13,7 +13,7 @@ _ENDS = tuple(".?\"'")
 
 
 class MaskTemplate:
-    """Words around a sentence, as in ``This sentence : "{}" means {mask}.``
+    """Words around a sentence, as in ``This sentence : "{}" means {mask}`` and a full stop.
 
     Source: Jiang et al. 2022 (PromptBERT) and the authors' code. ``{}`` is the place of the
     sentence; ``{.}`` too, and a sentence that does not end in one of ``.?"'`` gets a full stop.

@@ -25,7 +25,7 @@ def packed_vectors(
     *,
     dtype: torch.dtype | None = None,
     n_skipped: int = 0,
-    mask_id: int | None = None,
+    mask_id: int = -1,
 ) -> Tensor:
     """Return sentence vectors before any head, ``(R, H)`` in float32 or wider, in order of rows.
 
@@ -34,8 +34,8 @@ def packed_vectors(
     """
     tokens, spec = packed_ahead(packed, rows).tokens, POOLERS[pooler]
     if spec.reduction is Reduction.MASK:
-        (states,) = packed.hidden_states(tokens, dtype=dtype)
-        by_group = zip(tokens.rows(_wide(states)), tokens.rows(tokens.ids[:, None]), strict=True)
+        (last,) = packed.hidden_states(tokens, dtype=dtype)
+        by_group = zip(tokens.rows(_wide(last)), tokens.rows(tokens.ids[:, None]), strict=True)
         pooled = torch.cat([at_last(own, ids.squeeze(2) == mask_id) for own, ids in by_group])
     elif n_skipped or spec.reduction is Reduction.MEAN:
         states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)

@@ -60,6 +60,8 @@ MixSides = StrEnum("MixSides", "POSITIVES BOTH")
 RankLoss = StrEnum("RankLoss", "LISTMLE LISTNET")
 ContrastBlock = StrEnum("ContrastBlock", "AA PP")
 """Negatives beside positives in guided training: other anchors, and positives among themselves."""
+TemplateBias = StrEnum("TemplateBias", "TRAIN TEST BOTH OFF")
+"""When the state of a template without a sentence is subtracted (PromptBERT)."""
 DistillTarget = StrEnum("DistillTarget", "SIMILARITIES COSINE MSE")
 LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
 Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")
@@ -111,6 +113,8 @@ ObjectiveName = StrEnum(
         "RANKCSE": "rankcse",
         "DISTILL": "distill",
         "TSDAE": "tsdae",
+        "PROMPTBERT": "promptbert",
+        "SNCSE": "sncse",
     },
 )
 Augmentation = StrEnum(
@@ -127,6 +131,7 @@ Augmentation = StrEnum(
         "REPEAT": "repeat",
         "REPEAT_WORDS": "repeat-words",
         "MASK_SPAN": "mask-span",
+        "NEGATE": "negate",
     },
 )
 TextUnit = StrEnum("TextUnit", "WORD CHAR")

@@ -44,7 +44,7 @@ class LoadOptions:
     template: str | None = _model(
         None,
         "Words around each sentence for --pooler mask; {.} ends a sentence with a full stop.",
-        metavar='TEXT with {} and {mask}',
+        metavar="TEXT with {} and {mask}",
         needs="pooler=mask",
     )
     force_pooler: bool = _model(
@@ -174,7 +174,7 @@ class TrainConfig(TableOptions):
     )
     template: list[str] | None = _method(
         None,
-        "Words around each sentence for --pooler mask, such as 'In one word, \"{}\" means "
+        'Words around each sentence for --pooler mask, such as \'In one word, "{}" means '
         "{mask}.'; repeat it for the second view (promptbert, sncse).",
         metavar="TEXT",
     )
