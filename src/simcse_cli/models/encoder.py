@@ -250,11 +250,12 @@ class SentenceEncoder(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor
     ) -> Tensor:
         states = self.hidden_states(input_ids, attention_mask, **inputs)
-        return self._pool(states, input_ids, attention_mask, n_skipped=n_skipped)
+        return self.pool_states(states, input_ids, attention_mask, n_skipped=n_skipped)
 
-    def _pool(
+    def pool_states(
         self, states: Sequence[Tensor], ids: Tensor, mask: Tensor, *, n_skipped: int = 0
     ) -> Tensor:
+        """Return vectors ``(B, D)`` before any head from padded states of all or the last layer."""
         is_mask = ids == self._mask_id
         return pool(self.pooler, states, mask, n_skipped=n_skipped, is_mask=is_mask)
 
@@ -465,4 +466,4 @@ class SentenceEncoder(nn.Module):
         """
         ids, mask = self._padded(rows)
         states = self.hidden_states(ids, mask)
-        return self.apply_head(self._pool(states, ids, mask)), states[-1], mask
+        return self.apply_head(self.pool_states(states, ids, mask)), states[-1], mask

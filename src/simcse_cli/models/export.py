@@ -41,7 +41,7 @@ from simcse_cli.models.graphs import open_graphs, require_backend, write_graphs
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.module_list import LAYER_WEIGHTS, MODULES_FILE, layer_weights
 from simcse_cli.models.padding import pad
-from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
+from simcse_cli.models.poolers import POOLERS, Reduction, without_head
 from simcse_cli.models.pretrained import (
     MlmHead,
     auto_model,
@@ -320,6 +320,7 @@ def export_model(
     target: Path,
     *,
     pooler: Pooler | None,
+    template: str | None = None,
     force_pooler: bool,
     backends: Collection[Backend],
     quantize: bool,
@@ -340,6 +341,7 @@ def export_model(
     encoder = load_encoder(
         files,
         pooler=pooler,
+        template=template,
         force_pooler=force_pooler,
         device="cpu",
         precision="fp32",
@@ -445,8 +447,7 @@ def _plain_pass(
         for name, states in passes.items():
             if encoder.token_cnn is not None:
                 states = (encoder.token_cnn.cpu()(states[-1], mask),)
-            is_mask = ids == getattr(encoder.tokenizer, "mask_token_id", None)
-            vectors = pool(encoder.pooler, states, mask, is_mask=is_mask)
+            vectors = encoder.pool_states(states, ids, mask)
             if encoder.record.subtracts_template:
                 vectors = vectors - encoder.around_nothing(encoder.template, [row])
             if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:

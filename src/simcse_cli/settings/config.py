@@ -43,8 +43,8 @@ class LoadOptions:
     )
     template: str | None = _model(
         None,
-        "Words around each sentence for --pooler mask; {.} ends a sentence with a full stop.",
-        metavar="TEXT with {} and {mask}",
+        "Words around each sentence for --pooler mask, with {} and {mask}.",
+        metavar="TEXT",
         needs="pooler=mask",
     )
     force_pooler: bool = _model(
