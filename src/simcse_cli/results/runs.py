@@ -371,6 +371,8 @@ def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
     parts += [f"dim{result['truncate_dim']}"] if "truncate_dim" in result else []
     parts += [f"long-{result['long']}"] if "long" in result else []
     parts += [f"prompt-{_short_digest(result['prompt'])}"] if "prompt" in result else []
+    if "template" in result:
+        parts.append(f"template-{_short_digest(result['template'])}")
     if result["postprocess"] is not None:
         parts += [
             str(result["postprocess"].get("name", "postprocess")),
