@@ -4,6 +4,7 @@ import pytest
 import torch
 from cases import PAIRS, SINGLES, TEMPLATES, TRIPLETS, batch_of, build
 
+from helpers import build_tiny_model
 from simcse_cli.data.training_file import TrainingRows
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.info_nce import info_nce
@@ -137,6 +138,13 @@ def test_what_does_not_fit_is_refused(variant, options, message, tiny_model_dir)
     with pytest.raises(ConfigError) as caught:
         build(variant, tiny_model_dir, **options)
     assert message in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_an_architecture_without_movable_positions_is_refused_at_once(tmp_path):
+    folder = build_tiny_model(tmp_path / "deberta", model_type="deberta-v2")
+    with pytest.raises(ConfigError, match="positions of its architecture cannot be moved"):
+        build("promptbert", folder)
+    build("promptbert", folder, template_bias="off")
 
 
 def test_sncse_needs_negations_and_training_makes_none(tiny_model_dir):

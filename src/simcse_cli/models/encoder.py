@@ -389,6 +389,17 @@ class SentenceEncoder(nn.Module):
             mask_id=self._mask_id,
         )
 
+    def movable_positions(self) -> PackedBackbone:
+        """Return what numbers the tokens; raise ConfigError where it can skip none."""
+        layout = packed_backbone(self.backbone)
+        if layout is None:
+            raise ConfigError(
+                f"{self.name}: the positions of its architecture cannot be moved, as the state "
+                "of a template without a sentence wants",
+                hint="use --set template_bias=off",
+            )
+        return layout
+
     def around_nothing(self, template: MaskTemplate, rows: TokenRows) -> Tensor:
         """Return what a template alone would give for each of its rows, ``(R, H)``.
 
@@ -399,15 +410,9 @@ class SentenceEncoder(nn.Module):
         """
         lengths = [template.n_of_sentence(row) for row in rows]
         distinct = sorted(set(lengths))
-        layout = packed_backbone(self.backbone)
-        if layout is None:
-            raise ConfigError(
-                f"{self.name}: the positions of its architecture cannot be moved, as the state "
-                "of a template without a sentence wants",
-                hint="use --set template_bias=off",
-            )
 
         # The positions as of the rows, with a gap where the sentence was.
+        layout = self.movable_positions()
         (alone,) = template.around(self.tokens.ids([""], None))
         tokens = layout.pack([alone] * len(distinct), multiple=ROUNDED_TO)
         gaps = torch.zeros(len(distinct), len(alone), dtype=torch.int64)

@@ -102,6 +102,8 @@ class Promptbert(TemplateViews):
             raise ConfigError(f"{place}: there is no template", hint="use template_bias=off")
         if bias is not TemplateBias.OFF and self.second is not None:
             raise ConfigError(f"{place} knows one encoder", hint="leave --dual-encoder out")
+        if bias is not TemplateBias.OFF:
+            encoder.movable_positions()
         encoder.change(head=encoder.head, subtracts_template=at_test)
         self._is_single = True
 
