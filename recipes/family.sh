@@ -22,6 +22,14 @@ method mixcse-released --set mix=0.2 --set mix_masked=zero
 method mirror --augment mask-span:5 --set negatives=all-views --temperature 0.04
 method noise --set noise=1
 
+# A template. The negations come from rules.
+prompted() {
+  train "$1" --objective "$1" --batch-size 64 --lr 3e-5 --max-length 34 "${LENGTH[@]}" "${@:2}"
+}
+prompted promptbert --train-file "$WIKI"
+[ -s "$OUT/negated.csv" ] || simcse augment "$WIKI" --method negate -o "$OUT/negated.csv"
+prompted sncse --train-file "$OUT/negated.csv"
+
 # A teacher.
 method dclr --set noise=1 --set false_negative_cosine=0.9 --teacher "$TEACHER"
 method dclr-released --set noise=1 --set false_negative_cosine=0.9 --set as_released=true --teacher "$TEACHER"

@@ -51,6 +51,7 @@ class Embedder:
         model: str | Path = "minilm",
         *,
         pooler: Pooler | str | None = None,
+        template: str | None = None,
         force_pooler: bool = False,
         device: str = Device.AUTO,
         precision: Precision | str = Precision.FP32,
@@ -65,6 +66,8 @@ class Embedder:
         Args:
             model: run folder, Hugging Face or sentence-transformers folder, Hub name or alias.
             pooler: how token states become a vector; default is what the model records.
+            template: words around each text for the pooler ``mask``, with ``{}`` for the text and
+                ``{mask}``; default is what the model records.
             force_pooler: use ``pooler`` although the model records another or lacks its weights.
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` for the GPU of this number, or ``mps``.
             precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``fp16`` or ``auto``.
@@ -90,6 +93,7 @@ class Embedder:
         loaded = load_encoder(
             pinned(str(model), revision),
             pooler=pooler,
+            template=template,
             force_pooler=force_pooler,
             device=device,
             precision=precision,

@@ -72,6 +72,7 @@ def test_parse_augmentation_reads_method_and_rate(
         ("delete:1.5", "above 0 and at most 1"),
         ("delete:nan", "above 0 and at most 1"),
         ("delete-one:0.1", "takes no rate"),
+        ("negate:0.1", "takes no rate"),
         ("mask-span:0.1", "mask-span:0.1: need a number of characters"),
     ],
 )
@@ -83,7 +84,7 @@ def test_parse_augmentation_names_what_is_wrong(text: str, message: str) -> None
 
 def test_check_rate_fills_in_the_default_of_the_method() -> None:
     other = {Augmentation.MLM: 0.15, Augmentation.DELETE_ONE: None, Augmentation.SYNONYM: None}
-    other |= {Augmentation.MASK_SPAN: 5}
+    other |= {Augmentation.MASK_SPAN: 5, Augmentation.NEGATE: None}
     other |= dict.fromkeys((Augmentation.REPEAT, Augmentation.REPEAT_WORDS), 0.32)
     for method in Augmentation:
         assert check_rate(method, None) == other.get(method, 0.1)
@@ -94,7 +95,11 @@ def test_check_rate_fills_in_the_default_of_the_method() -> None:
 def test_augmenter_never_returns_blank_text(
     method: Augmentation, text: str, wordnet_dir: Path
 ) -> None:
-    whole = {Augmentation.DELETE_ONE: (None,), Augmentation.MASK_SPAN: (None, 1, 7)}
+    whole = {
+        Augmentation.DELETE_ONE: (None,),
+        Augmentation.NEGATE: (None,),
+        Augmentation.MASK_SPAN: (None, 1, 7),
+    }
     for rate in whole.get(method, (None, 0.1, 0.5, 1.0)):
         augment = make_augmenter(method, rate, wordnet_dir=wordnet_dir)
         assert all(augment(text, key).strip() for key in range(20))
@@ -109,10 +114,12 @@ def test_augmenter_never_returns_blank_text(
 def test_augmenter_never_splits_a_grapheme(
     method: Augmentation, unit: TextUnit, text: str, wordnet_dir: Path
 ) -> None:
-    whole = method in (Augmentation.DELETE_ONE, Augmentation.MASK_SPAN)
+    whole = method in (Augmentation.DELETE_ONE, Augmentation.MASK_SPAN, Augmentation.NEGATE)
     rate = None if whole else 0.5
     augment = make_augmenter(method, rate, unit=unit, wordnet_dir=wordnet_dir)
     known = {grapheme.strip() for grapheme in split_graphemes(text)}
+    if method is Augmentation.NEGATE:
+        known |= set("Not")
     if method is Augmentation.EDA:
         known |= set("abcdefghijklmnopqrstuvwxyz")
     for key in range(20):

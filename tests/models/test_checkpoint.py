@@ -151,7 +151,7 @@ def test_published_names_say_the_pooler(tiny_model_dir, name, pooler):
     assert load_encoder(folder, device="cpu").pooler is pooler
 
 
-@pytest.mark.parametrize("pooler", list(Pooler))
+@pytest.mark.parametrize("pooler", [pooler for pooler in Pooler if pooler is not Pooler.MASK])
 def test_export_gives_the_same_vectors_everywhere(tiny_model_dir, tmp_path, pooler):
     encoder = load_encoder(tiny_model_dir, pooler=pooler, device="cpu")
     save_encoder(encoder, tmp_path / "m")

@@ -30,6 +30,15 @@ def test_pool_of_numbers_is_closed_form(pooler, expected):
     assert pool(Pooler(pooler), STATES, MASK).tolist() == [[expected]]
 
 
+def test_the_pooler_mask_takes_the_last_mask_of_each_row():
+    states = [torch.arange(6.0).view(2, 3, 1)]
+    is_mask = torch.tensor([[True, True, False], [False, False, True]])
+    mask = torch.ones(2, 3)
+    assert pool(Pooler.MASK, states, mask, is_mask=is_mask).tolist() == [[1.0], [5.0]]
+    with pytest.raises(ValueError, match="places of"):
+        pool(Pooler.MASK, states, mask)
+
+
 def test_pooler_without_head_reads_the_same_states():
     for pooler, spec in POOLERS.items():
         bare = POOLERS[without_head(pooler)]

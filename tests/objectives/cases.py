@@ -50,6 +50,8 @@ DOCUMENTS = TrainingDocuments(
 )
 LONG_DOCUMENTS = TrainingDocuments("documents", [list(SENTENCES[i:]) * 2 for i in range(12)], "")
 
+TEMPLATES = ('A "{.}" is a {mask}.', 'The "{.}" is a {mask}.')
+
 VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
     "simcse-unsup": (Name.SIMCSE_UNSUP, SINGLES, {}),
     "simcse-unsup mlm matryoshka symmetric": (
@@ -96,6 +98,14 @@ VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
     "declutr": (Name.DECLUTR, LONG_DOCUMENTS, {"min_span": 4, "max_span": 24}),
     "barlow-twins": (Name.BARLOW_TWINS, SINGLES, {"projector_dim": 24}),
     "vicreg": (Name.VICREG, PAIRS, {"projector_dim": 24}),
+    "promptbert": (Name.PROMPTBERT, SINGLES, {}),
+    "promptbert triplets": (Name.PROMPTBERT, TRIPLETS, {"template_bias": "both"}),
+    "promptbert off mlm": (
+        Name.PROMPTBERT,
+        SINGLES,
+        {"template_bias": "off", "mlm_weight": 0.1},
+    ),
+    "sncse": (Name.SNCSE, TRIPLETS, {"soft_weight": 0.5}),
     "tsdae": (Name.TSDAE, SINGLES, {}),
     "tsdae untied": (Name.TSDAE, SINGLES, {"tie_decoder": False}),
     "diffcse": (Name.DIFFCSE, SINGLES, {"rtd_weight": 1.0}),
@@ -118,7 +128,12 @@ def build(variant: str, model_dir: Path, **overrides: Any) -> tuple[Objective, A
     torch.manual_seed(0)
     if name in (Name.SIMCSE_UNSUP, Name.SIMCSE_SUP, Name.NEXT_SENTENCE, Name.RANKCSE):
         encoder.change(head=MlpHead(32), head_use=HeadUse.TRAIN_ONLY, pooler=Pooler.CLS)
-    objective = build_objective(name, encoder, {}, options | overrides)
+    given: dict[str, Any] = {}
+    if name in (Name.PROMPTBERT, Name.SNCSE):
+        pooler = overrides.pop("pooler", Pooler.MASK)
+        encoder.change(head=MlpHead(32), head_use=HeadUse.TRAIN_ONLY, pooler=pooler)
+        given = {"template": overrides.pop("template", TEMPLATES)}
+    objective = build_objective(name, encoder, given, options | overrides)
     if variant == "simcse-unsup queue, filled":
         objective.queue.vectors.normal_(generator=torch.Generator().manual_seed(7))
         objective.queue.n_filled = 6

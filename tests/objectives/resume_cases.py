@@ -48,6 +48,8 @@ CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
     "declutr": (Name.DECLUTR, {"min_span": 4, "max_span": 16}, {"batch_size": 2}),
     "barlow-twins": (Name.BARLOW_TWINS, {"projector_dim": 16}, {}),
     "vicreg": (Name.VICREG, {"projector_dim": 16}, {}),
+    "promptbert": (Name.PROMPTBERT, {}, {"micro_batch_size": 5}),
+    "sncse": (Name.SNCSE, {"soft_weight": 0.5}, {"micro_batch_size": 5}),
     "tsdae": (Name.TSDAE, {}, {"micro_batch_size": 5}),
     "diffcse": (Name.DIFFCSE, {"fill": "sample"}, {}),
     "diffcse, chunks": (Name.DIFFCSE, {"as_released": True}, {"micro_batch_size": 5}),
@@ -65,6 +67,8 @@ def write_train_files(folder: Path) -> dict[str, Path]:
         + "\n".join(f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{LABELS[i % 3]}" for i in range(24)),
         DataKind.SCORED: "sentence1\tsentence2\tscore\n"
         + "\n".join(f"{SENTENCES[i]}\t{SENTENCES[i - 1]}\t{i % 5}" for i in range(24)),
+        "triplets": "anchor\tpositive\thard_negative\n"
+        + "\n".join(f"{a}\t{a}\tNot {a}" for a in SENTENCES),
         "pairs": "anchor\tpositive\n" + "\n".join(f"{a}\t{a} Yes." for a in SENTENCES),
     }
     paths = {}
@@ -79,7 +83,7 @@ def write_train_files(folder: Path) -> dict[str, Path]:
 def config_of(case: str, train_files: Mapping[str, Path], model_dir: Path) -> TrainConfig:
     """Return the settings of a case."""
     name, options, more = CASES[case]
-    reads = "pairs" if name is Name.SIMCSE_SUP else OBJECTIVES[name].reads
+    reads = {Name.SIMCSE_SUP: "pairs", Name.SNCSE: "triplets"}.get(name, OBJECTIVES[name].reads)
     flags = {
         "objective": name,
         "model": str(model_dir),

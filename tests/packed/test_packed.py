@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from simcse_cli.models.packed_pooling import packed_vectors
+from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import pool
 from simcse_cli.packed.architectures import read_parts
 from simcse_cli.packed.attention import _products, attend
@@ -174,8 +175,8 @@ def test_packed_vectors_equal_the_pooled_padded_states(pooler: Pooler, nested: b
     assert packed is not None
     with torch.no_grad():
         torch.testing.assert_close(
-            packed_vectors(packed, ROWS, pooler),
-            pool(pooler, *padded(model, ROWS)),
+            packed_vectors(packed, ROWS, pooler, mask_id=ROWS[0][-1]),
+            pool(pooler, *padded(model, ROWS), is_mask=pad(ROWS, 0)[0] == ROWS[0][-1]),
             rtol=1e-5,
             atol=2e-5,
         )

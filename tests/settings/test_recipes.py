@@ -20,6 +20,7 @@ CLS = {"pooler": "cls"}
 ORIGINAL = CLS | {"batches": "shuffled"}
 A_1 = ORIGINAL | {"temperature": 0.05, "precision": "auto"}
 UNSUP = A_1 | {"head": "train-only"}
+PROMPTED = UNSUP | {"pooler": "mask", "batch_size": 256, "lr": 1e-5}
 RECIPES = {
     "simcse-unsup-bert-base": ("simcse-unsup", "bert-base", UNSUP | {"batch_size": 64, "lr": 3e-5}),
     "simcse-unsup-bert-large": (
@@ -124,6 +125,33 @@ RECIPES = {
             "options": {"rank": "listmle", "rank_weight": 1.0, "consistency_weight": 1.0},
         },
     ),
+    "promptbert-bert-base": (
+        "promptbert",
+        "bert-base",
+        PROMPTED | {"max_length": 34, "options": {"template_bias": "train"}},
+    ),
+    "promptbert-roberta-base": (
+        "promptbert",
+        "roberta-base",
+        PROMPTED
+        | {
+            "max_length": 34,
+            "template": [
+                "This sentence : ' {.} ' means{mask}.",
+                "The sentence : ' {.} ' means{mask}.",
+            ],
+            "options": {"template_bias": "train"},
+        },
+    ),
+    "sncse-bert-base": (
+        "sncse",
+        "bert-base",
+        PROMPTED
+        | {
+            "max_length": 24,
+            "options": {"margin_low": 0.1, "margin_high": 0.3, "soft_weight": 1e-3},
+        },
+    ),
     "dclr-bert-base": (
         "simcse-unsup",
         "bert-base",
@@ -191,6 +219,9 @@ def test_recipe_builds_its_objective(name, tiny_model_dir):
     taught = {"teacher": 8} if name.startswith("dclr") else {}
     if config.generator is not None:
         taught["generator"] = str(generator_beside(tiny_model_dir))
+    if config.template is not None:
+        taught = {"template": config.template}
+        encoder.change(head=None, pooler=config.pooler)
     build_objective(config.objective, encoder, taught, small(config.options))
 
 

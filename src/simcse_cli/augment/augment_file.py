@@ -24,7 +24,7 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
-from simcse_cli.errors import DataError
+from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.code import code_digest, names_code
 from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.system import usable_cores
@@ -39,7 +39,9 @@ _CHUNKS_PER_WORKER = 3
 _UNSPACED_SHARE = 0.01  # above this share of the lines, text without spaces is worth a warning
 
 COLUMNS = ("anchor", "positive")
-Pair = tuple[str, str]
+NEGATED_COLUMNS = (*COLUMNS, "hard_negative")
+Texts = tuple[str, ...]
+"""An anchor and its positive; or the anchor twice, and its negation."""
 NumberedLine = tuple[int, str]
 
 
@@ -60,9 +62,14 @@ def augment_file(
     name = source_name(source)
     given = Given.of(options, progress=progress).of_texts(options.column)
     output = options.output or Path(STDIO)
-    with row_output(output, COLUMNS, inputs=[source], force=options.force) as writing:
-        has_two_sides = options.sides is Sides.BOTH
-        job = AugmentJob(make_augmenter(options), options.seed, options.copies, has_two_sides)
+    has_two_sides = options.sides is Sides.BOTH
+    negates = any(step.method == Augmentation.NEGATE for step in steps)
+    if negates and has_two_sides:
+        raise ConfigError("--sides both: negate makes the negative of a sentence, which stays")
+    columns = NEGATED_COLUMNS if negates else COLUMNS
+    with row_output(output, columns, inputs=[source], force=options.force) as writing:
+        augmenter = make_augmenter(options)
+        job = AugmentJob(augmenter, options.seed, options.copies, has_two_sides, negates)
         sentences = Table(source, Job.TEXTS, given).texts()
         if options.preview:
             head = _take_sentences(sentences, options.preview)
@@ -91,7 +98,7 @@ def augment_file(
                 },
             )
 
-        with open_rows(writing, COLUMNS, manifest) as write:
+        with open_rows(writing, columns, manifest) as write:
             counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
             if not counts["rows"]:
                 raise DataError(f"{name} has no sentences, only {counts['blank']:,} blank lines")
@@ -118,16 +125,17 @@ def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[
 class AugmentJob:
     """Make ``copies`` rows from each line, each with its own randomness.
 
-    With ``both_sides`` the anchor is augmented too.
+    With ``both_sides`` the anchor is augmented too; with ``negates`` the change is a negative.
     """
 
     augmenter: TextAugmenter
     seed: int
     copies: int = 1
     both_sides: bool = False
+    negates: bool = False
 
-    def rows(self, lines: Sequence[NumberedLine]) -> list[Pair]:
-        """Return the ``(anchor, positive)`` rows of numbered lines, a line's copies together."""
+    def rows(self, lines: Sequence[NumberedLine]) -> list[Texts]:
+        """Return the rows of numbered lines, a line's copies together."""
         anchors: list[str] = []
         draws: list[tuple[int, int]] = []
         for number, text in lines:
@@ -140,6 +148,8 @@ class AugmentJob:
             return self.augmenter.many(anchors, keys)
 
         positives = augment(side=0)
+        if self.negates:
+            return list(zip(anchors, anchors, positives, strict=True))
         if self.both_sides:
             anchors = augment(side=1)
         return list(zip(anchors, positives, strict=True))
@@ -156,7 +166,7 @@ def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]
 
 def write_pairs(
     sentences: Iterable[str],
-    write: Callable[[Pair], object],
+    write: Callable[[Texts], object],
     job: AugmentJob,
     *,
     workers: int,
@@ -179,7 +189,7 @@ def write_pairs(
 
 
 _Chunk = tuple[int, list[str]]  # number of the first line, lines
-_Result = tuple[list[Pair], Counter[str]]
+_Result = tuple[list[Texts], Counter[str]]
 
 
 def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:
@@ -240,7 +250,7 @@ def _augment_chunk(chunk: _Chunk, job: AugmentJob) -> _Result:
         lines=len(lines),
         blank=len(sentences) - len(lines),
         rows=len(rows),
-        unchanged=sum(anchor == positive for anchor, positive in rows),
+        unchanged=sum(row[0] == row[-1] for row in rows),
         unspaced=sum(is_unspaced(text) for _, text in lines),
     )
 
@@ -258,14 +268,14 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
 
 def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> Iterator[DiffRow]:
     for number, text in number_lines(sentences):
-        for copy, (anchor, positive) in enumerate(job.rows([(number, text)]), start=1):
+        for copy, (anchor, *_, changed) in enumerate(job.rows([(number, text)]), start=1):
             name = f"line {number + 1}"
             if job.copies > 1:
                 name += f", copy {copy}"
             if job.both_sides:
                 yield diff_row(f"{name}, anchor", text, anchor, unit)
                 name += ", positive"
-            yield diff_row(name, text, positive, unit)
+            yield diff_row(name, text, changed, unit)
 
 
 def _report(

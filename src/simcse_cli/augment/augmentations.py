@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from simcse_cli.augment import operators
+from simcse_cli.augment.negation import negate
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.own import OwnOperator, parse_own
 from simcse_cli.augment.synonyms import replace_with_synonyms
@@ -58,8 +59,9 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
     """Return the rate to use: ``rate``, or the default of ``method`` when None."""
     if rate is None:
         return DEFAULT_RATES.get(method)
-    if method is Augmentation.DELETE_ONE:
-        hint = "use `delete` to drop a share of the words"
+    if method in (Augmentation.DELETE_ONE, Augmentation.NEGATE):
+        is_deletion = method is Augmentation.DELETE_ONE
+        hint = "use `delete` to drop a share of the words" if is_deletion else "leave it out"
         raise ConfigError(f"{method} takes no rate, found {rate}", hint=hint)
     if method is Augmentation.MASK_SPAN:
         if rate < 1 or rate != int(rate):
@@ -222,6 +224,8 @@ def make_augmenter(
         return Augmenter(partial(_on_units, operator=operator, unit=unit))
     if method is Augmentation.MASK_SPAN:
         return Augmenter(partial(_mask_span_text, **settings))
+    if method is Augmentation.NEGATE:
+        return Augmenter(_negated_text)
     if method is Augmentation.CROP_PREFIX_CHARS:
         return Augmenter(partial(_prefix_text, **settings))
     if method is Augmentation.REPEAT:
@@ -265,6 +269,10 @@ def _synonym_text(
 def _eda_text(text: str, rng: random.Random, *, rate: float, wordnet: WordNet) -> str:
     words = operators.eda_clean(text)
     return " ".join(operators.eda(words, rate, rng, wordnet)) if words else text
+
+
+def _negated_text(text: str, rng: random.Random) -> str:
+    return negate(text)
 
 
 def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:

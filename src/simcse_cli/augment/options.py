@@ -12,11 +12,15 @@ class AugmentOptions(TableOptions):
     method: str = setting(
         ...,
         "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda, "
-        "repeat-words, mask-span or crop-prefix-chars; several in turn as crop:0.1+mlm:0.15.",
+        "repeat-words, mask-span, crop-prefix-chars or negate; several in turn as "
+        "crop:0.1+mlm:0.15.",
         metavar="METHOD[:RATE][+...]",
     )
     output: Path | None = setting(
-        None, "Pairs: .csv, .tsv or .jsonl (.gz); - is stdout.", "--output", "-o"
+        None,
+        "Pairs, or triplets of negate: .csv, .tsv or .jsonl (.gz); - is stdout.",
+        "--output",
+        "-o",
     )
     rate: float | None = setting(
         None,

@@ -151,6 +151,8 @@ def word_set(text: str) -> frozenset[str]:
 _ENGLISH = parse_yaml(resource("english.yaml"), "english")
 _CLASSES = {name: word_set(listed) for name, listed in _ENGLISH.items()}
 EDA_STOP_WORDS = _CLASSES.pop("eda_stop_words")
+VERBS = _CLASSES.pop("verbs")
+"""Some verbs, as ``stop/stopped`` where the past is not the lemma with (e)d."""
 DETERMINERS, PREPOSITIONS = _CLASSES["determiners"], _CLASSES["prepositions"]
 SUBJECT_PRONOUNS = _CLASSES["subject_pronouns"]
 BE_AND_HAVE, MODALS_AND_DO = _CLASSES["be_and_have"], _CLASSES["modals_and_do"]

@@ -229,6 +229,7 @@ def model_command(
         pinned(model, options.revision),
         options.output,
         pooler=options.pooler,
+        template=options.template,
         force_pooler=options.force_pooler,
         backends=options.backend or (),
         quantize=options.quantize is not None,

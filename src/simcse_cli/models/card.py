@@ -26,7 +26,14 @@ from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.columns import label
 from simcse_cli.results.result import CHOSE_MODEL, SuiteResult, TaskResult
 from simcse_cli.results.runs import RESULTS, RunRecord, duration, older_result, read_run_record
-from simcse_cli.settings.choices import Aggregation, Precision, Probe, Similarity, TransferProtocol
+from simcse_cli.settings.choices import (
+    Aggregation,
+    Pooler,
+    Precision,
+    Probe,
+    Similarity,
+    TransferProtocol,
+)
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_yaml, span_of_key
 
@@ -337,15 +344,18 @@ def _metadata(record: RunRecord, sources: list[str]) -> dict[str, Any]:
     base = record.base
     matches = [re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source) for source in sources]
     hub_data = dict.fromkeys(found[1] for found in matches if found)
-    tags = (
+    tags: tuple[str, ...] = (
         "sentence-transformers",
         "sentence-similarity",
         "feature-extraction",
         "simcse",
         record.objective,
     )
+    library: str | None = "sentence-transformers"
+    if record.pooler == Pooler.MASK:
+        library, tags = None, tags[1:]
     metadata = {
-        "library_name": "sentence-transformers",
+        "library_name": library,
         "pipeline_tag": "sentence-similarity",
         "tags": list(tags),
         "base_model": base.get("name"),

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from simcse_cli.errors import CheckpointError
+from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked, foreign_format
 from simcse_cli.machine import devices
@@ -23,6 +23,7 @@ from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
 from simcse_cli.models.heads import MlpHead, TokenCnn
+from simcse_cli.models.mask_template import NOTHING_AROUND
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.poolers import POOLERS
 from simcse_cli.models.pretrained import load_backbone, load_tokenizer, reads_padding
@@ -110,6 +111,7 @@ def load_encoder(
     name: str | Path | ModelFiles,
     *,
     pooler: Pooler | str | None = None,
+    template: str | None = None,
     device: str = Device.AUTO,
     precision: Precision | str = Precision.FP32,
     force_pooler: bool = False,
@@ -124,6 +126,7 @@ def load_encoder(
             folder (merged into its base model), Hub name (``NAME@REVISION`` for a revision other
             than the newest), alias, or the files that ``find_model`` has found.
         pooler: default is what the model records.
+        template: words around each sentence, for the pooler ``mask``; default is as recorded.
         device: where to put it.
         precision: arithmetic of the transformer; pooling and head stay float32.
         force_pooler: accept a pooler that contradicts the record, and a head drawn at random.
@@ -147,6 +150,8 @@ def load_encoder(
     if source.record.lower_case:
         lower_case(modules.tokenizer)
     chosen = _choose_pooler(source, Pooler(pooler) if pooler else None, force_pooler, progress)
+    template = _choose_template(source, chosen, template, force_pooler)
+    is_recorded = template == source.record.template
     token_cnn = _load_cnn(source, modules)
     head = _load_head(source, modules, chosen, token_cnn, force_pooler, progress)
     # The whole.
@@ -158,12 +163,17 @@ def load_encoder(
             pooler=chosen,
             head_use=HeadUse.KEPT if head is not None else HeadUse.NONE,
             max_length=_max_length(modules, source.record),
+            template=template,
+            subtracts_template=source.record.subtracts_template and is_recorded,
         ),
         head=head,
         token_cnn=token_cnn,
         name=source.name,
         folder=source.folder,
     )
+    if n_added := encoder.template.n_added:
+        room = _most_tokens(modules) - n_added
+        encoder.tokens.max_length = min(encoder.tokens.max_length, room)
     if packed_backbone(encoder.backbone) is None:
         encoder.reads_padding = reads_padding(encoder.backbone)
     _check_weights(encoder, source.named)
@@ -194,6 +204,30 @@ def _choose_pooler(
         )
     progress.info(f"{name} records no pooler; using avg (choose with --pooler)")
     return Pooler.AVG
+
+
+def _choose_template(
+    source: ModelFiles, pooler: Pooler, asked: str | None, force: bool
+) -> str | None:
+    name, recorded = source.name, source.record.template
+    if pooler is not Pooler.MASK:
+        if asked is not None:
+            raise ConfigError(
+                f"--template {asked!r} has no use with --pooler {pooler}", hint="add --pooler mask"
+            )
+        return None
+    if recorded is not None and asked not in (None, recorded) and not force:
+        raise CheckpointError(
+            f"{name} records --template {recorded!r} in {source.record.origin}, not {asked!r}",
+            hint="leave --template out, or use it all the same with --force-pooler",
+        )
+    chosen = asked or recorded
+    if chosen in (None, NOTHING_AROUND):
+        raise ConfigError(
+            f"--pooler mask: {name} records no template, in which [MASK] would stand",
+            hint="""add for example --template 'This sentence : "{}" means {mask}.'""",
+        )
+    return chosen
 
 
 def has_original_head(source: ModelFiles) -> bool:
@@ -310,6 +344,7 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
     model = load_encoder(
         name,
         pooler=options.pooler,
+        template=options.template,
         device=options.device,
         precision=options.precision,
         force_pooler=options.force_pooler,
@@ -338,15 +373,18 @@ def _max_length(modules: _Modules, record: ModelRecord) -> int:
     That is the recorded length, else the smaller of the tokenizer's and the configuration's, and
     never more than there are positions.
     """
-    claimed = getattr(modules.backbone.config, "max_position_embeddings", None) or NO_LIMIT
-    limit = claimed if claimed > 0 else NO_LIMIT
-    n_positions = _n_positions(modules.backbone)
-    if n_positions is not None:
-        limit = min(limit, n_positions)
+    limit, n_positions = _most_tokens(modules), _n_positions(modules.backbone)
     if record.max_length is None:
         return int(min(limit, modules.tokenizer.model_max_length, NO_LIMIT))
     # Without a table of positions, a recorded length holds beyond the configuration's.
     return record.max_length if n_positions is None else int(min(limit, record.max_length))
+
+
+def _most_tokens(modules: _Modules) -> int:
+    """Return how many tokens the configuration and a table of positions have room for."""
+    claimed = getattr(modules.backbone.config, "max_position_embeddings", None) or NO_LIMIT
+    n_positions = _n_positions(modules.backbone) or NO_LIMIT
+    return min(claimed if claimed > 0 else NO_LIMIT, n_positions)
 
 
 def _n_positions(backbone: nn.Module) -> int | None:

@@ -20,7 +20,7 @@ from simcse_cli.machine.transfer import HostCopy
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.forward_config import read_entries
 from simcse_cli.models.padding import TokenRows, token_batches
-from simcse_cli.models.tokens import Tokens, in_windows
+from simcse_cli.models.tokens import in_windows
 from simcse_cli.packed.quantized import MOST_LEVELS, weight_levels
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import SILENT, Progress
@@ -126,6 +126,10 @@ class ReadyEncoder:
             found["prompt"] = prompt
             if not self.model.record.include_prompt:
                 found["include_prompt"] = False
+        if self.model.record.template is not None:
+            found["template"] = self.model.record.template
+        if self.model.record.subtracts_template:
+            found["subtracts_template"] = True
         if self.dim < self.model.dim:
             found["truncate_dim"] = self.dim
         if self.use.long is not LongTexts.CUT:
@@ -253,13 +257,13 @@ def encode(
     # The distinct texts as sub-words.
     positions: dict[str, int] = {}
     inverse = np.fromiter((positions.setdefault(s, len(positions)) for s in sentences), np.int64)
-    texts = _Texts.read(model.tokens, list(positions), _prompt(model, use), use.long, max_length)
+    texts = _Texts.read(model, list(positions), _prompt(model, use), use.long, max_length)
     if texts.cut:
         n_cut = int(np.isin(inverse, texts.cut).sum())
         model.tokens.n_cut += n_cut
         progress.warn(model.tokens.cut_note(n_cut))
     # The forward passes, in evaluation mode.
-    rows = [piece for own in texts.pieces for piece in own]
+    rows = model.template.around([piece for own in texts.pieces for piece in own])
     vectors = np.zeros((len(rows), model.dim), dtype=np.float32)
     n_skipped = texts.frame[0] if texts.prompt and not model.record.include_prompt else 0
     was_training = model.training
@@ -321,16 +325,17 @@ class _Texts:
     @classmethod
     def read(
         cls,
-        tokens: Tokens,
+        model: SentenceEncoder,
         sentences: Sequence[str],
         prompt: str,
         long: LongTexts,
         max_length: int | None,
     ) -> "_Texts":
+        tokens = model.tokens
         limit = min(max_length or tokens.max_length, tokens.max_length)
         has_windows = long is LongTexts.MEAN
         frame = tokens.frame(prompt, limit) if prompt or has_windows else (0, 0)
-        texts = [prompt + sentence for sentence in sentences]
+        texts = model.template.texts([prompt + sentence for sentence in sentences])
         rows = tokens.ids(texts, limit)
         beyond = (
             tokens.longer_than(limit, texts, rows)

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from simcse_cli.errors import ConfigError, reason_of
 from simcse_cli.machine.precision import no_autocast
+from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.heads import MlpHead, TokenCnn
+from simcse_cli.models.mask_template import NOTHING_AROUND, MaskTemplate
 from simcse_cli.models.packed_pooling import packed_ahead, packed_states, packed_vectors
 from simcse_cli.models.padding import PaddedRows, TokenRows, pad
 from simcse_cli.models.poolers import POOLERS, pool
@@ -21,6 +23,7 @@ from simcse_cli.models.pretrained import attend_as_configured
 from simcse_cli.models.record import ModelRecord
 from simcse_cli.models.tokens import Tokens
 from simcse_cli.packed.backbone import PackedBackbone, forget_prepared, packed_backbone
+from simcse_cli.packed.tokens import ROUNDED_TO, PackedRows
 from simcse_cli.settings.choices import Attention, HeadUse, Pooler
 
 FLASH_LIBRARIES = {Attention.FLASH_2: "flash_attn", Attention.FLASH_3: "flash_attn_interface"}
@@ -102,6 +105,7 @@ class SentenceEncoder(nn.Module):
             n_known=int(self.config.vocab_size),
             name=name,
         )
+        self._template = MaskTemplate(NOTHING_AROUND, self.tokens)
         self.name, self.folder = name, folder
         self.matmul_dtype: torch.dtype | None = None
         self.packs_anywhere = False
@@ -125,6 +129,14 @@ class SentenceEncoder(nn.Module):
     def pooler(self) -> Pooler:
         """How token states become a vector."""
         return self.record.pooler or Pooler.AVG
+
+    @property
+    def template(self) -> MaskTemplate:
+        """What stands around each text."""
+        text = self.record.template or NOTHING_AROUND
+        if self._template.text != text:
+            self._template = MaskTemplate(text, self.tokens)
+        return self._template
 
     @property
     def hidden_size(self) -> int:
@@ -154,13 +166,13 @@ class SentenceEncoder(nn.Module):
     def tokenize(
         self, sentences: Sequence[str], *, max_length: int | None = None
     ) -> list[list[int]]:
-        """Return sub-word ids with special tokens, cut at ``max_length``.
+        """Return sub-word ids with special tokens, cut at ``max_length``, in the template.
 
         The default is the model's own limit.
         """
-        return self.tokens.ids(
-            sentences, min(max_length or self.tokens.max_length, self.tokens.max_length)
-        )
+        limit = min(max_length or self.tokens.max_length, self.tokens.max_length)
+        texts = self.template.texts(sentences)
+        return self.template.around(self.tokens.ids(texts, limit))
 
     def hidden_states(
         self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor
@@ -231,8 +243,27 @@ class SentenceEncoder(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor
     ) -> Tensor:
         """Return embeddings ``(B, D)``, not normalised, with gradient in training mode."""
+        return self.apply_head(
+            self._pooled(input_ids, attention_mask, n_skipped=n_skipped, **inputs)
+        )
+
+    def _pooled(
+        self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor
+    ) -> Tensor:
         states = self.hidden_states(input_ids, attention_mask, **inputs)
-        return self.apply_head(pool(self.pooler, states, attention_mask, n_skipped=n_skipped))
+        return self.pool_states(states, input_ids, attention_mask, n_skipped=n_skipped)
+
+    def pool_states(
+        self, states: Sequence[Tensor], ids: Tensor, mask: Tensor, *, n_skipped: int = 0
+    ) -> Tensor:
+        """Return vectors ``(B, D)`` before any head from padded states of all or the last layer."""
+        is_mask = ids == self._mask_id
+        return pool(self.pooler, states, mask, n_skipped=n_skipped, is_mask=is_mask)
+
+    @property
+    def _mask_id(self) -> int:
+        """The sub-word that the pooler looks for; -1 if it looks for none."""
+        return int(self.tokenizer.mask_token_id) if self.pooler is Pooler.MASK else -1
 
     def prepare(self) -> bool:
         """Prepare the weights for inference before threads share them.
@@ -340,13 +371,65 @@ class SentenceEncoder(nn.Module):
         if self.training and not dropout:
             with self._no_dropout():
                 return self.embed_rows(rows, n_skipped=n_skipped)
+        pooled = self.pooled_rows(rows, n_skipped=n_skipped)
+        if self.record.subtracts_template and not self.training:
+            pooled = pooled - self.around_nothing(self.template, rows)
+        return self.apply_head(pooled)
+
+    def pooled_rows(self, rows: TokenRows, *, n_skipped: int = 0) -> Tensor:
+        """Return what ``embed_rows`` does, before any head."""
         packed = self._packed_for(rows)
-        if packed is not None:
-            pooled = packed_vectors(
-                packed, rows, self.pooler, dtype=self.matmul_dtype, n_skipped=n_skipped
+        if packed is None:
+            return self._pooled(*self._padded(rows), n_skipped=n_skipped)
+        return packed_vectors(
+            packed,
+            rows,
+            self.pooler,
+            dtype=self.matmul_dtype,
+            n_skipped=n_skipped,
+            mask_id=self._mask_id,
+        )
+
+    def movable_positions(self) -> PackedBackbone:
+        """Return what numbers the tokens; raise ConfigError where it can skip none."""
+        layout = packed_backbone(self.backbone)
+        if layout is None:
+            raise ConfigError(
+                f"{self.name}: the positions of its architecture cannot be moved, as the state "
+                "of a template without a sentence wants",
+                hint="use --set template_bias=off",
             )
-            return self.apply_head(pooled)
-        return self(*self._padded(rows), n_skipped=n_skipped)  # type: ignore[no-any-return]
+        return layout
+
+    def around_nothing(self, template: MaskTemplate, rows: TokenRows) -> Tensor:
+        """Return what a template alone would give for each of its rows, ``(R, H)``.
+
+        Source: Jiang et al. 2022 (PromptBERT). The state of [MASK] without a sentence, where the
+        positions of the suffix are moved up by the n sub-words that the sentence of the row has;
+        each n is computed once, so that rows of one n share a dropout mask. For an empty sentence
+        it is the row's own state.
+        """
+        lengths = [template.n_of_sentence(row) for row in rows]
+        distinct = sorted(set(lengths))
+
+        # The positions as of the rows, with a gap where the sentence was.
+        layout = self.movable_positions()
+        (alone,) = template.around(self.tokens.ids([""], None))
+        tokens = layout.pack([alone] * len(distinct), multiple=ROUNDED_TO)
+        gaps = torch.zeros(len(distinct), len(alone), dtype=torch.int64)
+        gaps[:, template.n_before :] = torch.tensor(distinct)[:, None]
+        positions = tokens.positions.clone()
+        positions[: gaps.numel()] += to_device(gaps.flatten(), positions.device)
+
+        # The states, one for each n, and then one for each row.
+        alike = PackedRows([alone] * len(distinct), replace(tokens, positions=positions))
+        if self._packed_for(alike) is None:
+            shaped = positions[: gaps.numel()].view(gaps.shape)
+            states = self._pooled(*self._padded(list(alike)), position_ids=shaped)
+        else:
+            states = self.pooled_rows(alike)
+        places = torch.tensor([distinct.index(n) for n in lengths])
+        return states.index_select(0, to_device(places, states.device))
 
     @contextmanager
     def _no_dropout(self) -> Iterator[None]:
@@ -389,4 +472,4 @@ class SentenceEncoder(nn.Module):
         """
         ids, mask = self._padded(rows)
         states = self.hidden_states(ids, mask)
-        return self.apply_head(pool(self.pooler, states, mask)), states[-1], mask
+        return self.apply_head(self.pool_states(states, ids, mask)), states[-1], mask

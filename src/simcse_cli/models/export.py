@@ -41,7 +41,7 @@ from simcse_cli.models.graphs import open_graphs, require_backend, write_graphs
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.module_list import LAYER_WEIGHTS, MODULES_FILE, layer_weights
 from simcse_cli.models.padding import pad
-from simcse_cli.models.poolers import POOLERS, Reduction, pool, without_head
+from simcse_cli.models.poolers import POOLERS, Reduction, without_head
 from simcse_cli.models.pretrained import (
     MlmHead,
     auto_model,
@@ -65,6 +65,8 @@ PROBE_SENTENCES = (
 PROBE_TOLERANCE = 1e-5
 FOLLOWED_VERSION = 6
 """The version of sentence-transformers whose vectors are followed."""
+_ONLY_HERE = "simcse_cli.PoolerMaskWithTemplate"
+"""The module that sentence-transformers would need for the pooler ``mask``."""
 _WAYS = {"sentence_transformers_before": "sentence_transformers before the copy"}
 PROBE_COSINE = 0.9
 _QUANTIZED = ("onnx_int8", "openvino_int8")
@@ -159,6 +161,7 @@ def _write_module(
 def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
     """Write what sentence-transformers reads besides the transformer."""
     spec, cnn, head = POOLERS[encoder.pooler], encoder.token_cnn, encoder.head
+    has_pooling = encoder.pooler is not Pooler.MASK
 
     # The modules are listed in the order in which they compute.
     modules: list[tuple[str, str]] = [("", "Transformer")]
@@ -191,15 +194,16 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
         modules.append((CNN_FOLDER, "CNN"))
 
     # The pooling, which has a flag for each way.
-    pooling = folder / f"{len(modules)}_Pooling"
-    pooling.mkdir()
-    modes = (*Reduction, "max_tokens", "mean_sqrt_len_tokens")
-    flags = {f"pooling_mode_{mode}": mode == spec.reduction for mode in modes}
-    if not record.include_prompt:
-        flags["include_prompt"] = False
-    width = encoder.hidden_size if cnn is None else cnn.dim
-    write_json(pooling / "config.json", {"word_embedding_dimension": width, **flags})
-    modules.append((pooling.name, "Pooling"))
+    if has_pooling:
+        pooling = folder / f"{len(modules)}_Pooling"
+        pooling.mkdir()
+        modes = (Reduction.CLS, Reduction.MEAN, "max_tokens", "mean_sqrt_len_tokens")
+        flags = {f"pooling_mode_{mode}": mode == spec.reduction for mode in modes}
+        if not record.include_prompt:
+            flags["include_prompt"] = False
+        width = encoder.hidden_size if cnn is None else cnn.dim
+        write_json(pooling / "config.json", {"word_embedding_dimension": width, **flags})
+        modules.append((pooling.name, "Pooling"))
 
     # After it: the head, listed only if it stays in use, and the unit length.
     if head is not None and record.head_folder is not None:
@@ -224,6 +228,9 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
         {"idx": i, "name": str(i), "path": part, "type": f"sentence_transformers.models.{kind}"}
         for i, (part, kind) in enumerate(modules)
     ]
+    if not has_pooling:
+        # Without a list, sentence-transformers would take means; this one it cannot open.
+        listing.append({"idx": len(listing), "name": "mask", "path": "", "type": _ONLY_HERE})
     write_json(folder / "modules.json", listing)
     settings: dict[str, Any] = {"prompts": record.prompts, "similarity_fn_name": record.similarity}
     if record.truncate_dim is not None:
@@ -316,6 +323,7 @@ def export_model(
     target: Path,
     *,
     pooler: Pooler | None,
+    template: str | None = None,
     force_pooler: bool,
     backends: Collection[Backend],
     quantize: bool,
@@ -336,6 +344,7 @@ def export_model(
     encoder = load_encoder(
         files,
         pooler=pooler,
+        template=template,
         force_pooler=force_pooler,
         device="cpu",
         precision="fp32",
@@ -375,6 +384,11 @@ def export_model(
     ]
     near = [f"; cosine {differences[way]:.4f} by {way}" for way in _QUANTIZED if way in differences]
     progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}{''.join(near)}")
+    if encoder.record.template is not None:
+        progress.warn(
+            "sentence-transformers has no pooler mask and refuses the folder: encode with "
+            "`simcse encode` or simcse_cli.load"
+        )
 
 
 def _facts_of(folder: Path) -> dict[str, Any]:
@@ -410,9 +424,11 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDA
         model = put_adapter(model, files.named).eval()
     if encoder.record.lower_case:
         lower_case(tokenizer)
-    cut = tokenizer(list(_probes(encoder)), truncation=True, max_length=encoder.tokens.max_length)
+    probes = encoder.template.texts(_probes(encoder))
+    cut = tokenizer(probes, truncation=True, max_length=encoder.tokens.max_length)["input_ids"]
     graphs = open_graphs(files.named)
-    rows = [_plain_pass(files, encoder, model, graphs, ids) for ids in cut["input_ids"]]
+    ids = encoder.template.around(cut)
+    rows = [_plain_pass(files, encoder, model, graphs, row) for row in ids]
     vectors = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     return {name: rows[:, : encoder.record.truncate_dim] for name, rows in vectors.items()}
 
@@ -434,7 +450,9 @@ def _plain_pass(
         for name, states in passes.items():
             if encoder.token_cnn is not None:
                 states = (encoder.token_cnn.cpu()(states[-1], mask),)
-            vectors = pool(encoder.pooler, states, mask)
+            vectors = encoder.pool_states(states, ids, mask)
+            if encoder.record.subtracts_template:
+                vectors = vectors - encoder.around_nothing(encoder.template, [row])
             if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
                 is_own = (
                     name == "auto_model" and not files.is_adapter and encoder.pooler is Pooler.CLS
@@ -456,10 +474,13 @@ def _vectors_by_sentence_transformers(
 
     Other vectors depend on the padding of a batch.
 
-    None if it is not installed, finds no base model, or wants files for more than text.
+    None if it is not installed, finds no base model, wants files for more than text, or lacks the
+    pooler of the model.
     """
     is_installed = importlib.util.find_spec("sentence_transformers") is not None
     if not is_installed or not is_here(files.base_name) or wants_processor(files.base):
+        return None
+    if files.record.template is not None:
         return None
     with warnings.catch_warnings(), quiet_transformers():
         warnings.simplefilter("ignore")

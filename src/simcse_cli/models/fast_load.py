@@ -108,7 +108,13 @@ class PlainTokenizer:
     pad_token_id: int | None
     model_max_length: int
     truncation_side: str
+    mask_token: str | None = None
     is_fast: bool = True
+
+    @property
+    def mask_token_id(self) -> int | None:
+        mask = self.mask_token
+        return None if mask is None else self.backend_tokenizer.token_to_id(mask)
 
 
 def plain_backbone(folder: Path) -> EncodingBackbone | None:
@@ -237,7 +243,9 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
             tokenizer.no_truncation()
             pad = _text(settings.get("pad_token"))
             pad_id = None if pad is None else tokenizer.token_to_id(pad)
-            return PlainTokenizer(tokenizer, pad_id, *_length_and_side(settings, content))
+            length, side = _length_and_side(settings, content)
+            mask = _text(settings.get("mask_token"))
+            return PlainTokenizer(tokenizer, pad_id, length, side, mask)
     except DataError:  # damaged: transformers reports how
         return None
 

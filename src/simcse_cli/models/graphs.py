@@ -82,6 +82,9 @@ def write_graphs(
 
     # What no graph can hold is refused before the slow export.
     name, hint = encoder.name, "leave --backend out"
+    if encoder.record.template is not None:
+        what = f"{name} has the pooler mask, and no backend puts its template around a text"
+        raise CheckpointError(f"--backend: {what}", hint=hint)
     if POOLERS[encoder.pooler].needs_all_layers:
         what = f"{name} has the pooler {encoder.pooler}, and a graph gives the last layer alone"
         raise CheckpointError(f"--backend: {what}", hint=hint)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from simcse_cli.models.poolers import POOLERS, Reduction, mean_of_layers
+from simcse_cli.models.poolers import POOLERS, Reduction, at_last, mean_of_layers
 from simcse_cli.packed.backbone import PackedBackbone
 from simcse_cli.packed.tokens import ROUNDED_TO, PackedRows
 from simcse_cli.settings.choices import Pooler
@@ -25,14 +25,19 @@ def packed_vectors(
     *,
     dtype: torch.dtype | None = None,
     n_skipped: int = 0,
+    mask_id: int = -1,
 ) -> Tensor:
     """Return sentence vectors before any head, ``(R, H)`` in float32 or wider, in order of rows.
 
     The first ``n_skipped`` tokens of each row, fewer than any has, do not count, as in ``pool``;
-    ``dtype`` is as in ``PackedBackbone.hidden_states``.
+    ``dtype`` is as in ``PackedBackbone.hidden_states``; ``mask_id`` is the [MASK] of the pooler.
     """
     tokens, spec = packed_ahead(packed, rows).tokens, POOLERS[pooler]
-    if n_skipped or spec.reduction is Reduction.MEAN:
+    if spec.reduction is Reduction.MASK:
+        (last,) = packed.hidden_states(tokens, dtype=dtype)
+        by_group = zip(tokens.rows(_wide(last)), tokens.rows(tokens.ids[:, None]), strict=True)
+        pooled = torch.cat([at_last(own, ids.squeeze(2) == mask_id) for own, ids in by_group])
+    elif n_skipped or spec.reduction is Reduction.MEAN:
         states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
         if packed.nested and not n_skipped:
             # In one call for all lengths; "unsafe" skips a check of the offsets that would wait for
@@ -47,10 +52,10 @@ def packed_vectors(
         else:
             groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
             counted = slice(n_skipped, None if spec.reduction is Reduction.MEAN else n_skipped + 1)
-            by_group = (
+            means_by_group = (
                 [_wide(layer)[:, counted].mean(dim=1) for layer in group] for group in groups
             )
-            pooled = torch.cat(list(map(mean_of_layers, by_group)))
+            pooled = torch.cat(list(map(mean_of_layers, means_by_group)))
     else:
         pooled = _wide(packed.first_token_states(tokens, dtype=dtype))
     return pooled.index_select(0, tokens.order.argsort())

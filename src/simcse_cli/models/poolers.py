@@ -4,16 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import torch
 from torch import Tensor
 
 from simcse_cli.settings.choices import Pooler
 
 
 class Reduction(StrEnum):
-    """How tokens become one vector; the values are pooling modes of sentence-transformers."""
+    """How tokens become one vector.
+
+    The values are pooling modes of sentence-transformers, which does not have the last one.
+    """
 
     CLS = "cls_token"
     MEAN = "mean_tokens"
+    MASK = "mask_token"
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,8 @@ class PoolerSpec:
 
     Attributes:
         layers: states to average: 0 is the embedding output, -1 the last layer.
-        reduction: the first token, or the mean over real tokens, special ones included.
+        reduction: the first token, the mean over real tokens, special ones included, or the last
+            [MASK], which is that of a template.
         headless: for a pooler with a head behind it, the pooler that stops before the head; else
             None.
     """
@@ -34,6 +40,11 @@ class PoolerSpec:
     @property
     def has_head(self) -> bool:
         return self.headless is not None
+
+    @property
+    def trains_head(self) -> bool:
+        """Whether training puts a fresh head behind it."""
+        return self.has_head or self.reduction is Reduction.MASK
 
     @property
     def needs_all_layers(self) -> bool:
@@ -50,6 +61,7 @@ POOLERS = {
     Pooler.AVG_TOP2: PoolerSpec((-2, -1), Reduction.MEAN),
     Pooler.AVG_FIRST_LAST: PoolerSpec((1, -1), Reduction.MEAN),
     Pooler.AVG_EMB_LAST: PoolerSpec((0, -1), Reduction.MEAN),
+    Pooler.MASK: PoolerSpec((-1,), Reduction.MASK),
 }
 
 
@@ -63,7 +75,12 @@ def mean_of_layers(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def pool(
-    pooler: Pooler, hidden_states: Sequence[Tensor], attention_mask: Tensor, *, n_skipped: int = 0
+    pooler: Pooler,
+    hidden_states: Sequence[Tensor],
+    attention_mask: Tensor,
+    *,
+    n_skipped: int = 0,
+    is_mask: Tensor | None = None,
 ) -> Tensor:
     """Return sentence vectors before any head, ``(B, D)``.
 
@@ -73,11 +90,23 @@ def pool(
             the last layer need no other.
         attention_mask: ``(B, L)``, 1 on real tokens.
         n_skipped: leading tokens of each row that do not count (a prompt that pooling ignores).
+        is_mask: ``(B, L)``, true on [MASK]; only ``mask`` reads it.
     """
     spec = POOLERS[pooler]
     states = mean_of_layers([hidden_states[layer] for layer in spec.layers])
     if spec.reduction is Reduction.CLS:
         return states[:, n_skipped]
+    if spec.reduction is Reduction.MASK:
+        if is_mask is None:
+            raise ValueError("pool: the pooler mask needs the places of [MASK]")
+        return at_last(states, is_mask)
     states, attention_mask = states[:, n_skipped:], attention_mask[:, n_skipped:]
     mask = attention_mask.unsqueeze(-1).to(states.dtype)
     return (states * mask).sum(dim=1) / mask.sum(dim=1).clamp_min(1)
+
+
+def at_last(states: Tensor, is_mask: Tensor) -> Tensor:
+    """Return the state of each row's last true token: ``(B, L, D)``, ``(B, L)`` to ``(B, D)``."""
+    numbers = torch.arange(1, states.shape[1] + 1, device=states.device)
+    places = (is_mask * numbers).argmax(dim=1)
+    return states.gather(1, places[:, None, None].expand(-1, 1, states.shape[2])).squeeze(1)

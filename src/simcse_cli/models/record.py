@@ -36,6 +36,8 @@ class ModelRecord:
         similarity: how vectors are compared, in the words of sentence-transformers.
         lower_case: whether texts are lower-cased before the tokenizer's own normalisation.
         truncate_dim: how many components a vector keeps; None for all.
+        template: words around a sentence, for the pooler ``mask``; None without.
+        subtracts_template: whether the state of the template around nothing is subtracted.
         transformer_folder: subfolder with the transformer; empty for the folder itself.
         origin: where the record was found, for messages.
     """
@@ -53,6 +55,8 @@ class ModelRecord:
     similarity: str = Similarity.COSINE
     lower_case: bool = False
     truncate_dim: int | None = None
+    template: str | None = None
+    subtracts_template: bool = False
     transformer_folder: str = ""
     origin: str = "nothing"
 
@@ -70,6 +74,7 @@ class ModelRecord:
             "transformer_folder",
         }
         elsewhere |= {"include_prompt"} if self.include_prompt else set()
+        elsewhere |= {"template", "subtracts_template"} if self.template is None else set()
         return {"format": 1} | {k: v for k, v in asdict(self).items() if k not in elsewhere} | extra
 
     def find_prompt(self, prompt: str, name: str) -> str:

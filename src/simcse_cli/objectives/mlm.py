@@ -182,9 +182,10 @@ class MaskedLm(Objective):
         self.warnings += self.mlm.warnings
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
-        rows = self.encoder.tokenize(examples, max_length=self.options.max_length)
-        limit = min(self.options.max_length, self.encoder.tokens.max_length)
-        words = self.encoder.tokens.words(examples, limit) if self.options.whole_words else None
+        tokens = self.encoder.tokens
+        limit = min(self.options.max_length, tokens.max_length)
+        rows = tokens.ids(examples, limit)
+        words = tokens.words(examples, limit) if self.options.whole_words else None
         masked, labels = self.mlm.mask(rows, generator, words)
         texts = [(text,) for text in examples]
         return Batch(masked, len(examples), texts=texts, extra={"mlm_labels": labels})

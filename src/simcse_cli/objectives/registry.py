@@ -19,11 +19,13 @@ from simcse_cli.objectives.distill import Distill
 from simcse_cli.objectives.isbert import IsBert
 from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.next_sentence import NextSentence
+from simcse_cli.objectives.promptbert import Promptbert
 from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.rankcse import Rankcse
 from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.simcse import SimcseSup
 from simcse_cli.objectives.simcse_unsup import SimcseUnsup
+from simcse_cli.objectives.sncse import Sncse
 from simcse_cli.objectives.tsdae import Tsdae
 from simcse_cli.objectives.vicreg import Vicreg
 from simcse_cli.settings.choices import ObjectiveName
@@ -51,6 +53,8 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
         Distill,
         Tsdae,
         Diffcse,
+        Promptbert,
+        Sncse,
     )
 }
 

@@ -73,7 +73,7 @@ class Tsdae(Objective):
         chance, limit = self.options.delete, self.options.max_length
         damaged = [damage(text, chance, key) for text, key in zip(examples, keys, strict=True)]
         rows = self.encoder.tokenize(damaged, max_length=limit)
-        whole = self.encoder.tokenize(examples, max_length=limit)
+        whole = self.encoder.tokens.ids(examples, min(limit, self.encoder.tokens.max_length))
         texts = list(zip(examples, damaged, strict=True))
         return Batch(rows, len(examples), texts=texts, extra={"whole": whole})
 

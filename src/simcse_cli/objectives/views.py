@@ -13,6 +13,7 @@ from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
+from simcse_cli.models.mask_template import MaskTemplate
 from simcse_cli.objectives.base import (
     Batch,
     Examples,
@@ -85,11 +86,11 @@ class TextViews(TwoEncoders):
         n_columns = len(data.columns)
         least, most = self.n_columns
         if not least <= n_columns <= most:
-            needed = (
-                "anchor, positive and perhaps hard_negative"
-                if least == 2
-                else "one sentence, or a pair,"
-            )
+            needed = {
+                1: "one sentence, or a pair,",
+                2: "anchor, positive and perhaps hard_negative",
+                3: "anchor, positive and hard_negative",
+            }[least]
             other = "--mode unsup" if n_columns == 1 else "--mode sup"
             raise DataError(
                 f"{data.name}: {n_columns} columns ({', '.join(data.columns)}), "
@@ -119,8 +120,11 @@ class TextViews(TwoEncoders):
         ):
             for side, own_keys in keys.items():
                 views[side] = tuple(self.options.augment.many(views[side], own_keys))
-        rows = self.encoder.tokenize(
-            list(itertools.chain.from_iterable(views)), max_length=self.options.max_length
+        templates = self.templates(len(views))
+        texts = zip(templates, views, strict=True)
+        rows = self.encoder.tokens.ids(
+            [text for template, view in texts for text in template.texts(view)],
+            min(self.options.max_length, self.encoder.tokens.max_length),
         )
         if isinstance(self.options.augment, TokenAugmenter):
             # What the tokenizer puts around a text keeps its place.
@@ -132,7 +136,16 @@ class TextViews(TwoEncoders):
                 rows[own] = map(
                     self.options.augment, rows[own], itertools.repeat(frame_ids), own_keys
                 )
-        return Batch(rows, len(examples), texts=list(zip(*views, strict=True)))
+        # The templates come last: sub-words are moved and repeated inside the text.
+        framed = []
+        for number, template in enumerate(templates):
+            first = number * len(examples)
+            framed += template.around(rows[first : first + len(examples)])
+        return Batch(framed, len(examples), texts=list(zip(*views, strict=True)))
+
+    def templates(self, n_views: int) -> Sequence[MaskTemplate]:
+        """Return what stands around the texts of each view."""
+        return [self.encoder.template] * n_views
 
     def local_views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return the views of this process, each ``(B, D)``; a single view is returned twice."""

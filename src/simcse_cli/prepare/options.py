@@ -233,6 +233,12 @@ class ModelFolderOptions:
     pooler: choices.Pooler | None = setting(
         None, "How token states become a vector; default: the model's recorded pooler."
     )
+    template: str | None = setting(
+        None,
+        "Words around each sentence for --pooler mask, with {} and {mask}.",
+        metavar="TEXT",
+        needs="pooler=mask",
+    )
     force_pooler: bool = setting(
         False, "Use --pooler even if the model records another or lacks its weights."
     )

@@ -366,6 +366,8 @@ def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
         parts.append(f"long-{result['long']}")
     if "prompt" in result:
         parts.append(f"prompt-{_short_digest(result['prompt'])}")
+    if "template" in result:
+        parts.append(f"template-{_short_digest(result['template'])}")
     if result["postprocess"] is not None:
         parts.append(str(result["postprocess"].get("name", "postprocess")))
         parts.append(_short_digest(result["postprocess"]))

@@ -5,7 +5,7 @@ Their values appear on the command line and in files.
 
 from enum import StrEnum
 
-Pooler = StrEnum("Pooler", "CLS CLS_BEFORE_POOLER AVG AVG_TOP2 AVG_FIRST_LAST AVG_EMB_LAST")
+Pooler = StrEnum("Pooler", "CLS CLS_BEFORE_POOLER AVG AVG_TOP2 AVG_FIRST_LAST AVG_EMB_LAST MASK")
 """How token states become one sentence vector (``docs/evaluation.md``, poolers)."""
 HeadUse = StrEnum("HeadUse", {"TRAIN_ONLY": "train-only", "KEPT": "kept", "NONE": "none"})
 Similarity = StrEnum("Similarity", "COSINE DOT")
@@ -62,6 +62,8 @@ ContrastBlock = StrEnum("ContrastBlock", "AA PP")
 """Negatives beside positives in guided training: other anchors, and positives among themselves."""
 Fill = StrEnum("Fill", "ARGMAX SAMPLE")
 """How a masked language model fills a place: its likeliest token, or one drawn from its softmax."""
+TemplateBias = StrEnum("TemplateBias", "TRAIN TEST BOTH OFF")
+"""When the state of a template without a sentence is subtracted (PromptBERT)."""
 DistillTarget = StrEnum("DistillTarget", "SIMILARITIES COSINE MSE")
 LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
 Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")
@@ -114,6 +116,8 @@ ObjectiveName = StrEnum(
         "DISTILL": "distill",
         "TSDAE": "tsdae",
         "DIFFCSE": "diffcse",
+        "PROMPTBERT": "promptbert",
+        "SNCSE": "sncse",
     },
 )
 Augmentation = StrEnum(
@@ -130,6 +134,7 @@ Augmentation = StrEnum(
         "REPEAT": "repeat",
         "REPEAT_WORDS": "repeat-words",
         "MASK_SPAN": "mask-span",
+        "NEGATE": "negate",
     },
 )
 TextUnit = StrEnum("TextUnit", "WORD CHAR")

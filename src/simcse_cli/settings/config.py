@@ -62,6 +62,12 @@ class LoadOptions:
     pooler: Pooler | None = _model(
         None, "How token states become a vector; default: the model's recorded pooler."
     )
+    template: str | None = _model(
+        None,
+        "Words around each sentence for --pooler mask, with {} and {mask}.",
+        metavar="TEXT",
+        needs="pooler=mask",
+    )
     force_pooler: bool = _model(
         False, "Use --pooler even if the model records another or lacks its weights."
     )
@@ -198,6 +204,12 @@ class TrainConfig(TableOptions):
         None,
         "Pooler to train; default: the model's recorded one, else cls, which adds a new head.",
         main=True,
+    )
+    template: list[str] | None = _method(
+        None,
+        'Words around each sentence for --pooler mask, such as \'In one word, "{}" means '
+        "{mask}.'; repeat it for the second view (promptbert, sncse).",
+        metavar="TEXT",
     )
     head: HeadUse | None = _method(
         None,

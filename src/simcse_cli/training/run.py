@@ -404,10 +404,9 @@ def ready_settings(
         DataKind.ROWS: "sentences.txt",
         DataKind.SCORED: "downstream/STS/STSBenchmark/sts-train.csv",
     }
-    is_sup = config.objective is ObjectiveName.SIMCSE_SUP
-    train_file = folder / (
-        "triplets.csv" if is_sup else by_kind[find_objective(config.objective).reads]
-    )
+    objective = find_objective(config.objective)
+    is_sup = objective.reads is DataKind.ROWS and objective.n_columns[0] > 1
+    train_file = folder / ("triplets.csv" if is_sup else by_kind[objective.reads])
     progress.warn(f"no --train-file: training on the generated demo corpus ({train_file})")
     dev: Settings = {}
     if config.dev_suite is DevSuite.FILE and config.dev_split is None:

@@ -31,6 +31,7 @@ from simcse_cli.models.adapters import add_lora
 from simcse_cli.models.checkpoint import has_original_head, load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
+from simcse_cli.models.mask_template import NOTHING_AROUND
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.poolers import POOLERS, without_head
 from simcse_cli.models.record import ModelRecord
@@ -113,6 +114,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     encoder = load_encoder(
         model,
         pooler=pooler if has_own_head else without_head(pooler),
+        template=_first_template(config),
         device="cpu",
         force_pooler=True,
         dropout=0.0 if config.dropout_mode is DropoutMode.NONE else config.dropout,
@@ -126,7 +128,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     torch.manual_seed(config.seed)
     if has_own_head:
         encoder.change(head=encoder.head, head_use=head_use, **as_recorded)
-    elif POOLERS[pooler].has_head and head_use is not HeadUse.NONE:
+    elif POOLERS[pooler].trains_head and head_use is not HeadUse.NONE:
         head = MlpHead(
             encoder.hidden_size, float(getattr(encoder.config, "initializer_range", 0.02))
         )
@@ -147,6 +149,20 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     if config.lora is not None:
         put_lora(encoder, model, config, config.lora, progress)
     return encoder
+
+
+def _first_template(config: TrainConfig) -> str | None:
+    """Return the template of the model, which is that of the first view."""
+    if not config.template or config.template[0] == NOTHING_AROUND:
+        return None
+    accepted = settings_of(find_objective(config.objective).Options)
+    if len(config.template) > 1 and "template" not in accepted:
+        raise ConfigError(
+            f"--template: --objective {config.objective} puts one template around all texts, "
+            f"these are {len(config.template)}",
+            hint="give one, or use --objective promptbert",
+        )
+    return config.template[0]
 
 
 def put_lora(
@@ -186,6 +202,11 @@ def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | Tok
         return None
     options = AugmentOptions(method=text, device=device)
     steps = parse_steps(options)
+    if any(step.method == choices.Augmentation.NEGATE for step in steps):
+        raise ConfigError(
+            f"--augment {text}: negate makes negatives, not positives",
+            hint="write a file with `simcse augment --method negate`, and train sncse on it",
+        )
     on_tokens = [choices.Augmentation(step.method) for step in steps if step.method in ON_TOKENS]
     if not on_tokens:
         return model_augmenter(options)

@@ -1,0 +1,76 @@
+"""Negate an English sentence by a few rules and word lists, without a parser."""
+
+import re
+
+from simcse_cli.augment.words import (
+    BE_AND_HAVE,
+    DETERMINERS,
+    MODALS_AND_DO,
+    PREPOSITIONS,
+    VERBS,
+    split_punctuation,
+    split_words,
+)
+
+_NEGATED = {"cannot": "can", "can't": "can", "won't": "will", "shan't": "shall"}
+_NEGATED |= {f"{word}n't": word for word in BE_AND_HAVE | MODALS_AND_DO if "'" not in word}
+_NOT_FINITE = frozenset(("be", "been", "being", "having"))
+_AUXILIARIES = (BE_AND_HAVE | MODALS_AND_DO) - _NOT_FINITE - _NEGATED.keys()
+_SHORT_AUXILIARY = re.compile(r"\w+'(m|re|ll|ve|d)|(it|he|she|that|there|who|what)'s")
+_PLURAL_SUBJECTS = frozenset(("i", "you", "we", "they"))
+
+
+def _forms() -> dict[str, str]:
+    """Return what each form of a verb becomes: ``fell`` did not fall, ``sings`` does not sing."""
+    found = {}
+    for entry in VERBS:
+        lemma, _, past = entry.partition("/")
+        stem = re.sub(r"(?<=[^aeiou])y$", "i", lemma)
+        is_hissing = stem != lemma or lemma.endswith(("s", "x", "z", "ch", "sh", "o"))
+        found[stem + ("es" if is_hissing else "s")] = f"does not {lemma}"
+        found[past or stem.removesuffix("e") + "ed"] = f"did not {lemma}"
+    return found
+
+
+_FORMS = _forms()
+_LEMMAS = frozenset(entry.partition("/")[0] for entry in VERBS)
+
+
+def negate(text: str) -> str:
+    """Return the sentence with the opposite truth: one "not" less, or one more.
+
+    After Wang et al. 2022 (SNCSE), whose code parses. The first of these rules that finds a word
+    changes it: a "not" or "n't" goes; "not" follows an auxiliary or a form of be; a listed verb
+    becomes "do", "does" or "did not" and its lemma; else "Not" comes before the sentence. A verb
+    counts behind a word that is neither determiner nor preposition, and without an ending only
+    behind I, you, we and they.
+
+    ``"The cat sleeps."`` gives The cat does not sleep.; ``"He can't go."`` gives He can go.
+    """
+    words = split_words(text)
+    parts = [split_punctuation(word.replace("’", "'")) for word in words]
+    bare = [part[1].lower() for part in parts]
+    for place, word in enumerate(bare):
+        if word == "not" or word in _NEGATED:
+            words[place] = "".join((parts[place][0], _NEGATED.get(word, ""), parts[place][2]))
+            return " ".join(filter(None, words))
+    for place, word in enumerate(bare):
+        if word in _AUXILIARIES or _SHORT_AUXILIARY.fullmatch(word):
+            before, own, after = parts[place]
+            words[place] = f"{before}{own} not{after}"
+            return " ".join(words)
+    for place in range(1, len(bare)):
+        changed = _negated_verb(bare[place], bare[place - 1])
+        if changed is not None:
+            before, _, after = parts[place]
+            words[place] = before + changed + after
+            return " ".join(words)
+    return " ".join(("Not", *words))
+
+
+def _negated_verb(word: str, before: str) -> str | None:
+    if before in DETERMINERS or before in PREPOSITIONS:
+        return None
+    if word in _LEMMAS and before in _PLURAL_SUBJECTS:
+        return f"do not {word}"
+    return _FORMS.get(word)

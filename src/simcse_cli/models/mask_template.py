@@ -1,0 +1,88 @@
+"""The template of the pooler ``mask``: words around a sentence, among them a [MASK]."""
+
+import re
+from collections.abc import Sequence
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.models.tokens import NO_LIMIT, Tokens
+
+NOTHING_AROUND = "{}"
+_PLACE = re.compile(r"\{(\.?)\}")
+_MASK = "{mask}"
+_ENDS = tuple(".?\"'")
+
+
+class MaskTemplate:
+    """Words around a sentence, as in ``This sentence : "{}" means {mask}`` and a full stop.
+
+    Source: Jiang et al. 2022 (PromptBERT) and the authors' code. ``{}`` is the place of the
+    sentence; ``{.}`` too, and a sentence that does not end in one of ``.?"'`` gets a full stop.
+    ``{mask}`` stands behind it, so that the last [MASK] of a row is the template's, whatever the
+    sentence holds. A row has the sub-words ``[CLS] prefix sentence suffix [SEP]``; a sentence is
+    cut before the template goes on. The template ``{}`` changes nothing.
+
+    Attributes:
+        text: as it was given.
+        n_added: how many sub-words it adds to a row.
+        n_before: how many sub-words of a row come before the sentence, special ones included.
+    """
+
+    def __init__(self, text: str, tokens: Tokens) -> None:
+        self.text = text
+        self._before, self._after = list[int](), list[int]()
+        self._n_first, self._n_last = 0, 0
+        self._space, self._adds_stop = "", False
+        if text != NOTHING_AROUND:
+            self._read(text, tokens)
+        self.n_added = len(self._before) + len(self._after)
+        self.n_before = self._n_first + len(self._before)
+
+    def _read(self, text: str, tokens: Tokens) -> None:
+        """Find the sub-words of both sides; raise ConfigError for a text that is no template."""
+        place = f"--template {text!r}"
+        parts = _PLACE.split(text)
+        if len(parts) != 3 or _MASK in parts[0] or parts[2].count(_MASK) != 1:
+            raise ConfigError(
+                f"{place}: need one {{}} for the sentence, and one {_MASK} behind it",
+                hint="""write for example --template 'This sentence : "{}" means {mask}.'""",
+            )
+        mask, mask_id = tokens.tokenizer.mask_token, tokens.tokenizer.mask_token_id
+        if mask is None:
+            raise ConfigError(
+                f"{place}: the tokenizer of {tokens.name} has no [MASK]",
+                hint="use a model that was trained with masks, such as BERT or RoBERTa",
+            )
+        prefix, stop, suffix = parts
+        self._adds_stop = bool(stop)
+        # A space before the sentence is part of its first sub-word in some tokenizers.
+        self._space = prefix[len(prefix.rstrip()) :]
+        self._n_first, self._n_last = tokens.frame("", NO_LIMIT)
+
+        # Special sub-words stand around the row, not around each side.
+        sides = tokens.ids([prefix.rstrip(), suffix.replace(_MASK, mask)], None)
+        before, after = (side[self._n_first : len(side) - self._n_last] for side in sides)
+        if after.count(mask_id) != 1:
+            raise ConfigError(f"{place}: {tokens.name} does not read {mask} as one sub-word")
+        self._before, self._after = before, after
+
+    def texts(self, sentences: Sequence[str]) -> list[str]:
+        """Return the sentences as they are cut into sub-words."""
+        return [self._space + self._stopped(sentence) for sentence in sentences]
+
+    def _stopped(self, sentence: str) -> str:
+        needs_stop = self._adds_stop and sentence and not sentence.endswith(_ENDS)
+        return f"{sentence}." if needs_stop else sentence
+
+    def around(self, rows: list[list[int]]) -> list[list[int]]:
+        """Return rows of sub-words with the template in them."""
+        if not self.n_added:
+            return rows
+        framed = []
+        for row in rows:
+            first, end = self._n_first, len(row) - self._n_last
+            framed.append(row[:first] + self._before + row[first:end] + self._after + row[end:])
+        return framed
+
+    def n_of_sentence(self, row: Sequence[int]) -> int:
+        """Return how many sub-words of a row are the sentence's."""
+        return len(row) - self.n_added - self._n_first - self._n_last

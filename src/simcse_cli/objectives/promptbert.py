@@ -1,0 +1,126 @@
+"""PromptBERT: the vector is the state of [MASK] in a sentence about the sentence."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.mask_template import NOTHING_AROUND, MaskTemplate
+from simcse_cli.objectives.base import Batch, Examples, ObjectiveOptions
+from simcse_cli.objectives.simcse import Simcse, SimcseOptions
+from simcse_cli.settings.choices import ObjectiveName, Pooler, TemplateBias
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class TemplateOptions(SimcseOptions):
+    template: Sequence[str] = setting(
+        ('This sentence of "{.}" means {mask}.', 'This sentence : "{.}" means {mask}.'),
+        "Words around the first and the other views.",
+        "--template",
+    )
+
+
+class TemplateViews(Simcse):
+    """SimCSE whose views may have different templates; the model keeps that of the first view."""
+
+    Options: ClassVar[type[ObjectiveOptions]] = TemplateOptions
+    options: TemplateOptions
+
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        texts = self.options.template
+        if not 1 <= len(texts) <= 2:
+            raise ConfigError(f"--template: {len(texts)} templates, need one or two")
+        is_plain = set(texts) == {NOTHING_AROUND}
+        if (encoder.pooler is Pooler.MASK) == is_plain:
+            raise ConfigError(
+                f"--pooler {encoder.pooler} with --template {' and '.join(map(repr, texts))}",
+                hint="templates want --pooler mask, other poolers --template '{}'",
+            )
+        if not is_plain:
+            encoder.change(head=encoder.head, template=texts[0])
+        self.first = MaskTemplate(texts[0], encoder.tokens)
+        self.other = MaskTemplate(texts[-1], encoder.tokens)
+        self._check_template_room()
+
+    def _check_template_room(self) -> None:
+        """Raise ConfigError if a row may go beyond the encoder's positions."""
+        longer = self.other.n_added - self.first.n_added
+        room = self.encoder.tokens.max_length - max(longer, 0)
+        if self.options.max_length > room:
+            raise ConfigError(
+                f"--max-length {self.options.max_length}: with the template, {self.encoder.name} "
+                f"has room for {room}",
+                hint=f"use --max-length {room}",
+            )
+
+    def templates(self, n_views: int) -> Sequence[MaskTemplate]:
+        return [self.first, *[self.other] * (n_views - 1)]
+
+
+@dataclass(frozen=True)
+class PromptbertOptions(TemplateOptions):
+    max_length: int = setting(34, "Sub-words per text, including special ones.", "--max-length")
+    template_bias: TemplateBias = setting(
+        TemplateBias.TRAIN, "When the state of the template without a sentence is subtracted."
+    )
+
+
+class Promptbert(TemplateViews):
+    """SimCSE between two templates, less what each template gives without a sentence.
+
+    Source: Jiang et al. 2022 and the authors' code. ``z = head(h - delta(n))``: h is the state of
+    [MASK], and delta(n) that of the template alone for the n sub-words of the text
+    (``SentenceEncoder.around_nothing``), with dropout and gradient. A pass over several chunks
+    draws delta for each chunk, as it draws all masks. Pairs and triplets have the first template on
+    all texts. An empty text without dropout: ``h - delta(0) = 0``.
+    """
+
+    name = ObjectiveName.PROMPTBERT
+    n_columns = (1, 3)
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_length": PromptbertOptions.max_length,
+        "pooler": "mask",
+        "template": list(PromptbertOptions.template),
+    }
+    Options: ClassVar[type[ObjectiveOptions]] = PromptbertOptions
+    options: PromptbertOptions
+
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        bias = self.options.template_bias
+        self.subtracts = bias in (TemplateBias.TRAIN, TemplateBias.BOTH)
+        at_test = bias in (TemplateBias.TEST, TemplateBias.BOTH)
+        place = f"--set template_bias={bias}"
+        if bias is not TemplateBias.OFF and encoder.pooler is not Pooler.MASK:
+            raise ConfigError(f"{place}: there is no template", hint="use template_bias=off")
+        if bias is not TemplateBias.OFF and self.second is not None:
+            raise ConfigError(f"{place} knows one encoder", hint="leave --dual-encoder out")
+        if bias is not TemplateBias.OFF:
+            encoder.movable_positions()
+        encoder.change(head=encoder.head, subtracts_template=at_test)
+        self._is_single = True
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
+        self._is_single = len(data.columns) == 1
+        return super().examples(data, generator)
+
+    def templates(self, n_views: int) -> Sequence[MaskTemplate]:
+        return super().templates(n_views) if self._is_single else [self.first] * n_views
+
+    def embed(self, batch: Batch) -> Tensor:
+        if not self.subtracts:
+            return super().embed(batch)
+        rows = batch.rows
+        n_first = len(rows)
+        if self._is_single:
+            n_first = min(max(batch.n_examples - batch.offset, 0), len(rows))
+        parts = (self.first, rows[:n_first]), (self.other, rows[n_first:])
+        alone = [self.encoder.around_nothing(template, own) for template, own in parts if own]
+        return self.encoder.apply_head(self.encoder.pooled_rows(rows) - torch.cat(alone))

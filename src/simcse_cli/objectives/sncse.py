@@ -1,0 +1,77 @@
+"""SNCSE: the vector of PromptBERT, and negated sentences as soft negatives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from simcse_cli.errors import ConfigError
+from simcse_cli.losses.sncse import soft_negative_margin
+from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
+from simcse_cli.objectives.promptbert import TemplateOptions, TemplateViews
+from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.declare import setting
+
+
+@dataclass(frozen=True)
+class SncseOptions(TemplateOptions):
+    max_length: int = setting(24, "Sub-words per text, including special ones.", "--max-length")
+    template: Sequence[str] = setting(
+        ('This sentence : " {.} " means {mask} .', 'This sentence of " {.} " means {mask} .'),
+        "Words around the anchor, and around positive and negation.",
+        "--template",
+    )
+    margin_low: float = setting(
+        0.1, "Least by which the cosine of a negation is below that of the positive.", min=0
+    )
+    margin_high: float = setting(0.3, "Most by which it is.", min=0)
+    soft_weight: float = setting(1e-3, "Weight of that term.", min=0)
+
+
+class Sncse(TemplateViews):
+    """SimCSE with the negation of each sentence as a soft negative.
+
+    Source: Wang et al. 2022 and the authors' code. The loss is InfoNCE of anchors and positives,
+    which never sees the negations, and ``soft_weight`` times ``soft_negative_margin``.
+    """
+
+    name = ObjectiveName.SNCSE
+    n_columns = (3, 3)
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_length": SncseOptions.max_length,
+        "pooler": "mask",
+        "template": list(SncseOptions.template),
+    }
+    Options: ClassVar[type[ObjectiveOptions]] = SncseOptions
+    options: SncseOptions
+
+    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
+        super().__init__(encoder, options)
+        own = self.options
+        if own.margin_low > own.margin_high:
+            raise ConfigError(
+                f"--set margin_low={own.margin_low:g}: need at most margin_high, "
+                f"{own.margin_high:g}"
+            )
+
+    def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
+        # Negations of no weight are not encoded: they would change the dropout masks.
+        n_read = 3 if self.options.soft_weight else 2
+        return super().collate([texts[:n_read] for texts in examples], generator)
+
+    def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
+        own = self.options
+        anchors, positives, *negations = views
+        if "texts" in batch.extra:
+            pairs = {"texts": batch.extra["texts"][:, :2]}
+            batch = replace(batch, extra=batch.extra | pairs)
+        terms, metrics = super().view_terms([anchors, positives], batch)
+        for negated in negations:
+            margin = soft_negative_margin(
+                anchors, positives, negated, low=own.margin_low, high=own.margin_high
+            )
+            terms["margin"] = own.soft_weight * margin
+        return terms, metrics
