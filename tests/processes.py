@@ -1,13 +1,18 @@
-"""Processes of this machine that start with all imports done: commands, and functions on a group of several."""
+"""Processes of this machine that start with all imports done: commands, also in shell scripts, and groups."""
 
+import json
 import multiprocessing
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing.reduction import DupFd
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -88,6 +93,66 @@ def _fork(
             os._exit(int(str(code)))
 
     return subprocess.Popen(command, env=env, pass_fds=pass_fds, preexec_fn=run_instead, **streams)
+
+
+_CLIENT = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    call = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(call).to_bytes(4, "big")], [0, 1, 2])
+    server.sendall(call)
+    sys.exit(server.recv(1)[0])
+"""
+_STREAMS = ("stdin", "stdout", "stderr")
+
+
+@contextmanager
+def command_on_path() -> Iterator[str]:
+    """Yield a PATH on which `simcse` is a fork of the prepared process, with its caller's streams and variables."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+        address = f"{folder}/socket"  # short: its length is limited
+        program = Path(folder, "simcse")
+        program.write_text(_CLIENT.format(python=sys.executable, address=address))
+        program.chmod(0o700)
+        server.bind(address)
+        server.listen()
+        Thread(target=_answer_calls, args=(server,), daemon=True).start()
+        yield f"{folder}{os.pathsep}{os.environ['PATH']}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def _answer_calls(server: socket.socket) -> None:
+    with suppress(OSError):  # the server has been shut down
+        while True:
+            Thread(target=_answer, args=(server.accept()[0],), daemon=True).start()
+
+
+def _answer(caller: socket.socket) -> None:
+    """Run the command that a client sends, and tell it the exit code."""
+    with caller:
+        size, streams, _, _ = socket.recv_fds(caller, 4, 3)
+        call = caller.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
+        process = FORKS.Process(
+            target=_run_call, args=(*json.loads(call), [DupFd(stream) for stream in streams])
+        )
+        process.start()
+        for stream in streams:
+            os.close(stream)
+        process.join()
+        caller.send(bytes([process.exitcode or 0]))
+
+
+def _run_call(
+    arguments: list[str], folder: str, environment: Mapping[str, str], streams: list[Any]
+) -> None:
+    for number, (name, stream) in enumerate(zip(_STREAMS, streams, strict=True)):
+        os.dup2(stream.detach(), number)
+        mode = "w" if number else "r"
+        setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    os.chdir(folder)
+    os.environ.clear()
+    run_command(arguments, environment)
 
 
 def is_alive(pid: int) -> bool:

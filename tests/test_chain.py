@@ -3,15 +3,15 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from processes import command_on_path
+
 SCRIPT = """
 set -euo pipefail
-simcse() { "$PYTHON" -m simcse_cli "$@"; }
 DEV=data/downstream/STS/STSBenchmark/sts-dev.csv
 
 simcse prepare demo -o data
@@ -30,20 +30,15 @@ simcse compare run --against simcse.3 --row p=0.1 --check --tolerance 100 > /dev
 
 @pytest.mark.slow
 def test_seven_commands_chain_in_one_shell_script(tmp_path: Path, tiny_model_dir: Path) -> None:
-    environment = {
-        **os.environ,
-        "PYTHON": sys.executable,
-        "MODEL": str(tiny_model_dir),
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        ["bash", "-c", SCRIPT],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with command_on_path() as path:
+        done = subprocess.run(
+            ["bash", "-c", SCRIPT],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path, "MODEL": str(tiny_model_dir)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "vectors.npy").shape == (64, 32)
     record = json.loads((tmp_path / "run" / "run.json").read_text())

@@ -4,13 +4,13 @@ import csv
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pyarrow import parquet
 
 from helpers import SENTENCES
+from processes import command_on_path
 
 pytestmark = pytest.mark.upkeep
 
@@ -32,17 +32,17 @@ def week(tiny_model_dir, tmp_path):
         table = tmp_path / "tickets.csv"
         with table.open("w", newline="") as stream:
             csv.writer(stream).writerows([("id", "subject", "body"), *rows])
-        place = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         more = {"MODEL": str(tiny_model_dir), "K": "2", "THRESHOLD": "1", "COLUMNS": "200"}
         return subprocess.run(
             ["bash", RECIPE, table, tmp_path / "known"],
-            env={**os.environ, "PATH": place, **more, **settings},
+            env={**os.environ, "PATH": path, **more, **settings},
             capture_output=True,
             text=True,
             check=False,
         )
 
-    return run
+    with command_on_path() as path:
+        yield run
 
 
 def rows_of(path):

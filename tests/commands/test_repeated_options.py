@@ -3,6 +3,7 @@
 import pytest
 
 from simcse_cli.commands.app import build
+from simcse_cli.errors import UsageError
 
 
 def leaves(command, *path):
@@ -17,7 +18,7 @@ COMMANDS = dict(leaves(build()))
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_every_option_is_refused_or_adds_up(path, invoke):
+def test_every_option_is_refused_or_adds_up(path):
     for option in COMMANDS[path].params:
         takes_one = option.param_type_name == "option" and not option.multiple
         if not takes_one or option.name in ("help", "help_all", "quiet", "verbose"):
@@ -31,9 +32,14 @@ def test_every_option_is_refused_or_adds_up(path, invoke):
             words = (flag, option.secondary_opts[0])
         else:
             continue
-        outcome = invoke(*path, *words)
-        assert outcome.exit_code == 2, (path, flag)
-        assert f"{flag}: is given 2 times and takes one value" in outcome.stderr
+        with pytest.raises(UsageError, match=f"{flag}: is given 2 times and takes one value"):
+            COMMANDS[path].make_context(path[-1], list(words))
+
+
+def test_a_repeated_option_is_wrong_usage(invoke):
+    outcome = invoke("encode", "--model", "a", "--model", "b")
+    assert outcome.exit_code == 2
+    assert "--model: is given 2 times and takes one value" in outcome.stderr
 
 
 def test_several_values_and_plain_flags_may_be_repeated(invoke, tmp_path):
