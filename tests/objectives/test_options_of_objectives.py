@@ -486,6 +486,8 @@ DEFAULTS = {
     Name.VICREG: PROJECTED,
     Name.RANKCSE: {},
     Name.DISTILL: {"head": "none"},
+    Name.PROMPTBERT: {"max_length": 34, "pooler": "mask"},
+    Name.SNCSE: {"max_length": 24, "pooler": "mask"},
     Name.TSDAE: {"batch_size": 8, "head": "none", "max_length": 75, "warmup": 0.1},
     Name.DIFFCSE: {"epochs": 2, "head": "none", "lr": 7e-6},
 }  # fmt: skip
@@ -514,6 +516,14 @@ OPTIONS = {
         "teacher_temperature": 0.025, "as_released": False,
     },
     Name.DISTILL: {"match": "cosine", "max_length": 32},
+    Name.PROMPTBERT: {
+        "template_bias": "train", "temperature": 0.05,
+        "template": ('This sentence of "{.}" means {mask}.', 'This sentence : "{.}" means {mask}.'),
+    },
+    Name.SNCSE: {
+        "margin_low": 0.1, "margin_high": 0.3, "soft_weight": 1e-3,
+        "template": ('This sentence : " {.} " means {mask} .', 'This sentence of " {.} " means {mask} .'),
+    },
     Name.TSDAE: {"delete": 0.6, "tie_decoder": True, "max_length": 75},
     Name.DIFFCSE: {"rtd_weight": 0.005, "mask_rate": 0.3, "fill": "argmax", "as_released": False},
 }  # fmt: skip
