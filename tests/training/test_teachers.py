@@ -1,10 +1,12 @@
 """Teachers: whose vectors they give for which row, made once; what is refused."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
-from helpers import SENTENCES
+from helpers import SENTENCES, build_tiny_model
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder
@@ -62,6 +64,24 @@ def test_a_model_reads_every_text_once_and_its_file_is_found_again(tiny_model_di
     again.prepare(tmp_path, SilentProgress())
     assert torch.equal(again.of_rows(np.arange(6)), found)
     assert (tmp_path / "teachers" / "1.npy").stat().st_mtime_ns == written
+
+
+def test_a_run_reads_its_teacher_and_one_that_teaches_itself_has_nothing_to_learn(
+    invoke, tiny_model_dir, tmp_path
+):
+    """Without dropout the student's cosines are the teacher's; vectors of zeros would differ."""
+    (tmp_path / "plain.txt").write_text("\n".join(SENTENCES))
+    run, losses = tmp_path / "run", []
+    command = ["train", "--objective", "distill", "--set", "match=similarities", "-o", run]
+    command += ["--model", tiny_model_dir, "--dropout", 0, "--pooler", "avg", "--device", "cpu"]
+    command += ["--train-file", tmp_path / "plain.txt", "--batch-size", 8, "--max-steps", 1]
+    for teacher in (tiny_model_dir, build_tiny_model(tmp_path / "other", seed=1)):
+        result = invoke(*command, "--teacher", teacher, "--force")
+        assert result.exit_code == 0, result.stderr
+        assert (run / "teachers" / "1.npy").is_file()
+        losses.append(json.loads((run / "metrics.jsonl").read_text())["loss"])
+    assert losses[0] < 1e-9
+    assert losses[1] > 1e-5
 
 
 def test_vectors_of_other_texts_are_refused_by_their_number(tmp_path):

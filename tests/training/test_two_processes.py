@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from helpers import SENTENCES, build_tiny_model, write_sts_folder, write_transfer_folder
+from helpers import (
+    SENTENCES,
+    build_tiny_model,
+    generator_beside,
+    write_sts_folder,
+    write_transfer_folder,
+)
 from processes import run_on_processes
 from simcse_cli.models import encode as encoding
 from simcse_cli.models.checkpoint import load_encoder
@@ -84,6 +90,8 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
     plain = {"train_file": str(folder / "plain.txt"), "pooler": "avg"}
     repeated = {"train_file": str(folder / "repeated.csv"), "pooler": "avg", "epochs": 1}
     taught = {"teacher": [f"{build_tiny_model(folder / 'teacher', seed=1)}:2"]}
+    edits = {"generator": str(generator_beside(folder / "model"))}
+    edits["options"] = {"mask_rate": 0, "rtd_weight": 1}  # each process masks rows of its own
     once = {**repeated, "train_file": str(folder / "once.csv")}
     suite = {**plain, "data_dir": str(sts), "eval_every": 1, "max_steps": 3}
     transfer = str(write_transfer_folder(folder / "transfer", n_good=40, n_bad=36))
@@ -95,6 +103,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainConfig]:
         "rankcse": config(ObjectiveName.RANKCSE, **plain, **taught, epochs=1),
         "distill": config(ObjectiveName.DISTILL, **plain, **taught, micro_batch_size=3, epochs=1),
         "guided": config(ObjectiveName.SIMCSE_SUP, **repeated, **taught),
+        "diffcse": config(ObjectiveName.DIFFCSE, **plain, **edits, epochs=1),
         "queue": config(ObjectiveName.SIMCSE_UNSUP, **plain, options={"queue_size": 12}, epochs=2),
         "masked": config(ObjectiveName.SIMCSE_SUP, **repeated),
         "masked, chunks": config(ObjectiveName.SIMCSE_SUP, **repeated, micro_batch_size=3),
@@ -128,7 +137,7 @@ def logged(run: Path) -> list[dict[str, Any]]:
 
 
 ALIKE = ["sbert", "cosent", "chunks", "masked", "masked, chunks", "apart"]
-ALIKE += ["rankcse", "distill", "guided", "queue"]
+ALIKE += ["rankcse", "distill", "guided", "queue", "diffcse"]
 
 
 @pytest.mark.parametrize("name", ALIKE)

@@ -252,6 +252,8 @@ def train_run(
                     _require_steps_left(trainer)
                 if is_first:
                     _open_folder(config, run_dir, resume=resume, force=force)
+                if parts.teachers is not None:
+                    parts.teachers.prepare(run_dir, shown)
                 record = trainer.run()
         except KeyboardInterrupt:
             raise stopped_in(run_dir, processes.process_count()) from None
