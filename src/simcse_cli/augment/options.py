@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.settings.choices import Sides, TextUnit
+from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
 from simcse_cli.settings.config import DEVICE_FORM, DEVICE_HELP, REVISION_HELP, pinned
 from simcse_cli.settings.declare import setting
 from simcse_cli.settings.tables import TableOptions
@@ -70,5 +70,10 @@ class AugmentOptions(TableOptions):
 
     @property
     def needs_model(self) -> bool:
-        parts = self.method.lower().split("+")
-        return self.model is not None or any(part.count(":") > 1 or "mlm" in part for part in parts)
+        if self.model is not None:
+            return True
+        for part in self.method.lower().split("+"):
+            name, _, settings = part.strip().partition(":")
+            if name == Augmentation.MLM or (":" in settings and not name.endswith(".py")):
+                return True
+        return False

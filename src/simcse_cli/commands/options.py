@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass
-from enum import StrEnum
 from functools import cache, partial, wraps
 from pathlib import Path
 from types import NoneType
@@ -17,6 +16,7 @@ from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import require_writable
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
+from simcse_cli.settings.convert import value_name
 from simcse_cli.settings.declare import Setting, check_rules, check_values, setting, settings_of
 
 _output = partial(setting, group="Output")
@@ -106,7 +106,7 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
         default = field.default_factory()
     elif default is MISSING:
         default = inspect.Parameter.empty
-    metavar = own.metavar or value_name(field.name, hint)
+    metavar = own.metavar or _placeholder(field.name, hint)
     details: dict[str, Any] = {"help": own.help, "rich_help_panel": own.group, "metavar": metavar}
     if own.completes is not None:
         details["autocompletion"] = getattr(completion, own.completes)
@@ -124,15 +124,15 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
     return inspect.Parameter(field.name, kind, default=default, annotation=annotation)
 
 
-def value_name(name: str, hint: Any) -> str | None:
-    """Return the placeholder that ``--help`` shows for a value: its choices or its kind."""
+def _placeholder(name: str, hint: Any) -> str | None:
+    """Return the placeholder that ``--help`` shows for the value of a field."""
     kind = hint
     if get_origin(hint) is not list and (kinds := get_args(hint)):
         kind = next(part for part in kinds if part is not NoneType)
     if get_origin(kind) is list:
         (kind,) = get_args(kind)
-    if issubclass(kind, StrEnum):
-        return "|".join(kind)
+    if kind is bool:
+        return None
     if kind is Path:
         return "FOLDER" if name.endswith("_dir") else "FILE"
-    return {bool: None, int: "N", float: "X"}.get(kind, "TEXT")
+    return value_name(kind)

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, get_type_hints
 
@@ -29,7 +28,7 @@ from simcse_cli.objectives.sncse import Sncse
 from simcse_cli.objectives.tsdae import Tsdae
 from simcse_cli.objectives.vicreg import Vicreg
 from simcse_cli.settings.choices import ObjectiveName
-from simcse_cli.settings.convert import convert
+from simcse_cli.settings.convert import convert, value_name
 from simcse_cli.settings.declare import Setting, check_rules, check_values, flag_of, settings_of
 
 _PLACE = "--objective"
@@ -169,19 +168,14 @@ def option_rows(name: str) -> list[tuple[str, str]]:
     rows = []
     for option, (field, own) in settings_of(options).items():
         names = place_of_option(option, own)
-        if value := _value_name(kinds[option], has_flag=bool(own.flags)):
-            names += f" {value}" if own.flags else f"={value}"
+        is_switch = kinds[option] is bool
+        if not own.flags:
+            names += "=true" if is_switch else f"={value_name(kinds[option])}"
+        elif not is_switch:
+            names += f" {value_name(kinds[option])}"
         has_default = field.default not in (None, False, ())
         rows.append((names, own.help + (f" [default: {field.default}]" if has_default else "")))
     return rows
-
-
-def _value_name(kind: Any, *, has_flag: bool) -> str:
-    if kind is bool:
-        return "" if has_flag else "true"
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return "|".join(kind)
-    return {int: "N", float: "X", tuple[int, ...]: "N,N"}.get(kind, "...")
 
 
 def place_of_option(name: str, own: Setting) -> str:

@@ -84,3 +84,10 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
             return value  # which may have more digits than a float
         return int(float(value))
     return kind(value)
+
+
+def value_name(kind: Any) -> str:
+    """Return the placeholder of a value in help: its choices, or its kind."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return "|".join(kind)
+    return {int: "N", float: "X", tuple[int, ...]: "N,N"}.get(kind, "TEXT")
