@@ -74,6 +74,7 @@ class Teachers:
         group = ALONE
         if n_processes > 1:
             group = ProcessGroup(process_rank(), n_processes, distributed.barrier)
+        group.wait()  # until the first process has opened the folder
         for number, teacher in enumerate(self.teachers, 1):
             if teacher.model is None:
                 continue
