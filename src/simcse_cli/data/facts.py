@@ -14,7 +14,7 @@ _MOST_CLASSES = 20
 _LONGEST_TYPED = 40
 
 
-class Column:
+class ColumnFacts:
     """A column, and what its name and the first rows tell of it.
 
     Attributes:
@@ -105,10 +105,10 @@ class Facts:
     def __init__(self, grid: Grid, given: Given) -> None:
         self.grid = grid
         self.given = given
-        self.columns = [Column(grid, at) for at in range(len(grid.names))]
+        self.columns = [ColumnFacts(grid, at) for at in range(len(grid.names))]
         self.names = {column.name for column in self.columns}
 
-    def find(self, name: str) -> Column | None:
+    def find(self, name: str) -> ColumnFacts | None:
         """Return the column that a user means by a name or a number."""
         for column in self.columns:
             if column.is_named and column.title == name:
@@ -119,14 +119,14 @@ class Facts:
             return self.columns[int(name) - 1]
         return None
 
-    def all_but(self, taken: Collection[Column | None]) -> list[Column]:
+    def all_but(self, taken: Collection[ColumnFacts | None]) -> list[ColumnFacts]:
         return [column for column in self.columns if column not in taken]
 
-    def fitting(self, taken: Collection[Column] = ()) -> list[Column]:
+    def fitting(self, taken: Collection[ColumnFacts] = ()) -> list[ColumnFacts]:
         """Return the columns that can hold texts, but for those that are taken."""
         return [column for column in self.all_but(taken) if column.fits]
 
-    def strong(self, role: str) -> list[Column]:
+    def strong(self, role: str) -> list[ColumnFacts]:
         """Return the columns whose names alone say that they are a side of a pair."""
         named = [column for column in self.columns if column.name in names.STRONG[role]]
         found = [column for column in named if column.fits_strongly]
@@ -137,7 +137,7 @@ class Facts:
         # One text in all of the first rows, or none.
         return found or [each for each in named if each.repeats_words or each.kind is Kind.EMPTY]
 
-    def hard_negatives(self) -> list[Column]:
+    def hard_negatives(self) -> list[ColumnFacts]:
         found = []
         for column in self.columns:
             if names.is_hard_negative(column.name) and column.fits_strongly:
@@ -145,12 +145,12 @@ class Facts:
         return found
 
 
-def by_name(columns: Iterable[Column], name: str) -> list[Column]:
+def by_name(columns: Iterable[ColumnFacts], name: str) -> list[ColumnFacts]:
     """Return the columns of a name, as names are compared."""
     return [column for column in columns if column.name == name]
 
 
-def texts_or_words(columns: Iterable[Column]) -> list[Column]:
+def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:
     """Return the columns of texts that no name tells of, or those of words if there are none."""
     found = [column for column in columns if column.fits and column.is_left_over]
     return [column for column in found if column.kind is not Kind.WORD] or found

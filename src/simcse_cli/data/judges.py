@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from simcse_cli.data import names, show
-from simcse_cli.data.facts import Column, Facts, by_name
+from simcse_cli.data.facts import ColumnFacts, Facts, by_name
 from simcse_cli.data.kinds import Kind, is_missing, to_number
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
 from simcse_cli.data.sides import Found
@@ -68,7 +68,7 @@ class Roles:
 
 
 # ------------------------------------------------------------------ which rows are pairs
-def filter_pairs(facts: Facts, found: Found, named: Mapping[str, Column]) -> Roles:
+def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> Roles:
     """Return the roles with the label that tells which rows are pairs.
 
     An UndecidedError asks where something in the table may tell it.
@@ -93,7 +93,7 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, Column]) -> Rol
     return replace(roles, labels=labels | _NO_LABELS)
 
 
-def _label_of_pairs(facts: Facts, found: Found, *, is_kept: bool) -> Column | None:
+def _label_of_pairs(facts: Facts, found: Found, *, is_kept: bool) -> ColumnFacts | None:
     """Return the column whose labels tell which rows are pairs, or None if all are."""
     judges = [column for column in _free(facts, found) if column.is_judge]
     label = _usual_label(facts, found)
@@ -106,7 +106,7 @@ def _label_of_pairs(facts: Facts, found: Found, *, is_kept: bool) -> Column | No
     return label
 
 
-def _usual_label(facts: Facts, found: Found) -> Column | None:
+def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
     """Return the column with the name of a label that says which rows are pairs."""
     free = _free(facts, found)
     for name in names.LABELS:
@@ -117,7 +117,7 @@ def _usual_label(facts: Facts, found: Found) -> Column | None:
     return None
 
 
-def _label_to_keep(judges: Sequence[Column], found: Found) -> Column:
+def _label_to_keep(judges: Sequence[ColumnFacts], found: Found) -> ColumnFacts:
     labels = [column for column in judges if column.kind is Kind.LABEL] or judges
     if len(labels) == 1:
         return labels[0]
@@ -127,7 +127,7 @@ def _label_to_keep(judges: Sequence[Column], found: Found) -> Column:
     raise UndecidedError(what, _choices("label", found, labels))
 
 
-def _which_are_pairs(facts: Facts, judge: Column, found: Found) -> UndecidedError:
+def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> UndecidedError:
     counts = Counter(map(str.strip, judge.texts))
     values = [value for value, _ in counts.most_common() if not is_missing(value)]
     are_numbers = None not in map(to_number, values)
@@ -154,7 +154,7 @@ def _which_are_pairs(facts: Facts, judge: Column, found: Found) -> UndecidedErro
 
 
 # ------------------------------------------------------------------ scores and classes
-def find_score(facts: Facts, found: Found, named: Mapping[str, Column]) -> Column:
+def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
     """Return the column of the scores of pairs, by its name or as the only one of numbers."""
     for role in ("score", "label"):
         if role in named:
@@ -174,22 +174,22 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, Column]) -> Colum
     raise _which_column("score", found, free)
 
 
-def find_label(facts: Facts, found: Found, named: Mapping[str, Column]) -> Column:
+def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
     """Return the column of the classes of texts or pairs."""
 
-    def may_be(column: Column) -> bool:
+    def may_be(column: ColumnFacts) -> bool:
         return column.kind is Kind.LABEL and len(column.values) > 1
 
-    def are_classes(column: Column) -> bool:
+    def are_classes(column: ColumnFacts) -> bool:
         return column.kind is Kind.SCORE and column.are_few_whole_numbers
 
     return _find_label(facts, found, named, may_be, are_classes)
 
 
-def find_nli_label(facts: Facts, found: Found, named: Mapping[str, Column]) -> Column:
+def find_nli_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
     """Return the column of entailment, neutral and contradiction, in words or numbers."""
 
-    def is_nli(column: Column) -> bool:
+    def is_nli(column: ColumnFacts) -> bool:
         values = {text.strip().lower() for text in column.texts}
         return len(values) > 1 and values <= _NLI_LABELS
 
@@ -199,9 +199,9 @@ def find_nli_label(facts: Facts, found: Found, named: Mapping[str, Column]) -> C
 def _find_label(
     facts: Facts,
     found: Found,
-    named: Mapping[str, Column],
-    *tests: Callable[[Column], bool],
-) -> Column:
+    named: Mapping[str, ColumnFacts],
+    *tests: Callable[[ColumnFacts], bool],
+) -> ColumnFacts:
     """Return the column that is named, has a usual name, or is the only one to pass a test."""
     if "label" in named:
         return named["label"]
@@ -221,7 +221,7 @@ def _find_label(
     raise _which_column("label", found, free)
 
 
-def _which_column(role: str, found: Found, among: Sequence[Column]) -> UndecidedError:
+def _which_column(role: str, found: Found, among: Sequence[ColumnFacts]) -> UndecidedError:
     what = f"no column looks like the {role}"
     if len(among) > 1:
         what = f"{len(among)} columns may hold the {role}"
@@ -232,14 +232,14 @@ def _which_column(role: str, found: Found, among: Sequence[Column]) -> Undecided
     return UndecidedError(what, choices[:MOST_CHOICES], others)
 
 
-def _choices(role: str, found: Found, among: Sequence[Column]) -> list[Choice]:
+def _choices(role: str, found: Found, among: Sequence[ColumnFacts]) -> list[Choice]:
     return [Choice({**_pair(found), role: column}) for column in among]
 
 
-def _free(facts: Facts, found: Found) -> list[Column]:
+def _free(facts: Facts, found: Found) -> list[ColumnFacts]:
     """Return the columns that have no role yet."""
     return facts.all_but(list(chain.from_iterable(found.values())))
 
 
-def _pair(found: Found) -> dict[str, Column]:
+def _pair(found: Found) -> dict[str, ColumnFacts]:
     return {role: columns[0] for role, columns in found.items() if role != "hard_negative"}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simcse_cli.data import show
-from simcse_cli.data.facts import Column, Facts
+from simcse_cli.data.facts import ColumnFacts, Facts
 from simcse_cli.errors import DataError
 
 MOST_CHOICES = 8
@@ -16,7 +16,7 @@ _COLUMN_OPTIONS = ("--column", "--columns")
 class Choice:
     """Columns by role, what they would mean, and the label whose rows are kept."""
 
-    columns: dict[str, Column]
+    columns: dict[str, ColumnFacts]
     meaning: str = ""
     keeps: str | None = None
 

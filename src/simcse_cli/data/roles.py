@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import chain, combinations
 
 from simcse_cli.data import names
-from simcse_cli.data.facts import Column, Facts, by_name
+from simcse_cli.data.facts import ColumnFacts, Facts, by_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import Grid
 from simcse_cli.data.jobs import Job
@@ -53,9 +53,9 @@ def _decide(facts: Facts, job: Job) -> Roles:
 
 
 # ------------------------------------------------------------------ what the user named
-def _named(facts: Facts) -> dict[str, Column]:
+def _named(facts: Facts) -> dict[str, ColumnFacts]:
     """Return the columns that the user gave by name or number."""
-    found: dict[str, Column] = {}
+    found: dict[str, ColumnFacts] = {}
     for role, name in facts.given.columns.items():
         column = facts.find(name)
         asks_for_usual_names = name == role != "text" and facts.grid.is_named
@@ -85,7 +85,7 @@ def _without_column(facts: Facts, name: str) -> str:
 
 
 # ------------------------------------------------------------------ single texts
-def _of_texts(facts: Facts, job: Job, named: Mapping[str, Column]) -> Found:
+def _of_texts(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found:
     template = facts.given.template
     if template is not None:
         return {"text": [_of_template(facts, name) for name in template.columns]}
@@ -97,20 +97,20 @@ def _of_texts(facts: Facts, job: Job, named: Mapping[str, Column]) -> Found:
     return {"text": [find_text(facts, facts.columns)]}
 
 
-def _of_template(facts: Facts, name: str) -> Column:
+def _of_template(facts: Facts, name: str) -> ColumnFacts:
     column = facts.find(name)
     if column is None:
         raise UndecidedError(_without_column(facts, name))
     return column
 
 
-def _has_views(facts: Facts, named: Mapping[str, Column]) -> bool:
+def _has_views(facts: Facts, named: Mapping[str, ColumnFacts]) -> bool:
     if "positive" in named:
         return True
     return facts.grid.is_named and None not in map(facts.find, POSITIONAL[:2])
 
 
-def _of_labelled(facts: Facts, named: Mapping[str, Column]) -> Found:
+def _of_labelled(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     """Return the column of classes, and those of the texts or pairs that they are of."""
     found: Found
     if "text" in named:
@@ -123,7 +123,7 @@ def _of_labelled(facts: Facts, named: Mapping[str, Column]) -> Found:
     return found
 
 
-def _of_text_or_pair(facts: Facts, named: Mapping[str, Column]) -> Found:
+def _of_text_or_pair(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     """Return the columns of pairs with classes, or of texts if there is no second text.
 
     Pairs have strong names on both sides, names that go together, or two columns of texts.
@@ -144,7 +144,7 @@ def _of_text_or_pair(facts: Facts, named: Mapping[str, Column]) -> Found:
     return found | {"label": [label]}
 
 
-def _text_or_pair(found: Found, label: Column) -> UndecidedError:
+def _text_or_pair(found: Found, label: ColumnFacts) -> UndecidedError:
     (left,), (right,) = (found[side] for side in Job.LABELLED.sides)
     choices = (
         Choice({"text": left, "label": label}, "texts"),
@@ -153,7 +153,7 @@ def _text_or_pair(found: Found, label: Column) -> UndecidedError:
     return UndecidedError(f"{label} may be of {left} or of the pair", choices)
 
 
-def _label_if_known(facts: Facts, named: Mapping[str, Column]) -> Column | None:
+def _label_if_known(facts: Facts, named: Mapping[str, ColumnFacts]) -> ColumnFacts | None:
     if "label" in named:
         return named["label"]
     for name in names.LABELS:
@@ -163,7 +163,7 @@ def _label_if_known(facts: Facts, named: Mapping[str, Column]) -> Column | None:
 
 
 # ------------------------------------------------------------------ lint
-def _of_lint(facts: Facts, named: Mapping[str, Column]) -> Found:
+def _of_lint(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     """Return the columns of rows, else of single texts, else all that hold words."""
     if named:
         rows: Found = {role: [named[role]] for role in named if role in POSITIONAL}

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, product
 
 from simcse_cli.data import names
-from simcse_cli.data.facts import Column, Facts, by_name, texts_or_words
+from simcse_cli.data.facts import ColumnFacts, Facts, by_name, texts_or_words
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import Kind
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
@@ -12,15 +12,15 @@ from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
 SET = "set"
 """The role of a list of texts that all mean the same."""
 
-Found = dict[str, Sequence[Column]]
+Found = dict[str, Sequence[ColumnFacts]]
 """The columns of each role; a role of hard negatives may have several."""
 
-_Pair = tuple[Column, Column]
-_Triplet = tuple[Column, Column, Sequence[Column]]
+_Pair = tuple[ColumnFacts, ColumnFacts]
+_Triplet = tuple[ColumnFacts, ColumnFacts, Sequence[ColumnFacts]]
 
 
 # ------------------------------------------------------------------ single texts
-def find_text(facts: Facts, among: Sequence[Column]) -> Column:
+def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
     """Return the column that can hold the texts: by a strong name, a weak name, or its content."""
     strong = [column for column in facts.strong("anchor") if column in among]
     if len(strong) == 1:
@@ -41,7 +41,7 @@ def find_text(facts: Facts, among: Sequence[Column]) -> Column:
     return _text_of_last_resort(facts, among)
 
 
-def _text_of_last_resort(facts: Facts, among: Sequence[Column]) -> Column:
+def _text_of_last_resort(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
     """Return a column with a usual name that is empty or repeats a few words, or the only one."""
     usual = (*names.WEAK_TEXTS, *names.STRONG["anchor"])
     for column in among:
@@ -52,11 +52,11 @@ def _text_of_last_resort(facts: Facts, among: Sequence[Column]) -> Column:
     raise UndecidedError("no column looks like texts", _each_as_text(among))
 
 
-def _listed(columns: Iterable[Column]) -> str:
+def _listed(columns: Iterable[ColumnFacts]) -> str:
     return ", ".join(column.title for column in columns)
 
 
-def _each_as_text(columns: Iterable[Column]) -> list[Choice]:
+def _each_as_text(columns: Iterable[ColumnFacts]) -> list[Choice]:
     return [Choice({"text": column}) for column in columns]
 
 
@@ -66,7 +66,7 @@ def couples(pairs: Iterable[_Pair]) -> list[_Pair]:
     return [pair for pair in pairs if names.are_couple(pair[0].name, pair[1].name)]
 
 
-def find_sides(facts: Facts, job: Job, named: Mapping[str, Column]) -> Found:
+def find_sides(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found:
     """Return the columns of both sides, and of hard negatives where they are known.
 
     ``named`` are the columns that the user gave, by role.
@@ -80,7 +80,7 @@ class _Sides:
         self.job = job
         self.left, self.right = job.sides
 
-    def find(self, named: Mapping[str, Column]) -> Found:
+    def find(self, named: Mapping[str, ColumnFacts]) -> Found:
         anchor = positive = None
         for role, column in named.items():
             if role in ("anchor", "left", "text"):
@@ -89,7 +89,7 @@ class _Sides:
                 positive = column
 
         # What the user did not name is found.
-        negatives: Sequence[Column] = ()
+        negatives: Sequence[ColumnFacts] = ()
         if anchor is None or positive is None:
             if self._is_set():
                 return {SET: self.facts.columns}
@@ -106,7 +106,7 @@ class _Sides:
         is_list = grid.names in ((SET,), ("texts",)) and grid.kinds == (Kind.LIST,)
         return is_list and self.job in (Job.ROWS, Job.LINT)
 
-    def _pair(self, anchor: Column | None, positive: Column | None) -> _Triplet:
+    def _pair(self, anchor: ColumnFacts | None, positive: ColumnFacts | None) -> _Triplet:
         """Find the sides that the user did not name."""
         negatives = self.facts.hard_negatives()
         anchors = self._strong("anchor", anchor, (*negatives, positive))
@@ -130,13 +130,15 @@ class _Sides:
         return self._unnamed_pair(negatives)
 
     def _strong(
-        self, role: str, given: Column | None, others: Sequence[Column | None]
-    ) -> list[Column]:
+        self, role: str, given: ColumnFacts | None, others: Sequence[ColumnFacts | None]
+    ) -> list[ColumnFacts]:
         """Return the columns that may be a side: the given one, or those with a strong name."""
         found = self.facts.strong(role) if given is None else [given]
         return [column for column in found if column not in others]
 
-    def _other(self, side: str, taken: Sequence[Column], known: Sequence[Column]) -> Column:
+    def _other(
+        self, side: str, taken: Sequence[ColumnFacts], known: Sequence[ColumnFacts]
+    ) -> ColumnFacts:
         """Return the side of a pair whose other side is known: by a weak name, or what is left."""
         if len(known) != 1:
             raise self._which_pair(self._in_order(taken))
@@ -159,7 +161,7 @@ class _Sides:
                 return column
         raise self._which_pair(self._in_order(taken))
 
-    def _unnamed_pair(self, negatives: Sequence[Column]) -> _Triplet:
+    def _unnamed_pair(self, negatives: Sequence[ColumnFacts]) -> _Triplet:
         """Find the sides by names that go together, or as the only columns of texts."""
         fitting = self.facts.fitting(negatives)
         pairs = couples(combinations(fitting, 2)) or self._weak_couples(fitting)
@@ -176,7 +178,7 @@ class _Sides:
             return texts[0], texts[1], texts[2:]
         raise self._which_pair(texts)
 
-    def _weak_couples(self, fitting: Sequence[Column]) -> list[_Pair]:
+    def _weak_couples(self, fitting: Sequence[ColumnFacts]) -> list[_Pair]:
         found = []
         for left, right in names.WEAK_COUPLES:
             lefts = by_name(fitting, left)
@@ -185,17 +187,17 @@ class _Sides:
                 found.append((lefts[0], rights[0]))
         return found
 
-    def _in_order(self, columns: Sequence[Column]) -> list[Column]:
+    def _in_order(self, columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:
         return [column for column in self.facts.columns if column in columns]
 
-    def _only(self, columns: Sequence[Column], role: str) -> Column:
+    def _only(self, columns: Sequence[ColumnFacts], role: str) -> ColumnFacts:
         if len(columns) == 1:
             return columns[0]
         texts = self._in_order([*self.facts.strong("anchor"), *self.facts.strong("positive")])
         what = f"{_listed(columns)}: which one is the {role}?"
         raise UndecidedError(what, self._choices(texts))
 
-    def _which_pair(self, texts: Sequence[Column]) -> UndecidedError:
+    def _which_pair(self, texts: Sequence[ColumnFacts]) -> UndecidedError:
         if len(texts) < 2:
             return self._too_few_texts()
         choices = self._choices(texts)
@@ -218,6 +220,6 @@ class _Sides:
         others = () if choices else ("give a table with two columns of texts",)
         return UndecidedError(what, choices, others)
 
-    def _choices(self, texts: Sequence[Column]) -> list[Choice]:
+    def _choices(self, texts: Sequence[ColumnFacts]) -> list[Choice]:
         pairs = list(combinations(texts, 2))[: MOST_CHOICES - 2]
         return [Choice({self.left: first, self.right: second}, "a pair") for first, second in pairs]
