@@ -45,4 +45,12 @@ if [ -n "$GENERATOR" ]; then
     --train-file "$WIKI"
 fi
 
-compare "$OUT" -o "$OUT/comparison.json" --force
+# Every method on pairs that chose nothing, beside SimCSE; make_family.py writes the page from comparison.json.
+[ "$SCALE" = full ] && TASKS=${TASKS:-} || TASKS=${TASKS:-STSBenchmark,STS16,SICKRelatedness}
+entries=("simcse=$OUT/simcse.json")
+for run in "$OUT"/*/; do
+  name=$(basename "$run")
+  sts "$name" "$OUT/$name" ${TASKS:+--tasks "$TASKS"} --save-scores "$OUT/$name.pairs.jsonl" --force
+  [ "$name" = simcse ] || entries+=("$name=$OUT/$name.json")
+done
+compare "${entries[@]}" --baseline simcse --format json -o "$OUT/comparison.json" --force
