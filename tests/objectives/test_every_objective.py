@@ -1,5 +1,6 @@
 """What holds for every objective: gradients reach all of it, chunks and processes change nothing."""
 
+import re
 from copy import deepcopy
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from processes import run_on_processes
 from simcse_cli.objectives.base import Objective
 from simcse_cli.objectives.registry import OBJECTIVES
 from simcse_cli.settings.choices import ObjectiveName as Name
+from simcse_cli.settings.declare import settings_of
 from simcse_cli.settings.recipes import read_recipe, shipped_recipes
 from simcse_cli.training.cached_gradients import cached_backward
 
@@ -47,6 +49,14 @@ def test_every_objective_has_a_file_of_its_own_a_recipe_and_a_line_in_the_docs()
     assert all(f"`{name}`" in page for name in Name)
     files = {cls.__module__ for cls in OBJECTIVES.values()}
     assert len(files) == len(Name)
+
+
+def test_every_option_is_on_the_page_of_objectives():
+    page = (Path(__file__).parents[2] / "docs" / "objectives.md").read_text(encoding="utf-8")
+    for objective in OBJECTIVES.values():
+        for option, (_, own) in settings_of(objective.Options).items():
+            name = own.flags[0] if own.flags else option
+            assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page), (objective.name, name)
 
 
 @every_variant
