@@ -1,4 +1,4 @@
-"""Record the terminal at the head of README: run the commands, draw what they show as `docs/figures/terminal.svg`."""
+"""Record the terminal of README: run its three commands, draw what they show as `docs/figures/terminal.svg`."""
 
 import os
 import re
@@ -15,9 +15,9 @@ from rich.text import Text
 TARGET = Path(__file__).parent / "figures" / "terminal.svg"
 WIDTH = 88
 COMMANDS = (
-    "simcse prepare demo -o demo --sentences 500 --triplets 200 --pairs 400 --documents 5",
-    "simcse eval sts --model minilm --data-dir demo --tasks STSBenchmark -o sts.json",
-    'simcse analyze search demo/sentences.txt "A man is playing music." -k 3',
+    "simcse train --mode sup --max-steps 40 -o runs/first",
+    "simcse eval sts --model runs/first --tasks STSBenchmark",
+    "simcse analyze report runs/first -o first.html",
 )
 
 

@@ -11,8 +11,9 @@ from simcse_cli.models.encode import encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import save_encoder
 from simcse_cli.models.heads import MlpHead, TokenCnn
+from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import POOLERS, pool
-from simcse_cli.settings.choices import Attention, HeadUse
+from simcse_cli.settings.choices import Attention, HeadUse, Pooler
 
 HEADS = ("none", "square", "narrow", "cnn", "cnn-head")
 
@@ -26,7 +27,8 @@ def saved_models(_tiny_model_dir, tmp_path_factory):
         target = folder / f"{pooler}-{head}"
         if not target.exists():
             torch.manual_seed(1)
-            encoder = load_encoder(_tiny_model_dir, pooler=pooler, device="cpu")
+            template = "{} is {mask}" if pooler is Pooler.MASK else None
+            encoder = load_encoder(_tiny_model_dir, pooler=pooler, template=template, device="cpu")
             encoder.token_cnn = TokenCnn(32, 8) if "cnn" in head else None
             heads = {"square": MlpHead(32, 0.2), "narrow": MlpHead(32, 0.2, out_dim=12)}
             heads |= {"cnn-head": MlpHead(24, 0.2, out_dim=12)}
@@ -128,7 +130,10 @@ def test_autocast_rounds_the_transformer_alone(
         layers = [layer.float() for layer in (*layers[:-1], outputs[-1].last_hidden_state)]
         if encoder.token_cnn is not None:
             layers = [encoder.token_cnn(layers[-1], mask)]
-        assert torch.equal(encoder.apply_head(pool(encoder.pooler, layers, mask)), vectors)
+        ids, _ = pad(rows, encoder.tokens.pad_id)
+        is_mask = (ids == encoder.tokenizer.mask_token_id).to(mask.device)
+        pooled = pool(encoder.pooler, layers, mask, is_mask=is_mask)
+        assert torch.equal(encoder.apply_head(pooled), vectors)
     assert torch.cosine_similarity(*gradients, dim=0) > 0.98
 
 
