@@ -6,7 +6,7 @@ Each group is shown with its size, its words and its typical texts.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -151,7 +151,8 @@ def agreement(labels: Sequence[str], groups: _Numbers, seed: int) -> dict[str, f
     """
     from sklearn import metrics
 
-    draw, known = np.random.default_rng(seed), np.array(labels)
+    draw = np.random.default_rng(seed)
+    known = np.array(labels)
     by_chance = []
     for _ in range(_DRAWS):
         by_chance.append(metrics.v_measure_score(draw.permutation(known), groups))
@@ -185,10 +186,7 @@ def group_analysis(source: str, options: GroupOptions, progress: Progress) -> An
         )
         task.advance()
     cosines = cosines_to_centres(found.units, groups)
-    grouped = GroupedTexts(
-        found.texts, found.rows, found.units, groups, cosines, found.ids, found.labels
-    )
-    return _shown(source, grouped, options, method)
+    return _shown(source, replace(found, groups=groups, cosines=cosines), options, method)
 
 
 def _method(options: GroupOptions) -> GroupMethod:
@@ -225,6 +223,7 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
     if len(filled) < len(every):
         progress.info(f"{source}: left out, since without text: {len(every) - len(filled):,} rows")
 
+    # Identifiers are unique in the whole file, rows without text included.
     def column(name: str | None, rows: Sequence[int]) -> list[str] | None:
         if name is None:
             return None
@@ -234,34 +233,24 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
     if options.id_column is not None:
         own = column(options.id_column, range(len(every))) or []
         require_unique(lambda: own, source, options.id_column)
-    ids, labels = column(options.id_column, filled), column(options.labels, filled)
+    ids = column(options.id_column, filled)
+    labels = column(options.labels, filled)
+
+    # Groups and cosines are placeholders until the vectors are grouped.
     texts = [every[at][0] for at in filled]
+    rows = [at + 1 for at in filled]
     units = load_and_encode(texts, options, progress)
     none = np.full(len(texts), _NO_GROUP)
-    rows = [at + 1 for at in filled]
     return GroupedTexts(texts, rows, units, none, np.full(len(texts), np.nan), ids, labels)
 
 
 def _shown(
     source: str, found: GroupedTexts, options: GroupOptions, method: GroupMethod
 ) -> Analysis:
-    # The facts of each group, the texts nearest to its centre first.
-    telling = telling_words(found.texts, found.groups, options.n_words)
-    rows: list[dict[str, Any]] = []
-    for group in range(found.n_groups):
-        members = found.members(group)
-        rows.append(
-            {
-                "group": group + 1,
-                "n_texts": len(members),
-                "cosine": float(found.cosines[members].mean()),
-                "words": ", ".join(telling[group]),
-                "typical": found.typical(group, options.n_typical),
-            }
-        )
-
     # As a table, with a note on the texts that no group has taken.
-    shown = [{**row, "typical": " | ".join(row["typical"])} for row in rows]
+    telling = telling_words(found.texts, found.groups, options.n_words)
+    rows = _group_rows(found, telling, options.n_typical)
+    shown = [row | {"typical": " | ".join(row["typical"])} for row in rows]
     notes = ["cosine: mean with the centre of the group; words: more frequent here than elsewhere"]
     n_left = int((found.groups == _NO_GROUP).sum())
     if n_left:
@@ -298,6 +287,25 @@ def _shown(
         figure=lambda: group_figure(found, [", ".join(own[:2]) for own in telling]),
         series=[Report("Texts", [Column(key) for key in text_rows[0]], text_rows)],
     )
+
+
+def _group_rows(
+    found: GroupedTexts, telling: Sequence[Sequence[str]], n_typical: int
+) -> list[dict[str, Any]]:
+    """Return the facts of each group, its typical texts among them, nearest to the centre first."""
+    rows = []
+    for group in range(found.n_groups):
+        members = found.members(group)
+        rows.append(
+            {
+                "group": group + 1,
+                "n_texts": len(members),
+                "cosine": float(found.cosines[members].mean()),
+                "words": ", ".join(telling[group]),
+                "typical": found.typical(group, n_typical),
+            }
+        )
+    return rows
 
 
 def _agreement_report(column: str | None, found: GroupedTexts, scores: dict[str, float]) -> Report:

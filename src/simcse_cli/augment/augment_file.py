@@ -58,6 +58,7 @@ def augment_file(
     Without an output there is only the preview, which ``show`` takes. ``make_augmenter`` is called
     when the output is known to be right: loading a model takes seconds.
     """
+    # Mistakes in the options are found before anything is written.
     steps = parse_steps(options)
     name = source_name(source)
     given = Given.of(options, progress=progress).of_texts(options.column)
@@ -67,6 +68,8 @@ def augment_file(
     if negates and has_two_sides:
         raise ConfigError("--sides both: negate makes the negative of a sentence, which stays")
     columns = NEGATED_COLUMNS if negates else COLUMNS
+
+    # The preview comes first, and its sentences are written with the others.
     with row_output(output, columns, inputs=[source], force=options.force) as writing:
         augmenter = make_augmenter(options)
         job = AugmentJob(augmenter, options.seed, options.copies, has_two_sides, negates)
@@ -82,23 +85,9 @@ def augment_file(
         has_mlm = any(step.method == Augmentation.MLM for step in steps)
         workers = 1 if has_mlm else options.workers or usable_cores()
         counts = Counter[str]()
-
-        def manifest(complete: Path) -> dict[str, Any]:
-            return build_manifest(
-                "augment",
-                inputs=[source],
-                folder=complete.parent,
-                outputs=[(complete, counts["rows"])],
-                settings=_settings(options, steps),
-                seed=options.seed,
-                counts={
-                    "sentences": counts["lines"],
-                    "blank": counts["blank"],
-                    "unchanged": counts["unchanged"],
-                },
-            )
-
-        with open_rows(writing, columns, manifest) as write:
+        with open_rows(
+            writing, columns, lambda complete: _manifest(source, options, steps, complete, counts)
+        ) as write:
             counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
             if not counts["rows"]:
                 raise DataError(f"{name} has no sentences, only {counts['blank']:,} blank lines")
@@ -107,25 +96,52 @@ def augment_file(
             progress.detail(f"wrote {writing.record}")
 
 
+def _manifest(
+    source: str,
+    options: AugmentOptions,
+    steps: Sequence[AugmentOptions],
+    complete: Path,
+    counts: Counter[str],
+) -> dict[str, Any]:
+    return build_manifest(
+        "augment",
+        inputs=[source],
+        folder=complete.parent,
+        outputs=[(complete, counts["rows"])],
+        settings=_settings(options, steps),
+        seed=options.seed,
+        counts={
+            "sentences": counts["lines"],
+            "blank": counts["blank"],
+            "unchanged": counts["unchanged"],
+        },
+    )
+
+
 def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[str, Any]:
-    """Return the settings of a manifest; several steps have their rates in the method."""
+    """Return the settings of a manifest; the rates of several steps stand in the method."""
     first, *others = steps
-    return {
-        "method": options.method if others else first.method,
-        "rate": None if others else first.rate,
+    settings: dict[str, Any] = {
+        "method": first.method,
+        "rate": first.rate,
         "sides": options.sides,
         "copies": options.copies,
         "unit": options.unit,
         "model": options.pinned_model,
-        **({"code": code_digest(options.method)} if names_code(options.method) else {}),
     }
+    if others:
+        settings |= {"method": options.method, "rate": None}
+    if names_code(options.method):
+        settings["code"] = code_digest(options.method)
+    return settings
 
 
 @dataclass(frozen=True)
 class AugmentJob:
     """Make ``copies`` rows from each line, each with its own randomness.
 
-    With ``both_sides`` the anchor is augmented too; with ``negates`` the change is a negative.
+    With ``both_sides`` the anchor is augmented too; with ``negates`` the changed text is the hard
+    negative of a row, and not its positive.
     """
 
     augmenter: TextAugmenter
@@ -179,6 +195,7 @@ def write_pairs(
     with a stretch in a script written without spaces.
     """
     counts = Counter[str]()
+    # Chunks come back in the order of the input, whichever process has worked on them.
     with progress.task("augment") as task:
         for rows, part in _results(_chunks(sentences), job, workers):
             for row in rows:

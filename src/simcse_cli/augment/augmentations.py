@@ -60,17 +60,22 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
     if rate is None:
         return DEFAULT_RATES.get(method)
     if method in (Augmentation.DELETE_ONE, Augmentation.NEGATE):
-        is_deletion = method is Augmentation.DELETE_ONE
-        hint = "use `delete` to drop a share of the words" if is_deletion else "leave it out"
+        hint = "leave it out"
+        if method is Augmentation.DELETE_ONE:
+            hint = "use `delete` to drop a share of the words"
         raise ConfigError(f"{method} takes no rate, found {rate}", hint=hint)
     if method is Augmentation.MASK_SPAN:
         if rate < 1 or rate != int(rate):
-            what = f"{method}:{rate:g}: need a number of characters, at least 1"
-            raise ConfigError(what, hint=f"write {method}:5")
+            raise ConfigError(
+                f"{method}:{rate:g}: need a number of characters, at least 1",
+                hint=f"write {method}:5",
+            )
         return rate
     if not 0 < rate <= 1:
-        what = f"rate {rate} of {method}: need a fraction above 0 and at most 1"
-        raise ConfigError(what, hint=f"for 10% write {method}:0.1")
+        raise ConfigError(
+            f"rate {rate} of {method}: need a fraction above 0 and at most 1",
+            hint=f"for 10% write {method}:0.1",
+        )
     return rate
 
 
@@ -90,8 +95,9 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     try:
         rate = float(number) if number else None
     except ValueError:
-        what = f"augmentation {text!r}: {number!r} is no number"
-        raise ConfigError(what, hint=f"write {method}:0.1") from None
+        raise ConfigError(
+            f"augmentation {text!r}: {number!r} is no number", hint=f"write {method}:0.1"
+        ) from None
     return method, check_rate(method, rate)
 
 
@@ -104,19 +110,20 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
     """
     parts = _JOINT.split(options.method)
     if options.rate is not None and (len(parts) > 1 or ":" in options.method):
-        what = f"--rate {options.rate} beside {options.method}"
         raise ConfigError(
-            f"{what}: rates stand behind the methods there",
+            f"--rate {options.rate} beside {options.method}: rates stand behind the methods there",
             hint="write for example crop:0.1+mlm:0.15, and leave --rate out",
         )
     if options.revision is not None and options.model is None:
-        what = f"--revision {options.revision}: of which model?"
-        raise ConfigError(what, hint="name it with --model")
+        raise ConfigError(
+            f"--revision {options.revision}: of which model?", hint="name it with --model"
+        )
     steps = [_parse_step(part, options) for part in parts]
     if options.model is not None and not any(step.model for step in steps):
-        found = f"found --method {options.method} --unit {options.unit}"
         raise ConfigError(
-            f"--model is for mlm and for shuffle by sub-words, {found}", hint="leave --model out"
+            "--model is for mlm and for shuffle by sub-words, "
+            f"found --method {options.method} --unit {options.unit}",
+            hint="leave --model out",
         )
     return steps
 
@@ -125,12 +132,16 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
     if own := parse_own(text):
         source, given = own
         return replace(options, method=source, rate=given or options.rate, model=None)
-    name, number, resource = (*text.split(":", 2), "", "")[:3]
-    plain = f"{name}:{number}" if ":" in text else name
+    # A method of ours is METHOD, METHOD:RATE or METHOD:RATE:RESOURCE.
+    name, colon, settings = text.partition(":")
+    number, _, resource = settings.partition(":")
+    plain = name + colon + number
     method, rate = parse_augmentation(plain)
     check_unit(method, options.unit)
     if options.rate is not None:
         rate = check_rate(method, options.rate)
+
+    # The resource is a model or a folder, as the method asks.
     step = replace(options, method=method, rate=rate, model=None)
     is_by_subwords = method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD
     if method is Augmentation.MLM or is_by_subwords:
@@ -139,8 +150,10 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
         return step
     if method in (Augmentation.SYNONYM, Augmentation.EDA):
         return replace(step, wordnet_dir=Path(resource))
-    what = f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder"
-    raise ConfigError(what, hint=f"write {plain}")
+    raise ConfigError(
+        f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder",
+        hint=f"write {plain}",
+    )
 
 
 class TextAugmenter(Protocol):
@@ -151,7 +164,10 @@ class TextAugmenter(Protocol):
 
 @dataclass(frozen=True)
 class Augmenter:
-    """Applies an operator to single sentences, none of which becomes empty; workers can get it."""
+    """Applies an operator to single sentences, and keeps one that would become empty.
+
+    It can be sent to other processes.
+    """
 
     operator: Callable[[str, random.Random], str]
 
@@ -164,9 +180,9 @@ class Augmenter:
 
 @dataclass(frozen=True)
 class CombinedAugmenter:
-    """Applies augmenters one after the other, each with randomness of its own.
+    """Applies augmenters one after the other, each with a key of its own made from the text's.
 
-    That of the first is the one of the text's key.
+    The first one has the key of the text itself.
     """
 
     steps: Sequence[TextAugmenter]
@@ -179,7 +195,7 @@ class CombinedAugmenter:
 
 @dataclass(frozen=True)
 class TokenAugmenter:
-    """Changes a sentence's sub-word ids in training, and leaves what stands around a text."""
+    """Changes a sentence's sub-word ids in training, but not the special ones around a text."""
 
     rate: float
     operator: ClassVar[Callable[..., list[int]]]
@@ -218,7 +234,11 @@ def make_augmenter(
     """Return the augmenter of any method but ``mlm``, which needs a model."""
     check_unit(method, unit)
     rate = check_rate(method, rate)
-    settings: dict[str, Any] = {} if rate is None else {"rate": rate}
+    settings: dict[str, Any] = {}
+    if rate is not None:
+        settings["rate"] = rate
+
+    # Methods on words or characters, without resources.
     if method in UNIT_OPERATORS:
         operator = partial(UNIT_OPERATORS[method], **settings)
         return Augmenter(partial(_on_units, operator=operator, unit=unit))
@@ -228,13 +248,18 @@ def make_augmenter(
         return Augmenter(_negated_text)
     if method is Augmentation.CROP_PREFIX_CHARS:
         return Augmenter(partial(_prefix_text, **settings))
+
+    # Two methods need an encoder or a model, and the others WordNet.
     if method is Augmentation.REPEAT:
-        what = f"{method} acts on the sub-words of an encoder, in training"
-        raise ConfigError(what, hint=f"use train --augment {method}, or repeat-words")
+        raise ConfigError(
+            f"{method} acts on the sub-words of an encoder, in training",
+            hint=f"use train --augment {method}, or repeat-words",
+        )
     if method is Augmentation.MLM:
-        hint = "load one with simcse_cli.augment.language_model.load_mlm_filler"
-        what = f"{method} needs a masked language model and is no operator on words alone"
-        raise ConfigError(what, hint=hint)
+        raise ConfigError(
+            f"{method} needs a masked language model and is no operator on words alone",
+            hint="load one with simcse_cli.augment.language_model.load_mlm_filler",
+        )
     on_words = _synonym_text if method is Augmentation.SYNONYM else _eda_text
     return Augmenter(partial(on_words, wordnet=find_wordnet(wordnet_dir), **settings))
 
@@ -255,7 +280,9 @@ def _on_units(
     text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: TextUnit
 ) -> str:
     units = split_units(text, unit)
-    return join_units(operator(units, rng=rng), unit) if units else text
+    if not units:
+        return text
+    return join_units(operator(units, rng=rng), unit)
 
 
 def _synonym_text(
@@ -268,7 +295,9 @@ def _synonym_text(
 
 def _eda_text(text: str, rng: random.Random, *, rate: float, wordnet: WordNet) -> str:
     words = operators.eda_clean(text)
-    return " ".join(operators.eda(words, rate, rng, wordnet)) if words else text
+    if not words:
+        return text
+    return " ".join(operators.eda(words, rate, rng, wordnet))
 
 
 def _negated_text(text: str, rng: random.Random) -> str:

@@ -115,7 +115,9 @@ class MlmFiller:
         self._words = _whole_words(tokenizer, tokens)
         begins = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
         self._glued_words = torch.tensor([word != "" for word in self._words])
-        self._spaced_words = self._glued_words & begins if begins.any() else self._glued_words
+        self._spaced_words = self._glued_words
+        if begins.any():
+            self._spaced_words = self._glued_words & begins
 
     def __call__(self, text: str, key: int) -> str:
         return self.many([text], [key])[0]
@@ -211,9 +213,12 @@ def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
     special = set(tokenizer.all_special_tokens)
     words = []
     for token in tokens:
-        text = "" if token in special else tokenizer.convert_tokens_to_string([token]).strip()
-        is_word = split_punctuation(text) == ("", text, "")
-        words.append(text if is_word else "")
+        words.append("")
+        if token in special:
+            continue
+        text = tokenizer.convert_tokens_to_string([token]).strip()
+        if split_punctuation(text) == ("", text, ""):
+            words[-1] = text
     return words
 
 
@@ -234,6 +239,8 @@ def load_mlm_filler(
 
     model_dir = find_model(name, progress).named
     tokenizer = load_tokenizer(model_dir)
+
+    # The model may be of another kind, and then lacks what filling in words takes.
     with foreign_format(model_dir, "a masked language model", error=CheckpointError, hint=hint):
         model, info = AutoModelForMaskedLM.from_pretrained(
             model_dir, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER

@@ -39,26 +39,32 @@ _LEMMAS = frozenset(entry.partition("/")[0] for entry in VERBS)
 def negate(text: str) -> str:
     """Return the sentence with the opposite truth: one "not" less, or one more.
 
-    After Wang et al. 2022 (SNCSE), whose code parses. The first of these rules that finds a word
-    changes it: a "not" or "n't" goes; "not" follows an auxiliary or a form of be; a listed verb
-    becomes "do", "does" or "did not" and its lemma; else "Not" comes before the sentence. A verb
-    counts behind a word that is neither determiner nor preposition, and without an ending only
-    behind I, you, we and they.
+    After Wang et al. 2022 (SNCSE), whose code parses the sentence. The first of these rules that
+    finds a word changes it: a "not" or "n't" goes; "not" follows an auxiliary or a form of be; a
+    listed verb becomes "do", "does" or "did not" and its lemma. If none does, "Not" comes before
+    the sentence. A verb counts behind a word that is neither determiner nor preposition; one
+    without an ending counts only behind I, you, we and they.
 
     ``"The cat sleeps."`` gives The cat does not sleep.; ``"He can't go."`` gives He can go.
     """
     words = split_words(text)
     parts = [split_punctuation(word.replace("’", "'")) for word in words]
     bare = [part[1].lower() for part in parts]
+
+    # A negation goes.
     for place, word in enumerate(bare):
         if word == "not" or word in _NEGATED:
             words[place] = "".join((parts[place][0], _NEGATED.get(word, ""), parts[place][2]))
             return " ".join(filter(None, words))
+
+    # There was none, so that an auxiliary gets one.
     for place, word in enumerate(bare):
         if word in _AUXILIARIES or _SHORT_AUXILIARY.fullmatch(word):
             before, own, after = parts[place]
             words[place] = f"{before}{own} not{after}"
             return " ".join(words)
+
+    # There was no auxiliary either, so that a verb gets one with its "not".
     for place in range(1, len(bare)):
         changed = _negated_verb(bare[place], bare[place - 1])
         if changed is not None:

@@ -98,7 +98,8 @@ def shuffle(
     Fewer than 2: unchanged. ``positions`` are those that may be chosen; default all.
     """
     shuffled = list(units)
-    positions = range(len(units)) if positions is None else positions
+    if positions is None:
+        positions = range(len(units))
     count = round(rate * len(positions))
     if count >= 2:
         chosen = sorted(rng.sample(positions, count))
@@ -129,7 +130,9 @@ def repeat(
     chosen = set(rng.sample(positions, n_repeated))
     repeated: list[Unit] = []
     for position, unit in enumerate(units):
-        repeated += [unit, unit] if position in chosen else [unit]
+        repeated.append(unit)
+        if position in chosen:
+            repeated.append(unit)
     return repeated
 
 
@@ -219,13 +222,17 @@ def replace_synonyms(
 def insert_synonyms(
     words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
 ) -> list[str]:
-    """RI: ``n_operations`` times, insert the first synonym of a random word at a random place."""
+    """RI: ``n_operations`` times, insert the first synonym of a random word at a random place.
+
+    Up to nine words are drawn until one has a synonym.
+    """
     extended = list(words)
     for _ in range(n_operations(len(words), alpha)):
-        draws = (eda_synonyms(rng.choice(extended), wordnet) for _ in range(_INSERTION_TRIES))
-        synonyms = next(filter(None, draws), None)
-        if synonyms:
-            extended.insert(rng.randrange(len(extended)), synonyms[0])
+        for _ in range(_INSERTION_TRIES):
+            synonyms = eda_synonyms(rng.choice(extended), wordnet)
+            if synonyms:
+                extended.insert(rng.randrange(len(extended)), synonyms[0])
+                break
     return " ".join(extended).split()
 
 

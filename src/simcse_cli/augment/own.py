@@ -31,19 +31,17 @@ class OwnOperator:
         function = find_function(self.source)
         changed: Any = function(text, rng) if self.rate is None else function(text, rng, self.rate)
         if not isinstance(changed, str):
-            kind = type(changed).__name__
-            raise ConfigError(f"{_PLACE} {self.source}: returned {kind}, need a text")
+            raise ConfigError(
+                f"{_PLACE} {self.source}: returned {type(changed).__name__}, need a text"
+            )
         return changed
 
 
 def parse_own(text: str) -> tuple[str, float | None] | None:
-    """Return the name and rate of a step that is none of our methods.
-
-    The result is None for our methods and for unknown ones.
-    """
+    """Return the name and rate of a step that is a user's function; None for all other steps."""
     in_file = _IN_FILE.fullmatch(text)
     if in_file is not None:
-        source, number = in_file["source"], in_file["rate"]
+        source, number = in_file.group("source", "rate")
     else:
         source, _, number = text.strip().partition(":")
         if source.lower() in list(Augmentation) or source not in entry_point_names(_ENTRY_POINTS):
@@ -52,8 +50,9 @@ def parse_own(text: str) -> tuple[str, float | None] | None:
     try:
         return source, float(number) if number else None
     except ValueError:
-        what = f"{_PLACE} {text!r}: {number!r} is no number"
-        raise ConfigError(what, hint=f"write {source}:0.1") from None
+        raise ConfigError(
+            f"{_PLACE} {text!r}: {number!r} is no number", hint=f"write {source}:0.1"
+        ) from None
 
 
 def find_function(source: str) -> Callable[..., str]:

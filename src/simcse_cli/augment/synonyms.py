@@ -104,6 +104,7 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
 
     Words of the closed classes, abbreviations in capitals and words without a letter have none.
     """
+    # Words that WordNet does not know or that no synonym replaces have none.
     parts = _WORD_PARTS.fullmatch(words[position])
     if parts is None or parts["core"].lower() in FUNCTION_WORDS:
         return []
@@ -113,6 +114,8 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
     reading = read_word(words, position, core.lower(), wordnet)
     if reading is None:
         return []
+
+    # The other words of its synsets, in the same form.
     starts_sentence = position == 0 or words[position - 1].endswith(_SENTENCE_END)
     synsets = _fitting_synsets(reading, core, starts_sentence, wordnet)
     found: dict[str, None] = {}
@@ -127,9 +130,12 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
 
 def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) -> Reading | None:
     """Return the likeliest reading of ``core``, the lower-case word at ``position``, or None."""
+    # An auxiliary shortly before tells a participle from a past, as in "had shown".
     before = [_bare(word) for word in words[max(0, position - _AUXILIARY_WINDOW) : position]]
     after_auxiliary = not BE_AND_HAVE.isdisjoint(before)
     previous = before[-1] if before else ""
+
+    # The weight of a reading is how often its lemma has this form in running text.
     best: Reading | None = None
     best_weight = 0.0
     for pos in Pos:
@@ -250,8 +256,10 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
         if form.endswith(("ing", "s")):
             continue
         has_u = lemma in _CHANGES_TWICE and "u" in form
-        is_participle = form.endswith(endings_in_n) or has_u
-        (participles if is_participle else pasts).append(form)
+        if form.endswith(endings_in_n) or has_u:
+            participles.append(form)
+        else:
+            pasts.append(form)
     if not pasts and not participles:
         return [_with_ed(lemma)], [_with_ed(lemma)]
     if lemma.endswith(("come", "run")):
@@ -263,7 +271,11 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
 
 
 def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
-    adverb, ending = ("most", "est") if inflection is Inflection.SUPERLATIVE else ("more", "er")
+    adverb = "more"
+    ending = "er"
+    if inflection is Inflection.SUPERLATIVE:
+        adverb = "most"
+        ending = "est"
     for form in wordnet.irregular_forms(lemma, Pos.ADJECTIVE):
         if form.endswith(ending):
             return form

@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 
 from simcse_cli.errors import DataError
@@ -39,9 +40,7 @@ class Pos(StrEnum):
 
 
 _FILE_ENDING = {Pos.NOUN: "noun", Pos.VERB: "verb", Pos.ADJECTIVE: "adj", Pos.ADVERB: "adv"}
-_REQUIRED_FILES = tuple(
-    f"{kind}.{ending}" for kind in ("index", "data") for ending in _FILE_ENDING.values()
-)
+_REQUIRED_FILES = tuple(map(".".join, product(("index", "data"), _FILE_ENDING.values())))
 # Sense keys of cntlist.rev number the parts of speech; 5 is an adjective satellite.
 _SENSE_KEY_POS = {
     "1": Pos.NOUN,
@@ -54,12 +53,24 @@ _SENSE_KEY_POS = {
 # morphy(7WN): ending of an inflected form, ending of its base form.
 _DETACHMENT_RULES: dict[Pos, tuple[tuple[str, str], ...]] = {
     Pos.NOUN: (
-        *(("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z")),
-        *(("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y")),
+        ("s", ""),
+        ("ses", "s"),
+        ("xes", "x"),
+        ("zes", "z"),
+        ("ches", "ch"),
+        ("shes", "sh"),
+        ("men", "man"),
+        ("ies", "y"),
     ),
     Pos.VERB: (
-        *(("s", ""), ("ies", "y"), ("es", "e"), ("es", "")),
-        *(("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+        ("s", ""),
+        ("ies", "y"),
+        ("es", "e"),
+        ("es", ""),
+        ("ed", "e"),
+        ("ed", ""),
+        ("ing", "e"),
+        ("ing", ""),
     ),
     Pos.ADJECTIVE: (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
     Pos.ADVERB: (),
@@ -126,9 +137,9 @@ class WordNet:
         fields = data[offset : data.find(b"\n", offset)].decode("utf-8", "replace").split(" ")
         if not fields[0].isdigit() or int(fields[0]) != offset:
             ending = _FILE_ENDING[pos]
-            what = f"{self.directory / f'data.{ending}'}, byte {offset}: no synset starts here"
             raise DataError(
-                f"{what}, but index.{ending} says so: different releases, or edited files",
+                f"{self.directory / f'data.{ending}'}, byte {offset}: no synset starts here, "
+                f"but index.{ending} says so: different releases, or edited files",
                 hint=INSTALL_HINT,
             )
         words = []
@@ -198,18 +209,25 @@ def find_wordnet(directory: Path | None = None) -> WordNet:
     """
     if directory is None and "SIMCSE_WORDNET" in os.environ:
         directory = Path(os.environ["SIMCSE_WORDNET"])
-    inside = ("", "dict", "corpora/wordnet")
-    for place in _usual_places() if directory is None else map(directory.joinpath, inside):
+    places = _usual_places()
+    if directory is not None:
+        places = map(directory.joinpath, ("", "dict", "corpora/wordnet"))
+    for place in places:
         if not _missing_files(place):
             return WordNet(place)
+
+    # Nothing was found: tell why.
     if directory is None:
         raise DataError("no WordNet database was found on this machine", hint=INSTALL_HINT)
     if not directory.is_dir():
-        what = f"{directory} is not a folder, need one with the WordNet database"
-        raise DataError(what, hint=INSTALL_HINT)
+        raise DataError(
+            f"{directory} is not a folder, need one with the WordNet database", hint=INSTALL_HINT
+        )
     missing = ", ".join(_missing_files(directory))
-    what = f"{directory} is no complete WordNet database: {missing} missing or empty"
-    raise DataError(what, hint=INSTALL_HINT)
+    raise DataError(
+        f"{directory} is no complete WordNet database: {missing} missing or empty",
+        hint=INSTALL_HINT,
+    )
 
 
 def _missing_files(directory: Path) -> list[str]:

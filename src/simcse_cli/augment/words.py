@@ -66,7 +66,9 @@ def split_punctuation(word: str) -> tuple[str, str, str]:
     ``"(cat's),"`` gives ``("(", "cat's", "),")``; punctuation alone comes first.
     """
     parts = _WORD_PARTS.fullmatch(word)
-    return (parts[1], parts[2], parts[3]) if parts is not None else ("", word, "")
+    if parts is None:
+        return "", word, ""
+    return parts[1], parts[2], parts[3]
 
 
 def match_case(word: str, replacement: str) -> str:
@@ -113,12 +115,15 @@ def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list
     The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most
     the longer length.
     """
+    # From the last words back to the first, along the cheapest steps.
     costs = _cost_table(before, after)
     changes: list[TextChange] = []
-    i, j = len(before), len(after)
+    i = len(before)
+    j = len(after)
     while i or j:
         if i and j and costs[i][j] == costs[i - 1][j - 1] + (before[i - 1] != after[j - 1]):
-            i, j = i - 1, j - 1
+            i -= 1
+            j -= 1
             changes.append(TextChange((before[i],), (after[j],)))
         elif i and costs[i][j] == costs[i - 1][j] + 1:
             i -= 1
@@ -126,6 +131,8 @@ def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list
         else:
             j -= 1
             changes.append(TextChange((), (after[j],)))
+
+    # Words that are equal, or that are not, in stretches from the first on.
     stretches = []
     for _, run in groupby(reversed(changes), lambda change: change.is_equal):
         removed, added = zip(*run, strict=True)
@@ -153,8 +160,10 @@ _CLASSES = {name: word_set(listed) for name, listed in _ENGLISH.items()}
 EDA_STOP_WORDS = _CLASSES.pop("eda_stop_words")
 VERBS = _CLASSES.pop("verbs")
 """Some verbs, as ``stop/stopped`` where the past is not the lemma with (e)d."""
-DETERMINERS, PREPOSITIONS = _CLASSES["determiners"], _CLASSES["prepositions"]
+DETERMINERS = _CLASSES["determiners"]
+PREPOSITIONS = _CLASSES["prepositions"]
 SUBJECT_PRONOUNS = _CLASSES["subject_pronouns"]
-BE_AND_HAVE, MODALS_AND_DO = _CLASSES["be_and_have"], _CLASSES["modals_and_do"]
+BE_AND_HAVE = _CLASSES["be_and_have"]
+MODALS_AND_DO = _CLASSES["modals_and_do"]
 FUNCTION_WORDS = frozenset().union(*_CLASSES.values())
 """All closed classes."""

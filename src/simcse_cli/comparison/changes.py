@@ -33,9 +33,12 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 
     They are in the order of ``before``. Those that only ``after`` has come last.
     """
-    keys = dict.fromkeys([*before, *after])
-    changes = [{"key": key, "before": before.get(key), "after": after.get(key)} for key in keys]
-    return [change for change in changes if change["before"] != change["after"]]
+    changes: list[Change] = []
+    for key in {**before, **after}:
+        change = {"key": key, "before": before.get(key), "after": after.get(key)}
+        if change["before"] != change["after"]:
+            changes.append(change)
+    return changes
 
 
 def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Change]:
@@ -61,19 +64,23 @@ def changed_predictions(
     Half of them are losses, as far as there are enough of both; the tasks take turns, each with its
     shortest examples first. Tasks that the two do not share with the same examples are passed over.
     """
-    by_task = []
+    gains_by_task = []
+    losses_by_task = []
     for task in before:
         if same_examples(before, after, task):
-            by_task.append(list(_prediction_changes(task, before[task], after[task])))
-    gains = _in_turns(by_task, True)
-    losses = _in_turns(by_task, False)
+            changes = list(_prediction_changes(task, before[task], after[task]))
+            gains_by_task.append([each for each in changes if each["is_gain"]])
+            losses_by_task.append([each for each in changes if not each["is_gain"]])
+    gains = _in_turns(gains_by_task)
+    losses = _in_turns(losses_by_task)
     n_losses = min(len(losses), max(n // 2, n - len(gains)))
     return gains[: n - n_losses] + losses[:n_losses]
 
 
-def _in_turns(by_task: Sequence[list[Change]], is_gain: bool) -> list[Change]:
-    kept = [[each for each in changes if each["is_gain"] is is_gain] for changes in by_task]
-    return [each for each in chain.from_iterable(zip_longest(*kept)) if each is not None]
+def _in_turns(by_task: Sequence[list[Change]]) -> list[Change]:
+    """Return the first change of each task, then the second of each, and so on."""
+    turns = chain.from_iterable(zip_longest(*by_task))
+    return [change for change in turns if change is not None]
 
 
 def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
@@ -180,17 +187,17 @@ def example_changes(
 
 
 def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
-    keys = ("cosine_before", "cosine_after", "error_before", "error_after", "left", "right")
-    rows = [
-        change | {"task": label(change["task"]), "pair": f"{change['subset']} {change['index']}"}
-        for change in changes
-    ]
+    shown = columns("task", "pair", "gold", *_MOVES[:-1], "left", "right")
+    rows = []
+    for change in changes:
+        pair = f"{change['subset']} {change['index']}"
+        rows.append(change | {"task": label(change["task"]), "pair": pair})
     note = (
         f"before: {before}; after: {after}. Rank error: distance of the rank of the cosine "
         "from that of the gold score within the task, in % of its pairs; largest gain first, "
         "largest loss last"
     )
-    return Report("Pairs that changed most", columns("task", "pair", "gold", *keys), rows, [note])
+    return Report("Pairs that changed most", shown, rows, [note])
 
 
 def predictions_table(changes: Sequence[Change], before: str, after: str) -> Report:

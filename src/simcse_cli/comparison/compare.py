@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -55,45 +56,60 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
 
     # The table for a paper, then what explains it.
     scores, *details = comparison_tables(comparison)
-    scores.notes += [*verdicts(tests, options.correction), *chosen_notes(comparison)]
-    details += tests_tables(tests, options.resamples, options.correction)
-    reports = [scores, *details] if options.details else [scores]
+    scores.notes += verdicts(tests, options.correction) + chosen_notes(comparison)
+    reports = [scores]
+    if options.details:
+        reports += details
+        reports += tests_tables(tests, options.resamples, options.correction)
     if options.cost:
         reports.append(cost_table(comparison.entries))
         payload["cost"] = {entry.label: entry.cost for entry in comparison.entries if entry.cost}
 
-    # What changed between two runs, and which examples moved most.
+    found, tables = _changes(comparison, options)
+    payload |= found
+    reports += tables
+
+    # Scores out of tolerance are for the caller to report.
+    check = None
+    if options.check:
+        check = comparison.check(options.tolerance / 100)
+        payload["check"] = check.to_json()
+    return Compared(reports, payload, check)
+
+
+def _changes(
+    comparison: Comparison, options: CompareOptions
+) -> tuple[dict[str, Any], list[Report]]:
+    """Return what changed between two runs, as JSON, and the tables of it that are to be shown."""
     n_examples = EXAMPLES_SHOWN if options.examples is None else options.examples
-    wants_examples = options.details or options.examples is not None
-    settings = changes.setting_changes(comparison.entries)
-    pairs = changes.example_changes(
+    settings, settings_table = changes.setting_changes(comparison.entries)
+    pairs, pairs_table = changes.example_changes(
         comparison.saved("pair_scores"),
         read_pair_scores,
         changes.changed_pairs,
         changes.pairs_table,
         n_examples,
     )
-    predictions = changes.example_changes(
+    predictions, predictions_table = changes.example_changes(
         comparison.saved("predictions"),
         read_predictions,
         changes.changed_predictions,
         changes.predictions_table,
         n_examples,
     )
-    for name, is_shown, (found, table) in (
-        ("changed_settings", options.details, settings),
-        ("changed_pairs", wants_examples, pairs),
-        ("changed_predictions", wants_examples, predictions),
-    ):
-        payload[name] = found
-        if is_shown and found and table is not None:
-            reports.append(table)
 
-    # Scores out of tolerance are for the caller to report.
-    check = comparison.check(options.tolerance / 100) if options.check else None
-    if check is not None:
-        payload["check"] = check.to_json()
-    return Compared(reports, payload, check)
+    # A table without rows is not shown.
+    tables = []
+    if options.details:
+        tables.append(settings_table)
+    if options.details or options.examples is not None:
+        tables += [pairs_table, predictions_table]
+    payload = {
+        "changed_settings": settings,
+        "changed_pairs": pairs,
+        "changed_predictions": predictions,
+    }
+    return payload, [table for table in tables if table is not None and table.rows]
 
 
 def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
@@ -107,7 +123,9 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
         items = [baseline, *items]
-    loaded = [entry for item in _named_apart(items) for entry in load_entries(item, view=options)]
+    loaded: list[Entry] = []
+    for item in _named_apart(items):
+        loaded += load_entries(item, view=options)
     own = add_means(merge_parts(loaded))
     if not own:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
@@ -122,7 +140,9 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     elif not published and len(systems) > 1:
         reference = systems[0]
     entries = [*published, *own]
-    available = dict.fromkeys(name for entry in entries for name in entry.scores)
+    available: dict[str, float] = {}
+    for entry in entries:
+        available |= entry.scores
     return join(
         entries,
         reference=reference,
@@ -181,8 +201,9 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
         if is_mean or entry.label in (name, plain):
             return entry
     found = [entry for entry in own if Path(entry.source) == Path(name)]
+    labels = {entry.label for entry in found}
     for entry in own:
-        if len(found) > 1 and set(entry.members) == {member.label for member in found}:
+        if len(found) > 1 and labels == set(entry.members):
             return entry
     if found:
         return found[0]
@@ -197,23 +218,25 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
     systems = comparison.shown()
     reference = comparison.reference
     tables = [_scores_table(comparison, systems)]
-    seeds = [entry for entry in comparison.entries if entry not in systems]
-    if seeds:
-        rows = [{"system": entry.label, **entry.scores} for entry in seeds]
+    rows: list[dict[str, Any]] = []
+    for entry in comparison.entries:
+        if entry not in systems:
+            rows.append({"system": entry.label, **entry.scores})
+    if rows:
         shown = _columns(comparison.measures, "score")
         tables.append(Report("Seeds and other repetitions", shown, rows))
     if reference is None:
         return tables
-    rows = [
-        {"system": entry.label, **comparison.differences(entry)}
-        for entry in systems
-        if entry is not reference
-    ]
-    shared = [name for name in comparison.measures if any(name in row for row in rows)]
+    rows = []
+    for entry in systems:
+        if entry is not reference:
+            rows.append({"system": entry.label, **comparison.differences(entry)})
+    held = set(chain(*rows))
+    shared = [name for name in comparison.measures if name in held]
     if shared:
         title = f"Difference to {reference.label}"
-        notes = list(comparison.unlike_data)
-        tables.append(Report(title, _columns(shared, "difference"), rows, notes))
+        shown = _columns(shared, "difference")
+        tables.append(Report(title, shown, rows, list(comparison.unlike_data)))
     return tables
 
 
@@ -264,8 +287,16 @@ def _columns(measures: Sequence[str], kind: ColumnKind) -> list[Column]:
 
 
 def cost_table(entries: Sequence[Entry]) -> Report:
-    rate = ("sentences_per_second", "hours", "started")
-    shown = columns("system", "hardware", "precision", "n_processes", "memory_gib", *rate)
+    shown = columns(
+        "system",
+        "hardware",
+        "precision",
+        "n_processes",
+        "memory_gib",
+        "sentences_per_second",
+        "hours",
+        "started",
+    )
     rows = []
     for entry in entries:
         if not entry.cost:
@@ -278,11 +309,11 @@ def cost_table(entries: Sequence[Entry]) -> Report:
         peak = entry.cost["peak_memory_bytes"]
         row["memory_gib"] = None if peak is None else peak / 2**30
         rows.append(row)
-    notes = [
+    note = (
         "hours: of all calls that worked on a run, dev evaluations included; peak: of the "
         "first process"
-    ]
-    return Report("Cost", shown, rows, notes)
+    )
+    return Report("Cost", shown, rows, [note])
 
 
 def _entry_json(entry: Entry, comparison: Comparison) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +138,14 @@ def join_parts(a: Entry, b: Entry) -> Entry:
 def add_missing(run: Entry, result: Entry) -> Entry | None:
     """Return the run with the scores of a result that it lacks; None if the two differ in a score.
 
-    Averages may differ: they are over the tasks of one result.
+    Times and averages may differ: an average is over the tasks of one result.
     """
-    shared = run.scores.keys() & result.scores.keys() - set(TIMES)
-    if any(run.scores[name] != result.scores[name] for name in shared if AVERAGE not in name):
-        return None
-    new = {name: score for name, score in result.scores.items() if name not in run.scores}
+    new = {}
+    for name, score in result.scores.items():
+        if name not in run.scores:
+            new[name] = score
+        elif score != run.scores[name] and name not in TIMES and AVERAGE not in name:
+            return None
     return join_parts(run, replace(result, scores=new))
 
 
@@ -155,7 +158,8 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     # An equals sign in an existing path is no mark of a label.
     label, sign, path = item.partition("=")
     if not sign or Path(item).exists():
-        label, path = "", item
+        label = ""
+        path = item
 
     # A single result, from a pipe or a file.
     if path == STDIO:
@@ -171,8 +175,8 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     name = folder.resolve().name
     if runs.is_run(folder):
         return _read_run(folder, label or name, view)
-    depths = (f"*/{runs.RUN_FILE}", f"*/*/{runs.RUN_FILE}")
-    folders = sorted(record.parent for depth in depths for record in folder.glob(depth))
+    records = chain(folder.glob(f"*/{runs.RUN_FILE}"), folder.glob(f"*/*/{runs.RUN_FILE}"))
+    folders = sorted(record.parent for record in records)
     if not folders:
         raise DataError(
             f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it",
@@ -211,8 +215,8 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
     kept: list[tuple[Path, Entry]] = []
     for path, content, entry in _results_in(folder / runs.RESULTS, label, view):
         is_own = content.get("postprocess") is None and content.get("pooler") == record.pooler
-        if is_own and record.model_digest not in (None, content.get("model_digest")):
-            found = content.get("model_digest")
+        found = content.get("model_digest")
+        if is_own and record.model_digest not in (None, found):
             outdated = runs.older_result(folder, record.model_digest, path, found)
             outdated = outdated or f"{path} is of an earlier model of the run; evaluate it again"
             entry = replace(entry, remarks=(outdated,))
@@ -258,12 +262,9 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
     if record.chosen_on_test and record.best_score is not None:
         remarks.append(f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}")
 
-    # The dev evaluation at the step whose model was kept; it is empty where it was not logged.
+    # The dev evaluation at the step whose model was kept.
     if record.best_score is not None:
-        metrics = folder / "metrics.jsonl"
-        lines = runs.read_metrics(metrics) if metrics.is_file() else []
-        at_best = (line for line in lines if line.step == record.best_step)
-        line = next((line for line in at_best if line.dev_score is not None), runs.Measured(0))
+        line = _measured_at_best(record, folder)
         scores = _dev_scores(record, record.best_score, line)
         settings |= _dev_settings(record, scores)
         for name in ("alignment", "uniformity"):
@@ -287,6 +288,16 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
         remarks=tuple(remarks),
         folder=str(folder),
     )
+
+
+def _measured_at_best(record: runs.RunRecord, folder: Path) -> runs.Measured:
+    """Return the dev evaluation of the model that was kept; an empty one if it was not logged."""
+    metrics = folder / "metrics.jsonl"
+    if metrics.is_file():
+        for line in runs.read_metrics(metrics):
+            if line.step == record.best_step and line.dev_score is not None:
+                return line
+    return runs.Measured(0)
 
 
 def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
@@ -357,25 +368,24 @@ def read_results(
         return checked(within.get(key), kind, f"{source}: {key}", hint=HOW_TO_WRITE)
 
     # The seeds of a folder, evaluated together.
+    found: list[Entry] = []
     if "suite" in content and "runs" in content:
-        return [
-            replace(_read_suite(run, label, source, view), seed=take("seed", int | None, run))
-            for run in take("runs", list[dict[str, Any]])
-        ]
+        for run in take("runs", list[dict[str, Any]]):
+            entry = _read_suite(run, label, source, view)
+            found.append(replace(entry, seed=take("seed", int | None, run)))
+        return found
 
     # A sweep, under the name that its dev scores have in runs.
     if content.get("suite") == "sweep":
         by_suite = {DevSuite.FILE: STSB_DEV, DevSuite.RETRIEVAL: RETRIEVAL_MEASURES[0] + DEV_SUFFIX}
         measure = by_suite.get(content.get("dev_suite"), AVERAGE + DEV_SUFFIX)
-        return [
-            Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score})
-            for name, score in take("quantiles", dict[str, float]).items()
-        ]
+        for name, score in take("quantiles", dict[str, float]).items():
+            found.append(Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score}))
+        return found
 
     # The geometry of each model, with its data among the settings to compare.
     if content.get("analysis") == "geometry":
         rows = take("models", list[dict[str, Any]])
-        found = []
         for row in rows:
             system = label
             if len(rows) > 1:
@@ -441,9 +451,12 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        key: str(given[key]) for key in _SETTINGS if given.get(key) not in (None, False, {}, [])
-    }
+    found = {}
+    for key in _SETTINGS:
+        value = given.get(key)
+        if value not in (None, False, {}, []):
+            found[key] = str(value)
+    return found
 
 
 def _split_suffix(result: SuiteResult) -> str:
@@ -493,17 +506,17 @@ def _data(result: SuiteResult) -> dict[str, str]:
     suffix = _split_suffix(result)
     average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
     found = {name + suffix: what for name, what in result.sets().items()}
-    others = [what for what in found.values() if what != PUBLISHED]
     if found:
-        found[average + suffix] = others[0] if others else PUBLISHED
+        others = (what for what in found.values() if what != PUBLISHED)
+        found[average + suffix] = next(others, PUBLISHED)
     return found
 
 
 def _find_saved(result: SuiteResult, source: str, suite: str, key: str, ending: str) -> Path | None:
     """Return the file of examples that a result of the suite names.
 
-    Otherwise, it is ``NAME.ENDING.jsonl`` beside ``NAME.json``. The result is None if neither file
-    exists.
+    Without one, it is ``NAME.ENDING.jsonl`` beside ``NAME.json``. None stands for no file, and for
+    the result of another suite.
     """
     if result.suite != suite:
         return None

@@ -40,16 +40,16 @@ _AVERAGES = {
     TRANSFER_AVERAGE: TRANSFER_TASKS,
     TRANSFER_AVERAGE + DEV_SUFFIX: _dev(*TRANSFER_TASKS),
 }
-# no columns by default beside runs and results
+# Measures that are no columns by default beside runs and results.
 _MINOR = {*_dev(*TRANSFER_TASKS, AVERAGE), *TIMES}
-# what a setting can move, where that is not everything; STS-B and SICK-R have one test set
+# The measures that a setting can move, where that is not all; STS-B and SICK-R have one test set.
 _MOVES = {
     "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
     "transfer protocol": frozenset({*TRANSFER_TASKS, *_dev(*TRANSFER_TASKS)}),
     "geometry data": frozenset({"alignment", "uniformity"}),
 }
 _SHOWN_DEVIATIONS = 5
-# settings in which repetitions of one run may differ
+# Settings in which repetitions of one run may differ.
 _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 
 
@@ -113,8 +113,10 @@ class System:
     @property
     def chosen_pairs(self) -> list[str]:
         """The tasks whose pairs have chosen the model of a seed, so that they are no test of it."""
-        tasks = (task for entry, _ in self.members for task in entry.chosen_pairs)
-        return list(dict.fromkeys(tasks))
+        tasks: dict[str, None] = {}
+        for entry, _ in self.members:
+            tasks |= dict.fromkeys(entry.chosen_pairs)
+        return list(tasks)
 
     def in_order_of(self, other: "System") -> tuple["System", bool]:
         """Return the system with its seeds in the order of the other system's seeds.
@@ -151,19 +153,25 @@ class Comparison:
         if self.reference is None:
             return {}
         expected = self.reference.scores
-        shared = [name for name in self.measures if name in entry.scores and name in expected]
-        return {name: entry.scores[name] - expected[name] for name in shared}
+        found = {}
+        for name in self.measures:
+            if name in entry.scores and name in expected:
+                found[name] = entry.scores[name] - expected[name]
+        return found
 
     def checked(self) -> list[Entry]:
         """Return the user's systems but for the reference: a mean stands for its entries."""
-        own = [entry for entry in self.entries if entry.kind is not EntryKind.PUBLISHED]
-        return [entry for entry in without_members(own) if entry is not self.reference]
+        own = []
+        for entry in without_members(self.entries):
+            if entry.kind is not EntryKind.PUBLISHED and entry is not self.reference:
+                own.append(entry)
+        return own
 
     def check(self, tolerance: float) -> ToleranceCheck:
         if self.reference is None:
-            what = "--check needs one reference to hold the scores against"
             raise ConfigError(
-                what, hint="name it with --against TABLE --row NAME, or with --baseline RUN"
+                "--check needs one reference to hold the scores against",
+                hint="name it with --against TABLE --row NAME, or with --baseline RUN",
             )
         outside = []
         n_checked = 0
@@ -174,8 +182,14 @@ class Comparison:
                 n_checked += 1
                 if abs(gap) > tolerance + 1e-12:
                     score = entry.scores[name]
-                    found = {"label": entry.label, "measure": name, "score": score}
-                    outside.append(found | {"expected": score - gap})
+                    outside.append(
+                        {
+                            "label": entry.label,
+                            "measure": name,
+                            "score": score,
+                            "expected": score - gap,
+                        }
+                    )
         return ToleranceCheck(self.reference.label, tolerance, n_checked, outside)
 
     def saved(self, kind: Literal["pair_scores", "predictions"]) -> list[tuple[Entry, Path]]:
@@ -184,7 +198,11 @@ class Comparison:
         The baseline is the reference of the comparison if its scores were saved, else the first
         with some.
         """
-        found = [(entry, getattr(entry, kind)) for entry in self.entries if getattr(entry, kind)]
+        found = []
+        for entry in self.entries:
+            path = getattr(entry, kind)
+            if path:
+                found.append((entry, path))
         return sorted(found, key=lambda item: item[0] is not self.reference)
 
     @property
@@ -207,20 +225,21 @@ class Comparison:
         every entry is a system, so that seed is tested against seed. Results of the baseline under
         other settings are left out, since they are the same system.
         """
-        means = [] if self.asks_for_seeds else [each for each in self.entries if each.members]
         system_of: dict[str, str] = {}
-        for mean in means:
-            system_of |= dict.fromkeys(mean.members, mean.label)
-        n_seeds = {mean.label: len(mean.members) for mean in means}
+        n_seeds: dict[str, int] = {}
+        for mean in self.entries:
+            if mean.members and not self.asks_for_seeds:
+                system_of |= dict.fromkeys(mean.members, mean.label)
+                n_seeds[mean.label] = len(mean.members)
 
         # Gather the files of each system.
         grouped: dict[str, list[tuple[Entry, Path]]] = {}
         for entry, path in self.saved(kind):
             name = system_of.get(entry.label, entry.label)
             grouped.setdefault(name, []).append((entry, path))
-        found = [
-            System(name, tuple(members), n_seeds.get(name, 1)) for name, members in grouped.items()
-        ]
+        found = []
+        for name, members in grouped.items():
+            found.append(System(name, tuple(members), n_seeds.get(name, 1)))
 
         # A reference that is a mean has no file itself, so its system is moved to the front here.
         if self.reference is not None:
@@ -445,8 +464,8 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
         if key in _MOVES and _MOVES[key].isdisjoint(measures):
             continue
         if len(labels) > 1:
-            values = "; ".join(f"{value} in {', '.join(names)}" for value, names in labels.items())
-            remarks.append(f"unlike settings: {key} is {values}")
+            values = [f"{value} in {', '.join(names)}" for value, names in labels.items()]
+            remarks.append(f"unlike settings: {key} is {'; '.join(values)}")
     return remarks
 
 
@@ -476,18 +495,18 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
             if examples[kind] != kind:
                 where[-1] += f" ({examples[kind]})"
         grouped.setdefault(", ".join(where), []).append(name)
-    return [
-        f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {where}"
-        for where, names in grouped.items()
-    ]
+    remarks = []
+    for words, names in grouped.items():
+        remarks.append(f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {words}")
+    return remarks
 
 
 def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset[str]:
     """Return the labels of the entries on the Pareto front.
 
     For these, no other entry is as good in all measures and better in one. Only entries with all
-    the measures take part, means in place of their members. Alignment, uniformity and times count
-    as better when lower.
+    the measures take part, means in place of their members. Alignment, uniformity and seconds are
+    better when lower.
     """
     judged = _with_all(entries, measures)
     points = np.empty((len(judged), len(measures)))
@@ -532,13 +551,13 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     levelled = list(entries)
     warnings: list[str] = []
     for average, tasks in _AVERAGES.items():
-        averaged = [entry for entry in levelled if average in entry.scores]
-        held = [frozenset(tasks).intersection(entry.scores) for entry in averaged]
-        with_tasks = set(held) - {frozenset()}
-        common = frozenset(tasks).intersection(*with_tasks)
+        every = frozenset(tasks)
+        held = {every.intersection(entry.scores) for entry in levelled if average in entry.scores}
+        with_tasks = held - {frozenset()}
+        common = every.intersection(*with_tasks)
 
         # An average without its tasks fits only those over all of them.
-        if with_tasks <= {common} and (len(common) == len(tasks) or frozenset() not in held):
+        if with_tasks <= {common} and (common == every or frozenset() not in held):
             continue
         over = [task for task in tasks if task in common]
         levelled = _with_averages(levelled, average, over)

@@ -144,13 +144,16 @@ class PublishedTable:
 
     def system(self, name: str, *, group: str | None = None) -> PublishedSystem:
         """Return the system of this name; upper case, spaces and punctuation do not matter."""
-        systems = self.all_systems()
-        if group is not None:
-            systems = [system for system in systems if _plain(system.group or "") == _plain(group)]
         wanted = _plain(name)
-        matches = [
-            system for system in systems if wanted in (_plain(system.name), _plain(system.label))
-        ]
+        labels: dict[str, str] = {}
+        matches = []
+        for system in self.all_systems():
+            if group is not None and _plain(system.group or "") != _plain(group):
+                continue
+            plain = _plain(system.label)
+            labels[plain] = system.label
+            if wanted in (plain, _plain(system.name)):
+                matches.append(system)
         if len(matches) == 1:
             return matches[0]
         if matches:
@@ -162,7 +165,6 @@ class PublishedTable:
             )
 
         # Name the rows that contain the name, then those that are spelt alike.
-        labels = {_plain(system.label): system.label for system in systems}
         near = [key for key in labels if wanted in key]
         near += get_close_matches(wanted, labels, n=3, cutoff=0.5)
         nearest = ", ".join(repr(labels[key]) for key in dict.fromkeys(near[:5]))
@@ -196,8 +198,11 @@ class PublishedTable:
 
 
 def table_ids() -> list[str]:
-    files = [Path(entry.name) for entry in _FOLDER.iterdir()]
-    names = [file.stem for file in files if file.suffix == ".yaml" and file.stem[0] != "_"]
+    names = []
+    for entry in _FOLDER.iterdir():
+        file = Path(entry.name)
+        if file.suffix == ".yaml" and file.stem[0] != "_":
+            names.append(file.stem)
 
     def by_source(table_id: str) -> tuple[int, str, int]:
         prefix, _, number = table_id.partition(".")
@@ -273,17 +278,18 @@ def published_tables(show: str | None) -> Outcome:
     shown = columns(
         "table", "source", "label", "title", "rows", "systems", label="in the source", title="what"
     )
-    rows = [
-        {
-            "table": table.id,
-            "source": table.source.short,
-            "label": table.label,
-            "title": table.title,
-            "rows": len(table.rows),
-            "systems": len(table.all_systems()),
-        }
-        for table in map(load_table, table_ids())
-    ]
+    rows = []
+    for table in map(load_table, table_ids()):
+        rows.append(
+            {
+                "table": table.id,
+                "source": table.source.short,
+                "label": table.label,
+                "title": table.title,
+                "rows": len(table.rows),
+                "systems": len(table.all_systems()),
+            }
+        )
     notes = ["comparable: rows or cells that a run can be compared with; see one with --show TABLE"]
     return Outcome([Report("Published tables", shown, rows, notes)], {"tables": rows})
 
@@ -295,7 +301,9 @@ def _show_table(table: PublishedTable) -> Outcome:
     for name, measure in zip(table.columns, table.cell_measures(), strict=True):
         kind: ColumnKind = "score" if table.is_fraction(measure) else "number"
         shown.append(Column(f"={name}", name, kind))
-    settings = dict.fromkeys(key for row in table.rows for key in row.settings)
+    settings: dict[str, str] = {}
+    for row in table.rows:
+        settings |= row.settings
     shown += [Column(f":{key}", key) for key in settings]
     if any(row.origin for row in table.rows):
         shown += columns("origin")

@@ -135,22 +135,22 @@ def _run_suite(
 
 def _shared_tasks(candidate: Seeds, baseline: Seeds, same: Callable[..., bool]) -> list[str]:
     first = baseline[0]
-    seeds = (*candidate, *baseline)
-    return [task for task in first if all(same(seed, first, task) for seed in seeds)]
+    tasks = []
+    for task in first:
+        if all(same(seed, first, task) for seed in (*candidate, *baseline)):
+            tasks.append(task)
+    return tasks
 
 
 def _shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap.PairedSample]]:
     """Return the pairs of each task, subset by subset."""
-    shared = {}
+    shared: dict[str, list[bootstrap.PairedSample]] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_pairs):
-        shared[task] = [
-            bootstrap.PairedSample(
-                pairs.gold,
-                np.stack([seed[task][subset].cosine for seed in candidate]),
-                np.stack([seed[task][subset].cosine for seed in baseline]),
-            )
-            for subset, pairs in baseline[0][task].items()
-        ]
+        shared[task] = []
+        for subset, pairs in baseline[0][task].items():
+            candidates = np.stack([seed[task][subset].cosine for seed in candidate])
+            baselines = np.stack([seed[task][subset].cosine for seed in baseline])
+            shared[task].append(bootstrap.PairedSample(pairs.gold, candidates, baselines))
     return shared
 
 
@@ -172,9 +172,10 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
     The bootstrap tests and the McNemar tests are corrected separately.
     """
     p_values = bootstrap.adjust([each.test.p_decisive for each in found], correction)
-    exact = [
-        bootstrap.mcnemar_exact(each.discordance) for each in found if each.discordance is not None
-    ]
+    exact = []
+    for each in found:
+        if each.discordance is not None:
+            exact.append(bootstrap.mcnemar_exact(each.discordance))
     exact_pairs = zip(exact, bootstrap.adjust(exact, correction), strict=True)
     corrected = []
     for each, p_corrected in zip(found, p_values, strict=True):
@@ -210,11 +211,12 @@ def chosen_notes(comparison: Comparison) -> list[str]:
     systems = comparison.systems("pair_scores")
     if len(systems) < 2:
         return []
-    return [
-        f"{', '.join(map(label, system.chosen_pairs))} of {system.label}: {CHOSE_MODEL}, not tested"
-        for system in systems
-        if system.chosen_pairs
-    ]
+    notes = []
+    for system in systems:
+        if system.chosen_pairs:
+            tasks = ", ".join(map(label, system.chosen_pairs))
+            notes.append(f"{tasks} of {system.label}: {CHOSE_MODEL}, not tested")
+    return notes
 
 
 def tests_tables(

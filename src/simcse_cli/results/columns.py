@@ -7,6 +7,7 @@ of the plain numbers below. Scores are fractions; plain numbers are in their own
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import product
 from typing import cast
 
 from simcse_cli.errors import ConfigError, UsageError
@@ -43,11 +44,8 @@ _COLUMNS: dict[str, tuple[ColumnKind, str]] = {
     for row in resource_rows("columns.tsv")
 }
 """The kind and the heading of known keys."""
-_ORDER = [
-    name + suffix
-    for name in (*STS_TASKS, AVERAGE, *TRANSFER_TASKS, TRANSFER_AVERAGE)
-    for suffix in ("", *SPLIT_SUFFIXES)
-]
+_TASKS = (*STS_TASKS, AVERAGE, *TRANSFER_TASKS, TRANSFER_AVERAGE)
+_ORDER = list(map("".join, product(_TASKS, ("", *SPLIT_SUFFIXES))))
 
 
 def is_score(measure: str) -> bool:
@@ -69,10 +67,9 @@ def label(measure: str) -> str:
 def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list[Column]:
     """Return a column for each key, with its known kind and heading.
 
-    An unknown key is a text under its own name.
-
-    ``kind`` is for all columns, and the keys are then measures with the headings of ``label``.
-    ``headings`` override single ones: ``columns("task", "score", score="MRR")``.
+    An unknown key is a text under its own name. With ``kind``, which is that of all columns, the
+    keys are measures and have the headings of ``label``. ``headings`` override single ones:
+    ``columns("task", "score", score="MRR")``.
     """
     found = []
     for key in keys:
@@ -144,8 +141,10 @@ def _by_name(measures: Iterable[str]) -> dict[str, str]:
 
 def _nearest(name: str, by_name: dict[str, str]) -> str | None:
     near = get_close_matches(_squeeze(name), by_name, n=1, cutoff=0.4)
-    return f"did you mean {by_name[near[0]]}?" if near else None
+    if not near:
+        return None
+    return f"did you mean {by_name[near[0]]}?"
 
 
 def _squeeze(text: str) -> str:
-    return "".join(letter for letter in text.lower() if letter.isalnum())
+    return "".join(filter(str.isalnum, text.lower()))

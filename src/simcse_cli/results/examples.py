@@ -4,9 +4,9 @@ The files are JSON Lines, one object per example in the order of the evaluation:
 pairs, for transfer tasks the test examples in the order of the protocol (by number of words, then
 by label)::
 
-    {"task": "STS12", "subset": "MSRpar", "index": 0, "gold": 4.4, "cosine": 0.83, "left": "...",
-    "right": "..."} {"task": "MRPC", "index": 0, "gold": 1, "predicted": 0, "left": "...", "right":
-    "..."}
+    {"task": "STS12", "subset": "MSRpar", "index": 0, "gold": 4.4, "cosine": 0.83,
+     "left": "...", "right": "..."}
+    {"task": "MRPC", "index": 0, "gold": 1, "predicted": 0, "left": "...", "right": "..."}
 
 ``index`` counts the examples of a subset, or of a transfer task, from 0, so that two files of the
 same data line up. Sentences may be absent; only pairs have ``right``.
@@ -59,7 +59,8 @@ class TaskPredictions:
 def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = False) -> None:
     groups = []
     for task, parts in scores.items():
-        groups += [((task, subset), pairs) for subset, pairs in parts.items()]
+        for subset, pairs in parts.items():
+            groups.append(((task, subset), pairs))
     _PAIRS.write(target, groups, force=force)
 
 
@@ -77,7 +78,8 @@ def read_pair_scores(source: Path | str) -> PairScores:
 
 def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
     """Tell whether two results hold this task with the same pairs: its subsets and gold scores."""
-    left, right = a.get(task), b.get(task)
+    left = a.get(task)
+    right = b.get(task)
     if left is None or right is None or left.keys() != right.keys():
         return False
     return all(np.array_equal(left[subset].gold, right[subset].gold) for subset in left)
@@ -94,20 +96,23 @@ def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
 
     A DataError names the file and the line.
     """
-    return {
-        task: TaskPredictions(gold, predicted, *texts)
-        for (task,), gold, predicted, texts in _CLASSES.read(source)
-    }
+    tasks = {}
+    for (task,), gold, predicted, texts in _CLASSES.read(source):
+        tasks[task] = TaskPredictions(gold, predicted, *texts)
+    return tasks
 
 
 def same_examples(
     a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredictions], task: str
 ) -> bool:
     """Tell whether both hold this task with the same classes and, if saved, the same sentences."""
-    if task not in a or task not in b or not np.array_equal(a[task].gold, b[task].gold):
+    first = a.get(task)
+    second = b.get(task)
+    if first is None or second is None or not np.array_equal(first.gold, second.gold):
         return False
-    texts = [(found.left, found.right) for found in (a[task], b[task]) if found.left]
-    return len(set(texts)) < 2
+    if not first.left or not second.left:
+        return True
+    return first.left == second.left and first.right == second.right
 
 
 _Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, Sequence[tuple[str, ...]]]
@@ -147,7 +152,10 @@ class _FileFormat:
                     stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
 
     def read(self, source: Path | str) -> Iterable[_Group]:
-        """Yield names, gold, values and sentences of each group, in order of first appearance."""
+        """Yield the names, gold, values and both sides of each group, the first seen first.
+
+        Values are those of the model. A side is empty unless all lines of the group have it.
+        """
         # What a line must have, and what it may have.
         value: Any = int if issubclass(self.dtype, np.integer) else float
         required: dict[str, Any] = dict.fromkeys(self.groups, str)

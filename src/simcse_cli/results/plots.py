@@ -205,6 +205,7 @@ def place_labels(
     """Write each name beside its point, in the first of ten places that is free, else the last."""
     from matplotlib.transforms import Bbox
 
+    # Only a figure that was drawn knows where its points are.
     figure.draw_without_rendering()
     centres = [axes.transData.transform(point) for point in points]
     spots = [Bbox.from_extents(x - _GAP, y - _GAP, x + _GAP, y + _GAP) for x, y in centres]
@@ -249,8 +250,8 @@ def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> s
     if high is None and np.isfinite(means).any():
         high = float(np.nanmax(means))
     top = high or 1.0  # where all values are 0 or NaN, any top will do
-    levels = np.clip(means / top, 0, 1) * (len(BARS) - 1)
-    return "".join(BARS[0] if np.isnan(level) else BARS[round(float(level))] for level in levels)
+    levels = np.nan_to_num(np.clip(means / top, 0, 1) * (len(BARS) - 1))
+    return "".join(BARS[round(level)] for level in levels.tolist())
 
 
 def _mean(values: Values) -> float:
@@ -262,7 +263,7 @@ def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str
     if high is None:
         highs = [float(np.nanmax(values)) for values in series.values() if len(values)]
         high = max(highs, default=1.0)
-    left = max(len(name) for name in series)
+    left = max(map(len, series))
     lines = ""
     for name, values in series.items():
         lines += f"{name.ljust(left)}  {bar_line(values, high=high)}\n"

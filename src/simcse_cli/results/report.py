@@ -93,7 +93,7 @@ class Report:
         for i, column in enumerate(self.columns):
             # The widths of the column as it is, and at its narrowest.
             cell = max((len(row[i]) for row in rows), default=0)
-            word = max((len(word) for word in column.heading.split()), default=0)
+            word = max(map(len, column.heading.split()), default=0)
             full.append(max(cell, len(column.heading)))
             if column.kind == "text":
                 cell = min(cell, NARROWEST_TEXT)
@@ -104,6 +104,7 @@ class Report:
                 blocks.append([0])
             blocks[-1].append(i)
 
+        # Each block then takes the room that there is.
         found = []
         for block in blocks:
             narrowest = [least[i] for i in block]
@@ -151,7 +152,8 @@ def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, fl
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None, None
-    return sum(known) / len(known), stdev(known) if len(known) > 1 else None
+    deviation = stdev(known) if len(known) > 1 else None
+    return sum(known) / len(known), deviation
 
 
 def mean_rows(
@@ -176,7 +178,12 @@ def mean_rows(
 
 
 def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
-    """Return a table with the mean and deviation of its seeds below; ``groups`` is by label."""
+    """Return a table with the mean and deviation over seeds below its rows.
+
+    ``groups`` has the name of the repeated system for the label of each row that is one of its
+    seeds. Rows of one system are averaged if they have the same texts.
+    """
+    # The rows of each system, apart by their texts.
     head = report.columns[0].key
     texts = [column.key for column in report.columns[1:] if column.kind == "text"]
     repeated: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -186,6 +193,8 @@ def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
             repeated.setdefault((group, *map(row.get, texts)), []).append(row)
     if not repeated:
         return report
+
+    # Two rows for each, below the table.
     means = []
     for key, rows in repeated.items():
         means += mean_rows(rows, report.columns, key[0])
@@ -204,9 +213,10 @@ class DiffRow:
 
     def marked(self, opening: str, closing: str, *, after: bool = True) -> str:
         side = self.after if after else self.before
-        return self.separator.join(
-            f"{opening}{text}{closing}" if changed else text for text, changed in side
-        )
+        stretches = []
+        for text, changed in side:
+            stretches.append(f"{opening}{text}{closing}" if changed else text)
+        return self.separator.join(stretches)
 
 
 def to_csv(report: Report) -> str:
@@ -283,7 +293,7 @@ def to_latex(report: Report) -> str:
 
 def to_text(report: Report) -> str:
     rows = [[column.heading for column in report.columns], *report.cells()]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(report.columns))]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     lines = [report.title] if report.title else []
     for row in rows:
         cells = []

@@ -82,6 +82,7 @@ class SuiteResult:
 
     def notes(self) -> list[str]:
         """Return the notes for a table of the scores: missing tasks, and data not published."""
+        # Tasks with the same other data share a note.
         unlike: dict[str, list[str]] = {}
         for name, what in self.sets().items():
             if what != PUBLISHED:
@@ -98,20 +99,23 @@ class SuiteResult:
         return [f"{task} missing: {reason}" for task, reason in self.missing.items()]
 
     def intervals(self) -> dict[str, Mapping[str, float]]:
-        tasks = self.tasks.items()
-        found = {name: task.extra["ci"] for name, task in tasks if task and "ci" in task.extra}
+        found = {}
+        for name, task in self.tasks.items():
+            if task and "ci" in task.extra:
+                found[name] = task.extra["ci"]
         if "average_ci" in self.figures:
             found[AVERAGE] = self.figures["average_ci"]
         return found
 
     def interval_rows(self) -> list[dict[str, Any]]:
-        found = self.intervals().items()
+        found = self.intervals()
+        rows: list[dict[str, Any]] = []
         if not found:
-            return []
-        return [
-            {"model": f"95% {end}", **{name: ends[end] for name, ends in found}}
-            for end in ("low", "high")
-        ]
+            return rows
+        for end in ("low", "high"):
+            bounds = {name: ends[end] for name, ends in found.items()}
+            rows.append({"model": f"95% {end}", **bounds})
+        return rows
 
     def with_settings(self, **settings: Any) -> "SuiteResult":
         """Return the result with further settings, which come first in its JSON."""
@@ -138,9 +142,11 @@ class SuiteResult:
                 raise DataError(
                     f"{name} has no {settings['metric']} for aggregation {settings['aggregation']}"
                 )
-            extra = {key: value for key, value in task.extra.items() if key != "ci"}
+            extra = dict(task.extra)
+            extra.pop("ci", None)
             tasks[name] = replace(task, score=scores[settings["aggregation"]], extra=extra)
-        figures = {key: value for key, value in self.figures.items() if key != "average_ci"}
+        figures = dict(self.figures)
+        figures.pop("average_ci", None)
         return replace(self, settings=settings, tasks=tasks, figures=figures)
 
     def to_json(self) -> dict[str, Any]:
@@ -180,15 +186,19 @@ class SuiteResult:
         def take(key: str, kind: Any, default: Any = None) -> Any:
             return checked(values.pop(key, default), kind, f"{at}: {key}", hint=HOW_TO_WRITE)
 
+        # Tasks have their digests in a mapping of their own.
         digests = take("data_sha256", dict[str, str | None], {})
-        read = take("tasks", dict[str, dict[str, Any] | None])
-        tasks = {
-            name: _task_from_json(task, suite, digests.get(name), f"{at}: {name}")
-            for name, task in read.items()
-        }
+        tasks = {}
+        for name, task in take("tasks", dict[str, dict[str, Any] | None]).items():
+            tasks[name] = _task_from_json(task, suite, digests.get(name), f"{at}: {name}")
         missing = take("missing", dict[str, str], {})
+
+        # What is neither a figure nor the average, which is taken anew, is a setting.
         values.pop("average", None)
-        figures = {key: take(key, kind) for key, kind in _FIGURES.items() if key in values}
+        figures = {}
+        for key, kind in _FIGURES.items():
+            if key in values:
+                figures[key] = take(key, kind)
         return cls(suite, values, tasks, missing, figures)
 
 
@@ -244,7 +254,9 @@ def _task_from_json(
     score = take(keys.score, float | None)
     n = take(keys.n, int | None)
     parts = take(keys.parts, dict[str, Any], {})
-    extra |= {key: take(key, kind) for key, kind in _EXTRA.items() if key in extra}
+    for key, kind in _EXTRA.items():
+        if key in extra:
+            extra[key] = take(key, kind)
     return TaskResult(score, n, parts, digest, extra)
 
 

@@ -139,14 +139,15 @@ class RunRecord:
         if suite is None:
             metric = self.config.get("dev_metric", Metric.SPEARMAN)
             return f"{metric} of {Path(str(self.data.get('dev_file', 'the dev file'))).name}"
+        if suite == DevSuite.RETRIEVAL and share:
+            return f"nDCG@10 of {share:.0%} held-out pairs"
         if suite == DevSuite.RETRIEVAL:
-            pairs = f"{share:.0%} held-out pairs" if share else Path(self.data["queries"]).name
-            return f"nDCG@10 of {pairs}"
+            return f"nDCG@10 of {Path(self.data['queries']).name}"
         if suite == MLM_MEASURE:
             return f"{suite} on {share:.0%} held-out texts"
-        tasks = self.data.get("dev_tasks", ())
+        tasks = [label(task).removesuffix(" dev") for task in self.data.get("dev_tasks", ())]
         what = "mean dev accuracy" if suite == DevSuite.TRANSFER else "mean correlation"
-        return f"{what} of {', '.join(label(task).removesuffix(' dev') for task in tasks)}"
+        return f"{what} of {', '.join(tasks)}"
 
     @property
     def chosen_on_test(self) -> list[str]:
@@ -191,6 +192,8 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
     values = read_json(path, dict[str, Any], place=f"{path} is no run record", hint=hint)
     values.pop("format", None)
     record: RunRecord = checked(values, RunRecord, f"{path} is no run record", hint=hint)
+
+    # The data is free in form, except for what others read by name.
     kinds = {
         "batches": Batches,
         "dev_tasks": list[str],
@@ -222,14 +225,20 @@ def seed_runs(folder: Path | str) -> dict[int, Path]:
     folder = Path(folder)
     if is_run(folder):
         return {}
-    found = {path.name.removeprefix(SEED_PREFIX): path for path in folder.glob(f"{SEED_PREFIX}*")}
-    runs = {int(seed): path for seed, path in found.items() if is_run(path) and seed.isdigit()}
+    runs = {}
+    for path in folder.glob(f"{SEED_PREFIX}*"):
+        seed = path.name.removeprefix(SEED_PREFIX)
+        if seed.isdigit() and is_run(path):
+            runs[int(seed)] = path
     return dict(sorted(runs.items()))
 
 
 def group_folder(run_dir: Path) -> Path | None:
     """Return the folder of several runs that are being trained with this one, or None."""
-    return next((path for path in reversed(run_dir.parents[:2]) if is_locked(path)), None)
+    for path in reversed(run_dir.parents[:2]):
+        if is_locked(path):
+            return path
+    return None
 
 
 def duration(hours: float | None) -> str | None:
@@ -254,7 +263,10 @@ def read_metrics(path: Path) -> list[Measured]:
     for number, line in enumerate(lines, start=1):
         place = f"{path}, line {number}"
         values = checked(parse_json(line, str(path), line=number), dict[str, Any], place)
-        known = {each.name: values[each.name] for each in fields(Measured) if each.name in values}
+        known = {}
+        for each in fields(Measured):
+            if each.name in values:
+                known[each.name] = values[each.name]
         found.append(checked(known, Measured, place))
     return found
 
@@ -278,12 +290,14 @@ def step_of(state: Path) -> int:
 
 
 def require_run(path: Path) -> None:
-    if not (path / "config.yaml").is_file():
-        raise DataError(
-            f"{path} holds no run to resume" if path.is_dir() else f"{path} does not exist",
-            hint="check the name after -o, or give the whole command (with --train-file) to start "
-            "a run there",
-        )
+    if (path / "config.yaml").is_file():
+        return
+    found = "holds no run to resume" if path.is_dir() else "does not exist"
+    raise DataError(
+        f"{path} {found}",
+        hint="check the name after -o, or give the whole command (with --train-file) to start "
+        "a run there",
+    )
 
 
 @contextmanager
@@ -298,6 +312,8 @@ def lock_run(path: Path) -> Iterator[None]:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise output_error(path, error) from error
+
+    # Only the holder of the lock knows that nobody is writing what looks like a leftover.
     try:
         with sole_writer(path):
             for folder in (path / "checkpoint", path / "model", path / RESULTS):
@@ -311,6 +327,7 @@ def lock_run(path: Path) -> Iterator[None]:
 
 def open_run_dir(path: Path, *, force: bool) -> None:
     """Empty a locked run folder; ``force`` allows the files of an earlier run to be removed."""
+    # Only ``force`` removes an earlier run, and nothing removes other files.
     inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
     own = [name for name in OWN_NAMES if name in inside]
     if own and not force:
@@ -323,7 +340,10 @@ def open_run_dir(path: Path, *, force: bool) -> None:
     try:
         for name in own:
             entry = path / name
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
     except OSError as error:
         raise output_error(path, error) from error
 
@@ -364,10 +384,9 @@ def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
         parts.append(f"dim{result['truncate_dim']}")
     if "long" in result:
         parts.append(f"long-{result['long']}")
-    if "prompt" in result:
-        parts.append(f"prompt-{_short_digest(result['prompt'])}")
-    if "template" in result:
-        parts.append(f"template-{_short_digest(result['template'])}")
+    for key in ("prompt", "template"):
+        if key in result:
+            parts.append(f"{key}-{_short_digest(result[key])}")
     if result["postprocess"] is not None:
         parts.append(str(result["postprocess"].get("name", "postprocess")))
         parts.append(_short_digest(result["postprocess"]))
