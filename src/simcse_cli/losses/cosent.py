@@ -44,7 +44,8 @@ def complex_score(left: Tensor, right: Tensor) -> Tensor:
     A vector with itself, or with its opposite: 1.
     """
     if left.shape[-1] % 2:
-        left, right = functional.pad(left, (0, 1)), functional.pad(right, (0, 1))
+        left = functional.pad(left, (0, 1))
+        right = functional.pad(right, (0, 1))
     real_left, imaginary_left = l2_normalize(left).chunk(2, dim=-1)
     real_right, imaginary_right = l2_normalize(right).chunk(2, dim=-1)
     cosines = (real_left * real_right + imaginary_left * imaginary_right).sum(-1)
@@ -66,6 +67,7 @@ def _ranking(
         raise ValueError(f"temperature {temperature}: must be above 0")
     dtype = torch.promote_types(left.dtype, torch.float32)
     similarities = score(left.to(dtype), right.to(dtype)) / temperature
+    # Of each pair of pairs, only the one whose score is lower should be less similar.
     gaps = similarities[:, None] - similarities[None, :]
-    gaps = gaps.masked_fill(scores[:, None] >= scores[None, :], -math.inf)
+    gaps = gaps.masked_fill(scores[:, None] >= scores, -math.inf)
     return torch.cat([gaps.new_zeros(1), gaps.flatten()]).logsumexp(dim=0)

@@ -27,7 +27,9 @@ def ascended(
     ``noise`` is ``(K, D)``, ``anchors`` and ``positives`` are ``(N, D)``, already gathered over
     processes. 0 steps: the noise itself.
     """
-    anchors, positives, noise = anchors.detach(), positives.detach(), noise.to(anchors.dtype)
+    anchors = anchors.detach()
+    positives = positives.detach()
+    noise = noise.to(anchors.dtype)
     for _ in range(n_steps):
         moved = noise.detach().requires_grad_()
         loss = info_nce(
@@ -50,7 +52,7 @@ def released_dclr(
     Equal logits in M columns: ``(ln M - (M - 1) ln(1 - 1 / M)) / M``, 0.45056 for 6.
     """
     logits = similarity_matrix(anchors, torch.cat([positives, noise])) / temperature
-    is_false = functional.pad(false, (0, len(noise)))
+    is_false = functional.pad(false, (0, len(noise)))  # noise is no false negative
     shares = logits.masked_fill(is_false, 0.0).softmax(dim=1)
     target = torch.eye(*logits.shape, dtype=logits.dtype, device=logits.device)
     return functional.binary_cross_entropy(shares, target)

@@ -34,10 +34,16 @@ def guided_info_nce(
 
     All equal vectors and no margin, two views: ``ln(3N - 2)``; without blocks it is InfoNCE.
     """
-    anchors, positives, *negatives = views
-    check_pairs(anchors, positives, temperature)
-    pairs = [(0, 1), *((0, 2 + place) for place in range(len(negatives)))]
-    pairs += [(0, 0)] * (ContrastBlock.AA in blocks) + [(1, 1)] * (ContrastBlock.PP in blocks)
+    # The views that are compared: anchors with all others, and what the blocks add.
+    anchors = views[0]
+    check_pairs(anchors, views[1], temperature)
+    pairs = [(0, other) for other in range(1, len(views))]
+    if ContrastBlock.AA in blocks:
+        pairs.append((0, 0))
+    if ContrastBlock.PP in blocks:
+        pairs.append((1, 1))
+
+    # The bar of each row is that of its labelled pair.
     is_own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
     bars = similarity_matrix(guide[0], guide[1]).diagonal()[:, None] - margin
 
@@ -57,6 +63,8 @@ def guided_info_nce(
             is_closer = is_closer | is_own
         block = similarity_matrix(views[left], views[right])
         logits.append(block.masked_fill(is_closer, -torch.inf))
+
+    # The labelled pairs are the diagonal of the first block.
     labels = torch.arange(len(anchors), device=anchors.device)
     loss = functional.cross_entropy(torch.cat(logits, dim=1) / temperature, labels)
     return loss, torch.stack(removed).sum() / n_candidates

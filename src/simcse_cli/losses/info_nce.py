@@ -67,9 +67,8 @@ def info_nce(
     # Every negative is one more column for all anchors.
     if hard_negatives is not None:
         _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
-        negative_logits = (
-            similarity_matrix(anchors, hard_negatives, similarity) / temperature
-        )  # (N, S * N)
+        # (N, S * N)
+        negative_logits = similarity_matrix(anchors, hard_negatives, similarity) / temperature
         own = torch.eye(n_rows, device=anchors.device, dtype=negative_logits.dtype)
         own = own.repeat(1, len(hard_negatives) // n_rows)
         negative_logits = negative_logits + math.log(hard_negative_alpha) * own
@@ -80,12 +79,15 @@ def info_nce(
         extra_logits = similarity_matrix(anchors, extra_negatives, similarity) / temperature
         logits = torch.cat([logits, extra_logits], dim=1)
     forward = functional.cross_entropy(logits, labels)
-    return forward if backward is None else (forward + backward) / 2
+    if backward is None:
+        return forward
+    return (forward + backward) / 2
 
 
 def equal_pairs(texts: Tensor) -> Tensor:
     """Return ``(N, N)``: whether anchor i and positive j of another row are a known pair."""
-    anchors, positives = texts[:, 0], texts[:, 1]
+    anchors = texts[:, 0]
+    positives = texts[:, 1]
     has_same_anchor = anchors[:, None] == anchors
     has_same_positive = positives[:, None] == positives
     is_anchor = anchors[:, None] == positives
@@ -115,7 +117,8 @@ def _check_texts(texts: Tensor, anchors: Tensor, hard_negatives: Tensor | None) 
 
 
 def _check_hard_negatives(hard_negatives: Tensor, anchors: Tensor, alpha: float) -> None:
-    n_negatives, n_rows = len(hard_negatives), max(len(anchors), 1)
+    n_negatives = len(hard_negatives)
+    n_rows = max(len(anchors), 1)
     if hard_negatives.shape[1:] != anchors.shape[1:] or n_negatives % n_rows or not n_negatives:
         raise ValueError(
             f"hard_negatives {tuple(hard_negatives.shape)}, anchors {tuple(anchors.shape)}: "

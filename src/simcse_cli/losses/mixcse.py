@@ -38,9 +38,9 @@ def mixcse(
     known = torch.zeros_like(is_own) if excluded is None else excluded
     blocks = [similarity_matrix(anchors, positives, similarity).masked_fill(known, -torch.inf)]
 
-    mixed_positives = _mixed(positives, mix)
+    # Anchors with mixed positives; mixed anchors with positives.
     own_mixed = (known | is_own).roll(-1, dims=1)  # column j holds positive j + 1 as well
-    logits = similarity_matrix(anchors, mixed_positives, similarity)
+    logits = similarity_matrix(anchors, _mixed(positives, mix), similarity)
     blocks.append(_without(logits, own_mixed, known, masked))
     if sides is MixSides.BOTH:
         own_mixed = (known | is_own).roll(-1, dims=0)  # row i holds anchor i + 1 as well

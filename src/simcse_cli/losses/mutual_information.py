@@ -39,6 +39,8 @@ def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: T
     n_sentences = len(global_features)
     if n_sentences < 2:
         raise ValueError("a batch of one sentence has no negative pair: need at least 2 sentences")
+
+    # The pairs of a token with its own sentence, and with the others.
     scores = similarity_matrix(local_features, global_features, Similarity.DOT)  # (M, N)
     own = owners.unsqueeze(1) == torch.arange(n_sentences, device=owners.device)
     n_tokens = sum_over_processes(scores.new_full((), len(scores))).clamp_min(1.0)

@@ -28,6 +28,7 @@ def nt_xent(
     n_rows = len(anchors)
     views = torch.cat([anchors, positives])
     logits = similarity_matrix(views, views) / temperature  # (2N, 2N)
+    # No vector is compared with itself; the partner of row i is row i + N, and vice versa.
     left_out = torch.eye(2 * n_rows, dtype=torch.bool, device=logits.device)
     if excluded is not None:
         left_out = left_out | excluded.repeat(2, 2)

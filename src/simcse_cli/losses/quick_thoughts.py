@@ -30,6 +30,7 @@ def quick_thoughts(inputs: Tensor, outputs: Tensor, neighbours: Tensor) -> Tenso
         )
     scores = similarity_matrix(inputs, outputs, Similarity.DOT)
     scores = scores.masked_fill(torch.eye(n_rows, dtype=torch.bool, device=scores.device), 0.0)
+    # A row without a neighbour has no target, and is left out of the mean.
     n_neighbours = neighbours.sum(dim=1)
     targets = neighbours.to(scores.dtype) / n_neighbours.clamp_min(1).unsqueeze(1)
     row_losses = -(targets * functional.log_softmax(scores, dim=1)).sum(dim=1)

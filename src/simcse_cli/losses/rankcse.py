@@ -16,7 +16,8 @@ def consistency(logits: Tensor) -> Tensor:
 
     Symmetric logits: 0; never above ``ln 2``.
     """
-    log_p, log_q = logits.log_softmax(1), logits.T.log_softmax(1)
+    log_p = logits.log_softmax(1)
+    log_q = logits.T.log_softmax(1)
     half = torch.tensor(0.5, dtype=log_p.dtype, device=log_p.device)
     log_m = torch.logaddexp(log_p, log_q) + half.log()
     terms = log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)
@@ -24,11 +25,12 @@ def consistency(logits: Tensor) -> Tensor:
 
 
 def negative_entropy(logits: Tensor) -> Tensor:
-    """Return ``-(H(P) + H(Q)) / 2``, mean over rows: what that code computes for ``consistency``.
+    """Return ``-(H(P) + H(Q)) / 2``, mean over rows, which that code computes for ``consistency``.
 
-    It clamps ln M, which is never above 0, to at least 1e-7, so that M drops out.
+    The code clamps ln M, which is never above 0, to at least 1e-7, so that M drops out.
     """
-    log_p, log_q = logits.log_softmax(1), logits.T.log_softmax(1)
+    log_p = logits.log_softmax(1)
+    log_q = logits.T.log_softmax(1)
     return (log_p.exp() * log_p + log_q.exp() * log_q).sum(1).mean() / 2
 
 
@@ -43,6 +45,7 @@ def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
     n_rows = len(logits)
     is_other = ~torch.eye(n_rows, dtype=torch.bool, device=logits.device)
     shape = n_rows, n_rows - 1
+    # Sorted to the front, as a GPU would have to say how many places a mask selects.
     order = is_other.flatten().to(torch.int8).argsort(descending=True, stable=True)
     places = order[: n_rows * (n_rows - 1)]
     student = logits.flatten()[places].view(shape)

@@ -10,9 +10,8 @@ from simcse_cli.settings.choices import Similarity
 def l2_normalize(vectors: Tensor) -> Tensor:
     """Return the rows divided by their L2 norm; a zero row stays zero, with a finite gradient."""
     norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / torch.where(
-        norms > torch.finfo(norms.dtype).tiny, norms, torch.ones_like(norms)
-    )
+    is_long = norms > torch.finfo(norms.dtype).tiny
+    return vectors / torch.where(is_long, norms, torch.ones_like(norms))
 
 
 def similarity_matrix(
@@ -25,7 +24,9 @@ def similarity_matrix(
     """
     with no_autocast(left.device):
         dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
-        left, right = left.to(dtype), right.to(dtype)
+        left = left.to(dtype)
+        right = right.to(dtype)
         if similarity is Similarity.COSINE:
-            left, right = l2_normalize(left), l2_normalize(right)
+            left = l2_normalize(left)
+            right = l2_normalize(right)
         return left @ right.T

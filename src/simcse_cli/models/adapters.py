@@ -64,7 +64,8 @@ def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Ten
     for name, tensor in tensors.items():
         stem, _, part = name.rpartition(".base_layer.")
         if stem and part == "weight":
-            down, up = (tensors[f"{stem}.lora_{side}.default.weight"] for side in "AB")
+            down = tensors[f"{stem}.lora_A.default.weight"]
+            up = tensors[f"{stem}.lora_B.default.weight"]
             merged[f"{stem}.weight"] = torch.addmm(tensor, up, down, alpha=scale)
         elif stem:
             merged[f"{stem}.{part}"] = tensor
@@ -76,11 +77,9 @@ def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Ten
 def plain_weights(backbone: nn.Module) -> dict[str, Tensor] | None:
     """Return the weights of a transformer with its LoRA merged, or None if it has none."""
     config = _config_of(backbone)
-    return (
-        None
-        if config is None
-        else merged_tensors(backbone.state_dict(), config.lora_alpha / config.r)
-    )
+    if config is None:
+        return None
+    return merged_tensors(backbone.state_dict(), config.lora_alpha / config.r)
 
 
 def _config_of(backbone: Any) -> Any:
@@ -93,10 +92,10 @@ def save_adapter(backbone: nn.Module, folder: Path) -> None:
     # PEFT shortens long lists of layers to patterns, which would find the architecture's own pooler
     # in its place.
     values = config.to_dict() | {"inference_mode": True, "exclude_modules": _OWN_POOLER}
-    write_json(
-        folder / ADAPTER_FILE,
-        {k: sorted(v) if isinstance(v, set) else v for k, v in values.items()},
-    )
+    for name, value in values.items():
+        if isinstance(value, set):
+            values[name] = sorted(value)
+    write_json(folder / ADAPTER_FILE, values)
     found = _peft().get_peft_model_state_dict(backbone, save_embedding_layers=False)
     tensors = {_PREFIX + name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
@@ -110,10 +109,7 @@ def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
 
 
 def put_adapter(backbone: nn.Module, folder: Path) -> Any:
-    """Return PEFT's model of a transformer and an adapter folder.
-
-    ``merge_adapter`` merges the two.
-    """
+    """Return PEFT's model of a transformer and the adapter in a folder, not merged."""
     peft = _peft()
     if not any((folder / name).is_file() for name in (WEIGHTS_FILE, "adapter_model.bin")):
         raise CheckpointError(
@@ -124,9 +120,11 @@ def put_adapter(backbone: nn.Module, folder: Path) -> Any:
         adapted = peft.PeftModel.from_pretrained(
             backbone, str(folder), torch_device="cpu", low_cpu_mem_usage=True, local_files_only=True
         )
+        # PEFT passes over weights that are missing or have no place.
         weights = peft.load_peft_weights(str(folder), device="cpu", local_files_only=True)
         found = peft.set_peft_model_state_dict(adapted, weights)
-        strange = [*found.unexpected_keys, *(n for n, p in adapted.named_parameters() if p.is_meta)]
+        missing = [name for name, weight in adapted.named_parameters() if weight.is_meta]
+        strange = [*found.unexpected_keys, *missing]
         if strange:
             raise ValueError(f"its weights do not fit the model it names (first: {strange[0]})")
         if not hasattr(adapted, "merge_and_unload"):

@@ -82,10 +82,10 @@ class BiLstmMax:
         self, sentences: Sequence[str], *, progress: Progress = SILENT
     ) -> NDArray[np.float32]:
         begin, end = MARKERS[self.version]
-        tokens = [
-            [t for t in (begin, *sentence.split(), end) if t in self.vectors]
-            for sentence in sentences
-        ]
+        tokens: list[list[str]] = []
+        for sentence in sentences:
+            words = (begin, *sentence.split(), end)
+            tokens.append([word for word in words if word in self.vectors])
         self.vectors.load([token for row in tokens for token in row])
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
         rows = np.empty((len(tokens), self.dim), dtype=np.float32)
@@ -101,13 +101,14 @@ class BiLstmMax:
         lengths = torch.tensor([len(tokens) for tokens in batch])
         padded = torch.zeros(len(batch), int(lengths[0]), self.vectors.dim)
         for row, tokens in zip(padded, batch, strict=True):
-            row[: len(tokens)] = torch.from_numpy(
-                np.stack([self.vectors[token] for token in tokens])
-            )
+            vectors = np.stack([self.vectors[token] for token in tokens])
+            row[: len(tokens)] = torch.from_numpy(vectors)
         packed, _ = self.lstm(pack_padded_sequence(padded, lengths, batch_first=True))
         hidden, _ = pad_packed_sequence(packed, batch_first=True, padding_value=float("-inf"))
         maximum: Tensor = hidden.amax(dim=1)
-        return maximum.clamp(min=0) if self.version == 1 else maximum
+        if self.version == 1:
+            return maximum.clamp(min=0)
+        return maximum
 
 
 def _read_state(path: Path) -> dict[str, Tensor]:
@@ -126,11 +127,10 @@ def _read_state(path: Path) -> dict[str, Tensor]:
 
 
 def _lstm_from(state: dict[str, Tensor], path: Path) -> nn.LSTM:
-    weights = {
-        name.removeprefix("enc_lstm."): value
-        for name, value in state.items()
-        if "enc_lstm." in name
-    }
+    weights: dict[str, Tensor] = {}
+    for name, value in state.items():
+        if "enc_lstm." in name:
+            weights[name.removeprefix("enc_lstm.")] = value
     if "weight_ih_l0" not in weights or weights["weight_ih_l0"].ndim != 2:
         raise CheckpointError(f"{path} holds no enc_lstm.weight_ih_l0", hint=_CHECKPOINT_HINT)
     n_gates, n_inputs = weights["weight_ih_l0"].shape

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +38,18 @@ from simcse_cli.settings.choices import (
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_yaml, span_of_key
 
+_Entries = dict[str, Any]
+
 CARD_FILE = "README.md"
 _FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
 _INDEX = "model-index"
-_SCORES_START, _SCORES_END = (
-    "<!-- scores: kept current by simcse eval -->\n",
-    "<!-- end of scores -->\n",
-)
+_SCORES_START = "<!-- scores: kept current by simcse eval -->\n"
+_SCORES_END = "<!-- end of scores -->\n"
 _NOTHING = "Nothing was measured yet."
 _PATHS = ("train_file", "dev_file")
-_NOT_SHOWN = (
-    "data_dir",
-    "device",
-    "revision",
-)  # they belong to this machine, or are shown elsewhere
+# Settings that belong to this machine, or are shown elsewhere.
+_NOT_SHOWN = ("data_dir", "device", "revision")
+_ALWAYS_SHOWN = ("objective", "model", "batch_size", "lr")
 _KINDS = {"sts": "Semantic Similarity", "transfer": "Classification"}
 _HUB_TASKS = {"sts": "semantic-similarity", "transfer": "text-classification"}
 
@@ -69,31 +68,33 @@ class CardScore(EvalResult):
         )
 
 
-def base_facts(name: str, folder: Path | None) -> dict[str, Any]:
-    """Return the known facts about the model that training started from.
+def base_facts(name: str, folder: Path | None) -> _Entries:
+    """Return the Hub name, commit, license and language of the model that training started from.
 
-    They are its Hub name, commit, license and language.
-
-    License and language come from its own card; the language only if there is just one.
+    License and language come from its own card; the language only if there is just one. What is
+    not known is left out.
     """
-    metadata = {} if folder is None else _metadata_of(folder / CARD_FILE)
-    language = metadata.get("language")
-    found = {
-        "name": hub_name_of(name),
-        "commit": None if folder is None else commit_of(folder),
-        "license": metadata.get("license"),
-        "language": language[0] if isinstance(language, list) and len(language) == 1 else language,
-    }
+    found: _Entries = {"name": hub_name_of(name)}
+    if folder is not None:
+        metadata = _metadata_of(folder / CARD_FILE)
+        language = metadata.get("language")
+        if isinstance(language, list) and len(language) == 1:
+            language = language[0]
+        found["commit"] = commit_of(folder)
+        found["license"] = metadata.get("license")
+        found["language"] = language
     return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
-def _metadata_of(path: Path) -> dict[str, Any]:
+def _metadata_of(path: Path) -> _Entries:
     """Return the metadata of a card; nothing if it is missing or unreadable."""
     if not path.is_file():
         return {}
+    values: Any = None
     try:
         front = _FRONT_MATTER.match(read_text(path).replace("\r\n", "\n"))
-        values = parse_yaml(front[1], str(path)) if front else {}
+        if front:
+            values = parse_yaml(front[1], str(path))
     except (ConfigError, DataError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -113,9 +114,8 @@ def write_cards(run_dir: Path, record: RunRecord, model: SentenceEncoder) -> Non
 def update_cards(run_dir: Path, progress: Progress) -> None:
     """Update the scores in the cards of a run with what ``eval`` has kept there.
 
-    The rest of a card, edited or not, is untouched.
-
-    A card for which that is impossible is left as it is, with a warning.
+    The rest of a card, edited or not, is untouched. A card for which that is impossible is left as
+    it is, with a warning.
     """
     record = read_run_record(run_dir)
     if record.model_digest is None:  # still training
@@ -148,19 +148,20 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
     front = _FRONT_MATTER.match(text)
     before, _, after = text[front.end() if front else 0 :].partition(_SCORES_START)
     block, mark, rest = after.partition(_SCORES_END)
-    own = [
-        line for line in block.split("\n") if line and line != _NOTHING and not line.startswith("|")
-    ]
-    if own and mark:
-        raise DataError(f"{path}: {own[0][:40]!r} between the marks of the scores would be lost")
+    rows: list[str] = []
+    for line in block.split("\n"):
+        if line.startswith("|"):
+            rows.append(line)
+        elif line and line != _NOTHING and mark:
+            raise DataError(f"{path}: {line[:40]!r} between the marks of the scores would be lost")
     if front is None or not mark or text.replace("\n", end) != raw:
         raise DataError(
             f"{path} lacks its metadata or the second mark of the scores, or mixes line ends"
         )
 
     # Table and metadata change together, and an unchanged card is not touched.
-    rows = [line for line in block.split("\n") if line.startswith("|")][2:]  # below the heading
-    listed = {tuple(line.strip("| ").split(" | ")[:4]): line for line in rows}
+    below_heading = rows[2:]
+    listed = {tuple(line.strip("| ").split(" | ")[:4]): line for line in below_heading}
     metadata = _with_index(front[1], str(path), run_dir, scores, listed)
     new = f"---\n{metadata}---\n{before}{_score_block(scores)}{rest}".replace("\n", end)
     if new != raw:
@@ -175,41 +176,45 @@ def _with_index(
     scores: list[CardScore],
     listed: Mapping[tuple[str, ...], str],
 ) -> str:
-    """Return metadata with these scores in ``model-index``.
+    """Return metadata whose ``model-index`` has these scores in place of those ``listed``.
 
-    They take the place of those ``listed`` in the card's table.
-
-    ``listed`` holds the rows of the table by their keys; a row that is not in ``model-index`` is
-    not ours.
+    ``listed`` holds the rows of the card's table by their keys; a row that is not in
+    ``model-index`` is not ours.
     """
     # The index of the card; a row of the table must be in it, or it is not ours.
-    values = checked(parse_yaml(front, place), dict[str, Any], place)
-    models = checked(values.get(_INDEX, []), list[dict[str, Any]], f"{place}: {_INDEX}")
+    values = checked(parse_yaml(front, place), _Entries, place)
+    models = checked(values.get(_INDEX, []), list[_Entries], f"{place}: {_INDEX}")
     first = models[0] if models else {"name": run_dir.resolve().name}
-    results = checked(first.get("results", []), list[dict[str, Any]], f"{place}: results")
+    results = checked(first.get("results", []), list[_Entries], f"{place}: results")
     keys = [_keys_of(result, place) for result in results]
-    indexed = {key for own in keys for key in own}
-    if lost := [line for key, line in listed.items() if key not in indexed]:
-        raise DataError(f"{place}: {lost[0][:40]!r} in the table of scores would be lost")
+    indexed = set(chain.from_iterable(keys))
+    for key, line in listed.items():
+        if key not in indexed:
+            raise DataError(f"{place}: {line[:40]!r} in the table of scores would be lost")
 
     # Metrics that are neither measured now nor in the table belong to others.
-    ours, kept = {score.key for score in scores} | set(listed), []
+    ours = {score.key for score in scores} | set(listed)
+    kept: list[_Entries] = []
     for result, own in zip(results, keys, strict=True):
         measures = zip(result.get("metrics", []), own, strict=True)
         metrics = [metric for metric, key in measures if key not in ours]
-        if metrics or not own:
-            kept.append(result | {"metrics": metrics} if own else result)
+        if not own:
+            kept.append(result)
+        elif metrics:
+            kept.append(result | {"metrics": metrics})
     measured = eval_results_to_model_index("", [*scores])[0]["results"]
     index = [first | {"results": [*measured, *kept]}, *models[1:]]
 
     # Only the text of this key is replaced, so the rest keeps its form.
     start, stop = span_of_key(front, _INDEX)
-    text = "" if index == [first | {"results": []}] else dump_yaml({_INDEX: index})
+    text = ""
+    expected = {key: value for key, value in values.items() if key != _INDEX}
+    if index != [first | {"results": []}]:
+        text = dump_yaml({_INDEX: index})
+        expected[_INDEX] = index
     new = front[:start] + text + front[stop:]
 
     # The edit counts only if it reads back as intended and loses no remark.
-    others = {key: value for key, value in values.items() if key != _INDEX}
-    expected = others | ({_INDEX: index} if text else {})
     try:
         is_safe = "#" not in front[start:stop] and parse_yaml(new, place) == expected
     except ConfigError:
@@ -219,10 +224,10 @@ def _with_index(
     return new
 
 
-def _keys_of(result: Mapping[str, Any], place: str) -> list[tuple[str, ...]]:
+def _keys_of(result: _Entries, place: str) -> list[tuple[str, ...]]:
     """Return ``CardScore.key`` of each metric of a result in ``model-index``."""
-    data = checked(result.get("dataset", {}), dict[str, Any], f"{place}: dataset")
-    metrics = checked(result.get("metrics", []), list[dict[str, Any]], f"{place}: metrics")
+    data = checked(result.get("dataset", {}), _Entries, f"{place}: dataset")
+    metrics = checked(result.get("metrics", []), list[_Entries], f"{place}: metrics")
     where = (str(data.get("name")), str(data.get("split") or "–"))
     return [(*where, str(metric.get("type")), str(metric.get("name"))) for metric in metrics]
 
@@ -233,49 +238,72 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
     The dev score is not among them: it has chosen the model. Of what was measured alone and in a
     suite, the suite's score counts. Results that cannot be held against the run are named.
     """
-    found: list[CardScore] = []
+    found: dict[tuple[str, ...], CardScore] = {}
     paths = sorted((run_dir / RESULTS).glob("*.json"))
     results = [(SuiteResult.from_json(read_json(path), str(path)), path) for path in paths]
     for result, path in sorted(results, key=lambda each: -len(each[0].tasks)):
-        own = result.settings
-        is_plain = own.get("precision") == Precision.FP32 and not own.get("regressor")
-        of_result = own.get("model_digest")
+        # Only scores of these weights count, and of these only those in float32.
+        of_result = result.settings.get("model_digest")
         if outdated := older_result(run_dir, record.model_digest, path, of_result):
             progress.warn(f"the model card leaves out a result: {outdated}")
-        elif of_result == record.model_digest and not is_plain:
-            how = "a regressor" if own.get("regressor") else str(own.get("precision"))
+            continue
+        if of_result != record.model_digest:
+            continue
+        how = result.settings.get("precision")
+        if result.settings.get("regressor"):
+            how = "a regressor"
+        if how != Precision.FP32:
             progress.info(f"the model card has scores in fp32, and leaves out {path.name} ({how})")
-        elif of_result == record.model_digest:
-            with foreign_format(path, "a result of `simcse eval`"):
-                tasks = [(name, task) for name, task in result.tasks.items() if task is not None]
-                found += [score for task in tasks for score in _task_scores(result, *task)]
-    by_key = {score.key: score for score in reversed(found)}
-    return [score for score in found if by_key[score.key] is score]
+            continue
+
+        # The largest suite comes first; what was measured again alone does not count.
+        with foreign_format(path, "a result of `simcse eval`"):
+            for name, task in result.tasks.items():
+                if task is None:
+                    continue
+                for score in _task_scores(result, name, task):
+                    found.setdefault(score.key, score)
+    return list(found.values())
 
 
 def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardScore]:
     """Return the scores of one task of a result of ``eval``."""
-    suite, own, facts = result.suite, result.settings, task.extra
+    suite = result.suite
+    own = result.settings
+    facts = task.extra
 
     # A score that has chosen the model must not pass for a test score.
     split: str | None = CHOSE_MODEL if name in result.chosen_on else result.split
 
     # Each suite names its data and its metrics in its own way.
+    revision = None
     if suite == "mteb":
-        revision = facts["dataset_revision"] if facts["data"] == "hub" else None
+        if facts["data"] == "hub":
+            revision = facts["dataset_revision"]
         source = str(facts.get("dataset", name))
         found = {facts["metric"]: task.score}
-        kind, data, split, how = facts["category"], f"MTEB {name}", None, "MTEB"
+        kind = facts["category"]
+        data = f"MTEB {name}"
+        split = None
+        how = "MTEB"
     else:
-        revision, kind, source, data = None, _KINDS[suite], name, label(name)
+        kind = _KINDS[suite]
+        source = name
+        data = label(name)
         if suite == "sts":
-            metric, pooled = own["metric"], own["aggregation"]
-            found = {f"{metric}_cosine": task.score}
-            how = f"{metric}, subsets: {pooled}" if pooled != Aggregation.ALL else str(metric)
+            how = str(own["metric"])
+            found = {f"{how}_cosine": task.score}
+            if own["aggregation"] != Aggregation.ALL:
+                how += f", subsets: {own['aggregation']}"
         else:
+            how = "SentEval"
             found = {"accuracy": task.score, "f1": facts.get("f1")}
-            settings = (own["protocol"], TransferProtocol.DEFAULT), (own["probe"], Probe.SENTEVAL)
-            how = ", ".join(["SentEval", *(used for used, usual in settings if used != usual)])
+            if own["protocol"] != TransferProtocol.DEFAULT:
+                how += ", " + own["protocol"]
+            if own["probe"] != Probe.SENTEVAL:
+                how += ", " + own["probe"]
+
+    # One score for each metric that was measured.
     return [
         CardScore(
             task_type=_HUB_TASKS.get(suite, kind),
@@ -339,25 +367,26 @@ def _card(
     )
 
 
-def _metadata(record: RunRecord, sources: list[str]) -> dict[str, Any]:
+def _metadata(record: RunRecord, sources: list[str]) -> _Entries:
     """Return the metadata above the text; unknown entries are left out."""
     base = record.base
     matches = [re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source) for source in sources]
     hub_data = dict.fromkeys(found[1] for found in matches if found)
-    tags: tuple[str, ...] = (
+    tags = [
         "sentence-transformers",
         "sentence-similarity",
         "feature-extraction",
         "simcse",
         record.objective,
-    )
+    ]
     library: str | None = "sentence-transformers"
     if record.pooler == Pooler.MASK:
-        library, tags = None, tags[1:]
+        library = None
+        del tags[0]
     metadata = {
         "library_name": library,
         "pipeline_tag": "sentence-similarity",
-        "tags": list(tags),
+        "tags": tags,
         "base_model": base.get("name"),
         "datasets": list(hub_data),
     }
@@ -366,27 +395,34 @@ def _metadata(record: RunRecord, sources: list[str]) -> dict[str, Any]:
 
 def _hardware(record: RunRecord) -> list[str]:
     found = record.hardware
+    if not found:
+        return []
     where = (found.get("gpu"), found.get("processor"), f"{found.get('cores')} cores")
-    return [str(each) for each in where if each] if found else []
+    return [str(each) for each in where if each]
 
 
 def _listed(value: Any) -> list[str]:
-    return value if isinstance(value, list) else [] if value is None else [str(value)]
+    if isinstance(value, list):
+        return value
+    if value is None:
+        return []
+    return [str(value)]
 
 
 def _file_name(source: str) -> str:
     """Return a file without the folders of the machine it was on; a Hub dataset keeps its name."""
-    return source if re.match(r"hf://\w", source) else Path(source).name
+    if re.match(r"hf://\w", source):
+        return source
+    return Path(source).name
 
 
 def _settings(record: RunRecord) -> str:
     defaults = TrainConfig().to_dict()
-    shown: dict[str, Any] = {
-        key: value
-        for key, value in record.config.items()
-        if (key in ("objective", "model", "batch_size", "lr") or value != defaults.get(key))
-        and key not in _NOT_SHOWN
-    }
+    shown: _Entries = {}
+    for key, value in record.config.items():
+        is_own = key in _ALWAYS_SHOWN or value != defaults.get(key)
+        if is_own and key not in _NOT_SHOWN:
+            shown[key] = value
     shown["model"] = record.model if record.base.get("name") else Path(record.model).name
     for key in _PATHS:
         if shown.get(key) is not None:

@@ -61,7 +61,8 @@ def _load_light(source: ModelFiles) -> _Modules | None:
     if backbone is None:
         return None
     own_pooler = detach_pooler(backbone)
-    return _Modules(backbone, plain_tokenizer(source.base) or _load_tokenizer(source), own_pooler)
+    tokenizer = plain_tokenizer(source.base) or _load_tokenizer(source)
+    return _Modules(backbone, tokenizer, own_pooler)
 
 
 def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
@@ -145,27 +146,31 @@ def load_encoder(
     set_float32_products(precision, target)
     # The parts of the model.
     source = name if isinstance(name, ModelFiles) else find_model(name, progress)
-    light = encode_only and target.type == "cpu" and dropout is None
-    modules = (_load_light(source) if light else None) or _load_whole(source, dropout)
+    modules: _Modules | None = None
+    if encode_only and target.type == "cpu" and dropout is None:
+        modules = _load_light(source)
+    if modules is None:
+        modules = _load_whole(source, dropout)
     if source.record.lower_case:
         lower_case(modules.tokenizer)
-    chosen = _choose_pooler(source, Pooler(pooler) if pooler else None, force_pooler, progress)
+    chosen = _choose_pooler(source, pooler, force_pooler, progress)
     template = _choose_template(source, chosen, template, force_pooler)
     is_recorded = template == source.record.template
     token_cnn = _load_cnn(source, modules)
     head = _load_head(source, modules, chosen, token_cnn, force_pooler, progress)
     # The whole.
+    record = replace(
+        source.record,
+        pooler=chosen,
+        head_use=HeadUse.NONE if head is None else HeadUse.KEPT,
+        max_length=_max_length(modules, source.record),
+        template=template,
+        subtracts_template=source.record.subtracts_template and is_recorded,
+    )
     encoder = SentenceEncoder(
         modules.backbone,
         modules.tokenizer,
-        replace(
-            source.record,
-            pooler=chosen,
-            head_use=HeadUse.KEPT if head is not None else HeadUse.NONE,
-            max_length=_max_length(modules, source.record),
-            template=template,
-            subtracts_template=source.record.subtracts_template and is_recorded,
-        ),
+        record,
         head=head,
         token_cnn=token_cnn,
         name=source.name,
@@ -178,24 +183,30 @@ def load_encoder(
         encoder.reads_padding = reads_padding(encoder.backbone)
     _check_weights(encoder, source.named)
     encoder.to(target).eval()
-    if (dtype := DTYPES[precision]) is not torch.float32:
+    dtype = DTYPES[precision]
+    if dtype is not torch.float32:
         encoder.compute_in(dtype)
     return encoder
 
 
 def _choose_pooler(
-    source: ModelFiles, asked: Pooler | None, force: bool, progress: Progress
+    source: ModelFiles, asked: Pooler | str | None, force: bool, progress: Progress
 ) -> Pooler:
-    name, record = source.name, source.record
-    if asked is not None:
-        if record.pooler not in (None, asked) and not force:
+    # What was asked for must be what is recorded, unless that is forced.
+    name = source.name
+    record = source.record
+    if asked:
+        chosen = Pooler(asked)
+        if record.pooler not in (None, chosen) and not force:
             raise CheckpointError(
-                f"{name} records --pooler {record.pooler} in {record.origin}, not {asked}",
-                hint=f"leave --pooler out, or use {asked} all the same with --force-pooler",
+                f"{name} records --pooler {record.pooler} in {record.origin}, not {chosen}",
+                hint=f"leave --pooler out, or use {chosen} all the same with --force-pooler",
             )
-        return asked
+        return chosen
     if record.pooler is not None:
         return record.pooler
+
+    # Neither: the mean, except for a checkpoint whose head may count.
     if has_original_head(source):
         raise CheckpointError(
             f"{name} is a SimCSE checkpoint that does not say how it was trained",
@@ -209,7 +220,8 @@ def _choose_pooler(
 def _choose_template(
     source: ModelFiles, pooler: Pooler, asked: str | None, force: bool
 ) -> str | None:
-    name, recorded = source.name, source.record.template
+    name = source.name
+    recorded = source.record.template
     if pooler is not Pooler.MASK:
         if asked is not None:
             raise ConfigError(
@@ -242,7 +254,8 @@ def _load_cnn(source: ModelFiles, modules: _Modules) -> TokenCnn | None:
     """Return the convolutions that the record names; their weights give their sizes."""
     if source.record.cnn_folder is None:
         return None
-    folder, width = source.folder / source.record.cnn_folder, modules.backbone.config.hidden_size
+    folder = source.folder / source.record.cnn_folder
+    width = modules.backbone.config.hidden_size
     weights = read_tensors(folder, "convs.")
     if not weights:
         raise CheckpointError(
@@ -275,21 +288,21 @@ def _load_head(
     is_recorded = source.record.pooler is pooler and source.record.head_use is HeadUse.KEPT
     if not POOLERS[pooler].has_head and not is_recorded:
         return None
-    hidden_size = modules.backbone.config.hidden_size
-    head = _read_head(
-        source, modules.own_pooler, hidden_size if token_cnn is None else token_cnn.dim
-    )
-    if head is None:
-        if not force:
-            raise CheckpointError(
-                f"{source.name} holds no weights for the head that --pooler {pooler} needs; "
-                "they would be random",
-                hint="use --pooler cls_before_pooler or avg, or accept a random head with "
-                "--force-pooler",
-            )
-        progress.warn(f"the head of {source.name} is random: its weights are not in the checkpoint")
-        head = MlpHead(hidden_size)
-    return head
+    width = hidden_size = modules.backbone.config.hidden_size
+    if token_cnn is not None:
+        width = token_cnn.dim
+    head = _read_head(source, modules.own_pooler, width)
+    if head is not None:
+        return head
+    if not force:
+        raise CheckpointError(
+            f"{source.name} holds no weights for the head that --pooler {pooler} needs; "
+            "they would be random",
+            hint="use --pooler cls_before_pooler or avg, or accept a random head with "
+            "--force-pooler",
+        )
+    progress.warn(f"the head of {source.name} is random: its weights are not in the checkpoint")
+    return MlpHead(hidden_size)
 
 
 def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> MlpHead | None:
@@ -297,11 +310,14 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
 
     It is a Dense module, an unconverted SimCSE ``mlp``, or the architecture's own pooler.
     """
-    record, folder = source.record, source.folder
+    record = source.record
+    folder = source.folder
+    tanh = True
     if record.head_folder is not None:
-        tensors, tanh = read_tensors(folder / record.head_folder, "linear."), record.head_tanh
+        tensors = read_tensors(folder / record.head_folder, "linear.")
+        tanh = record.head_tanh
     else:
-        tensors, tanh = read_tensors(folder, "mlp.dense."), True
+        tensors = read_tensors(folder, "mlp.dense.")
         if not tensors and own_pooler is not None:
             tensors = {k.removeprefix("dense."): v for k, v in own_pooler.state_dict().items()}
     if "weight" not in tensors:
@@ -316,23 +332,25 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
 
 
 def _check_weights(encoder: SentenceEncoder, folder: Path) -> None:
-    """Raise CheckpointError for weights that are not finite, or wrongly zero.
+    """Raise CheckpointError for weights that are not finite, or all zero where none ever are.
 
-    Weights are wrongly zero where no training makes them so.
+    Never zero are scales of norms, the table of words, and matrices of head and convolutions.
     """
     for name, weight in encoder.named_parameters():
+        is_needed = name.endswith("word_embeddings.weight") or not name.startswith("backbone.")
+        if weight.ndim == 1:
+            is_needed = name.endswith("weight")  # of a norm
         # A sum is twice as fast, but may overflow although every value is finite.
-        is_finite = weight.sum().isfinite() or weight.isfinite().all()
-        is_scale = weight.ndim == 1 and name.endswith("weight")  # of a norm
-        is_table_or_head = name.endswith("word_embeddings.weight") or not name.startswith(
-            "backbone."
+        if not (weight.sum().isfinite() or weight.isfinite().all()):
+            problem = "not finite"
+        elif is_needed and not weight.any():
+            problem = "all zero"
+        else:
+            continue
+        raise CheckpointError(
+            f"{folder}: the weights {name} are {problem}",
+            hint="its training has diverged or the file is damaged: copy or download it again",
         )
-        is_needed = is_scale or (is_table_or_head and weight.ndim > 1)
-        if not is_finite or (is_needed and not weight.any()):
-            raise CheckpointError(
-                f"{folder}: the weights {name} are {'all zero' if is_finite else 'not finite'}",
-                hint="its training has diverged or the file is damaged: copy or download it again",
-            )
 
 
 def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> ReadyEncoder:
@@ -340,6 +358,7 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
 
     A hint is shown where bfloat16 would be faster.
     """
+    # The model and its use.
     name = pinned(name, options.revision)
     model = load_encoder(
         name,
@@ -354,6 +373,7 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
     encoder = with_use(
         model, prompt=options.prompt, truncate_dim=options.truncate_dim, long=options.long
     )
+    # Remarks on the arithmetic, and what was chosen.
     device = encoder.device
     is_fast = has_fast_bf16(device)
     if options.precision is Precision.FP32 and is_fast:
@@ -373,18 +393,21 @@ def _max_length(modules: _Modules, record: ModelRecord) -> int:
     That is the recorded length, else the smaller of the tokenizer's and the configuration's, and
     never more than there are positions.
     """
-    limit, n_positions = _most_tokens(modules), _n_positions(modules.backbone)
+    limit = _most_tokens(modules)
     if record.max_length is None:
         return int(min(limit, modules.tokenizer.model_max_length, NO_LIMIT))
     # Without a table of positions, a recorded length holds beyond the configuration's.
-    return record.max_length if n_positions is None else int(min(limit, record.max_length))
+    if _n_positions(modules.backbone) is None:
+        return record.max_length
+    return int(min(limit, record.max_length))
 
 
 def _most_tokens(modules: _Modules) -> int:
     """Return how many tokens the configuration and a table of positions have room for."""
     claimed = getattr(modules.backbone.config, "max_position_embeddings", None) or NO_LIMIT
-    n_positions = _n_positions(modules.backbone) or NO_LIMIT
-    return min(claimed if claimed > 0 else NO_LIMIT, n_positions)
+    if claimed <= 0:
+        claimed = NO_LIMIT
+    return min(claimed, _n_positions(modules.backbone) or NO_LIMIT)
 
 
 def _n_positions(backbone: nn.Module) -> int | None:
@@ -396,14 +419,14 @@ def _n_positions(backbone: nn.Module) -> int | None:
     if packed is not None:
         return packed.max_tokens
     for name, module in backbone.named_modules():
+        if name.rpartition(".")[2] not in _POSITION_TABLES:
+            continue
         table = getattr(module, "weight", None)
-        if (
-            name.rpartition(".")[2] in _POSITION_TABLES
-            and isinstance(table, Tensor)
-            and table.ndim == 2
-        ):
+        if isinstance(table, Tensor) and table.ndim == 2:
             padding: int | None = getattr(module, "padding_idx", None)
-            return len(table) - (0 if padding is None else padding + 1)
+            if padding is None:
+                return len(table)
+            return len(table) - padding - 1
     return None
 
 
@@ -426,11 +449,11 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
     last = record.step if record.best_step is None else record.best_step
     facts = read_json(model / RECORD_FILE, dict[str, Any])
     model_step = checked(facts.get("step", last), int, f"{model / RECORD_FILE}: step")
-    found = {
-        step_of(path): KeptCheckpoint(step_of(path), path, False)
-        for path in kept_states(run_dir / "checkpoint")
-    }
-    found[model_step] = KeptCheckpoint(model_step, model, True)
+    found: dict[int, KeptCheckpoint] = {}
+    for path in kept_states(run_dir / "checkpoint"):
+        step = step_of(path)
+        found[step] = KeptCheckpoint(step, path, is_model=False)
+    found[model_step] = KeptCheckpoint(model_step, model, is_model=True)
     return [found[step] for step in sorted(found)]
 
 
@@ -444,9 +467,10 @@ def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
         served = read_json(state / STATE_FILE)["served"]
         tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
         prefix = f"module.{served}."
-        own = {
-            name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)
-        }
+        own: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            if name.startswith(prefix):
+                own[name.removeprefix(prefix)] = tensor
         config = read_run_record(state.parent.parent).config
         if config.get("lora"):
             own = merged_tensors(own, config["lora_alpha"] / config["lora"])

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import tee
+from itertools import chain, tee
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ GPU_BATCH_TOKENS = 32_768
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """Usual names for the prompt of texts to be searched; earlier ones win."""
 _Item = TypeVar("_Item")
+_Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,9 @@ class ReadyEncoder:
 
         It is that of ``find_prompt`` if a prompt was chosen, else the model's prompt for documents.
         """
-        return (
-            _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
-            if chosen is None
-            else self.find_prompt(chosen)
-        )
+        if chosen is None:
+            return _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
+        return self.find_prompt(chosen)
 
     def find_prompt(self, prompt: str) -> str:
         """Return the model's prompt of this name, else the text itself.
@@ -121,14 +120,15 @@ class ReadyEncoder:
         return self._variations(self.prompt)
 
     def _variations(self, prompt: str) -> dict[str, Any]:
+        record = self.model.record
         found: dict[str, Any] = {}
         if prompt:
             found["prompt"] = prompt
-            if not self.model.record.include_prompt:
+            if not record.include_prompt:
                 found["include_prompt"] = False
-        if self.model.record.template is not None:
-            found["template"] = self.model.record.template
-        if self.model.record.subtracts_template:
+        if record.template is not None:
+            found["template"] = record.template
+        if record.subtracts_template:
             found["subtracts_template"] = True
         if self.dim < self.model.dim:
             found["truncate_dim"] = self.dim
@@ -149,8 +149,9 @@ class ReadyEncoder:
 
     def digest_with(self, prompt: str) -> str:
         """Return the digest of vectors made with another prompt."""
-        model, variations = self.model, self._variations(prompt)
+        model = self.model
         record = model.record
+        variations = self._variations(prompt)
         settings = (model.pooler, record.head_use, record.normalize, model.tokens.max_length)
         parts: list[str | memoryview] = [
             "/".join(map(str, settings)),
@@ -179,7 +180,7 @@ class ReadyEncoder:
 
     def encode(
         self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
-    ) -> NDArray[np.float32]:
+    ) -> _Vectors:
         """Return one vector per sentence.
 
         See ``encode``. ``prompt`` takes the place of the prompt in use.
@@ -214,9 +215,10 @@ def _prompt(model: SentenceEncoder, use: Use, *names: str) -> str:
     record = model.record
     if use.prompt is not None:
         return use.prompt
-    return next(
-        (record.prompts[n] for n in (*names, record.default_prompt) if n in record.prompts), ""
-    )
+    for name in (*names, record.default_prompt):
+        if name in record.prompts:
+            return record.prompts[name]
+    return ""
 
 
 def encode(
@@ -230,7 +232,7 @@ def encode(
     check_finite: bool = True,
     shared: bool = False,
     progress: Progress = SILENT,
-) -> NDArray[np.float32]:
+) -> _Vectors:
     """Return one vector per sentence, in evaluation mode and without gradient.
 
     Each distinct sentence is encoded once; sentences are sorted by length, so that little is
@@ -257,15 +259,19 @@ def encode(
     # The distinct texts as sub-words.
     positions: dict[str, int] = {}
     inverse = np.fromiter((positions.setdefault(s, len(positions)) for s in sentences), np.int64)
-    texts = _Texts.read(model, list(positions), _prompt(model, use), use.long, max_length)
+    prompt = _prompt(model, use)
+    texts = _Texts.read(model, list(positions), prompt, use.long, max_length)
     if texts.cut:
         n_cut = int(np.isin(inverse, texts.cut).sum())
         model.tokens.n_cut += n_cut
         progress.warn(model.tokens.cut_note(n_cut))
+
     # The forward passes, in evaluation mode.
-    rows = model.template.around([piece for own in texts.pieces for piece in own])
+    rows = model.template.around([*chain.from_iterable(texts.pieces)])
     vectors = np.zeros((len(rows), model.dim), dtype=np.float32)
-    n_skipped = texts.frame[0] if texts.prompt and not model.record.include_prompt else 0
+    n_skipped = 0
+    if prompt and not model.record.include_prompt:
+        n_skipped = texts.frame[0]
     was_training = model.training
     model.eval()
     try:
@@ -279,10 +285,11 @@ def encode(
     if shared:
         add_up(vectors)
     if check_finite:
-        owners = [
-            sentence for sentence, own in zip(positions, texts.pieces, strict=True) for _ in own
-        ]
+        owners: list[str] = []
+        for sentence, own in zip(positions, texts.pieces, strict=True):
+            owners += [sentence] * len(own)
         check_vectors(vectors, owners, model.name)
+
     # From windows to texts, to fewer components, to length 1.
     if model.record.normalize:
         vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
@@ -310,14 +317,12 @@ class _Texts:
     """Sub-words of texts, each in one piece or in windows.
 
     Attributes:
-        prompt: the text before every text.
         frame: how many tokens of each piece come before and after those of its text; zeros if not
             needed.
         pieces: one list of rows per text.
         cut: positions of the texts that were cut at the model's own length.
     """
 
-    prompt: str
     frame: tuple[int, int]
     pieces: list[list[list[int]]]
     cut: list[int]
@@ -334,21 +339,22 @@ class _Texts:
         tokens = model.tokens
         limit = min(max_length or tokens.max_length, tokens.max_length)
         has_windows = long is LongTexts.MEAN
-        frame = tokens.frame(prompt, limit) if prompt or has_windows else (0, 0)
+        frame = (0, 0)
+        if prompt or has_windows:
+            frame = tokens.frame(prompt, limit)
         texts = model.template.texts([prompt + sentence for sentence in sentences])
         rows = tokens.ids(texts, limit)
-        beyond = (
-            tokens.longer_than(limit, texts, rows)
-            if has_windows or limit == tokens.max_length
-            else {}
-        )
+        beyond: dict[int, list[int]] = {}
+        if has_windows or limit == tokens.max_length:
+            beyond = tokens.longer_than(limit, texts, rows)
         pieces = [[row] for row in rows]
-        if has_windows:
-            for position, ids in beyond.items():
-                pieces[position] = in_windows(ids, frame, limit)
-        return cls(prompt, frame, pieces, [] if has_windows else list(beyond))
+        if not has_windows:
+            return cls(frame, pieces, list(beyond))
+        for position, ids in beyond.items():
+            pieces[position] = in_windows(ids, frame, limit)
+        return cls(frame, pieces, [])
 
-    def means(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    def means(self, vectors: _Vectors) -> _Vectors:
         """Return the mean over the pieces of each text, weighted by their sub-words.
 
         The vector of a single piece stays as it is.
@@ -357,17 +363,18 @@ class _Texts:
         start = 0
         for position, own in enumerate(self.pieces):
             rows = vectors[start : start + len(own)]
-            weights = [len(piece) - sum(self.frame) for piece in own]
-            means[position] = (
-                rows[0] if len(own) == 1 else np.average(rows, axis=0, weights=weights)
-            )
             start += len(own)
+            if len(own) == 1:
+                means[position] = rows[0]
+                continue
+            weights = [len(piece) - sum(self.frame) for piece in own]
+            means[position] = np.average(rows, axis=0, weights=weights)
         return means
 
 
 def _batch_vectors(
     model: SentenceEncoder, rows: TokenRows, batch_tokens: int, n_skipped: int, shared: bool
-) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+) -> Iterator[tuple[list[int], _Vectors]]:
     """Yield positions of rows and their vectors ``(len(positions), D)``, longest rows first."""
 
     @torch.inference_mode()

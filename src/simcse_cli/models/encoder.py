@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from simcse_cli.machine.precision import no_autocast
 from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.mask_template import NOTHING_AROUND, MaskTemplate
-from simcse_cli.models.packed_pooling import packed_ahead, packed_states, packed_vectors
+from simcse_cli.models.packed_pooling import packed_ahead, packed_states, packed_vectors, wide
 from simcse_cli.models.padding import PaddedRows, TokenRows, pad
 from simcse_cli.models.poolers import POOLERS, pool
 from simcse_cli.models.pretrained import attend_as_configured
@@ -27,13 +27,12 @@ from simcse_cli.packed.tokens import ROUNDED_TO, PackedRows
 from simcse_cli.settings.choices import Attention, HeadUse, Pooler
 
 FLASH_LIBRARIES = {Attention.FLASH_2: "flash_attn", Attention.FLASH_3: "flash_attn_interface"}
-HALF = (torch.bfloat16, torch.float16)
 DEFAULT_MAX_LENGTH = 512
 
 
-def _forget_prepared(encoder: nn.Module, _: object) -> None:
+def _forget_prepared(encoder: Any, _: object) -> None:
     """Drop tensors prepared from the weights that ``load_state_dict`` has replaced."""
-    forget_prepared(cast(SentenceEncoder, encoder).backbone)
+    forget_prepared(encoder.backbone)
 
 
 def unread_mask(backbone: Any, mask: Tensor) -> Tensor:
@@ -96,7 +95,8 @@ class SentenceEncoder(nn.Module):
         folder: Path | None = None,
     ) -> None:
         super().__init__()
-        self.backbone, self.record = backbone, record
+        self.backbone = backbone
+        self.record = record
         self.change(head=head)
         self.token_cnn = token_cnn
         self.tokens = Tokens(
@@ -106,7 +106,8 @@ class SentenceEncoder(nn.Module):
             name=name,
         )
         self._template = MaskTemplate(NOTHING_AROUND, self.tokens)
-        self.name, self.folder = name, folder
+        self.name = name
+        self.folder = folder
         self.matmul_dtype: torch.dtype | None = None
         self.packs_anywhere = False
         self.checkpoints_layers = False
@@ -156,8 +157,9 @@ class SentenceEncoder(nn.Module):
         Without a head, ``head_use`` becomes ``none``.
         """
         self.head = head
-        own = {"head_use": HeadUse.NONE} if head is None else {}
-        self.record = replace(self.record, **changes | own)
+        if head is None:
+            changes["head_use"] = HeadUse.NONE
+        self.record = replace(self.record, **changes)
 
     def add_cnn(self, cnn: TokenCnn) -> None:
         """Put convolutions between the token states and the pooler."""
@@ -177,11 +179,10 @@ class SentenceEncoder(nn.Module):
     def hidden_states(
         self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return ``(B, L, H)`` states of all layers or of the last one.
+        """Return the ``(B, L, H)`` states of the last layer, or of all if the pooler needs them.
 
-        All layers, with the embedding output first, are returned if the pooler needs them.
-
-        They are at least float32, as is everything after the transformer, even under autocast.
+        Of all layers, the embedding output comes first. The states are at least float32, as is
+        everything after the transformer, even under autocast.
         """
         all_layers = POOLERS[self.pooler].needs_all_layers
         mask = unread_mask(self.backbone, attention_mask)
@@ -189,8 +190,10 @@ class SentenceEncoder(nn.Module):
             input_ids=input_ids, attention_mask=mask, output_hidden_states=all_layers, **inputs
         )
         last: Tensor = output.last_hidden_state
-        states = (*output.hidden_states[:-1], last) if all_layers else (last,)
-        states = tuple(state.float() if state.dtype in HALF else state for state in states)
+        states: tuple[Tensor, ...] = (last,)
+        if all_layers:
+            states = (*output.hidden_states[:-1], last)
+        states = tuple(map(wide, states))
         if self.token_cnn is None:
             return states
         with no_autocast(last.device):
@@ -204,6 +207,7 @@ class SentenceEncoder(nn.Module):
 
     def attend_by(self, attention: Attention) -> None:
         """Choose the attention of the padded pass, or packed rows in its place."""
+        # Packed rows need no attention of transformers.
         self.packs_anywhere = attention is Attention.PACKED
         if self.packs_anywhere:
             if self._packed() is None:
@@ -213,6 +217,7 @@ class SentenceEncoder(nn.Module):
                     hint="leave it out",
                 )
             return
+        # An attention of the padded pass.
         backbone: Any = self.backbone
         library = FLASH_LIBRARIES.get(attention)
         # Without it, transformers would fetch code from the Hub.
@@ -239,13 +244,9 @@ class SentenceEncoder(nn.Module):
         with no_autocast(pooled.device):
             return self.head(pooled)  # type: ignore[no-any-return]
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor
-    ) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return embeddings ``(B, D)``, not normalised, with gradient in training mode."""
-        return self.apply_head(
-            self._pooled(input_ids, attention_mask, n_skipped=n_skipped, **inputs)
-        )
+        return self.apply_head(self._pooled(input_ids, attention_mask))
 
     def _pooled(
         self, input_ids: Tensor, attention_mask: Tensor, *, n_skipped: int = 0, **inputs: Tensor
@@ -263,7 +264,9 @@ class SentenceEncoder(nn.Module):
     @property
     def _mask_id(self) -> int:
         """The sub-word that the pooler looks for; -1 if it looks for none."""
-        return int(self.tokenizer.mask_token_id) if self.pooler is Pooler.MASK else -1
+        if self.pooler is not Pooler.MASK:
+            return -1
+        return int(self.tokenizer.mask_token_id)
 
     def prepare(self) -> bool:
         """Prepare the weights for inference before threads share them.
@@ -280,11 +283,10 @@ class SentenceEncoder(nn.Module):
     def freeze_unread(self) -> None:
         """Freeze the parameters of the transformer that no vector depends on.
 
-        Otherwise, processes would wait for the gradients of these parameters.
-
-        They are those of tasks beside text: global attention, entities, an own pooler.
+        They are those of tasks beside text: global attention, entities, an own pooler. Otherwise,
+        processes would wait for their gradients.
         """
-        trained = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
+        trained = [weight for weight in self.backbone.parameters() if weight.requires_grad]
         if not trained:
             return
         was_training = self.training
@@ -293,8 +295,8 @@ class SentenceEncoder(nn.Module):
         with torch.enable_grad():
             total = self(ids % self.tokens.n_known, mask).sum()
         gradients = torch.autograd.grad(total, trained, allow_unused=True)
-        for parameter, gradient in zip(trained, gradients, strict=True):
-            parameter.requires_grad_(gradient is not None)
+        for weight, gradient in zip(trained, gradients, strict=True):
+            weight.requires_grad_(gradient is not None)
         self.train(was_training)
 
     def _packed(self) -> PackedBackbone | None:
@@ -310,7 +312,9 @@ class SentenceEncoder(nn.Module):
     def _packed_for(self, rows: TokenRows) -> PackedBackbone | None:
         """Return the packed form, if it has enough positions for these rows."""
         packed = self._packed()
-        return packed if packed is not None and max(map(len, rows)) <= packed.max_tokens else None
+        if packed is None or max(map(len, rows)) > packed.max_tokens:
+            return None
+        return packed
 
     def prepacked(self, rows: TokenRows) -> TokenRows:
         """Return rows padded or packed as a training pass takes them.
@@ -320,7 +324,9 @@ class SentenceEncoder(nn.Module):
         if self.pads_in_training:
             return PaddedRows(rows, *pad(rows, self.tokens.pad_id))
         packed = self._packed_for(rows)
-        return rows if packed is None else packed_ahead(packed, rows)
+        if packed is None:
+            return rows
+        return packed_ahead(packed, rows)
 
     @property
     def pads_in_training(self) -> bool:
@@ -328,11 +334,9 @@ class SentenceEncoder(nn.Module):
         return self.checkpoints_layers or self._packed() is None
 
     def checkpoint_layers(self) -> None:
-        """Save memory in training.
+        """Save memory in training: keep the inputs of layers alone, and compute the rest again.
 
-        Only the inputs of layers are kept, and the rest is recomputed in the backward pass.
-
-        The padded pass does this, with the same dropout masks both times.
+        The padded pass does this in its backward pass, with the same dropout masks both times.
         """
         backbone: Any = self.backbone
         enable = getattr(backbone, "activation_checkpointing_enable", None)
@@ -342,7 +346,9 @@ class SentenceEncoder(nn.Module):
     def training_note(self, n_tokens: int) -> str | None:
         """Return a note for the user before training on batches of this many tokens, or None."""
         packed = self._packed()
-        return None if packed is None else packed.training_note(n_tokens)
+        if packed is None:
+            return None
+        return packed.training_note(n_tokens)
 
     def compute_in(self, dtype: torch.dtype) -> None:
         """Choose the arithmetic of the transformer's matrix products for inference.
@@ -361,9 +367,7 @@ class SentenceEncoder(nn.Module):
             self.matmul_dtype = dtype
 
     def embed_rows(self, rows: TokenRows, *, n_skipped: int = 0, dropout: bool = True) -> Tensor:
-        """Return embeddings ``(R, D)`` of token-id rows of any lengths.
-
-        In training mode, they have a gradient.
+        """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training.
 
         Pooling ignores the first ``n_skipped`` tokens of each row. Without ``dropout``, training
         mode draws no random number, and a head applies as it does with dropout.
@@ -415,19 +419,19 @@ class SentenceEncoder(nn.Module):
         # The positions as of the rows, with a gap where the sentence was.
         layout = self.movable_positions()
         (alone,) = template.around(self.tokens.ids([""], None))
-        tokens = layout.pack([alone] * len(distinct), multiple=ROUNDED_TO)
+        alike = [alone] * len(distinct)
+        tokens = layout.pack(alike, multiple=ROUNDED_TO)
         gaps = torch.zeros(len(distinct), len(alone), dtype=torch.int64)
         gaps[:, template.n_before :] = torch.tensor(distinct)[:, None]
         positions = tokens.positions.clone()
         positions[: gaps.numel()] += to_device(gaps.flatten(), positions.device)
 
         # The states, one for each n, and then one for each row.
-        alike = PackedRows([alone] * len(distinct), replace(tokens, positions=positions))
         if self._packed_for(alike) is None:
             shaped = positions[: gaps.numel()].view(gaps.shape)
-            states = self._pooled(*self._padded(list(alike)), position_ids=shaped)
+            states = self._pooled(*self._padded(alike), position_ids=shaped)
         else:
-            states = self.pooled_rows(alike)
+            states = self.pooled_rows(PackedRows(alike, replace(tokens, positions=positions)))
         places = torch.tensor([distinct.index(n) for n in lengths])
         return states.index_select(0, to_device(places, states.device))
 
@@ -447,11 +451,9 @@ class SentenceEncoder(nn.Module):
                 part.train()
 
     def _padded(self, rows: TokenRows) -> tuple[Tensor, Tensor]:
-        return (
-            rows.tensors()
-            if isinstance(rows, PaddedRows)
-            else pad(rows, self.tokens.pad_id, self.device)
-        )
+        if isinstance(rows, PaddedRows):
+            return rows.tensors()
+        return pad(rows, self.tokens.pad_id, self.device)
 
     def token_states(self, rows: TokenRows) -> tuple[Tensor, Tensor]:
         """Return the last layer's states of all tokens end to end, ``(T, H)``.

@@ -38,6 +38,7 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import Use, encode
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.graphs import open_graphs, require_backend, write_graphs
+from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.module_list import LAYER_WEIGHTS, MODULES_FILE, layer_weights
 from simcse_cli.models.padding import pad
@@ -56,6 +57,9 @@ from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Backend, HeadUse, Pooler
 
+_Entries = dict[str, Any]
+_Vectors = NDArray[np.float32]
+
 PROBE_SENTENCES = (
     "A man is playing a guitar.",
     "The committee postponed its decision until the report is published.",
@@ -67,7 +71,7 @@ FOLLOWED_VERSION = 6
 """The version of sentence-transformers whose vectors are followed."""
 _ONLY_HERE = "simcse_cli.PoolerMaskWithTemplate"
 """The module that sentence-transformers would need for the pooler ``mask``."""
-_WAYS = {"sentence_transformers_before": "sentence_transformers before the copy"}
+
 PROBE_COSINE = 0.9
 _QUANTIZED = ("onnx_int8", "openvino_int8")
 CNN_FOLDER = "1_CNN"
@@ -120,13 +124,18 @@ def _require_model_files_only(target: Path) -> None:
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         hint = "give a folder, not a link or file, with -o"
         raise OutputError(f"{target} is not a folder itself", hint=hint)
-    for path in target.rglob("*") if target.is_dir() else ():
-        parts = path.relative_to(target).parts
-        is_own = all(_MODEL_FOLDERS.fullmatch(part) for part in parts[:-1]) and len(parts) < 3
-        known = _MODEL_FOLDERS if path.is_dir() and not path.is_symlink() else _MODEL_FILES
-        if not (is_own and known.fullmatch(parts[-1])):
+    if not target.exists():
+        return
+    for path in target.rglob("*"):
+        inside = path.relative_to(target)
+        *folders, name = inside.parts
+        is_own = all(map(_MODEL_FOLDERS.fullmatch, folders)) and len(folders) < 2
+        known = _MODEL_FILES
+        if path.is_dir() and not path.is_symlink():
+            known = _MODEL_FOLDERS
+        if not (is_own and known.fullmatch(name)):
             raise OutputError(
-                f"{target} holds {'/'.join(parts)}, which is not part of a model: it would be "
+                f"{target} holds {inside.as_posix()}, which is not part of a model: it would be "
                 "deleted",
                 hint="move it away, or choose another folder with -o",
             )
@@ -144,7 +153,7 @@ def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
 
 
 def _write_module(
-    path: Path, config: dict[str, Any], weights: Mapping[str, Tensor], prefix: str = ""
+    path: Path, config: _Entries, weights: Mapping[str, Tensor], prefix: str = ""
 ) -> None:
     """Write a module of sentence-transformers.
 
@@ -152,76 +161,86 @@ def _write_module(
     """
     path.parent.mkdir()
     write_json(path, config)
-    tensors = {
-        prefix + name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()
-    }
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        tensors[prefix + name] = tensor.detach().cpu().contiguous()
     save_file(tensors, path.with_name("model.safetensors"))
+
+
+def _write_layer_weights(encoder: SentenceEncoder, folder: Path) -> None:
+    """Write the weighted mean of layers."""
+    n_layers = int(encoder.config.num_hidden_layers)
+    config = {
+        "word_embedding_dimension": encoder.hidden_size,
+        "layer_start": 0,
+        "num_hidden_layers": n_layers,
+    }
+    weights = {LAYER_WEIGHTS: layer_weights(encoder.pooler, n_layers)}
+    _write_module(folder / "config.json", config, weights)
+
+
+def _write_cnn(cnn: TokenCnn, folder: Path) -> None:
+    first: Any = cnn.convolutions[0]
+    config = {
+        "in_word_embedding_dimension": first.in_channels,
+        "out_channels": first.out_channels,
+        "kernel_sizes": cnn.kernel_sizes,
+    }
+    _write_module(folder / "cnn_config.json", config, cnn.convolutions.state_dict(), "convs.")
+
+
+def _write_pooling(encoder: SentenceEncoder, folder: Path) -> None:
+    """Write the pooling, which has a flag for each way."""
+    width = encoder.hidden_size
+    if encoder.token_cnn is not None:
+        width = encoder.token_cnn.dim
+    config: _Entries = {"word_embedding_dimension": width}
+    for mode in (Reduction.CLS, Reduction.MEAN, "max_tokens", "mean_sqrt_len_tokens"):
+        config[f"pooling_mode_{mode}"] = mode == POOLERS[encoder.pooler].reduction
+    if not encoder.record.include_prompt:
+        config["include_prompt"] = False
+    folder.mkdir()
+    write_json(folder / "config.json", config)
+
+
+def _write_head(head: MlpHead, folder: Path) -> None:
+    activation = "activation.Tanh" if head.tanh else "linear.Identity"
+    config = {
+        "in_features": head.dense.in_features,
+        "out_features": head.dense.out_features,
+        "bias": head.dense.bias is not None,
+        "activation_function": f"torch.nn.modules.{activation}",
+    }
+    _write_module(folder / "config.json", config, head.dense.state_dict(), "linear.")
 
 
 def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
     """Write what sentence-transformers reads besides the transformer."""
-    spec, cnn, head = POOLERS[encoder.pooler], encoder.token_cnn, encoder.head
-    has_pooling = encoder.pooler is not Pooler.MASK
-
     # The modules are listed in the order in which they compute.
     modules: list[tuple[str, str]] = [("", "Transformer")]
-    config: dict[str, Any] = {
-        "max_seq_length": record.max_length,
-        "do_lower_case": record.lower_case,
-    }
+    config = {"max_seq_length": record.max_length, "do_lower_case": record.lower_case}
     write_json(folder / "sentence_bert_config.json", config)
-
-    # Before the pooling: a weighted mean of layers, a CNN over tokens.
-    if spec.needs_all_layers:
-        n_layers = int(encoder.config.num_hidden_layers)
-        weights = layer_weights(encoder.pooler, n_layers)
+    if POOLERS[encoder.pooler].needs_all_layers:
         modules.append(("1_WeightedLayerPooling", "WeightedLayerPooling"))
-        config = {
-            "word_embedding_dimension": encoder.hidden_size,
-            "layer_start": 0,
-            "num_hidden_layers": n_layers,
-        }
-        _write_module(folder / modules[-1][0] / "config.json", config, {LAYER_WEIGHTS: weights})
-    if cnn is not None:
-        first: Any = cnn.convolutions[0]
-        config = {
-            "in_word_embedding_dimension": first.in_channels,
-            "out_channels": first.out_channels,
-            "kernel_sizes": cnn.kernel_sizes,
-        }
-        path = folder / CNN_FOLDER / "cnn_config.json"
-        _write_module(path, config, cnn.convolutions.state_dict(), "convs.")
+        _write_layer_weights(encoder, folder / "1_WeightedLayerPooling")
+    if encoder.token_cnn is not None:
         modules.append((CNN_FOLDER, "CNN"))
-
-    # The pooling, which has a flag for each way.
+        _write_cnn(encoder.token_cnn, folder / CNN_FOLDER)
+    has_pooling = encoder.pooler is not Pooler.MASK
     if has_pooling:
-        pooling = folder / f"{len(modules)}_Pooling"
-        pooling.mkdir()
-        modes = (Reduction.CLS, Reduction.MEAN, "max_tokens", "mean_sqrt_len_tokens")
-        flags = {f"pooling_mode_{mode}": mode == spec.reduction for mode in modes}
-        if not record.include_prompt:
-            flags["include_prompt"] = False
-        width = encoder.hidden_size if cnn is None else cnn.dim
-        write_json(pooling / "config.json", {"word_embedding_dimension": width, **flags})
-        modules.append((pooling.name, "Pooling"))
+        place = f"{len(modules)}_Pooling"
+        modules.append((place, "Pooling"))
+        _write_pooling(encoder, folder / place)
 
-    # After it: the head, listed only if it stays in use, and the unit length.
-    if head is not None and record.head_folder is not None:
-        activation = "activation.Tanh" if head.tanh else "linear.Identity"
-        config = {
-            "in_features": head.dense.in_features,
-            "out_features": head.dense.out_features,
-            "bias": head.dense.bias is not None,
-            "activation_function": f"torch.nn.modules.{activation}",
-        }
-        _write_module(
-            folder / record.head_folder / "config.json", config, head.dense.state_dict(), "linear."
-        )
+    # The head is listed only if it stays in use.
+    if encoder.head is not None and record.head_folder is not None:
+        _write_head(encoder.head, folder / record.head_folder)
         if encoder.record.head_use is HeadUse.KEPT:
             modules.append((record.head_folder, "Dense"))
     if record.normalize:
-        modules.append((f"{len(modules)}_Normalize", "Normalize"))
-        (folder / modules[-1][0]).mkdir()
+        place = f"{len(modules)}_Normalize"
+        modules.append((place, "Normalize"))
+        (folder / place).mkdir()
 
     # The list, and the settings of the model as a whole.
     listing = [
@@ -232,7 +251,7 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
         # Without a list, sentence-transformers would take means; this one it cannot open.
         listing.append({"idx": len(listing), "name": "mask", "path": "", "type": _ONLY_HERE})
     write_json(folder / "modules.json", listing)
-    settings: dict[str, Any] = {"prompts": record.prompts, "similarity_fn_name": record.similarity}
+    settings: _Entries = {"prompts": record.prompts, "similarity_fn_name": record.similarity}
     if record.truncate_dim is not None:
         settings["truncate_dim"] = record.truncate_dim
     if record.default_prompt is not None:
@@ -243,7 +262,7 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
 def _write_files(
     encoder: SentenceEncoder,
     folder: Path,
-    facts: dict[str, Any],
+    facts: _Entries,
     keep_adapter: bool,
     mlm_head: MlmHead | None,
 ) -> None:
@@ -272,13 +291,18 @@ def _write_files(
             backbone.pooler = detached
 
     # The record describes what is in the folder, not what was in training.
-    is_train_only = encoder.record.head_use is HeadUse.TRAIN_ONLY
+    pooler = encoder.pooler
+    if encoder.record.head_use is HeadUse.TRAIN_ONLY:
+        pooler = without_head(pooler)
+    max_length: int | None = encoder.tokens.max_length
+    if max_length == NO_LIMIT:
+        max_length = None
     record = replace(
         encoder.record,
-        pooler=without_head(encoder.pooler) if is_train_only else encoder.pooler,
+        pooler=pooler,
         head_folder=None if encoder.head is None else "Dense",
         head_tanh=encoder.head is None or encoder.head.tanh,
-        max_length=None if encoder.tokens.max_length == NO_LIMIT else encoder.tokens.max_length,
+        max_length=max_length,
         cnn_folder=None if encoder.token_cnn is None else CNN_FOLDER,
     )
     _write_modules(encoder, folder, record)
@@ -353,14 +377,11 @@ def export_model(
 
     # The facts of the training, with a digest that will tell an edited card.
     known = _facts_of(files.named)
-    facts: dict[str, Any] = {key: known[key] for key in ("objective", "step") if key in known}
-    copied, card = files.named / CARD_FILE, target / CARD_FILE
+    facts: _Entries = {key: known[key] for key in ("objective", "step") if key in known}
+    copied = files.named / CARD_FILE
     if copied.is_file():
         facts["card_sha256"] = sha256_file(copied)
-    if not card.is_file() or sha256_file(card) == _facts_of(target).get("card_sha256"):
-        card = copied
-    elif card.read_bytes() != (copied.read_bytes() if copied.is_file() else b""):
-        progress.info(f"kept {card}, which is not the card of {name}")
+    card = _choose_card(copied, target, name, progress)
 
     # The target is replaced only after the copy has passed its check.
     differences: dict[str, float | None] = {}
@@ -372,18 +393,19 @@ def export_model(
         force=force,
         backends=backends,
         quantize=quantize,
-        card=card.read_bytes() if card.is_file() else None,
+        card=card,
         **facts,
     )
 
     # A way that is not installed was not tried, and 8-bit graphs only come near.
-    tried = [
-        _WAYS.get(way, way)
-        for way, found in differences.items()
-        if found is not None and way not in _QUANTIZED
-    ]
-    near = [f"; cosine {differences[way]:.4f} by {way}" for way in _QUANTIZED if way in differences]
-    progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}{''.join(near)}")
+    tried: list[str] = []
+    near = ""
+    for way, found in differences.items():
+        if way in _QUANTIZED:
+            near += f"; cosine {found:.4f} by {way}"
+        elif found is not None:
+            tried.append(way.replace("_before", " before the copy"))
+    progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}{near}")
     if encoder.record.template is not None:
         progress.warn(
             "sentence-transformers has no pooler mask and refuses the folder: encode with "
@@ -391,10 +413,22 @@ def export_model(
         )
 
 
-def _facts_of(folder: Path) -> dict[str, Any]:
+def _choose_card(copied: Path, target: Path, name: str, progress: Progress) -> bytes | None:
+    """Return the card of the model, if it has one, or the target's own where that was edited."""
+    new = copied.read_bytes() if copied.is_file() else None
+    own = target / CARD_FILE
+    if not own.is_file() or sha256_file(own) == _facts_of(target).get("card_sha256"):
+        return new
+    kept = own.read_bytes()
+    if kept != (new or b""):
+        progress.info(f"kept {own}, which is not the card of {name}")
+    return kept
+
+
+def _facts_of(folder: Path) -> _Entries:
     """Return the entries of ``simcse.json``; none if there is no such file or it is damaged."""
     try:
-        return read_json(folder / RECORD_FILE, dict[str, Any])  # type: ignore[no-any-return]
+        return read_json(folder / RECORD_FILE, _Entries)  # type: ignore[no-any-return]
     except DataError:
         return {}
 
@@ -405,19 +439,16 @@ def _probes(encoder: SentenceEncoder) -> tuple[str, ...]:
     For models that read at most 512 sub-words, they include a text that is cut.
     """
     length = encoder.tokens.max_length
-    return (
-        (*PROBE_SENTENCES, "Rain " + "in the North, " * length + "and the END")
-        if length <= 512
-        else PROBE_SENTENCES
-    )
+    if length > 512:
+        return PROBE_SENTENCES
+    return (*PROBE_SENTENCES, "Rain " + "in the North, " * length + "and the END")
 
 
-def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDArray[np.float32]]:
+def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, _Vectors]:
     """Return probe vectors by plain passes of ``AutoModel``, and those of the graphs.
 
-    The pooler of ``AutoModel`` itself is used as the head.
-
-    Each sentence has a pass of its own. An adapter is applied by PEFT, unmerged.
+    Each sentence has a pass of its own. The pooler of ``AutoModel`` itself is used as the head, and
+    an adapter is applied by PEFT, unmerged.
     """
     model, tokenizer = auto_model(files.base)
     if files.is_adapter:
@@ -429,8 +460,11 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, NDA
     graphs = open_graphs(files.named)
     ids = encoder.template.around(cut)
     rows = [_plain_pass(files, encoder, model, graphs, row) for row in ids]
-    vectors = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-    return {name: rows[:, : encoder.record.truncate_dim] for name, rows in vectors.items()}
+    vectors: dict[str, _Vectors] = {}
+    for name in rows[0]:
+        whole = np.concatenate([row[name] for row in rows])
+        vectors[name] = whole[:, : encoder.record.truncate_dim]
+    return vectors
 
 
 def _plain_pass(
@@ -439,14 +473,16 @@ def _plain_pass(
     model: Any,
     graphs: Mapping[str, Any],
     row: list[int],
-) -> dict[str, NDArray[np.float32]]:
+) -> dict[str, _Vectors]:
     """Return the vector of one row of sub-words, ``(1, D)``, by ``AutoModel`` and each graph."""
     ids, mask = pad([row or [encoder.tokens.pad_id]], encoder.tokens.pad_id)
     with torch.inference_mode():
+        # The states by each way: those of all layers by AutoModel, of the last by a graph.
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
         passes |= {name: (run(ids, mask),) for name, run in graphs.items()}
-        found: dict[str, NDArray[np.float32]] = {}
+        # What this toolkit makes of them.
+        found: dict[str, _Vectors] = {}
         for name, states in passes.items():
             if encoder.token_cnn is not None:
                 states = (encoder.token_cnn.cpu()(states[-1], mask),)
@@ -454,10 +490,9 @@ def _plain_pass(
             if encoder.record.subtracts_template:
                 vectors = vectors - encoder.around_nothing(encoder.template, [row])
             if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
-                is_own = (
-                    name == "auto_model" and not files.is_adapter and encoder.pooler is Pooler.CLS
-                )
-                own = getattr(output, "pooler_output", None) if is_own else None
+                own = None
+                if name == "auto_model" and not files.is_adapter and encoder.pooler is Pooler.CLS:
+                    own = getattr(output, "pooler_output", None)
                 if own is None or not encoder.head.tanh or own.shape[1] != encoder.dim:
                     own = encoder.head.cpu()(vectors)
                 vectors = own
@@ -469,10 +504,8 @@ def _plain_pass(
 
 def _vectors_by_sentence_transformers(
     files: ModelFiles, sentences: Sequence[str]
-) -> NDArray[np.float32] | None:
-    """Return vectors by ``SentenceTransformer``, encoded one at a time.
-
-    Other vectors depend on the padding of a batch.
+) -> _Vectors | None:
+    """Return vectors by ``SentenceTransformer``, encoded one at a time, so without padding.
 
     None if it is not installed, finds no base model, wants files for more than text, or lacks the
     pooler of the model.
@@ -499,17 +532,15 @@ def is_here(base: str | None) -> bool:
     return isinstance(try_to_load_from_cache(name, "config.json", revision=revision or None), str)
 
 
-def probe_vectors(encoder: SentenceEncoder, *, check_finite: bool = False) -> NDArray[np.float32]:
+def probe_vectors(encoder: SentenceEncoder, *, check_finite: bool = False) -> _Vectors:
     """Return the vectors ``(4, D)`` of sentences that differ much."""
     return encode(encoder, PROBE_SENTENCES, Use(prompt=""), check_finite=check_finite)
 
 
 def _vectors_of_source(
     files: ModelFiles, encoder: SentenceEncoder, progress: Progress
-) -> NDArray[np.float32] | None:
-    """Return probe vectors that sentence-transformers gives for a folder.
-
-    This happens before anything is copied.
+) -> _Vectors | None:
+    """Return probe vectors that sentence-transformers gives for a folder before it is copied.
 
     None where another pooler than its own was chosen, where it is missing or older than the version
     that is followed here, or where it cannot open the folder.
@@ -540,16 +571,14 @@ def _vectors_of_source(
 
 
 def verify_export(
-    folder: Path, called: Path | None = None, *, source: NDArray[np.float32] | None = None
+    folder: Path, called: Path | None = None, *, source: _Vectors | None = None
 ) -> dict[str, float | None]:
-    """Load a saved model in every supported way, and compare the probe vectors.
+    """Load a saved model in every supported way, and return the largest difference for each.
 
-    Return the largest difference for each way.
-
-    The result is written to ``simcse.json``; it is None for a loader that is not installed, and for
-    a graph of 8-bit integers the least cosine. A difference above 1e-5, relative to the largest
-    component if that exceeds 1, or a cosine below 0.9 is an error. ``called`` is the name for
-    messages, ``source`` has the vectors of the original folder.
+    Compared are the vectors of the probe sentences. A loader that is not installed has None, and a
+    graph of 8-bit integers its least cosine. The result is written to ``simcse.json``. A difference
+    above 1e-5, relative to the largest component if that exceeds 1, or a cosine below 0.9 is an
+    error. ``called`` is the name for messages, ``source`` has the vectors of the original folder.
     """
     # The same probes by every loader; 8-bit graphs are judged by cosine.
     files = find_model(folder)
@@ -557,49 +586,49 @@ def verify_export(
     ours = encode(encoder, _probes(encoder), Use(prompt=""), check_finite=True)
     plain = _plain_vectors(files, encoder)
     cosines = {name: _least_cosine(ours, plain.pop(name)) for name in _QUANTIZED if name in plain}
-    others = {
-        **plain,
-        "sentence_transformers": _vectors_by_sentence_transformers(files, _probes(encoder)),
-    }
+    others: dict[str, _Vectors | None] = {**plain}
+    others["sentence_transformers"] = _vectors_by_sentence_transformers(files, _probes(encoder))
     if source is not None:
         others["sentence_transformers_before"] = source
 
     # What is too far; so is a difference that is not a number.
     tolerance = PROBE_TOLERANCE * max(1.0, float(np.abs(ours).max()))
-    differences = {
-        k: None if v is None else _largest_difference(ours, v) for k, v in others.items()
-    }
-    far = [
-        (loader, f"largest difference {difference:.2g}, need {tolerance:.0e}")
-        for loader, difference in differences.items()
-        if difference is not None and not difference <= tolerance
-    ]
-    far += [
-        (k, f"cosine {v:.3f}, need {PROBE_COSINE}")
-        for k, v in cosines.items()
-        if not v >= PROBE_COSINE
-    ]
-    for loader, found in far:
-        raise CheckpointError(
-            f"{called or folder}: {loader} gives other vectors than this toolkit ({found})",
-            hint="leave --quantize out"
-            if loader in cosines
-            else "the export is not usable; please report it with the model's config.json",
-        )
+    differences: dict[str, float | None] = {}
+    for loader, vectors in others.items():
+        differences[loader] = None
+        if vectors is None:
+            continue
+        difference = differences[loader] = _largest_difference(ours, vectors)
+        if not difference <= tolerance:
+            raise CheckpointError(
+                f"{called or folder}: {loader} gives other vectors than this toolkit "
+                f"(largest difference {difference:.2g}, need {tolerance:.0e})",
+                hint="the export is not usable; please report it with the model's config.json",
+            )
+    for loader, cosine in cosines.items():
+        if not cosine >= PROBE_COSINE:
+            raise CheckpointError(
+                f"{called or folder}: {loader} gives other vectors than this toolkit "
+                f"(cosine {cosine:.3f}, need {PROBE_COSINE})",
+                hint="leave --quantize out",
+            )
 
     # A folder that is no export of ours, or is read-only, gets no entry.
     path = folder / RECORD_FILE
     if path.is_file() and os.access(path, os.W_OK):
-        found_now = {"probe_max_abs_difference": differences, "probe_least_cosine": cosines}
-        write_json(
-            path, read_json(path) | {name: values for name, values in found_now.items() if values}
-        )
+        facts = read_json(path)
+        facts["probe_max_abs_difference"] = differences
+        if cosines:
+            facts["probe_least_cosine"] = cosines
+        write_json(path, facts)
     return {**differences, **cosines}
 
 
-def _largest_difference(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:
-    return float(np.abs(left - right).max()) if left.shape == right.shape else math.inf
+def _largest_difference(left: _Vectors, right: _Vectors) -> float:
+    if left.shape != right.shape:
+        return math.inf
+    return float(np.abs(left - right).max())
 
 
-def _least_cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:
+def _least_cosine(left: _Vectors, right: _Vectors) -> float:
     return float((unit_rows(left, np.float64) * unit_rows(right, np.float64)).sum(axis=1).min())

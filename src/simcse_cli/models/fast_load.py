@@ -31,6 +31,8 @@ from simcse_cli.packed.architectures import (
 )
 from simcse_cli.packed.backbone import packed_backbone
 
+_Entries = dict[str, Any]
+
 # Entries of config.json that the forward pass needs; transformers knows the defaults of missing
 # ones.
 _NEEDED = (
@@ -57,7 +59,6 @@ _TOKENIZER_BEYOND = (
     "split_special_tokens",
     "auto_map",
 )
-_SPECIAL = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _VERBATIM_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 # transformers repairs the splitting rule of some tokenizers with larger vocabularies.
@@ -123,6 +124,7 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     Weights and their names, and therefore the digest, are those of ``AutoModel``. The
     architecture's own pooler is included if the file holds it.
     """
+    # What is not a plain encoder in one file.
     config = _json_object(folder / "config.json")
     prefix = plain_prefix(config.get("model_type"))
     if prefix is None or not (folder / "model.safetensors").is_file():
@@ -131,6 +133,7 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
         return None
     if (folder / "adapter_config.json").exists() or config["pad_token_id"] not in (0, 1):
         return None
+    # The tensors, which may stand below the prefix of a larger model.
     try:
         if config["hidden_size"] % config["num_attention_heads"]:
             return None
@@ -170,7 +173,7 @@ def _weights(path: Path) -> AbstractContextManager[None]:
     return foreign_format(path, "weights", error=CheckpointError, hint="copy or download it again")
 
 
-def _json_object(path: Path) -> dict[str, Any]:
+def _json_object(path: Path) -> _Entries:
     """Return a JSON object, empty if it is missing or broken, which transformers will report."""
     try:
         values = read_json(path)
@@ -191,8 +194,8 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
     }
     for table, n_rows in tables.items():
         empty = torch.empty(n_rows, width, device="meta")
-        embedding = nn.Embedding.from_pretrained(empty, freeze=False)  # type: ignore[no-untyped-call]
-        backbone.put(f"embeddings.{table}", embedding, tensors)
+        module = nn.Embedding.from_pretrained(empty, freeze=False)  # type: ignore[no-untyped-call]
+        backbone.put(f"embeddings.{table}", module, tensors)
     backbone.get_submodule("embeddings").padding_idx = config.pad_token_id
     backbone.put(EMBEDDING_NORM, _empty_part("embedding_norm", config), tensors)
     backbone.put(EMBEDDING_DROPOUT, _empty_part("embedding_dropout", config), tensors)
@@ -216,8 +219,11 @@ def _empty_part(part: str, config: SimpleNamespace) -> nn.Module:
         return nn.Dropout(config.attention_probs_dropout_prob)
     if part.endswith("dropout"):
         return nn.Dropout(config.hidden_dropout_prob)
-    n_inputs = config.intermediate_size if part == "down" else width
-    n_outputs = config.intermediate_size if part == "up" else width
+    n_inputs = n_outputs = width
+    if part == "down":
+        n_inputs = config.intermediate_size
+    if part == "up":
+        n_outputs = config.intermediate_size
     return nn.Linear(n_inputs, n_outputs, device="meta")
 
 
@@ -227,17 +233,18 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
     ``tokenizer.json`` is used unchanged. transformers does the same for its general class, but
     rebuilds BERT's tokenizer from tokenizer_config.json, so for BERT both files must agree.
     """
-    settings, content = (
-        _json_object(folder / name) for name in ("tokenizer_config.json", "tokenizer.json")
-    )
+    settings = _json_object(folder / "tokenizer_config.json")
+    content = _json_object(folder / "tokenizer.json")
     kind = settings.get("tokenizer_class")
     try:
         with foreign_format(folder, "a tokenizer"):
+            # Files from which transformers would make another tokenizer.
             if not _special_tokens_agree(settings, content):
                 return None
             is_plain_bert = kind in _BERT_CLASSES and _is_plain_bert(settings, content)
             if kind not in _VERBATIM_CLASSES and not is_plain_bert:
                 return None
+            # The tokenizer, and what transformers would know of it.
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             tokenizer.no_padding()
             tokenizer.no_truncation()
@@ -250,50 +257,58 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
         return None
 
 
-def _length_and_side(settings: Mapping[str, Any], content: Mapping[str, Any]) -> tuple[int, str]:
+def _length_and_side(settings: _Entries, content: _Entries) -> tuple[int, str]:
     """Return most sub-words and truncation side as transformers finds them in these files."""
     length = settings.get("model_max_length", settings.get("max_len"))
     own = (content.get("truncation") or {}).get("direction", "right")
     side = settings.get("truncation_side", own.lower())
     if side not in ("left", "right"):
         raise DataError(f"truncation_side {side!r}")
-    return NO_LIMIT if length is None else min(int(length), NO_LIMIT), side
+    if length is None:
+        return NO_LIMIT, side
+    return min(int(length), NO_LIMIT), side
 
 
 def _text(token: Any) -> str | None:
     """Return the text of a token, which is written as a string or as an object."""
-    content = token.get("content") if isinstance(token, dict) else token
-    return content if isinstance(content, str) else None
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
 
 
-def _special_tokens_agree(settings: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
     """Tell whether the settings and tokenizer.json name the same special tokens."""
-    names = [name for name in settings if name.endswith("_token") and not name.startswith("add_")]
-    named = {_text(settings[name]) for name in names} - {None}
+    if any(settings.get(key) for key in _TOKENIZER_BEYOND):
+        return False
+
+    # Each added token is special, and takes no space with it.
     listed = settings.get("added_tokens_decoder", {}).values()
     added = content.get("added_tokens", [])
-    plain = all(
-        token.get("special")
-        and not any(token.get(key) for key in ("lstrip", "rstrip", "single_word"))
-        for token in (*added, *listed)
-    )
-    asks_more = any(settings.get(key) for key in _TOKENIZER_BEYOND)
+    for token in (*added, *listed):
+        takes_more = token.get("lstrip") or token.get("rstrip") or token.get("single_word")
+        if takes_more or not token.get("special"):
+            return False
+
+    # All places name the same ones.
+    named: set[str | None] = set()
+    for name, token in settings.items():
+        if name.endswith("_token") and not name.startswith("add_"):
+            named.add(_text(token))
     texts = {token.get("content") for token in added}
     n_words = len(content.get("model", {}).get("vocab", ()))
     return (
-        plain
-        and not asks_more
-        and bool(texts)
-        and named == texts
+        bool(texts)
+        and named - {None} == texts
         and {_text(token) for token in listed} <= texts
         and len(texts) < n_words <= _MOST_WORDS
     )
 
 
-def _is_plain_bert(settings: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+def _is_plain_bert(settings: _Entries, content: _Entries) -> bool:
     """Tell whether tokenizer.json is what transformers builds for BERT from the settings."""
     model = content.get("model", {})
-    special = {name: _text(settings.get(name, f"[{name[:-6].upper()}]")) for name in _SPECIAL}
+    start = _text(settings.get("cls_token", "[CLS]"))
+    end = _text(settings.get("sep_token", "[SEP]"))
     normalizer = {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -305,22 +320,22 @@ def _is_plain_bert(settings: Mapping[str, Any], content: Mapping[str, Any]) -> b
         content.get("normalizer") == normalizer
         and content.get("pre_tokenizer") == {"type": "BertPreTokenizer"}
         and model.get("type", "WordPiece") == "WordPiece"
-        and model.get("unk_token") == special["unk_token"]
+        and model.get("unk_token") == _text(settings.get("unk_token", "[UNK]"))
         and model.get("continuing_subword_prefix") == "##"
         and model.get("max_input_chars_per_word", 100) == 100
-        and _puts_around(
-            content.get("post_processor") or {}, special["cls_token"], special["sep_token"]
-        )
+        and _puts_around(content.get("post_processor") or {}, start, end)
     )
 
 
-def _puts_around(processor: Mapping[str, Any], start: str | None, end: str | None) -> bool:
+def _puts_around(processor: _Entries, start: str | None, end: str | None) -> bool:
     """Tell whether a post-processor adds just these tokens before and after a sentence."""
     if processor.get("type") == "BertProcessing":
         found = [processor.get(name, [None])[0] for name in ("cls", "sep")]
         return found == [start, end]
-    pieces = [
-        (piece.get("SpecialToken") or piece.get("Sequence") or {}).get("id")
-        for piece in processor.get("single", ())
-    ]
-    return bool(processor.get("type") == "TemplateProcessing" and pieces == [start, "A", end])
+    if processor.get("type") != "TemplateProcessing":
+        return False
+    names: list[Any] = []
+    for piece in processor.get("single", ()):
+        token = piece.get("SpecialToken") or piece.get("Sequence") or {}
+        names.append(token.get("id"))
+    return names == [start, "A", end]

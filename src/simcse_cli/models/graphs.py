@@ -50,7 +50,8 @@ def require_backend(backend: Backend, *, quantize: bool = False) -> None:
 
     The package is that of the backend, of the export or of a quantiser.
     """
-    require_extra("onnxruntime" if backend is Backend.ONNX else "openvino", f"--backend {backend}")
+    package = "onnxruntime" if backend is Backend.ONNX else "openvino"
+    require_extra(package, f"--backend {backend}")
     require_extra("onnxscript", f"--backend {backend}")
     if quantize and backend is Backend.OPENVINO:
         require_extra("nncf", f"--backend {backend} --quantize int8")
@@ -61,12 +62,12 @@ class _LastStates(nn.Module):
 
     def __init__(self, backbone: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
-        self.backbone, self.names = backbone, names
+        self.backbone = backbone
+        self.names = names
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        states: Tensor = self.backbone(
-            **dict(zip(self.names, inputs, strict=True))
-        ).last_hidden_state
+        named = dict(zip(self.names, inputs, strict=True))
+        states: Tensor = self.backbone(**named).last_hidden_state
         return states
 
 
@@ -81,7 +82,8 @@ def write_graphs(
         return
 
     # What no graph can hold is refused before the slow export.
-    name, hint = encoder.name, "leave --backend out"
+    name = encoder.name
+    hint = "leave --backend out"
     if encoder.record.template is not None:
         what = f"{name} has the pooler mask, and no backend puts its template around a text"
         raise CheckpointError(f"--backend: {what}", hint=hint)

@@ -7,6 +7,7 @@ from torch.nn import functional
 from simcse_cli.machine.gather import n_processes, sum_over_processes
 
 INITIALIZER_RANGE = 0.02
+_EPSILON = 1e-5
 
 
 class MlpHead(nn.Module):
@@ -41,19 +42,15 @@ class MlpHead(nn.Module):
 
 
 class GlobalBatchNorm(nn.Module):
-    """BatchNorm over the rows of all processes, on any device.
-
-    It needs no CUDA, unlike SyncBatchNorm.
+    """BatchNorm over the rows of all processes; unlike SyncBatchNorm, it needs no CUDA.
 
     On one process it equals ``BatchNorm1d`` bit for bit. It keeps no running statistics: projectors
-    are discarded after training and never run in evaluation mode.
-
-    ``eps`` is added to the biased variance. ``affine`` adds a trained scale and shift.
+    are discarded after training and never run in evaluation mode. 1e-5 is added to the biased
+    variance. ``affine`` adds a trained scale and shift.
     """
 
-    def __init__(self, width: int, eps: float = 1e-5, *, affine: bool = True) -> None:
+    def __init__(self, width: int, *, affine: bool = True) -> None:
         super().__init__()
-        self.eps = eps
         self.weight = nn.Parameter(torch.ones(width)) if affine else None
         self.bias = nn.Parameter(torch.zeros(width)) if affine else None
 
@@ -64,13 +61,13 @@ class GlobalBatchNorm(nn.Module):
         """
         if n_processes() == 1:
             return functional.batch_norm(
-                rows, None, None, self.weight, self.bias, training=True, eps=self.eps
+                rows, None, None, self.weight, self.bias, training=True, eps=_EPSILON
             )
         count = sum_over_processes(rows.new_full((), len(rows)))
         mean = sum_over_processes(rows.sum(dim=0)) / count
         centred = rows - mean
         variance = sum_over_processes(centred.square().sum(dim=0)) / count
-        normalised = centred * torch.rsqrt(variance + self.eps)
+        normalised = centred * torch.rsqrt(variance + _EPSILON)
         if self.weight is None or self.bias is None:
             return normalised
         return normalised * self.weight + self.bias

@@ -31,7 +31,10 @@ def program_and_machine() -> dict[str, Any]:
     sizes in bytes.
     """
     device = resolve_device()
-    fast = "faster than float32 here" if has_fast_bf16(device) else "not faster than float32 here"
+    fast = "faster than float32 here"
+    if not has_fast_bf16(device):
+        fast = f"not {fast}"
+
     return {
         "versions": versions(),
         "installed_as": "binary" if is_binary() else str(Path(__file__).parents[1]),
@@ -42,15 +45,12 @@ def program_and_machine() -> dict[str, Any]:
         "precision_auto": f"{resolve_precision(Precision.AUTO, device)} (bfloat16 is {fast})",
         "constants_of": cpu_kind(),
         "products": {
-            str(dtype).removeprefix("torch."): _PRODUCTS[product_in(device, dtype)]
-            for dtype in (torch.float32, torch.bfloat16)
+            "float32": _PRODUCTS[product_in(device, torch.float32)],
+            "bfloat16": _PRODUCTS[product_in(device, torch.bfloat16)],
         },
         "training_kernels": _kernels(),
         "extras": {module: find_spec(module) is not None for module in EXTRAS},
-        "caches": {
-            name: {"folder": str(folder), "bytes": _size(folder)}
-            for name, folder in (("simcse", default_cache_dir()), ("hub", Path(HF_HUB_CACHE)))
-        },
+        "caches": {"simcse": _cache(default_cache_dir()), "hub": _cache(Path(HF_HUB_CACHE))},
     }
 
 
@@ -62,14 +62,14 @@ def _kernels() -> str:
     return "compiled" if kernels.is_compiled() else "compiled at the first training"
 
 
-def _size(folder: Path) -> int:
-    """Return the bytes of the files below a folder, each counted once; links are not followed."""
+def _cache(folder: Path) -> dict[str, Any]:
+    """Return a folder and the bytes of the files below it; links are not followed."""
     size = 0
     for parent, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):  # removed meanwhile by the program that keeps it
                 size += os.lstat(Path(parent, name)).st_size
-    return size
+    return {"folder": str(folder), "bytes": size}
 
 
 def as_text(facts: dict[str, Any]) -> str:
@@ -87,7 +87,6 @@ def _line(value: Any) -> str:
     if value and all(isinstance(each, bool) for each in value.values()):
         return ", ".join(name for name, is_there in value.items() if is_there) or "none"
     if value and all(isinstance(each, dict) for each in value.values()):
-        return "; ".join(
-            f"{each['folder']} ({each['bytes'] / 1e6:,.0f} MB)" for each in value.values()
-        )
+        shown = [f"{each['folder']} ({each['bytes'] / 1e6:,.0f} MB)" for each in value.values()]
+        return "; ".join(shown)
     return ", ".join(f"{name.replace('_', ' ')} {each}" for name, each in value.items())

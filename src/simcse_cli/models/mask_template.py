@@ -29,9 +29,12 @@ class MaskTemplate:
 
     def __init__(self, text: str, tokens: Tokens) -> None:
         self.text = text
-        self._before, self._after = list[int](), list[int]()
-        self._n_first, self._n_last = 0, 0
-        self._space, self._adds_stop = "", False
+        self._before: list[int] = []
+        self._after: list[int] = []
+        self._n_first = 0
+        self._n_last = 0
+        self._space = ""
+        self._adds_stop = False
         if text != NOTHING_AROUND:
             self._read(text, tokens)
         self.n_added = len(self._before) + len(self._after)
@@ -46,7 +49,7 @@ class MaskTemplate:
                 f"{place}: need one {{}} for the sentence, and one {_MASK} behind it",
                 hint="""write for example --template 'This sentence : "{}" means {mask}.'""",
             )
-        mask, mask_id = tokens.tokenizer.mask_token, tokens.tokenizer.mask_token_id
+        mask = tokens.tokenizer.mask_token
         if mask is None:
             raise ConfigError(
                 f"{place}: the tokenizer of {tokens.name} has no [MASK]",
@@ -60,18 +63,20 @@ class MaskTemplate:
 
         # Special sub-words stand around the row, not around each side.
         sides = tokens.ids([prefix.rstrip(), suffix.replace(_MASK, mask)], None)
-        before, after = (side[self._n_first : len(side) - self._n_last] for side in sides)
-        if after.count(mask_id) != 1:
+        self._before, self._after = (
+            side[self._n_first : len(side) - self._n_last] for side in sides
+        )
+        if self._after.count(tokens.tokenizer.mask_token_id) != 1:
             raise ConfigError(f"{place}: {tokens.name} does not read {mask} as one sub-word")
-        self._before, self._after = before, after
 
     def texts(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences as they are cut into sub-words."""
         return [self._space + self._stopped(sentence) for sentence in sentences]
 
     def _stopped(self, sentence: str) -> str:
-        needs_stop = self._adds_stop and sentence and not sentence.endswith(_ENDS)
-        return f"{sentence}." if needs_stop else sentence
+        if self._adds_stop and sentence and not sentence.endswith(_ENDS):
+            return f"{sentence}."
+        return sentence
 
     def around(self, rows: list[list[int]]) -> list[list[int]]:
         """Return rows of sub-words with the template in them."""
@@ -79,7 +84,8 @@ class MaskTemplate:
             return rows
         framed = []
         for row in rows:
-            first, end = self._n_first, len(row) - self._n_last
+            first = self._n_first
+            end = len(row) - self._n_last
             framed.append(row[:first] + self._before + row[first:end] + self._after + row[end:])
         return framed
 

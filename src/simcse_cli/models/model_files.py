@@ -55,15 +55,24 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
     named = resolve_model(name, progress)
     hint = "the files may be incomplete or corrupt: copy or download them again"
     with foreign_format(named, "a model", error=CheckpointError, hint=hint):
+        # The folders: an adapter has its base model elsewhere.
+        base = named
         base_name = _base_name(named)
-        base = named if base_name is None else _find_base(named, base_name, progress)
+        if base_name is not None:
+            base = _find_base(named, base_name, progress)
         for folder in {named, base}:
             _check_paths(folder)
-        of_base = read_record(base, progress)
-        own = of_base if base == named else read_record(named, progress)
+
+        # The record, and the folder that has it.
+        own = of_base = read_record(base, progress)
+        if base != named:
+            own = read_record(named, progress)
         record = own or of_base or record_by_name(f"{base_name or name}/{base}")
         folder = base if own is None else named
-        base /= of_base.transformer_folder if of_base else ""
+
+        # The transformer, which may have a folder of its own in that of the model.
+        if of_base is not None:
+            base /= of_base.transformer_folder
         for each in {named, base}:
             _check_sizes_of(each, is_needed=each == base)
     return ModelFiles(str(name), named, base_name, base, folder, record)
@@ -98,7 +107,9 @@ def _base_name(folder: Path) -> str | None:
         hint = "merge it into its base model first"
         raise CheckpointError(f"{folder} is an adapter that repeats layers", hint=hint)
     name = found.base_model_name_or_path
-    return name if Path(name).exists() else pinned(name, found.revision)
+    if Path(name).exists():
+        return name
+    return pinned(name, found.revision)
 
 
 def _find_base(folder: Path, called: str, progress: Progress) -> Path:
@@ -140,15 +151,17 @@ def _check_sizes_of(folder: Path, *, is_needed: bool) -> None:
 
 
 def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
-    width = next((value for key in _WIDTHS if type(value := config.get(key)) is int), 1)
+    widths = map(config.get, _WIDTHS)
+    width = next((value for value in widths if type(value) is int), 1)
     for key, value in config.items():
         if isinstance(value, dict):
             _check_sizes(value, path, n_bytes)
-        elif type(value) is int and (
-            (_LAYERS.search(key) and value > _MOST_LAYERS)
-            or (_ROWS.search(key) and value * width > 4 * n_bytes + _LARGEST_SURPLUS)
-            or (key in _WIDTHS and value > n_bytes + _LARGEST_SURPLUS)
-        ):
+        if type(value) is not int:
+            continue
+        is_deep = _LAYERS.search(key) and value > _MOST_LAYERS
+        is_long = _ROWS.search(key) and value * width > 4 * n_bytes + _LARGEST_SURPLUS
+        is_wide = key in _WIDTHS and value > n_bytes + _LARGEST_SURPLUS
+        if is_deep or is_long or is_wide:
             raise CheckpointError(
                 f"{path}: {key} {value:,} does not go with {n_bytes:,} bytes of weights",
                 hint="do not use this model, or copy it again: loading it would fill the memory",

@@ -8,7 +8,7 @@ the entry. Files of its earlier versions are read as version 6 reads them.
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,13 @@ from simcse_cli.models.record import (
     RECORD_FILE,
     ModelRecord,
     checked_length,
+    entries_of,
     own_record,
 )
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import HeadUse, Pooler, Similarity
+
+_Entries = dict[str, Any]
 
 MODULES_FILE = "modules.json"
 LAYER_WEIGHTS = "layer_weights"
@@ -110,32 +113,36 @@ def _refuse(path: Path, what: str, hint: str = _ENCODE_ELSEWHERE) -> CheckpointE
     return CheckpointError(f"{path}: {what}", hint=hint)
 
 
-def _settings(path: Path) -> dict[str, Any]:
-    """Return the entries of a module's file; none if there is no such file."""
-    found: dict[str, Any] = read_json(path, dict[str, Any]) if path.is_file() else {}
-    return found
-
-
-def _require_known(config: Mapping[str, Any], path: Path, *known: str) -> None:
+def _require_known(config: _Entries, path: Path, *known: str) -> None:
     """Refuse entries on which sentence-transformers stops, too."""
     strange = [name for name in config if name not in known]
     if strange:
         raise _refuse(path, f"{', '.join(strange)} is not supported; need {', '.join(known)} alone")
 
 
-def _warn_unknown(config: Mapping[str, Any], path: Path, progress: Progress, *known: str) -> None:
+def _warn_unknown(config: _Entries, path: Path, progress: Progress, *known: str) -> None:
     """Warn of entries that sentence-transformers ignores."""
     strange = [name for name in config if name not in known]
     if strange:
         progress.warn(f"{path}: {', '.join(strange)} is not known and has no effect")
 
 
-def _use(folder: Path, progress: Progress) -> dict[str, Any]:
+def _use(folder: Path, progress: Progress) -> _Entries:
     """Return prompts, similarity and width as sentence-transformers records them."""
     path = folder / PROMPTS_FILE
-    config = _settings(path)
-    known = ("__version__", "model_type", "requirements", "prompts", "default_prompt_name")
-    _warn_unknown(config, path, progress, *known, "similarity_fn_name", "truncate_dim")
+    config = entries_of(path)
+    _warn_unknown(
+        config,
+        path,
+        progress,
+        "__version__",
+        "model_type",
+        "requirements",
+        "prompts",
+        "default_prompt_name",
+        "similarity_fn_name",
+        "truncate_dim",
+    )
     kind = config.get("model_type", "SentenceTransformer")
     if kind != "SentenceTransformer":
         raise _refuse(path, f"model_type {kind!r} is not supported; need SentenceTransformer")
@@ -168,50 +175,50 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     """Return the record that ``modules.json`` and the files of its modules give."""
     # The modules, by their full names.
     path = folder / MODULES_FILE
-    rows = [checked(row, dict[str, Any], str(path)) for row in read_json(path, list[Any])]
+    rows = [checked(row, _Entries, str(path)) for row in read_json(path, list[Any])]
     kinds = [_kind(row, path) for row in rows]
     places = [inside(str(path), row.get("path")) for row in rows]
     _check_order(kinds, path)
     # What each of them says.
     reduction: Reduction | None = None
-    layers: tuple[Pooler, ...] = ()
-    found: dict[str, Any] = {}
+    of_layers: Pooler | None = None
+    found: _Entries = {}
     for kind, place in zip(kinds, places, strict=True):
         match kind:
             case "Transformer":
                 found |= {"transformer_folder": place} | _transformer(folder / place)
             case "WeightedLayerPooling":
-                layers = _poolers_of_weights(folder / place)
+                of_layers = _pooler_of_weights(folder / place)
             case "CNN":
                 _check_cnn(folder / place)
                 found["cnn_folder"] = place
             case "Pooling":
                 reduction, found["include_prompt"] = _pooling(folder / place)
             case "Dense":
-                found |= {
-                    "head_folder": place,
-                    "head_tanh": _dense_has_tanh(folder / place, progress),
-                }
+                found["head_folder"] = place
+                found["head_tanh"] = _dense_has_tanh(folder / place, progress)
             case "Normalize":
                 _check_normalize(folder / place)
                 found["normalize"] = True
-    # The pooler that does both; sentence-transformers skips the former unless the transformer gives
-    # all its layers.
+    # The pooler of the last layer.
     has_head = "head_folder" in found
-    pooler = None if reduction is None else _pooler_of(reduction, has_head=has_head)
-    if layers and _settings(folder / found["transformer_folder"] / "config.json").get(
-        "output_hidden_states"
-    ):
-        if reduction is not Reduction.MEAN:
-            raise _refuse(
-                path, f"WeightedLayerPooling with {reduction} is not supported; need the mean"
-            )
-        pooler = layers[0]
+    pooler: Pooler | None = None
+    if reduction is not None:
+        pooler = _pooler_of(reduction, has_head=has_head)
+    # That of several; sentence-transformers skips the module unless the transformer gives all
+    # layers.
+    if of_layers is not None:
+        config = entries_of(folder / found["transformer_folder"] / "config.json")
+        if config.get("output_hidden_states"):
+            if reduction is not Reduction.MEAN:
+                what = f"WeightedLayerPooling with {reduction} is not supported; need the mean"
+                raise _refuse(path, what)
+            pooler = of_layers
     head_use = HeadUse.KEPT if has_head else HeadUse.NONE
     return ModelRecord(pooler, head_use, origin=str(path), **found)
 
 
-def _kind(row: Mapping[str, Any], path: Path) -> str:
+def _kind(row: _Entries, path: Path) -> str:
     """Return which module a row is, by the full name of its class."""
     name = row.get("type")
     if not isinstance(name, str):
@@ -242,22 +249,18 @@ def _check_order(kinds: Sequence[str], path: Path) -> None:
         )
 
 
-def _transformer(folder: Path) -> dict[str, Any]:
+def _transformer(folder: Path) -> _Entries:
     """Return length and casing of a Transformer module."""
     for name in _TRANSFORMER_FILES:
         path = folder / name
-        config = _settings(path)
+        config = entries_of(path)
         if config:
             break
     _require_known(config, path, *_TRANSFORMER_ENTRIES, *_ARGUMENTS, *_NO_MATTER)
     # Settings of other classes: whatever they change, it is not read here.
     for name in _ARGUMENTS:
-        values = config.get(name) or {}
-        given = [
-            key
-            for key in checked(values, dict[str, Any], f"{path}: {name}")
-            if key != "trust_remote_code"
-        ]
+        values = checked(config.get(name) or {}, _Entries, f"{path}: {name}")
+        given = [key for key in values if key != "trust_remote_code"]
         if given:
             raise _refuse(
                 path, f"{name} sets {', '.join(given)}, which is not supported; need it empty"
@@ -271,18 +274,18 @@ def _transformer(folder: Path) -> dict[str, Any]:
         raise _refuse(path, f"transformer_task {task!r} is not supported; need feature-extraction")
     modality = config.get("modality_config")
     if modality is not None:
-        text = checked(modality, dict[str, Any], f"{path}: modality_config").get("text")
+        text = checked(modality, _Entries, f"{path}: modality_config").get("text")
         if text != _TEXT:
             shown = json.dumps(text)
             raise _refuse(
                 path,
                 f"modality_config takes {shown} for text, which is not supported; need {_TEXT}",
             )
-    output = config.get("module_output_name") or "token_embeddings"
-    if modality is not None and output != "token_embeddings":
-        raise _refuse(
-            path, f"module_output_name {output!r} is not supported; need token_embeddings"
-        )
+        output = config.get("module_output_name") or "token_embeddings"
+        if output != "token_embeddings":
+            raise _refuse(
+                path, f"module_output_name {output!r} is not supported; need token_embeddings"
+            )
     # Length and casing.
     length = checked(config.get("max_seq_length"), int | None, f"{path}: max_seq_length")
     lower = checked(config.get("do_lower_case", False), bool | None, f"{path}: do_lower_case")
@@ -292,11 +295,13 @@ def _transformer(folder: Path) -> dict[str, Any]:
 def _pooling(folder: Path) -> tuple[Reduction, bool]:
     """Return the mode of a Pooling module, and whether it counts the tokens of a prompt."""
     path = folder / "config.json"
-    config = read_json(path, dict[str, Any])
+    config = read_json(path, _Entries)
     _require_known(config, path, "pooling_mode", *_POOLING_FLAGS, "include_prompt", *_WIDTHS)
     flagged = [mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)]
     given = config.get("pooling_mode", flagged or "mean")
-    modes = given if isinstance(given, list) else [given]
+    modes = [given]
+    if isinstance(given, list):
+        modes = given
     if len(modes) != 1 or modes[0] not in list(_REDUCTIONS):
         raise _refuse(
             path, f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean"
@@ -307,7 +312,7 @@ def _pooling(folder: Path) -> tuple[Reduction, bool]:
 def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
     """Return the pooler with this reduction of the last layer.
 
-    It has a head if a head is wanted and there is such a pooler.
+    With ``has_head``, it is the one with a head if there is one.
     """
     found = {
         spec.has_head: pooler
@@ -328,29 +333,22 @@ def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
     return weights
 
 
-def _poolers_of_weights(folder: Path) -> tuple[Pooler, ...]:
-    """Return the poolers whose mean of layers a WeightedLayerPooling module takes."""
+def _pooler_of_weights(folder: Path) -> Pooler:
+    """Return the first pooler whose mean of layers a WeightedLayerPooling module takes."""
     path = folder / "config.json"
-    config = read_json(path, dict[str, Any])
+    config = read_json(path, _Entries)
     _require_known(config, path, "layer_start", "num_hidden_layers", *_WIDTHS)
     start = checked(config.get("layer_start", 4), int, f"{path}: layer_start")
     n_layers = checked(config.get("num_hidden_layers", 12), int, f"{path}: num_hidden_layers")
     # Weights of simcse's poolers; those before the first layer of the module are zero.
     weights = read_tensors(folder, LAYER_WEIGHTS).get("", torch.zeros(0)).float()
     is_whole = 0 <= start <= n_layers and weights.shape == (n_layers + 1 - start,)
-    if is_whole and weights.sum() > 0:
+    if is_whole and n_layers and weights.sum() > 0:
         whole = torch.cat([torch.zeros(start), weights]) / weights.sum()
-        found = []
         for pooler, spec in POOLERS.items():
-            own = (
-                layer_weights(pooler, n_layers)
-                if spec.needs_all_layers and n_layers
-                else torch.zeros(1)
-            )
-            if own.shape == whole.shape and torch.equal(own / own.sum(), whole):
-                found.append(pooler)
-        if found:
-            return tuple(found)
+            own = layer_weights(pooler, n_layers)
+            if spec.needs_all_layers and torch.equal(own / own.sum(), whole):
+                return pooler
     raise _refuse(
         path,
         "WeightedLayerPooling with these weights is not supported; need the mean of two layers",
@@ -359,21 +357,23 @@ def _poolers_of_weights(folder: Path) -> tuple[Pooler, ...]:
 
 def _check_cnn(folder: Path) -> None:
     path = folder / "cnn_config.json"
-    config = read_json(path, dict[str, Any])
-    widths = (
+    config = read_json(path, _Entries)
+    _require_known(
+        config,
+        path,
         "in_word_embedding_dimension",
         "in_embedding_dimension",
         "out_channels",
         "kernel_sizes",
+        "stride_sizes",
     )
-    _require_known(config, path, *widths, "stride_sizes")
     sizes = checked(config.get("kernel_sizes", [1, 3, 5]), list[int], f"{path}: kernel_sizes")
     strides = checked(config.get("stride_sizes") or [], list[int], f"{path}: stride_sizes")
     if any(size % 2 == 0 for size in sizes) or any(stride != 1 for stride in strides):
         raise _refuse(path, "CNN with even kernel_sizes or with stride_sizes is not supported")
 
 
-def _check_names(config: Mapping[str, Any], path: Path, kind: str) -> None:
+def _check_names(config: _Entries, path: Path, kind: str) -> None:
     """Refuse a module that reads or writes something else than the vector of the sentence."""
     for name in _NAMES:
         value = config.get(name)
@@ -385,7 +385,7 @@ def _check_names(config: Mapping[str, Any], path: Path, kind: str) -> None:
 
 def _check_normalize(folder: Path) -> None:
     path = folder / "config.json"
-    config = _settings(path)
+    config = entries_of(path)
     _require_known(config, path, *_NAMES)
     _check_names(config, path, "Normalize")
 
@@ -393,7 +393,7 @@ def _check_normalize(folder: Path) -> None:
 def _dense_has_tanh(folder: Path, progress: Progress) -> bool:
     """Tell whether a Dense module ends in tanh, not in nothing."""
     path = folder / "config.json"
-    config = read_json(path, dict[str, Any])
+    config = read_json(path, _Entries)
     known = ("in_features", "out_features", "bias", "activation_function", "use_residual")
     _warn_unknown(config, path, progress, *known, *_NAMES)
     _check_names(config, path, "Dense")

@@ -32,32 +32,35 @@ def packed_vectors(
     The first ``n_skipped`` tokens of each row, fewer than any has, do not count, as in ``pool``;
     ``dtype`` is as in ``PackedBackbone.hidden_states``; ``mask_id`` is the [MASK] of the pooler.
     """
-    tokens, spec = packed_ahead(packed, rows).tokens, POOLERS[pooler]
+    tokens = packed_ahead(packed, rows).tokens
+    spec = POOLERS[pooler]
     if spec.reduction is Reduction.MASK:
         (last,) = packed.hidden_states(tokens, dtype=dtype)
-        by_group = zip(tokens.rows(_wide(last)), tokens.rows(tokens.ids[:, None]), strict=True)
+        by_group = zip(tokens.rows(wide(last)), tokens.rows(tokens.ids[:, None]), strict=True)
         pooled = torch.cat([at_last(own, ids.squeeze(2) == mask_id) for own, ids in by_group])
     elif n_skipped or spec.reduction is Reduction.MEAN:
         states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
         if packed.nested and not n_skipped:
             # In one call for all lengths; "unsafe" skips a check of the offsets that would wait for
             # the GPU.
-            means = [
-                torch.segment_reduce(
-                    _wide(layer), "mean", offsets=tokens.offsets, axis=0, unsafe=True
+            offsets = tokens.offsets
+            means: list[Tensor] = []
+            for layer in states:
+                mean = torch.segment_reduce(
+                    wide(layer), "mean", offsets=offsets, axis=0, unsafe=True
                 )
-                for layer in states
-            ]
+                means.append(mean)
             pooled = mean_of_layers(means)
         else:
-            groups = zip(*(tokens.rows(layer) for layer in states), strict=True)
-            counted = slice(n_skipped, None if spec.reduction is Reduction.MEAN else n_skipped + 1)
-            means_by_group = (
-                [_wide(layer)[:, counted].mean(dim=1) for layer in group] for group in groups
-            )
-            pooled = torch.cat(list(map(mean_of_layers, means_by_group)))
+            # All tokens behind those skipped, or the first of them alone.
+            stop = None if spec.reduction is Reduction.MEAN else n_skipped + 1
+            parts: list[Tensor] = []
+            for group in zip(*map(tokens.rows, states), strict=True):
+                means = [wide(layer)[:, n_skipped:stop].mean(dim=1) for layer in group]
+                parts.append(mean_of_layers(means))
+            pooled = torch.cat(parts)
     else:
-        pooled = _wide(packed.first_token_states(tokens, dtype=dtype))
+        pooled = wide(packed.first_token_states(tokens, dtype=dtype))
     return pooled.index_select(0, tokens.order.argsort())
 
 
@@ -67,9 +70,9 @@ def packed_states(
     """Return the last layer's states end to end, ``(T, H)``, and the start of each row."""
     tokens = packed_ahead(packed, rows).tokens
     (states,) = packed.hidden_states(tokens, dtype=dtype)
-    return _wide(states), tokens.first_tokens().index_select(0, tokens.order.argsort())
+    return wide(states), tokens.first_tokens().index_select(0, tokens.order.argsort())
 
 
-def _wide(states: Tensor) -> Tensor:
+def wide(states: Tensor) -> Tensor:
     """Return states at least in float32."""
     return states.to(torch.promote_types(states.dtype, torch.float32))

@@ -21,7 +21,9 @@ class PaddedRows(Sequence[Sequence[int]]):
     """
 
     def __init__(self, rows: TokenRows, ids: Tensor, mask: Tensor) -> None:
-        self._rows, self._ids, self._mask = rows, ids, mask
+        self._rows = rows
+        self._ids = ids
+        self._mask = mask
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -46,7 +48,7 @@ class PaddedRows(Sequence[Sequence[int]]):
 
 def pad(rows: TokenRows, pad_id: int, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
     """Return ``(B, L)`` ids and mask, padded on the right to the longest row."""
-    length = max(len(row) for row in rows)
+    length = max(map(len, rows))
     ids = np.full((len(rows), length), pad_id, dtype=np.int64)
     mask = np.zeros((len(rows), length), dtype=np.int64)
     for i, row in enumerate(rows):
@@ -80,11 +82,17 @@ def token_batches(
     batch: list[int] = []
     used = 0
     for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        cost = max(1, lengths[batch[0]] if padded and batch else lengths[row])
-        is_other = alike and bool(batch) and lengths[row] != lengths[batch[0]]
-        if batch and (is_other or used + cost > batch_tokens):
-            yield batch
-            batch, used, cost = [], 0, max(1, lengths[row])
+        cost = own_cost = max(1, lengths[row])
+        if batch:
+            longest = lengths[batch[0]]
+            if padded:
+                cost = max(1, longest)
+            is_other = alike and lengths[row] != longest
+            if is_other or used + cost > batch_tokens:
+                yield batch
+                batch = []
+                used = 0
+                cost = own_cost
         batch.append(row)
         used += cost
     if batch:

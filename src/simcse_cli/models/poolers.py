@@ -71,7 +71,10 @@ def without_head(pooler: Pooler) -> Pooler:
 
 def mean_of_layers(tensors: Sequence[Tensor]) -> Tensor:
     """Return the mean of one tensor per layer; a single tensor is returned unchanged."""
-    return tensors[0] if len(tensors) == 1 else sum(tensors[1:], tensors[0]) / len(tensors)
+    first, *others = tensors
+    if not others:
+        return first
+    return sum(others, first) / len(tensors)
 
 
 def pool(
@@ -100,8 +103,8 @@ def pool(
         if is_mask is None:
             raise ValueError("pool: the pooler mask needs the places of [MASK]")
         return at_last(states, is_mask)
-    states, attention_mask = states[:, n_skipped:], attention_mask[:, n_skipped:]
-    mask = attention_mask.unsqueeze(-1).to(states.dtype)
+    states = states[:, n_skipped:]
+    mask = attention_mask[:, n_skipped:].unsqueeze(-1).to(states.dtype)
     return (states * mask).sum(dim=1) / mask.sum(dim=1).clamp_min(1)
 
 

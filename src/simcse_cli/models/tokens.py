@@ -30,11 +30,13 @@ def lower_case(tokenizer: Any) -> None:
         return
     backend = tokenizer.backend_tokenizer
     own: Any = backend.normalizer
-    steps: list[Any] = [*own] if isinstance(own, Normalizers) else [own]  # type: ignore[misc]
+    steps: list[Any] = []
+    if isinstance(own, Normalizers):
+        steps = [*own]  # type: ignore[misc]
+    elif own is not None:
+        steps = [own]
     if not any(isinstance(step, Lowercase) for step in steps):
-        backend.normalizer = Normalizers(
-            [Lowercase(), *(step for step in steps if step is not None)]
-        )
+        backend.normalizer = Normalizers([Lowercase(), *steps])
 
 
 class Tokens:
@@ -50,12 +52,10 @@ class Tokens:
     """
 
     def __init__(self, tokenizer: Any, *, max_length: int, n_known: int, name: str) -> None:
-        self.tokenizer, self.max_length, self.n_known, self.name = (
-            tokenizer,
-            max_length,
-            n_known,
-            name,
-        )
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.n_known = n_known
+        self.name = name
         self.n_cut = 0
         self._rust_tokenizers: dict[int | None, Tokenizer] = {}
         self._check_vocabulary()
@@ -63,9 +63,10 @@ class Tokens:
     def _check_vocabulary(self) -> None:
         """Raise CheckpointError if the tokenizer gives sub-words unknown to the weights."""
         rust = self._rust_tokenizer(None)
-        n_words = (
-            len(self.tokenizer) if rust is None else rust.get_vocab_size(with_added_tokens=True)
-        )
+        if rust is None:
+            n_words = len(self.tokenizer)
+        else:
+            n_words = rust.get_vocab_size(with_added_tokens=True)
         if n_words > self.n_known:
             raise CheckpointError(
                 f"{self.name}: its tokenizer knows {n_words:,} sub-words, its weights have "
@@ -83,13 +84,14 @@ class Tokens:
         """
         rust = self._rust_tokenizer(None)
         if rust is None:
+            settings: dict[str, str] = {}
+            for name, value in vars(self.tokenizer).get("init_kwargs", {}).items():
+                if name not in _PLACES:
+                    settings[name] = str(value)
             facts: dict[str, Any] = {
                 "class": type(self.tokenizer).__name__,
                 "vocabulary": self.tokenizer.get_vocab(),
-            }
-            own = vars(self.tokenizer).get("init_kwargs", {})
-            facts["settings"] = {
-                name: str(value) for name, value in own.items() if name not in _PLACES
+                "settings": settings,
             }
         else:
             facts = json.loads(rust.to_str())
@@ -109,6 +111,8 @@ class Tokens:
     def ids(self, texts: Sequence[str], limit: int | None) -> list[list[int]]:
         """Return sub-word ids with special tokens, cut at ``limit``, or whole without one."""
         rust = self._rust_tokenizer(limit)
+
+        # At half of a character, the tokenizers would stop without its place.
         for text in texts:
             if not text.isascii() and _SURROGATE.search(text):
                 raise DataError(
@@ -119,11 +123,15 @@ class Tokens:
             self.name, "a tokenizer that can cut every sentence", error=CheckpointError
         ):
             if rust is None:
-                cut = {"truncation": True, "max_length": limit} if limit else {"verbose": False}
+                cut: dict[str, Any] = {"verbose": False}
+                if limit:
+                    cut = {"truncation": True, "max_length": limit}
                 rows = self.tokenizer(list(texts), **cut)["input_ids"]
             else:
                 rows = [encoding.ids for encoding in rust.encode_batch_fast(list(texts))]
         rows = [row or [self.pad_id] for row in rows]
+
+        # The weights must know every sub-word.
         largest = max(map(max, rows), default=0)
         if largest >= self.n_known:
             raise CheckpointError(
@@ -151,11 +159,10 @@ class Tokens:
         return self._rust_tokenizers[limit]
 
     def words(self, texts: Sequence[str], limit: int) -> list[list[int | None]]:
-        """Return the word that each of the ``ids`` is a part of.
+        """Return the number of the word that each of the ``ids`` is a part of.
 
-        The words are those into which the tokenizer cuts a text first.
-
-        Words are numbered in each text; special tokens have none.
+        The words are those into which the tokenizer cuts a text first, numbered from 0 in each
+        text; special tokens have none.
         """
         rust = self._rust_tokenizer(limit)
         if rust is None:
@@ -169,11 +176,10 @@ class Tokens:
     def frame(self, prompt: str, limit: int) -> tuple[int, int]:
         """Return how many tokens come before a text, the prompt included, and how many after it."""
         rust = self._rust_tokenizer(None)
-        mask = (
-            self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
-            if rust is None
-            else rust.encode("a").special_tokens_mask
-        )
+        if rust is None:
+            mask = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+        else:
+            mask = rust.encode("a").special_tokens_mask
         n_after = len(mask) - len("".join(map(str, mask)).rstrip("1"))
         n_before = len(self.ids([prompt], None)[0]) - n_after
         if n_before + n_after >= limit:
@@ -191,19 +197,18 @@ class Tokens:
         In ``rows``, these texts are cut.
         """
         candidates = [position for position, row in enumerate(rows) if len(row) >= limit]
-        whole = self.ids([texts[position] for position in candidates], None) if candidates else []
-        return {
-            position: ids
-            for position, ids in zip(candidates, whole, strict=True)
-            if len(ids) > limit
-        }
+        if not candidates:
+            return {}
+        whole = self.ids([texts[position] for position in candidates], None)
+        found = zip(candidates, whole, strict=True)
+        return {position: ids for position, ids in found if len(ids) > limit}
 
     def cut_note(self, n_texts: int) -> str:
         """Return the warning that this many texts were cut."""
+        noun = "text" if n_texts == 1 else "texts"
         return (
-            f"cut {n_texts:,} {'text' if n_texts == 1 else 'texts'} at {self.max_length} "
-            f"sub-words, the most that {self.name} reads; --long mean takes the mean of their "
-            "windows"
+            f"cut {n_texts:,} {noun} at {self.max_length} sub-words, the most that {self.name} "
+            "reads; --long mean takes the mean of their windows"
         )
 
     def warn_truncated(self, progress: Progress) -> None:
@@ -218,6 +223,10 @@ def in_windows(ids: list[int], frame: tuple[int, int], limit: int) -> list[list[
 
     Each piece has the tokens that frame the text.
     """
-    before, after = ids[: frame[0]], ids[len(ids) - frame[1] :]
-    inner, room = ids[frame[0] : len(ids) - frame[1]], limit - sum(frame)
-    return [before + inner[start : start + room] + after for start in range(0, len(inner), room)]
+    n_before, n_after = frame
+    end = len(ids) - n_after
+    before = ids[:n_before]
+    after = ids[end:]
+    room = limit - n_before - n_after
+    starts = range(n_before, end, room)
+    return [before + ids[start : min(start + room, end)] + after for start in starts]

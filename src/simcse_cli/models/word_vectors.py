@@ -145,11 +145,8 @@ def read_word_frequencies(path: Path | str) -> dict[str, float]:
     counts: dict[str, float] = {}
     for number, line in enumerate(iter_lines(path), start=1):
         fields = line.split()
-        if (
-            len(fields) != 2
-            or not _is_number(fields[1].encode())
-            or not 0 < float(fields[1]) < np.inf
-        ):
+        is_pair = len(fields) == 2 and _is_number(fields[1].encode())
+        if not is_pair or not 0 < float(fields[1]) < np.inf:
             raise DataError(
                 f"{path}, line {number}: {line[:40]!r}, need a word and its count",
                 hint="SIF's own file is enwiki_vocab_min200.txt of PrincetonML/SIF",
@@ -184,8 +181,9 @@ class WordAverage:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the vectors file and the frequencies."""
-        shares = None if self.frequencies is None else sorted(self.frequencies.items())
-        weights = "" if shares is None else json.dumps([SIF_SMOOTHING, *shares])
+        weights = ""
+        if self.frequencies is not None:
+            weights = json.dumps([SIF_SMOOTHING, *sorted(self.frequencies.items())])
         return digest(sha256_file(self.vectors.path), weights)
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> Float32Array:
@@ -195,9 +193,8 @@ class WordAverage:
         rows = np.zeros((len(sentences), self.dim), dtype=np.float32)
         for row, tokens in zip(rows, known, strict=True):
             if tokens:
-                row[:] = sum(self._weight(token) * self.vectors[token] for token in tokens) / len(
-                    tokens
-                )
+                total = sum(self._weight(token) * self.vectors[token] for token in tokens)
+                row[:] = total / len(tokens)
         n_empty = sum(not tokens for tokens in known)
         if n_empty:
             among = f"{n_empty:,} of {len(sentences):,} sentences"
@@ -205,8 +202,9 @@ class WordAverage:
         return rows
 
     def _known_tokens(self, sentence: str) -> list[str]:
-        text = sentence if self.frequencies is None else sentence.lower()
-        return [token for token in text.split() if token in self.vectors]
+        if self.frequencies is not None:
+            sentence = sentence.lower()
+        return [token for token in sentence.split() if token in self.vectors]
 
     def _weight(self, token: str) -> np.float32:
         if self.frequencies is None:

@@ -97,33 +97,36 @@ class Batch:
         The tensors of the batch are placed where a GPU fetches them by itself.
         """
         batch = replace(self, rows=encoder.prepacked(self.rows))
-        return (
-            batch._with_tensors(lambda t: t.pin_memory())
-            if encoder.device.type == "cuda"
-            else batch
-        )
+        if encoder.device.type != "cuda":
+            return batch
+        return batch._with_tensors(lambda tensors: tensors.pin_memory())
 
     def to(self, device: torch.device) -> "Batch":
         """Copy the batch to a device without waiting."""
-        return self._with_tensors(
-            lambda tensors: (
-                tensors.to(device)
-                if isinstance(tensors, PaddedRows)
-                else to_device(tensors, device)
-            )
-        )
+
+        def moved(tensors: Any) -> Any:
+            if isinstance(tensors, PaddedRows):
+                return tensors.to(device)
+            return to_device(tensors, device)
+
+        return self._with_tensors(moved)
 
     def _with_tensors(self, change: Callable[[Any], Any]) -> "Batch":
-        rows = change(self.rows) if isinstance(self.rows, PaddedRows) else self.rows
-        extra = {name: change(v) if isinstance(v, Tensor) else v for name, v in self.extra.items()}
-        return replace(self, rows=rows, extra=extra)
+        changed = replace(self, extra=dict(self.extra))
+        if isinstance(self.rows, PaddedRows):
+            changed.rows = change(self.rows)
+        for name, value in self.extra.items():
+            if isinstance(value, Tensor):
+                changed.extra[name] = change(value)
+        return changed
 
     def chunks(self, n_rows: int) -> "list[Batch]":
         """Return the batch in parts of at most ``n_rows`` rows, in order, for cached gradients."""
-        starts = range(0, len(self.rows), n_rows)
-        return [
-            replace(self, rows=self.rows[start : start + n_rows], offset=start) for start in starts
-        ]
+        chunks = []
+        for start in range(0, len(self.rows), n_rows):
+            rows = self.rows[start : start + n_rows]
+            chunks.append(replace(self, rows=rows, offset=start))
+        return chunks
 
 
 class Objective(nn.Module, ABC):
@@ -213,9 +216,7 @@ class TwoEncoderOptions(ObjectiveOptions):
 
 
 class TwoEncoders(Objective):
-    """An objective whose views may go through two encoders.
-
-    The first view goes through one encoder, and the other views may go through a second.
+    """An objective whose first view goes through one encoder, and the others maybe through another.
 
     Source: Gao et al. 2021, Table 2, "two encoders"; Contrastive Tension; QuickThoughts.
     """
@@ -228,10 +229,8 @@ class TwoEncoders(Objective):
         super().__init__(encoder, options)
         self.second: SentenceEncoder | None = None
         if self.options.dual_encoder or self.always_two:
-            tokenizer = encoder.tokenizer
-            self.second = copy.deepcopy(
-                encoder, {id(tokenizer): tokenizer}
-            )  # but for the shared tokenizer
+            shared = {id(encoder.tokenizer): encoder.tokenizer}
+            self.second = copy.deepcopy(encoder, shared)
         elif self.options.serve_encoder is ServedEncoder.SECOND:
             raise ConfigError(
                 "--set serve_encoder=second: there is one encoder", hint="add --dual-encoder"
@@ -241,8 +240,14 @@ class TwoEncoders(Objective):
         if self.second is None:
             return self.encoder.embed_rows(batch.rows)
         n_first = max(batch.n_examples - batch.offset, 0)  # rows of the first view in this part
-        parts = ((self.encoder, batch.rows[:n_first]), (self.second, batch.rows[n_first:]))
-        return torch.cat([encoder.embed_rows(rows) for encoder, rows in parts if rows])
+        first = batch.rows[:n_first]
+        others = batch.rows[n_first:]
+        vectors = []
+        if first:
+            vectors.append(self.encoder.embed_rows(first))
+        if others:
+            vectors.append(self.second.embed_rows(others))
+        return torch.cat(vectors)
 
     def eval_encoder(self) -> SentenceEncoder:
         if self.second is None or self.options.serve_encoder is ServedEncoder.FIRST:

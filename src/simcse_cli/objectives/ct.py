@@ -81,9 +81,8 @@ class ContrastiveTension(TwoEncoders):
         left, right, is_positive = zip(*examples, strict=True)
         rows = self.encoder.tokenize([*left, *right], max_length=self.options.max_length)
         texts = list(zip(left, right, strict=True))
-        return Batch(
-            rows, len(examples), texts=texts, extra={"is_positive": torch.tensor(is_positive)}
-        )
+        extra = {"is_positive": torch.tensor(is_positive)}
+        return Batch(rows, len(examples), texts=texts, extra=extra)
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         left, right = representations[0].chunk(2)

@@ -1,6 +1,5 @@
 """DeCLUTR: contrast nearby spans of a document with spans from everywhere else."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -75,20 +74,23 @@ class SpanSampler:
             raise ValueError(f"a document of {n_tokens} tokens: need at least {self.min_document}")
         blocks = list(range(0, n_tokens - self.max_length + 1, self.max_length))
         groups = []
+        # Each anchor closes three blocks at most, so few may be left for the last ones.
         for n_left in range(self.n_anchors, 0, -1):
             if len(blocks) // n_left < n_left:
                 chosen = int(generator.choice([0, len(blocks) - 1]))
             else:
                 chosen = int(generator.integers(len(blocks)))
+            first = blocks[chosen]
             length = self._length(4, 2, generator)
-            anchor = _place(
-                length, blocks[chosen], blocks[chosen] + self.max_length - length, generator
-            )
+            anchor = _place(length, first, first + self.max_length - length, generator)
             del blocks[max(0, chosen - 1) : chosen + 2]
+
+            # Positives are independent of each other.
             positives = []
             for _ in range(self.n_positives):
                 length = self._length(2, 4, generator)
-                first, last = max(0, anchor.start - length), min(anchor.stop, n_tokens - length)
+                first = max(0, anchor.start - length)
+                last = min(anchor.stop, n_tokens - length)
                 positives.append(_place(length, first, last, generator))
             groups.append((anchor, positives))
         return groups
@@ -148,53 +150,53 @@ class Declutr(Objective):
             place = f"--set min_span={own.min_span} max_span={own.max_span}"
             raise ConfigError(f"{place}: need min_span below max_span")
         self.sampler = SpanSampler(own.n_anchors, own.n_positives, own.min_span, own.max_span)
-        term = own.mlm_weight, own.mlm_probability
-        self.mlm = mlm_term(encoder, *term, tied=True, warnings=self.warnings)
+        self.mlm = mlm_term(
+            encoder, own.mlm_weight, own.mlm_probability, tied=True, warnings=self.warnings
+        )
         self._documents: list[TokenIds] | None = None
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return the sub-words of each document that is long enough; they are counted once."""
         if self._documents is None:
-            limit = self.sampler.min_document
-            # Texts start with a space, so that byte-level BPE treats their first word as any other.
-            texts = [
-                "".join(f" {sentence}" for sentence in document) for document in data.documents
-            ]
-            tokens = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)[
-                "input_ids"
-            ]
-            self._documents = [ids for ids in tokens if len(ids) >= limit]
-            if not self._documents:
-                longest, per_span = max(map(len, tokens)), 2 * self.sampler.n_anchors
-                raise DataError(
-                    f"{data.name}: the longest of {len(tokens)} documents has {longest} "
-                    f"tokens, need {limit}",
-                    hint="use shorter spans, for example --set "
-                    f"max_span={max(longest // per_span, 8)}",
-                )
-            if len(self._documents) < len(tokens):
-                n_short = len(tokens) - len(self._documents)
-                self.warnings.append(
-                    f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words"
-                )
+            self._documents = self._long_documents(data)
         return Examples(self._documents)
+
+    def _long_documents(self, data: Any) -> list[TokenIds]:
+        limit = self.sampler.min_document
+        # Texts start with a space, so that byte-level BPE treats their first word as any other.
+        texts = [" ".join(["", *document]) for document in data.documents]
+        encoded = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)
+        tokens = encoded["input_ids"]
+        documents = [ids for ids in tokens if len(ids) >= limit]
+        if not documents:
+            longest = max(map(len, tokens))
+            max_span = max(longest // (2 * self.sampler.n_anchors), 8)
+            raise DataError(
+                f"{data.name}: the longest of {len(tokens)} documents has {longest} "
+                f"tokens, need {limit}",
+                hint=f"use shorter spans, for example --set max_span={max_span}",
+            )
+        n_short = len(tokens) - len(documents)
+        if n_short:
+            self.warnings.append(
+                f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words"
+            )
+        return documents
 
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:
         """Draw the spans of each document.
 
         The rows are all anchors, then all first positives, then all second ones, and so on.
         """
-        groups = [
-            [self._text(ids, span) for span in (anchor, *positives)]
-            for ids in examples
-            for anchor, positives in self.sampler.sample(len(ids), generator)
-        ]
-        views = list(zip(*groups, strict=True))
-        rows = self.encoder.tokenize(list(itertools.chain.from_iterable(views)))
+        groups: list[tuple[str, ...]] = []
+        for ids in examples:
+            for anchor, positives in self.sampler.sample(len(ids), generator):
+                groups.append(tuple(self._text(ids, span) for span in (anchor, *positives)))
+        rows = self.encoder.tokenize([text for view in zip(*groups, strict=True) for text in view])
         extra: dict[str, Any] = {}
         if self.mlm is not None:
             rows[: len(groups)], extra["mlm_labels"] = self.mlm.mask(rows[: len(groups)], generator)
-        return Batch(rows, len(groups), texts=list(map(tuple, groups)), extra=extra)
+        return Batch(rows, len(groups), texts=groups, extra=extra)
 
     def _text(self, document: TokenIds, span: Span) -> str:
         return str(self.encoder.tokenizer.decode(document[span.start : span.stop]))

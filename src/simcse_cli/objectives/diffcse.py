@@ -60,7 +60,8 @@ class Detector(nn.Module):
         self.encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})
         self.encoder.change(head=None)
         backbone: Any = self.encoder.backbone
-        width, wanted = training_width(encoder), backbone.get_input_embeddings().embedding_dim
+        width = training_width(encoder)
+        wanted = backbone.get_input_embeddings().embedding_dim
         if not hasattr(backbone, "embeddings") or width != wanted:
             raise ConfigError(
                 f"--objective diffcse: a vector of width {width} cannot replace an embedding of "
@@ -94,7 +95,7 @@ class Diffcse(Simcse):
 
     name = ObjectiveName.DIFFCSE
     defaults: ClassVar[dict[str, Any]] = {"epochs": 2.0, "head": "none", "lr": 7e-6}
-    Options: ClassVar[type[ObjectiveOptions]] = DiffcseOptions
+    Options = DiffcseOptions
     options: DiffcseOptions
 
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
@@ -108,7 +109,7 @@ class Diffcse(Simcse):
 
     def _load_generator(self) -> nn.Module:
         """Return the generator of the options, frozen."""
-        name, encoder = self.options.generator, self.encoder
+        name = self.options.generator
         if name is None:
             raise ConfigError(
                 f"--objective {self.name} detects the edits of a masked language model, and none "
@@ -117,10 +118,11 @@ class Diffcse(Simcse):
             )
         folder = find_model(name).named
         model: nn.Module = load_masked_lm(folder)
-        own = encoder.tokenizer
+        own = self.encoder.tokenizer
         if load_tokenizer(folder).get_vocab() != own.get_vocab() or own.mask_token_id is None:
+            need = f"need the vocabulary of {self.encoder.name}, with a mask token"
             raise ConfigError(
-                f"--generator {name}: need the vocabulary of {encoder.name}, with a mask token",
+                f"--generator {name}: {need}",
                 hint="take a masked language model that has the tokenizer of the encoder",
             )
         return model.requires_grad_(False)
@@ -157,13 +159,15 @@ class Diffcse(Simcse):
 
         ``vectors`` are those of the views, ``(R, D)``.
         """
-        pad_id, device = self.encoder.tokens.pad_id, vectors.device
-        ids, mask = pad(batch.rows[: len(vectors)], pad_id, device)
-        masked, _ = pad(batch.extra["masked"], pad_id, device)
+        pad_id = self.encoder.tokens.pad_id
+        ids, mask = pad(batch.rows[: len(vectors)], pad_id, vectors.device)
+        masked, _ = pad(batch.extra["masked"], pad_id, vectors.device)
         edited = self.edited(ids, masked, mask)
         is_replaced = (edited != ids).long()
         logits = self.detector(vectors, edited, mask)
         losses = functional.cross_entropy(logits.mT, is_replaced, reduction="none")
+
+        # Means are over real tokens; the released code takes padding into that of the loss.
         n_tokens = mask.sum()
         share = share_of_mean(is_replaced.sum().to(losses.dtype), n_tokens)
         if self.options.as_released:

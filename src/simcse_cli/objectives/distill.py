@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -39,7 +38,7 @@ class Distill(Objective):
     name = ObjectiveName.DISTILL
     rows_are_examples = True
     defaults = {"head": "none"}  # noqa: RUF012 - a ClassVar of the base class
-    Options: ClassVar[type[ObjectiveOptions]] = DistillOptions
+    Options = DistillOptions
     options: DistillOptions
 
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
@@ -50,11 +49,9 @@ class Distill(Objective):
         self.map = nn.Linear(width, wanted, bias=False) if is_mapped else None
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        texts = [example[:1] for example in examples]
-        rows = self.encoder.tokenize(
-            [text for (text,) in texts], max_length=self.options.max_length
-        )
-        return Batch(rows, len(examples), texts=texts)
+        anchors = [example[0] for example in examples]
+        rows = self.encoder.tokenize(anchors, max_length=self.options.max_length)
+        return Batch(rows, len(examples), texts=[(anchor,) for anchor in anchors])
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         (vectors,) = representations

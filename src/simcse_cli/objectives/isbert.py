@@ -78,6 +78,7 @@ class IsBert(Objective):
         local_features, sentence_features = representations
         counts = list(batch.counts) or row_counts(sentence_features)
         rank = torch.distributed.get_rank() if len(counts) > 1 else 0
+        # The place of each token's sentence among the sentences of all processes.
         lengths = torch.tensor([len(row) for row in batch.rows])
         owners = torch.repeat_interleave(torch.arange(len(lengths)), lengths) + sum(counts[:rank])
         loss = jensen_shannon_mi(

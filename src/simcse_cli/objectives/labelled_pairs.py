@@ -31,6 +31,5 @@ class LabelledPairs(Objective):
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         left, right, labels = zip(*examples, strict=True)
         rows = self.encoder.tokenize([*left, *right], max_length=self.options.max_length)
-        return Batch(
-            rows, len(examples), texts=list(examples), extra={"labels": self.target(labels)}
-        )
+        extra = {"labels": self.target(labels)}
+        return Batch(rows, len(examples), texts=list(examples), extra=extra)

@@ -55,6 +55,8 @@ class MlmTerm(nn.Module):
         self.mask_id = int(tokenizer.mask_token_id)
         self.special_ids = frozenset(tokenizer.all_special_ids)
         self.n_vocabulary = len(tokenizer)
+
+        # The head has the weights of the checkpoint, if it brings some.
         try:
             embeddings: nn.Embedding = encoder.backbone.get_input_embeddings()  # type: ignore[operator]
             self.head = MlmHead(encoder.config, embeddings, tied=tied)
@@ -71,8 +73,10 @@ class MlmTerm(nn.Module):
     @property
     def warnings(self) -> list[str]:
         """What to say of the head before training."""
+        if self.is_pretrained:
+            return []
         no_head = "has no masked-LM head: training starts from a fresh one over the word embeddings"
-        return [] if self.is_pretrained else [f"{self.name} {no_head}"]
+        return [f"{self.name} {no_head}"]
 
     def mask(
         self, rows: TokenRows, generator: np.random.Generator, words: Words | None = None
@@ -95,18 +99,18 @@ class MlmTerm(nn.Module):
         chosen, -100 elsewhere. Returns ``(R,)`` in nats. Only chosen positions pass through the
         head: ``(M, H)`` to ``(M, V)``.
         """
+        # Padded rows are laid end to end, as packed ones are.
         if starts is None:
             starts = torch.arange(0, states[:, :, 0].numel(), states.shape[1], device=states.device)
             states = states.flatten(0, 1)
         target = torch.full((len(labels), max(map(len, labels), default=0)), NOT_MASKED)
         for row, ids in enumerate(labels):
             target[row, : len(ids)] = torch.tensor(ids)
-        chosen = (
-            target != NOT_MASKED
-        )  # found on the CPU: a GPU would have to say how many there are
-        owners, places, wanted = (
-            to_device(part, states.device) for part in (*chosen.nonzero().unbind(1), target[chosen])
-        )
+
+        # The chosen places are found on the CPU: a GPU would have to say how many there are.
+        chosen = target != NOT_MASKED
+        found = (*chosen.nonzero().unbind(1), target[chosen])
+        owners, places, wanted = (to_device(part, states.device) for part in found)
         scores = self.head(states[starts[owners] + places])
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         losses = functional.cross_entropy(scores, wanted, reduction="none")
@@ -222,21 +226,24 @@ def mask_tokens(
     whole words are chosen with ``probability``, and the fate of each of their tokens is still its
     own.
     """
-    lengths = np.array([len(row) for row in rows])
     ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
     draws = generator.random(len(ids))
     if words is not None:
+        # All tokens of a word take the draw of its first one.
         of_token = [(row, word) for row, own in enumerate(words) for word in own]
-        first = {word: token for token, word in reversed(list(enumerate(of_token)))}
-        draws = draws[[first[word] for word in of_token]]
+        first: dict[tuple[int, int | None], int] = {}
+        draws = draws[[first.setdefault(word, token) for token, word in enumerate(of_token)]]
     chosen = (draws < probability) & ~np.isin(ids, list(special_ids))
     labels = np.where(chosen, ids, NOT_MASKED)
+
+    # Each chosen token is masked, replaced, or kept.
     fate = generator.random(len(ids))
     random_ids = generator.integers(0, n_vocabulary, size=len(ids))
     ids = np.where(chosen & (fate < 1 - _KEPT_SHARE - _RANDOM_SHARE), mask_id, ids)
     ids = np.where(chosen & (fate >= 1 - _RANDOM_SHARE), random_ids, ids)
-    borders = np.cumsum(lengths)[:-1]
-    masked, targets = (
-        [part.tolist() for part in np.split(values, borders)] for values in (ids, labels)
-    )
+
+    # Back to rows.
+    borders = np.cumsum([len(row) for row in rows])[:-1]
+    masked = [part.tolist() for part in np.split(ids, borders)]
+    targets = [part.tolist() for part in np.split(labels, borders)]
     return masked, targets

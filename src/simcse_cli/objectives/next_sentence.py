@@ -53,9 +53,9 @@ def positions_in_documents(
     """Return all sentences in order, and how many follow each one in its own document."""
     sentences = [sentence for document in documents for sentence in document]
     following = [np.arange(len(document) - 1, -1, -1) for document in documents]
-    return sentences, np.concatenate(following).astype(np.int64) if following else np.zeros(
-        0, np.int64
-    )
+    if not following:
+        return sentences, np.zeros(0, np.int64)
+    return sentences, np.concatenate(following).astype(np.int64)
 
 
 def sample_next(

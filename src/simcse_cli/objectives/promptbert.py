@@ -89,7 +89,7 @@ class Promptbert(TemplateViews):
         "pooler": "mask",
         "template": list(PromptbertOptions.template),
     }
-    Options: ClassVar[type[ObjectiveOptions]] = PromptbertOptions
+    Options = PromptbertOptions
     options: PromptbertOptions
 
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
@@ -97,12 +97,12 @@ class Promptbert(TemplateViews):
         bias = self.options.template_bias
         self.subtracts = bias in (TemplateBias.TRAIN, TemplateBias.BOTH)
         at_test = bias in (TemplateBias.TEST, TemplateBias.BOTH)
-        place = f"--set template_bias={bias}"
-        if bias is not TemplateBias.OFF and encoder.pooler is not Pooler.MASK:
-            raise ConfigError(f"{place}: there is no template", hint="use template_bias=off")
-        if bias is not TemplateBias.OFF and self.second is not None:
-            raise ConfigError(f"{place} knows one encoder", hint="leave --dual-encoder out")
         if bias is not TemplateBias.OFF:
+            place = f"--set template_bias={bias}"
+            if encoder.pooler is not Pooler.MASK:
+                raise ConfigError(f"{place}: there is no template", hint="use template_bias=off")
+            if self.second is not None:
+                raise ConfigError(f"{place} knows one encoder", hint="leave --dual-encoder out")
             encoder.movable_positions()
         encoder.change(head=encoder.head, subtracts_template=at_test)
         self._is_single = True
@@ -112,15 +112,20 @@ class Promptbert(TemplateViews):
         return super().examples(data, generator)
 
     def templates(self, n_views: int) -> Sequence[MaskTemplate]:
-        return super().templates(n_views) if self._is_single else [self.first] * n_views
+        if self._is_single:
+            return super().templates(n_views)
+        return [self.first] * n_views
 
     def embed(self, batch: Batch) -> Tensor:
         if not self.subtracts:
             return super().embed(batch)
+        # The rows of the first template, and those of the other.
         rows = batch.rows
         n_first = len(rows)
         if self._is_single:
-            n_first = min(max(batch.n_examples - batch.offset, 0), len(rows))
-        parts = (self.first, rows[:n_first]), (self.other, rows[n_first:])
-        alone = [self.encoder.around_nothing(template, own) for template, own in parts if own]
+            n_first = max(batch.n_examples - batch.offset, 0)
+        alone = []
+        for template, own in ((self.first, rows[:n_first]), (self.other, rows[n_first:])):
+            if own:
+                alone.append(self.encoder.around_nothing(template, own))
         return self.encoder.apply_head(self.encoder.pooled_rows(rows) - torch.cat(alone))

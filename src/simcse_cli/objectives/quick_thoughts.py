@@ -57,6 +57,5 @@ class QuickThoughts(TwoEncoders):
         places = gather_with_grad(to_device(batch.extra["places"], inputs.device), batch.counts)
         neighbours = (places.unsqueeze(1) - places.unsqueeze(0)).abs() == 1  # (N, N)
         share = neighbours.any(dim=1).float().mean()
-        return {"quick_thoughts": quick_thoughts(inputs, outputs, neighbours)}, {
-            "with_neighbour": share
-        }
+        loss = quick_thoughts(inputs, outputs, neighbours)
+        return {"quick_thoughts": loss}, {"with_neighbour": share}

@@ -1,13 +1,12 @@
 """RankCSE: SimCSE whose similarities agree with each other and are ordered as a teacher's."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
 from simcse_cli.losses.rankcse import consistency, list_mle, list_net, negative_entropy
 from simcse_cli.losses.similarity import similarity_matrix
-from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, Losses
 from simcse_cli.objectives.simcse import Simcse, SimcseOptions, teacher_cosines
 from simcse_cli.settings.choices import ObjectiveName, RankLoss
 from simcse_cli.settings.declare import setting
@@ -43,7 +42,7 @@ class Rankcse(Simcse):
     """
 
     name = ObjectiveName.RANKCSE
-    Options: ClassVar[type[ObjectiveOptions]] = RankcseOptions
+    Options = RankcseOptions
     options: RankcseOptions
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:

@@ -138,6 +138,7 @@ def build_objective(
     Of the common ``settings`` it takes those that it knows; ``options`` are meant for it alone
     (``--set``).
     """
+    # Options that the objective does not have, or that are settings of their own.
     cls = find_objective(name)
     declared = settings_of(cls.Options)
     own = sorted(declared.keys() - settings.keys())
@@ -151,10 +152,14 @@ def build_objective(
                 f"--set {option}: --objective {name} has no such option",
                 hint=did_you_mean(option, own, f"it has: {', '.join(own) or 'none'}", cutoff=0.4),
             )
+
+    # Common settings have their types; what comes with --set may be text.
     kinds = get_type_hints(cls.Options)
     chosen = {key: value for key, value in settings.items() if key in declared}
     for key, value in options.items():
         chosen[key] = convert(value, kinds[key], place_of_option(key, declared[key][1]))
+
+    # Bounds hold for each value, rules for values together.
     check_values(declared, chosen, place_of_option)
     made = cls.Options(**chosen)
     check_rules(declared, vars(made), place_of_option)
@@ -173,8 +178,10 @@ def option_rows(name: str) -> list[tuple[str, str]]:
             names += "=true" if is_switch else f"={value_name(kinds[option])}"
         elif not is_switch:
             names += f" {value_name(kinds[option])}"
-        has_default = field.default not in (None, False, ())
-        rows.append((names, own.help + (f" [default: {field.default}]" if has_default else "")))
+        shown = own.help
+        if field.default not in (None, False, ()):
+            shown += f" [default: {field.default}]"
+        rows.append((names, shown))
     return rows
 
 

@@ -1,6 +1,6 @@
 """SimCSE: the loss of pairs, and annotated pairs with hard negatives."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -61,8 +61,13 @@ class Simcse(TextViews):
                     f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}"
                 )
         self.widths = sorted({*self.options.matryoshka_dims, width})
-        term = self.options.mlm_weight, self.options.mlm_probability
-        self.mlm = mlm_term(encoder, *term, tied=self.options.mlm_tied, warnings=self.warnings)
+        self.mlm = mlm_term(
+            encoder,
+            self.options.mlm_weight,
+            self.options.mlm_probability,
+            tied=self.options.mlm_tied,
+            warnings=self.warnings,
+        )
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         """Tokenise the views of each example.
@@ -83,9 +88,11 @@ class Simcse(TextViews):
         """
         if self.mlm is None:
             return super().encode(batch)
+
+        # A chunk has plain rows, masked rows, or the last of those and the first of these.
         n_plain = min(max(batch.extra["n_plain"] - batch.offset, 0), len(batch.rows))
-        plain, masked = batch.rows[:n_plain], batch.rows[n_plain:]
-        first = batch.offset + n_plain - batch.extra["n_plain"]
+        plain = batch.rows[:n_plain]
+        masked = batch.rows[n_plain:]
         nothing = torch.zeros(0, device=self.encoder.device)
         embeddings = nothing.view(0, training_width(self.encoder))
         if plain:
@@ -93,6 +100,7 @@ class Simcse(TextViews):
         if not masked:
             return embeddings, nothing
         states, starts = self.encoder.token_states(masked)
+        first = batch.offset + n_plain - batch.extra["n_plain"]
         labels = batch.extra["mlm_labels"][first : first + len(masked)]
         return embeddings, self.mlm.row_losses(states, labels, starts)
 
@@ -105,10 +113,13 @@ class Simcse(TextViews):
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         """Return what comes from the gathered views: the mean of the loss over the widths."""
         texts = numbers_of_texts(batch)
-        losses = [
-            self.contrast([view[:, :width] for view in views], texts) for width in self.widths
-        ]
+        losses = [self.contrast(part, texts) for part in self.leading_parts(views)]
         return {"contrastive": torch.stack(losses).mean()}, {}
+
+    def leading_parts(self, views: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+        """Yield the views cut to each of the widths that are trained."""
+        for width in self.widths:
+            yield [view[:, :width] for view in views]
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         """Return the contrastive loss of gathered views.
@@ -176,24 +187,28 @@ class SimcseSup(Simcse):
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         batch = super().collate(examples, generator)
-        return with_anchors_again(batch) if self.options.unsup_weight else batch
+        if not self.options.unsup_weight:
+            return batch
+        return with_anchors_again(batch)
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
-        own, texts = self.options, numbers_of_texts(batch)
         if "teacher" not in batch.extra:
             return super().view_terms(views, batch)
-        found = [
-            guided_info_nce(
-                [view[:, :width] for view in views],
+        own = self.options
+        losses = []
+        shares = []
+        for part in self.leading_parts(views):
+            loss, share = guided_info_nce(
+                part,
                 batch.extra["teacher"].unbind(1),
                 temperature=own.temperature,
                 margin=own.guide_margin,
                 blocks=own.contrast,
-                excluded=None if texts is None else equal_pairs(texts),
+                excluded=known_pairs(batch),
             )
-            for width in self.widths
-        ]
-        losses, shares = zip(*found, strict=True)
+            losses.append(loss)
+            shares.append(share)
+        # The guide masks the same pairs at every width.
         return {"contrastive": torch.stack(losses).mean()}, {"masked": shares[0]}
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
@@ -213,6 +228,14 @@ def numbers_of_texts(batch: Batch) -> Tensor | None:
     return texts
 
 
+def known_pairs(batch: Batch) -> Tensor | None:
+    """Return which rows are known to belong together, ``(N, N)``, where those are masked."""
+    texts = numbers_of_texts(batch)
+    if texts is None:
+        return None
+    return equal_pairs(texts)
+
+
 def teacher_cosines(batch: Batch) -> Tensor:
     """Return the teachers' weighted cosines of the anchors of all processes, ``(N, N)``."""
     anchors: Tensor = batch.extra["teacher"][:, 0]
@@ -229,5 +252,6 @@ def with_anchors_again(batch: Batch) -> Batch:
 
 
 def training_width(encoder: SentenceEncoder) -> int:
-    head = None if encoder.record.head_use is HeadUse.NONE else encoder.head
-    return encoder.hidden_size if head is None else head.dense.out_features
+    if encoder.record.head_use is HeadUse.NONE or encoder.head is None:
+        return encoder.hidden_size
+    return encoder.head.dense.out_features

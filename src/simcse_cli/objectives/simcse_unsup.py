@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.dclr import ascended, released_dclr
-from simcse_cli.losses.info_nce import equal_pairs, info_nce
+from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.losses.mixcse import mixcse
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.losses.simcse_plus_plus import dimension_contrast, off_dropout
@@ -22,7 +22,7 @@ from simcse_cli.objectives.base import Batch, Examples, Losses, ObjectiveOptions
 from simcse_cli.objectives.simcse import (
     Simcse,
     SimcseOptions,
-    numbers_of_texts,
+    known_pairs,
     teacher_cosines,
     training_width,
     with_anchors_again,
@@ -118,7 +118,7 @@ class SimcseUnsup(Simcse):
     """
 
     name = ObjectiveName.SIMCSE_UNSUP
-    Options: ClassVar[type[ObjectiveOptions]] = SimcseUnsupOptions
+    Options = SimcseUnsupOptions
     options: SimcseUnsupOptions
 
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
@@ -136,14 +136,18 @@ class SimcseUnsup(Simcse):
         own = self.options
         form = f"--set negatives={own.negatives}"
         if own.symmetric and (own.mix or own.negatives is not Negatives.DROPOUT):
-            form = f"--set mix={own.mix:g}" if own.mix else form
+            if own.mix:
+                form = f"--set mix={own.mix:g}"
             raise ConfigError(f"{form} has no other direction", hint="leave symmetric out")
         is_cosine = own.similarity is Similarity.COSINE
         if not is_cosine and (own.noise or own.negatives is Negatives.ALL_VIEWS):
-            form = f"--set noise={own.noise:g}" if own.noise else form
+            if own.noise:
+                form = f"--set noise={own.noise:g}"
             raise ConfigError(f"{form} compares by cosine", hint="leave --similarity out")
         if own.negatives is not Negatives.NO_DROPOUT:
             return
+
+        # Without dropout, a sentence has one vector, of one encoder.
         if own.dropout_mode is not DropoutMode.INDEPENDENT:
             raise ConfigError(
                 f"{form}: with --dropout-mode {own.dropout_mode} there is nothing to leave out",
@@ -184,16 +188,19 @@ class SimcseUnsup(Simcse):
         if self.options.negatives is not Negatives.NO_DROPOUT:
             return super().embed(batch)
         n_views = max(2 * batch.n_examples - batch.offset, 0)
-        views, plain = batch.rows[:n_views], batch.rows[n_views:]
-        parts = []
+        views = batch.rows[:n_views]
+        plain = batch.rows[n_views:]
+        vectors = []
         if views:
-            parts.append(super().embed(replace(batch, rows=views)))
+            vectors.append(super().embed(replace(batch, rows=views)))
         if plain:
-            parts.append(self.encoder.embed_rows(plain, dropout=False))
-        return torch.cat(parts)
+            vectors.append(self.encoder.embed_rows(plain, dropout=False))
+        return torch.cat(vectors)
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
-        own, negatives = self.options, list[Tensor]()
+        # Negatives that belong to no row.
+        own = self.options
+        negatives: list[Tensor] = []
         if self.queue is not None:
             negatives.append(self.queue.negatives(batch.extra["epoch"]))
         if own.noise:
@@ -203,33 +210,36 @@ class SimcseUnsup(Simcse):
 
         # The loss in its form, over every width.
         excluded, metrics = self._excluded(batch)
-        losses = [
-            self._form([view[:, :width] for view in (*views, *negatives)], excluded)
-            for width in self.widths
-        ]
+        parts = self.leading_parts([*views, *negatives])
+        losses = [self._form(part, excluded) for part in parts]
         terms = {"contrastive": torch.stack(losses).mean()}
         if own.dimension_weight:
             temperature = own.dimension_temperature
             loss = dimension_contrast(views[0], views[1], temperature=temperature)
             terms["dimension"] = own.dimension_weight * loss
+
+        # The queue takes this batch's anchors after the loss has read the earlier ones.
         if self.queue is not None:
             self.queue.push(self.encoder, batch.rows[: batch.n_examples], batch.counts)
         return terms, metrics
 
     def _excluded(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Return which rows are no negatives of each other, and the share that a teacher found."""
-        texts, bar = numbers_of_texts(batch), self.options.false_negative_cosine
-        known = None if texts is None else equal_pairs(texts)
+        known = known_pairs(batch)
+        bar = self.options.false_negative_cosine
         if bar is None:
             return known, {}
         false = (teacher_cosines(batch) > bar).fill_diagonal_(False)
         share = false.sum() / (false.numel() - len(false))
-        return false if known is None else known | false, {"false_negatives": share}
+        if known is not None:
+            false = known | false
+        return false, {"false_negatives": share}
 
     def _form(self, views: list[Tensor], excluded: Tensor | None) -> Tensor:
-        """Return the contrastive loss of gathered views; those behind the two are of its form.
+        """Return the contrastive loss of gathered views, in the form that the options choose.
 
-        They are the vectors without dropout, or the negatives of no row: queue and noise.
+        Behind anchors and positives are the vectors without dropout, or negatives that belong to no
+        row: the queue, then the noise.
         """
         own = self.options
         anchors, positives, *others = views
@@ -243,6 +253,8 @@ class SimcseUnsup(Simcse):
             noise = torch.cat([*others, anchors[:0]])
             temperature = own.temperature
             return released_dclr(anchors, positives, noise, excluded, temperature=temperature)
+
+        # The other forms may compare by dot product too.
         shared["similarity"] = own.similarity
         if own.negatives is Negatives.NO_DROPOUT:
             scale = own.positive_scale

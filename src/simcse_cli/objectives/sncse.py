@@ -45,7 +45,7 @@ class Sncse(TemplateViews):
         "pooler": "mask",
         "template": list(SncseOptions.template),
     }
-    Options: ClassVar[type[ObjectiveOptions]] = SncseOptions
+    Options = SncseOptions
     options: SncseOptions
 
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:

@@ -63,6 +63,7 @@ class Tsdae(Objective):
         decoder: Any = load_decoder(find_model(encoder.name).base, encoder.config)
         if self.options.tie_decoder:
             tie_weights(decoder.base_model, encoder.backbone)
+        # Attention to a single key is 1, whatever query and key are.
         for name, parameter in decoder.named_parameters():
             if "crossattention" in name and (".query." in name or ".key." in name):
                 parameter.requires_grad_(False)
@@ -70,8 +71,9 @@ class Tsdae(Objective):
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
         keys = generator.integers(0, 2**62, size=len(examples)).tolist()
-        chance, limit = self.options.delete, self.options.max_length
+        chance = self.options.delete
         damaged = [damage(text, chance, key) for text, key in zip(examples, keys, strict=True)]
+        limit = self.options.max_length
         rows = self.encoder.tokenize(damaged, max_length=limit)
         whole = self.encoder.tokens.ids(examples, min(limit, self.encoder.tokens.max_length))
         texts = list(zip(examples, damaged, strict=True))
@@ -113,4 +115,6 @@ def tie_weights(decoder: nn.Module, encoder: nn.Module) -> None:
 def damage(text: str, probability: float, key: int) -> str:
     """Return the words that are left; each goes with this probability, one at least stays."""
     words = split_words(text)
-    return " ".join(delete_words(words, probability, random.Random(key))) if words else text
+    if not words:
+        return text
+    return " ".join(delete_words(words, probability, random.Random(key)))

@@ -26,7 +26,8 @@ class VectorQueue(nn.Module):
 
     def __init__(self, encoder: SentenceEncoder, size: int, momentum: float, *, width: int) -> None:
         super().__init__()
-        self.size, self.momentum = size, momentum
+        self.size = size
+        self.momentum = momentum
         shared = {id(encoder.tokenizer): encoder.tokenizer}
         self.encoder = copy.deepcopy(encoder, shared).requires_grad_(False)
         self.encoder.change(head=None)
@@ -37,7 +38,8 @@ class VectorQueue(nn.Module):
     def negatives(self, epoch: int) -> Tensor:
         """Return the vectors, ``(M, D)``, oldest first; another epoch empties the queue."""
         if epoch != self.epoch:
-            self.epoch, self.n_filled = epoch, 0
+            self.epoch = epoch
+            self.n_filled = 0
         return self.vectors[self.size - self.n_filled :]
 
     @torch.no_grad()

@@ -72,13 +72,15 @@ class TextViews(TwoEncoders):
 
     def _check_room(self) -> None:
         """Raise ConfigError if sub-words that are added may go beyond the encoder's positions."""
-        augment, limit = self.options.augment, self.encoder.tokens.max_length
-        most_added = augment.most_added if isinstance(augment, TokenAugmenter) else 0
-        room = limit - most_added
-        if most_added and self.options.max_length > room:
+        augment = self.options.augment
+        if not isinstance(augment, TokenAugmenter) or not augment.most_added:
+            return
+        limit = self.encoder.tokens.max_length
+        room = limit - augment.most_added
+        if self.options.max_length > room:
             raise ConfigError(
-                f"--augment repeat adds up to {most_added} sub-words to {self.options.max_length}, "
-                f"and {self.encoder.name} reads {limit}",
+                f"--augment repeat adds up to {augment.most_added} sub-words to "
+                f"{self.options.max_length}, and {self.encoder.name} reads {limit}",
                 hint=f"use --max-length {room}",
             )
 
@@ -111,37 +113,42 @@ class TextViews(TwoEncoders):
         views = list(zip(*examples, strict=True))
         if len(views) == 1 and self.options.dropout_mode is not DropoutMode.FIXED:
             views *= 2
-        sides: tuple[int, ...] = (
-            () if self.options.augment is None else (0, 1) if self.options.augment_both else (1,)
-        )
-        keys = {side: generator.integers(0, 2**62, size=len(examples)).tolist() for side in sides}
-        if self.options.augment is not None and not isinstance(
-            self.options.augment, TokenAugmenter
-        ):
-            for side, own_keys in keys.items():
-                views[side] = tuple(self.options.augment.many(views[side], own_keys))
+
+        # An augmenter draws from a key of its own for each text.
+        augment = self.options.augment
+        keys: dict[int, list[int]] = {}
+        if augment is not None:
+            for side in (0, 1) if self.options.augment_both else (1,):
+                keys[side] = generator.integers(0, 2**62, size=len(examples)).tolist()
+        if augment is not None and not isinstance(augment, TokenAugmenter):
+            for side in keys:
+                views[side] = tuple(augment.many(views[side], keys[side]))
+
+        # The rows of all texts, view by view.
         templates = self.templates(len(views))
-        texts = zip(templates, views, strict=True)
-        rows = self.encoder.tokens.ids(
-            [text for template, view in texts for text in template.texts(view)],
-            min(self.options.max_length, self.encoder.tokens.max_length),
-        )
-        if isinstance(self.options.augment, TokenAugmenter):
-            # What the tokenizer puts around a text keeps its place.
-            names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
-            found = (getattr(self.encoder.tokenizer, name, None) for name in names)
-            frame_ids = frozenset(token for token in found if token is not None)
-            for side, own_keys in keys.items():
+        texts: list[str] = []
+        for template, view in zip(templates, views, strict=True):
+            texts += template.texts(view)
+        tokens = self.encoder.tokens
+        rows = tokens.ids(texts, min(self.options.max_length, tokens.max_length))
+        if isinstance(augment, TokenAugmenter):
+            frame_ids = self._frame_ids()
+            for side in keys:
                 own = slice(side * len(examples), (side + 1) * len(examples))
-                rows[own] = map(
-                    self.options.augment, rows[own], itertools.repeat(frame_ids), own_keys
-                )
+                rows[own] = map(augment, rows[own], itertools.repeat(frame_ids), keys[side])
+
         # The templates come last: sub-words are moved and repeated inside the text.
         framed = []
         for number, template in enumerate(templates):
             first = number * len(examples)
             framed += template.around(rows[first : first + len(examples)])
         return Batch(framed, len(examples), texts=list(zip(*views, strict=True)))
+
+    def _frame_ids(self) -> frozenset[int]:
+        """Return what the tokenizer puts around a text, which keeps its place."""
+        names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+        found = (getattr(self.encoder.tokenizer, name, None) for name in names)
+        return frozenset(token for token in found if token is not None)
 
     def templates(self, n_views: int) -> Sequence[MaskTemplate]:
         """Return what stands around the texts of each view."""

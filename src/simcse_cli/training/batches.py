@@ -42,12 +42,17 @@ class BatchMaker:
         most_left_out: float = SHARED_SHARE,
         teachers: Teachers | None = None,
     ) -> None:
-        self._objective, self._data, self._config = objective, data, config
+        self._objective = objective
+        self._data = data
+        self._config = config
         self._teachers = teachers
-        self._rank, self._n_processes = rank, n_processes
+        self._rank = rank
+        self._n_processes = n_processes
         self.global_batch_size = config.batch_size * n_processes
         self._epoch: tuple[int, Examples, Indices] | None = None
-        self._shared, self.kind = shared, kind
+        self._shared = shared
+        self.kind = kind
+        # Without duplicates, the first epoch tells how many rows have a place.
         if kind is Batches.NO_DUPLICATES:
             n_examples = self._n_placed(n_examples, most_left_out)
         self.n_examples = n_examples
@@ -58,11 +63,13 @@ class BatchMaker:
 
         Raise DataError if it leaves out too many rows.
         """
-        least, size = 2 * self._n_processes, self.global_batch_size
+        least = 2 * self._n_processes
+        size = self.global_batch_size
         n_placed = len(self._shuffled(0)[1])
         n_left_out = n_examples - n_placed
-        rest = n_examples % size
-        n_left_by_any = rest if rest < least else 0
+        n_left_by_any = n_examples % size
+        if n_left_by_any >= least:
+            n_left_by_any = 0  # they are a batch of their own
         if n_placed < least or n_left_out > max(n_left_by_any, most_left_out * n_examples):
             raise DataError(
                 f"{self._data.name}: --batches no-duplicates has no place for {n_left_out:,} "
@@ -73,6 +80,7 @@ class BatchMaker:
         return n_placed
 
     def make(self, step: int) -> Batch:
+        # The rows of the step, and of them those of this process.
         epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
         examples, order = self._shuffled(epoch)
         start = step_in_epoch * self.global_batch_size
@@ -81,7 +89,8 @@ class BatchMaker:
         own = parts[self._rank]
         generator = random_generator(self._config.seed, epoch, step, self._rank)
         made = self._objective.collate([examples.items[int(i)] for i in own], generator)
-        # The number of examples made from one does not depend on the process.
+
+        # What the loss needs to know; the number of examples made from a row is always the same.
         made.counts = [len(part) * made.n_examples // len(own) for part in parts]
         if self.kind is Batches.MASK_DUPLICATES and self._shared is not None:
             # Of the rows of all processes, in the order in which their vectors are gathered.
@@ -93,66 +102,68 @@ class BatchMaker:
 
     def _shuffled(self, epoch: int) -> tuple[Examples, Indices]:
         """Return the examples of an epoch and their order, which is the same on every process."""
-        if self._epoch is None or self._epoch[0] != epoch:
-            generator = random_generator(self._config.seed, epoch)
-            examples = self._objective.examples(self._data, generator)
-            if self._objective.ordered:
-                order: Indices = np.arange(len(examples))
-            else:
-                order = shuffled_files(files_of(examples), generator)
-                if self._config.bucket_batches > 1:
-                    window = self._config.bucket_batches
-                    order = bucket_by_length(
-                        order, examples.items, window, self.global_batch_size, generator
-                    )
-            if self.kind is Batches.NO_DUPLICATES and self._shared is not None:
-                order = self._without_duplicates(order, self._shared, epoch)
-            self._epoch = (epoch, examples, order)
-        return self._epoch[1], self._epoch[2]
+        if self._epoch is not None and self._epoch[0] == epoch:
+            return self._epoch[1:]
+        generator = random_generator(self._config.seed, epoch)
+        examples = self._objective.examples(self._data, generator)
+        window = self._config.bucket_batches
+        order: Indices = np.arange(len(examples))
+        if not self._objective.ordered:
+            order = shuffled_files(files_of(examples), generator)
+            if window > 1:
+                size = self.global_batch_size
+                order = bucket_by_length(order, examples.items, window, size, generator)
+        if self.kind is Batches.NO_DUPLICATES and self._shared is not None:
+            order = self._without_duplicates(order, self._shared, epoch)
+        self._epoch = (epoch, examples, order)
+        return examples, order
 
     def _without_duplicates(self, order: Indices, shared: "SharedTexts", epoch: int) -> Indices:
         """Return the order of an epoch, with no text twice in a batch.
 
         The epoch has as many batches as the first epoch.
         """
-        size, n_processes = self.global_batch_size, self._n_processes
+        size = self.global_batch_size
+        n_processes = self._n_processes
         packed = pack_apart(order, shared, size, least=2 * n_processes)
         if epoch == 0:
             self._first = packed
-        elif (
-            n_steps_per_epoch(len(packed), size, n_processes) < self.steps_per_epoch
-            or len(packed) < size
-        ):
-            whole = packed[: len(packed) // size * size]
-            packed = np.resize(whole, self.steps_per_epoch * size) if len(whole) else self._first
-        return packed
+            return packed
+        n_steps = n_steps_per_epoch(len(packed), size, n_processes)
+        if n_steps >= self.steps_per_epoch and len(packed) >= size:
+            return packed
+
+        # Batches are missing: the full ones are repeated, or else those of the first epoch.
+        n_full = len(packed) // size
+        if n_full == 0:
+            return self._first
+        return np.resize(packed[: n_full * size], self.steps_per_epoch * size)
 
 
 class SharedTexts:
     """The texts that several rows of a training file have in common, as numbers.
 
     ``share`` of the rows have a text of an earlier row; ``numbers`` ``(N, columns)`` are equal
-    where texts are, and ``of`` has the numbers of each row's shared texts.
+    where texts are, and ``of`` has the numbers of the shared texts of each row that has some.
     """
 
     def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
+        # The number of each text, and whether an earlier row has the text too.
         width = len(rows[0])
         digests = np.fromiter((digest_keys([text]) for row in rows for text in row), np.uint64)
         _, first, numbers = np.unique(digests, return_index=True, return_inverse=True)
-        is_repeated = np.zeros(len(first), bool)
-        owners, first_owners = np.arange(len(digests)) // width, first // width
-        is_repeated[numbers[owners > first_owners[numbers]]] = True
+        owners = np.arange(len(digests)) // width
+        is_earlier = owners > (first // width)[numbers]
         self.numbers = numbers.reshape(-1, width).astype(np.int64)
-        self.share = float((owners > first_owners[numbers]).reshape(-1, width).any(axis=1).mean())
-        self.of = {
-            row: set(texts[keeps].tolist())
-            for row, (texts, keeps) in enumerate(
-                zip(
-                    numbers.reshape(-1, width), is_repeated[numbers].reshape(-1, width), strict=True
-                )
-            )
-            if keeps.any()
-        }
+        self.share = float(is_earlier.reshape(-1, width).any(axis=1).mean())
+
+        # The shared texts of each row, also of the first row that has them.
+        is_repeated = np.zeros(len(first), bool)
+        is_repeated[numbers[is_earlier]] = True
+        is_shared = is_repeated[self.numbers]
+        self.of: dict[int, set[int]] = {}
+        for row in np.flatnonzero(is_shared.any(axis=1)).tolist():
+            self.of[row] = set(self.numbers[row][is_shared[row]].tolist())
 
 
 def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) -> Indices:
@@ -170,6 +181,7 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
     closed: defaultdict[int, int] = defaultdict(int)  # the batches before this one all hold it
     first_open = 0
     for row in order.tolist():
+        # The first batch with room, from the first one that may have it.
         texts = shared.of.get(row, ())
         place = max([first_open, *(closed[text] for text in texts)])
         while place < len(batches) and (
@@ -179,17 +191,21 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
         if place == len(batches):
             batches.append([])
         batches[place].append(row)
+
+        # Batches that need no look from now on.
         for text in texts:
             holders[text].add(place)
             while closed[text] in holders[text]:
                 closed[text] += 1
         while first_open < len(batches) and len(batches[first_open]) == size:
             first_open += 1
-    full = [batch for batch in batches if len(batch) == size]
+
+    # All full batches, and the largest of the others.
+    placed = [row for batch in batches if len(batch) == size for row in batch]
     largest = max((batch for batch in batches if len(batch) < size), key=len, default=[])
-    return np.array(
-        [row for batch in (*full, largest * (len(largest) >= least)) for row in batch], np.int64
-    )
+    if len(largest) >= least:
+        placed += largest
+    return np.array(placed, np.int64)
 
 
 def random_generator(*key: int) -> np.random.Generator:
@@ -222,7 +238,9 @@ def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Gene
     a. ``files`` holds the number of examples and the weight of each file; examples are numbered
     across files.
     """
-    orders, places, first = [], [], 0
+    orders = []
+    places = []
+    first = 0
     for n_examples, weight in files:
         n_wanted = n_taken(n_examples, weight)
         passes = [generator.permutation(n_examples) for _ in range(0, n_wanted, n_examples)]
@@ -254,16 +272,28 @@ def bucket_by_length(
     ``window`` batches are sorted together: a larger window pads less, but sentences of similar
     length are harder negatives of each other. Incomplete batches come last.
     """
-    lengths = np.asarray([sum(map(len, e)) if isinstance(e, tuple) else len(e) for e in examples])
-    batches: list[Indices] = []
+    lengths = np.asarray([_n_characters(example) for example in examples])
+
+    # Windows are sorted and cut into batches; only the last one may have an incomplete batch.
+    full: list[Indices] = []
+    rest: list[Indices] = []
     for start in range(0, len(order), window * batch_size):
         part = order[start : start + window * batch_size]
         part = part[np.argsort(lengths[part], kind="stable")]
-        batches += [part[i : i + batch_size] for i in range(0, len(part), batch_size)]
-    full = [batch for batch in batches if len(batch) == batch_size]
-    rest = [batch for batch in batches if len(batch) < batch_size]
+        for first in range(0, len(part), batch_size):
+            batch = part[first : first + batch_size]
+            if len(batch) == batch_size:
+                full.append(batch)
+            else:
+                rest.append(batch)
     shuffled = [full[i] for i in generator.permutation(len(full))] if full else []
     return np.concatenate([*shuffled, *rest])
+
+
+def _n_characters(example: Any) -> int:
+    if isinstance(example, tuple):
+        return sum(map(len, example))
+    return len(example)
 
 
 def prefetch(make: Callable[[int], _T], steps: range) -> Generator[_T, None, None]:

@@ -34,7 +34,8 @@ def cached_backward(
     where the encoder draws its masks; with a gradient scaler, its ``backward`` starts the pass.
     """
     # First pass: no graph, so only one chunk is in memory.
-    states, parts = [], []
+    states = []
+    parts = []
     with torch.no_grad():
         for chunk in chunks:
             states.append(RngState.of(device))
@@ -52,18 +53,17 @@ def cached_backward(
     starts = [0] * len(leaves)
     for chunk, state, part in zip(chunks, states, parts, strict=True):
         state.restore(device)
-        outputs = encode(chunk)
-        pairs = [
-            (
-                rows,
-                torch.zeros_like(rows)
-                if leaf.grad is None
-                else leaf.grad[start : start + len(rows)],
-            )
-            for rows, leaf, start in zip(outputs, leaves, starts, strict=True)
-            if rows.requires_grad
-        ]
-        torch.autograd.backward([rows for rows, _ in pairs], [gradient for _, gradient in pairs])
+        trained = []
+        gradients = []
+        for rows, leaf, start in zip(encode(chunk), leaves, starts, strict=True):
+            if not rows.requires_grad:
+                continue
+            trained.append(rows)
+            if leaf.grad is None:  # the loss has not read it
+                gradients.append(torch.zeros_like(rows))
+            else:
+                gradients.append(leaf.grad[start : start + len(rows)])
+        torch.autograd.backward(trained, gradients)
         starts = [start + len(rows) for start, rows in zip(starts, part, strict=True)]
     after.restore(device)
     return value.detach()

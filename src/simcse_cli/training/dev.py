@@ -3,6 +3,7 @@
 The dev set is pairs of a file, STS tasks, transfer tasks, retrieval, or a loss.
 """
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -103,12 +104,11 @@ class DevPairs:
         left, right = np.split(vectors, 2)
         positive = is_positive(self.pairs.gold)
         cosines = cosine_rows(left, right)
-        return DevScore(
-            correlate(self.metric, cosines, self.pairs.gold),
-            alignment(left[positive], right[positive]) if positive.any() else None,
-            uniformity(vectors),
-            examples={_PAIRS: cosines},
-        )
+        score = correlate(self.metric, cosines, self.pairs.gold)
+        aligned = None
+        if positive.any():
+            aligned = alignment(left[positive], right[positive])
+        return DevScore(score, aligned, uniformity(vectors), examples={_PAIRS: cosines})
 
     def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
         """Return the paired bootstrap over the pairs of two models."""
@@ -130,7 +130,8 @@ class DevSts:
         vectors = encode_distinct(encode, self.pairs.sentences + texts)
         if not all(np.isfinite(vector).all() for vector in vectors.values()):
             return NO_SCORE
-        tasks, cosines = {}, {}
+        tasks: dict[str, float | None] = {}
+        cosines: dict[str, Floats] = {}
         for task in self.tasks:
             name = measure_of(task)
             pairs = cosine_and_gold(score_sts_task(task, vectors))
@@ -185,10 +186,10 @@ class DevTransfer:
     def _score_own(
         self, tasks: Sequence[transfer_files.TransferTask], encode: Encode
     ) -> float | str | None:
-        """Encode all tasks together, and return the dev accuracy of the task of this process.
+        """Return the dev accuracy of this process's task; None if it has no task.
 
-        Where the evaluation fails, return an error message instead. Return None if this process has
-        no task.
+        All processes encode each task together. Where the evaluation fails, an error message is
+        returned instead.
         """
         own = None
         for rank, task in enumerate(tasks):
@@ -199,12 +200,10 @@ class DevTransfer:
         if own is None:
             return None
         suite = TransferSuite(None, protocol=TRANSFER_PROTOCOL)
+        # It fails if the vectors are not finite, or a probe has diverged.
         try:
             result, _ = suite.score_task(*own, EvaluationCache(None, ""), SilentProgress())
-        except (
-            DataError,
-            TrainingError,
-        ) as error:  # the vectors are not finite, or a probe has diverged
+        except (DataError, TrainingError) as error:
             return error.message
         return float(result.extra["dev_accuracy"])
 
@@ -273,9 +272,8 @@ class DevMasked:
         self.objective.eval()
         own = self.batches[process_rank() :: process_count()]
         with torch.inference_mode():
-            total = sum(
-                exchange(sum(self.objective.encode(batch)[0].sum().item() for batch in own))
-            )
+            losses = [self.objective.encode(batch)[0].sum().item() for batch in own]
+        total = sum(exchange(sum(losses)))
         score = math.exp(-total / self.n_masked)
         return DevScore(score, None, None, {MLM_MEASURE + DEV_SUFFIX: score})
 
@@ -298,7 +296,9 @@ def measure_of(task: StsTask) -> str:
 
     Examples are ``STSBenchmark-dev`` and, for a test set, ``STS12``.
     """
-    return task.name if task.split == "test" else f"{task.name}-{task.split}"
+    if task.split == "test":
+        return task.name
+    return f"{task.name}-{task.split}"
 
 
 def measured(
@@ -323,7 +323,9 @@ def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> 
     if dev_set is None or isinstance(dev_set, DevTransfer | DevMasked):
         return None
     found = dev_set.gain(after, before)
-    unit = _QUERIES if isinstance(dev_set, DevRetrieval) else _PAIRS
+    unit = _PAIRS
+    if isinstance(dev_set, DevRetrieval):
+        unit = _QUERIES
     return Gain(found.difference, found.low, found.high, found.p_value, found.n_pairs, unit)
 
 
@@ -334,7 +336,10 @@ def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]
     if find_objective(config.objective).reads is DataKind.SCORED:
         roles = (*SCORED_PAIR, *of_rows)
     columns = parse_columns(config.columns, roles)
-    of_pairs = {role: columns.pop(role) for role in SCORED_PAIR if role in columns}
+    of_pairs = {}
+    for role in SCORED_PAIR:
+        if role in columns:
+            of_pairs[role] = columns.pop(role)
     given = Given.of(config, columns, roles=of_rows, progress=progress)
     if config.text is not None:
         given = given.of_texts(None, config.text)
@@ -344,14 +349,21 @@ def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]
 def build_dev_set(
     config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()
 ) -> tuple[DevSet | None, DevFacts]:
-    pairs, facts = None, DevFacts()
     if config.dev_split is not None:
         return _build_held_out(config, held_out, progress)
+
+    # The pairs of --dev-file, on which a suite measures alignment and uniformity.
+    pairs = None
+    facts = DevFacts()
     if config.dev_file:
         pairs = read_scored_pairs(config.dev_file, given_tables(config, progress)[1])
-        is_file = Path(config.dev_file).is_file()
-        digest = sha256_file(config.dev_file) if is_file else pairs.digest
+        if Path(config.dev_file).is_file():
+            digest = sha256_file(config.dev_file)
+        else:
+            digest = pairs.digest
         facts = {"dev_file": config.dev_file, "dev_sha256": digest, "n_dev_pairs": pairs.n_pairs}
+
+    # What chooses the model.
     if config.dev_suite is DevSuite.FILE:
         if pairs is None:
             return None, facts
@@ -387,34 +399,45 @@ def _build_held_out(
     progress.info(
         f"--dev-split {config.dev_split:g}: {len(rows):,} rows are held out to choose the model"
     )
-    if find_objective(config.objective).reads is DataKind.SCORED:
+    objective = find_objective(config.objective)
+    if objective.reads is DataKind.SCORED:
         left, right, scores = zip(*rows, strict=True)
         pairs = StsSubset(list(left), list(right), np.array(scores, dtype=np.float64))
         name = f"{len(rows)} held-out pairs"
         facts |= {"dev_file": name, DEV_PAIRS: {name: digest_of_pairs(pairs.pairs)}}
         return DevPairs(pairs, config.dev_metric), facts
-    if issubclass(find_objective(config.objective), MaskedLm):
+    if issubclass(objective, MaskedLm):
         return None, facts | {"dev_suite": MLM_MEASURE, "dev_tasks": [MLM_MEASURE + DEV_SUFFIX]}
     return DevRetrieval.of_pairs(rows), facts | _RETRIEVAL_FACTS
 
 
 def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevSet, DevFacts]:
-    given = {name: getattr(config, name) for name in ("corpus", "queries", "qrels")}
-    if missing := [flag(TrainConfig, name) for name, path in given.items() if path is None]:
+    # All three files are needed.
+    files: dict[str, str] = {}
+    missing: list[str] = []
+    for name in ("corpus", "queries", "qrels"):
+        path = getattr(config, name)
+        if path is None:
+            missing.append(flag(TrainConfig, name))
+        else:
+            files[name] = str(path)
+    if missing:
         raise ConfigError(
             f"--dev-suite retrieval: no {', '.join(missing)}",
             hint="give --corpus FILE --queries FILE --qrels FILE, or hold out own pairs: "
             "--dev-split 0.05",
         )
-    files = {name: str(path) for name, path in given.items()}
     for path in files.values():
         require_file(path)
-    queries, corpus = read_texts(files["queries"]), read_texts(files["corpus"])
-    # trec_eval ranks equal cosines by their ids, backwards
-    order = sorted(range(len(corpus.ids)), key=lambda row: corpus.ids[row].encode(), reverse=True)
-    corpus = NumberedTexts(
-        [corpus.ids[row] for row in order], [corpus.sentences[row] for row in order]
-    )
+    queries = read_texts(files["queries"])
+    corpus = read_texts(files["corpus"])
+
+    # trec_eval ranks equal cosines by their ids, backwards.
+    ids = corpus.ids
+    order = sorted(range(len(ids)), key=lambda row: ids[row].encode(), reverse=True)
+    corpus = NumberedTexts([ids[row] for row in order], [corpus.sentences[row] for row in order])
+
+    # Queries without a relevant text are left out.
     relevant = read_relevance(files["qrels"], queries, corpus)
     judged = [row for row, wanted in enumerate(relevant) if wanted]
     dev_set = DevRetrieval(
@@ -433,7 +456,9 @@ def _build_sts(
     # A task without dev data is scored on its test data, with a warning.
     default = tuple(name for name in STS_TASKS if has_split(name, "dev"))
     names = default if config.dev_tasks is None else _tasks(config.dev_tasks, STS_TASKS)
-    splits: dict[str, Split] = {name: "dev" if has_split(name, "dev") else "test" for name in names}
+    splits: dict[str, Split] = {}
+    for name in names:
+        splits[name] = "dev" if has_split(name, "dev") else "test"
     on_test = [name for name, split in splits.items() if split == "test"]
     if on_test:
         progress.warn(
@@ -442,27 +467,23 @@ def _build_sts(
         )
 
     # If files are missing, the hint names the tasks that can be used.
+    files = {name: sts_files(data_dir, name, split=split) for name, split in splits.items()}
     try:
         tasks = [read_sts_task(data_dir, name, split=split) for name, split in splits.items()]
     except DataError as error:
-        files = {name: sts_files(data_dir, name, split=split) for name, split in splits.items()}
         there = [name for name, paths in files.items() if all(path.is_file() for path in paths)]
         raise DataError(
             f"--dev-suite sts: {error.message}", hint=_other_tasks(there, splits)
         ) from error
-    paths = [
-        path for name, split in splits.items() for path in sts_files(data_dir, name, split=split)
-    ]
-    if (
-        pairs is None
-    ):  # alignment and uniformity are those of STS-B if it is among the tasks, else of all
+
+    # Alignment and uniformity are those of STS-B if it is among the tasks, else of all.
+    if pairs is None:
         chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
         pairs = StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
 
     # What the run records, so that later results show what has chosen the model.
-    facts = DevFacts(
-        dev_tasks=[measure_of(task) for task in tasks], dev_files=_digests(data_dir, paths)
-    )
+    facts = DevFacts(dev_tasks=[measure_of(task) for task in tasks])
+    facts["dev_files"] = _digests(data_dir, itertools.chain.from_iterable(files.values()))
     facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
     facts[DEV_PAIRS] = {measure_of(task): digest_of_pairs(task.pairs) for task in tasks}
     return DevSts(tasks, config.dev_metric, pairs), facts
@@ -478,20 +499,18 @@ def _build_transfer(
             f"--dev-suite transfer: missing files of {', '.join(missing)}: {lacking}",
             hint=_other_tasks([name for name in names if name not in missing], names),
         )
+
+    # Too few examples are an error before training, odd numbers a remark.
     tasks = [transfer_files.read_transfer_task(data_dir, name) for name in names]
     for task in tasks:
-        outer_splits(
-            task, PROBE_SETTINGS[TRANSFER_PROTOCOL]
-        )  # raises an error for too few examples
+        outer_splits(task, PROBE_SETTINGS[TRANSFER_PROTOCOL])
         for remark in task.size_remarks():
             progress.warn(remark)
-    paths = [
-        path for name in names for path in transfer_files.transfer_files(data_dir, name).values()
-    ]
-    facts = {
-        "dev_tasks": [name + DEV_SUFFIX for name in names],
-        "dev_files": _digests(data_dir, paths),
-    }
+    paths: list[Path] = []
+    for name in names:
+        paths += transfer_files.transfer_files(data_dir, name).values()
+    facts = DevFacts(dev_tasks=[name + DEV_SUFFIX for name in names])
+    facts["dev_files"] = _digests(data_dir, paths)
     return DevTransfer(tasks, pairs, progress), facts
 
 
@@ -504,9 +523,9 @@ def _tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 def _other_tasks(there: Collection[str], tasks: Collection[str]) -> str:
     check = "check the folder with `simcse prepare senteval --data-dir DIR`"
-    return (
-        f"{check}, or use --dev-tasks {','.join(there)}" if 0 < len(there) < len(tasks) else check
-    )
+    if 0 < len(there) < len(tasks):
+        return f"{check}, or use --dev-tasks {','.join(there)}"
+    return check
 
 
 def _digests(data_dir: str, paths: Iterable[Path]) -> dict[str, str]:

@@ -15,7 +15,8 @@ ENOUGH_S = 5.0
 
 
 def effective_settings(trainer: Trainer) -> TrainConfig:
-    config, device = trainer.config, trainer.accelerator.device
+    config = trainer.config
+    device = trainer.accelerator.device
     return replace(
         config,
         temperature=config.effective_temperature,
@@ -28,18 +29,19 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
 
 
 def forecast(trainer: Trainer) -> str:
-    """Do one step unmeasured, then measured steps and one dev evaluation.
+    """Return the first batch of a run and a forecast as text; nothing is written.
 
-    There are up to ``MEASURED_STEPS`` measured steps. Nothing is written.
-
-    Returns the first batch and the forecast as text.
+    Up to ``MEASURED_STEPS`` steps are measured after a first one, and one dev evaluation.
     """
     # The first step is not timed, as it warms up.
-    config, batch = trainer.config, trainer.batches.make(0)
+    config = trainer.config
+    batch = trainer.batches.make(0)
     with trainer.progress.task("measuring steps") as task:
         loss = trainer.train_step(0, batch).loss
         task.advance()
-        started, step, seconds = time.perf_counter(), 0, 0.0
+        started = time.perf_counter()
+        seconds = 0.0
+        step = 0
         while step < MEASURED_STEPS and seconds < ENOUGH_S:
             step += 1
             trainer.train_step(step, trainer.batches.make(step % trainer.batches.steps_per_epoch))
@@ -48,17 +50,22 @@ def forecast(trainer: Trainer) -> str:
     step_s = seconds / step
 
     # The time of a run: its steps, and evaluations at both ends and between.
-    started = time.perf_counter()
-    trainer.evaluate()
-    eval_s = time.perf_counter() - started if trainer.dev_set is not None else 0.0
-    n_evaluations = 0 if trainer.dev_set is None else 2 + trainer.total_steps // config.eval_every
+    eval_s = 0.0
+    n_evaluations = 0
+    if trainer.dev_set is not None:
+        started = time.perf_counter()
+        trainer.evaluate()
+        eval_s = time.perf_counter() - started
+        n_evaluations = 2 + trainer.total_steps // config.eval_every
     run_s = step_s * trainer.total_steps + eval_s * n_evaluations
 
     # The disk: the model, and as many states as are kept.
-    weights = sum(p.numel() * p.element_size() for p in trainer.objective.parameters())
-    trained = sum(
-        p.numel() * p.element_size() for p in trainer.objective.parameters() if p.requires_grad
-    )
+    weights = 0
+    trained = 0
+    for parameter in trainer.objective.parameters():
+        weights += parameter.nbytes
+        if parameter.requires_grad:
+            trained += parameter.nbytes
     n_states = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
     if config.keep_checkpoints:
         n_states = min(n_states, config.keep_checkpoints)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from simcse_cli.errors import INTERRUPTED, ConfigError, TrainingError
 from simcse_cli.files.code import names_code
@@ -25,10 +25,9 @@ from simcse_cli.settings.recipes import dump_config, without_settings
 
 POLL_S = 0.1
 GRACE_S = 10.0
-"""The seconds that the first process has to report what another has failed with.
+"""Seconds that the first process gets to report by itself what another has failed with.
 
-It reports this by itself. The process behind a lost contact has the same time to report its own
-failure.
+A process whose failure has cost others their contact gets as long to report it.
 """
 USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
@@ -77,38 +76,18 @@ def launch(
 ) -> None:
     """Run the same command in several processes; if one of them or this one ends, all of them end.
 
-    The output of the first process is shown, that of the others only if the first does not fail
-    itself. They share the locks of this process until the last of them has ended. ``arguments`` is
-    their command line.
+    ``arguments`` is their command line. The messages of the first process are shown; those of the
+    others are shown if one of them fails and the first does not report it. They share the locks of
+    this process until the last of them has ended.
     """
-    shared = {
-        "OMP_NUM_THREADS": str(max(1, usable_cores() // n_processes)),
-        **environment,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": str(n_processes),
-        "LOCAL_WORLD_SIZE": str(n_processes),
-        LAUNCHED: "1",
-    }
-    # -P: a file of the current folder must not shadow a module.
-    command = [sys.executable, "-P", "-m", "simcse_cli", *arguments]
     with tempfile.TemporaryFile() as others:
-        workers = [
-            subprocess.Popen(
-                command,
-                env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdin=subprocess.PIPE,  # ends with this process: see ``end_with_launcher``
-                stdout=subprocess.DEVNULL,  # this process shows the result
-                stderr=others if rank else None,
-                **apart(held_locks()),  # Ctrl-C reaches them once, from here
-            )
-            for rank in range(n_processes)
-        ]
+        workers = _start(n_processes, arguments, environment, others)
 
         def forward(signum: int) -> None:
             for worker in workers:
                 ask_to_stop(worker, signum)
 
+        # The first process has a moment to report wrong flags by itself.
         failed = None
         try:
             with stop_on_signal(forward) as asked:
@@ -124,6 +103,8 @@ def launch(
                 worker.communicate()
         if failed is None:
             return
+
+        # What the failure was: a stop on request, a kill, or an error that a process has reported.
         if asked:
             raise Stopped
         if failed.returncode < 0:
@@ -136,6 +117,35 @@ def launch(
             others.seek(0)
             progress.relay(others.read().decode(errors="replace"))
         raise Stopped(exit_code=failed.returncode)
+
+
+def _start(
+    n_processes: int, arguments: Sequence[str], environment: Mapping[str, str], others: IO[bytes]
+) -> "list[subprocess.Popen[bytes]]":
+    """Start the processes; messages of those after the first go to ``others``."""
+    shared = {
+        "OMP_NUM_THREADS": str(max(1, usable_cores() // n_processes)),
+        **environment,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(n_processes),
+        "LOCAL_WORLD_SIZE": str(n_processes),
+        LAUNCHED: "1",
+    }
+    # -P: a file of the current folder must not shadow a module.
+    command = [sys.executable, "-P", "-m", "simcse_cli", *arguments]
+    workers: list[subprocess.Popen[bytes]] = []
+    for rank in range(n_processes):
+        worker = subprocess.Popen(
+            command,
+            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdin=subprocess.PIPE,  # ends with this process: see ``end_with_launcher``
+            stdout=subprocess.DEVNULL,  # this process shows the result
+            stderr=others if rank else None,
+            **apart(held_locks()),  # Ctrl-C reaches them once, from here
+        )
+        workers.append(worker)
+    return workers
 
 
 def launch_run(
@@ -151,11 +161,16 @@ def launch_run(
         recipe = Path(folder) / "settings.yaml"
         recipe.write_text(dump_config(config), encoding="utf-8")
         arguments = ["train", "--config", str(recipe), "--output", str(run_dir)]
+        # Code is named by the command line alone.
         for name in ("objective", "augment"):
             if names_code(value := getattr(config, name)):
-                arguments += [f"--{name}", value]  # code is named by the command line alone
-        arguments += ["--quiet"] if getattr(progress, "quiet", False) else []
-        arguments += ["--resume"] if resume else ["--force"] if force else []
+                arguments += [f"--{name}", value]
+        if getattr(progress, "quiet", False):
+            arguments.append("--quiet")
+        if resume:
+            arguments.append("--resume")
+        elif force:
+            arguments.append("--force")
         launch(n_processes, arguments, progress, environment=without_settings(os.environ))
     return read_run_record(run_dir)
 

@@ -114,22 +114,25 @@ class Trainer:
         self.run_dir = run_dir
         self.progress = progress
         self.should_stop = should_stop
-        self.on_step, self.on_eval = on_step, on_eval
+        self.on_step = on_step
+        self.on_eval = on_eval
         self.dev_set = parts.dev_set
 
         # The objective moves to its device before the optimizer takes the parameters.
         self.accelerator = build_accelerator(config)
-        self.rank, self.n_processes = self.accelerator.process_index, self.accelerator.num_processes
+        self.rank = self.accelerator.process_index
+        self.n_processes = self.accelerator.num_processes
         self.objective: Objective = parts.objective.to(self.accelerator.device)
         self.module: Any = self.accelerator.prepare(self.objective)
         self.optimizer = build_optimizer(self.objective, config)
         self.scaler = self.accelerator.scaler
 
         # How many rows an epoch has is known once its batches are planned.
+        n_examples = parts.digests["n_examples"]
         self.batches = BatchMaker(
             self.objective,
             parts.data,
-            parts.digests["n_examples"],
+            n_examples,
             config,
             rank=self.rank,
             n_processes=self.n_processes,
@@ -138,20 +141,23 @@ class Trainer:
             most_left_out=parts.most_left_out,
             teachers=parts.teachers,
         )
-        if n_left_out := parts.digests["n_examples"] - self.batches.n_examples:
+        if n_left_out := n_examples - self.batches.n_examples:
             progress.info(
-                f"{n_left_out:,} of {parts.digests['n_examples']:,} rows have no place in an "
-                "epoch: their texts are too frequent for batches of "
-                f"{self.batches.global_batch_size:,}"
+                f"{n_left_out:,} of {n_examples:,} rows have no place in an epoch: their texts "
+                f"are too frequent for batches of {self.batches.global_batch_size:,}"
             )
         self.digests = parts.digests | {"n_examples": self.batches.n_examples}
-        self.total_steps = config.max_steps or max(
-            1, math.ceil(config.epochs * self.batches.steps_per_epoch)
-        )
+        n_steps = math.ceil(config.epochs * self.batches.steps_per_epoch)
+        self.total_steps = config.max_steps or max(1, n_steps)
 
         # What changes during the run, of which a resumed one restores a part.
-        trained = self.objective, self.optimizer, self.scaler
-        self.states = States(run_dir / "checkpoint", *trained, config.keep_checkpoints)
+        self.states = States(
+            run_dir / "checkpoint",
+            self.objective,
+            self.optimizer,
+            self.scaler,
+            config.keep_checkpoints,
+        )
         self.position = Position()
         self.session = Session()
         self.reads_every_step = self.accelerator.device.type == "cpu"
@@ -166,25 +172,25 @@ class Trainer:
         status = self.train()
         self.accelerator.wait_for_everyone()
         record = self.record(status)
-        if self.rank == 0:
-            if status != "interrupted":
-                if self.position.best_step is None:
-                    self.save_model()
-                record.gain = self.gain()
-                complete_record(record, self.run_dir, self.objective.eval_encoder().folder)
-                self.save_state()
+        if self.rank != 0:
+            return record
+        if status == "interrupted":
             record.write(self.run_dir)
-            if (
-                status != "interrupted"
-                and record.best_step == 0
-                and record.trained_score is not None
-            ):
-                self.progress.warn(
-                    "training did not improve the model: dev score "
-                    f"{percent(record.start_score)} before, at most "
-                    f"{percent(record.trained_score)} after; {self.run_dir / 'model'} is the "
-                    "untrained model"
-                )
+            return record
+
+        # Without dev scores, the last model is the one to keep.
+        if self.position.best_step is None:
+            self.save_model()
+        record.gain = self.gain()
+        complete_record(record, self.run_dir, self.objective.eval_encoder().folder)
+        self.save_state()
+        record.write(self.run_dir)
+        if record.best_step == 0 and record.trained_score is not None:
+            self.progress.warn(
+                f"training did not improve the model: dev score {percent(record.start_score)} "
+                f"before, at most {percent(record.trained_score)} after; "
+                f"{self.run_dir / 'model'} is the untrained model"
+            )
         return record
 
     def train(self) -> str:
@@ -194,38 +200,45 @@ class Trainer:
         """
         # Kernels are compiled before the first step, so that its time is a usual one.
         log = self.start()
-        steps = range(self.position.step, self.total_steps)
+        config = self.config
+        position = self.position
+        steps = range(position.step, self.total_steps)
         self.compile_kernels(steps)
-
-        # On a GPU most steps do not wait for their numbers, and skip the rest.
+        title = f"training {objective_label(config.objective)}"
         with (
             log or nullcontext(),
             closing(prefetch(self.batches.make, steps)) as batches,
-            self.progress.task(
-                f"training {objective_label(self.config.objective)}", self.total_steps
-            ) as task,
+            self.progress.task(title, self.total_steps) as task,
         ):
             if steps.start:
                 task.advance(steps.start)
             for step, batch in zip(steps, batches, strict=True):
                 self.start_step(step, batch)
-                self.position.step = step + 1
+                position.step = step + 1
                 task.advance()
+
+                # On a GPU most steps do not wait for their numbers, and skip the rest.
                 if not self.wants_numbers():
                     continue
                 result = self.finish_steps()
-                self.position.n_sentences += result.n_sentences
-                self.position.train_seconds += result.seconds
-                is_last = self.position.step == self.total_steps
-                score = self.evaluate() if is_last or self.is_due(self.config.eval_every) else None
+                position.n_sentences += result.n_sentences
+                position.train_seconds += result.seconds
+
+                # Evaluate, show and log.
+                is_last = position.step == self.total_steps
+                score = None
+                if is_last or self.is_due(config.eval_every):
+                    score = self.evaluate()
                 self.keep_best(score)
-                show_step(task, result, score, self.position.best_score)
+                show_step(task, result, score, position.best_score)
                 if self.on_step is not None:
-                    self.on_step(self.position.step, result)
-                if log and (score or step == 0 or is_last or self.is_due(self.config.log_every)):
-                    epoch = self.position.step / self.batches.steps_per_epoch
-                    log.append(step_line(self.position.step, epoch, result, score))
-                if not is_last and self.is_due(self.config.save_every or self.config.eval_every):
+                    self.on_step(position.step, result)
+                if log and (score or step == 0 or is_last or self.is_due(config.log_every)):
+                    epoch = position.step / self.batches.steps_per_epoch
+                    log.append(step_line(position.step, epoch, result, score))
+
+                # Save, and stop if it is time to.
+                if not is_last and self.is_due(config.save_every or config.eval_every):
                     self.save_state()
                 is_out_of_patience, is_told_to_stop = self.stops()
                 if is_out_of_patience:
@@ -251,8 +264,8 @@ class Trainer:
             )
         log = None
         if self.rank == 0:
-            record, resumed = self.record("running"), position is not None
-            log = open_log(self.run_dir, record, self.progress, resumed=resumed)
+            record = self.record("running")
+            log = open_log(self.run_dir, record, self.progress, resumed=position is not None)
         if position is None:
             score = self.evaluate()
             self.keep_best(score)
@@ -289,7 +302,8 @@ class Trainer:
 
         On a GPU, waiting would leave it idle.
         """
-        config, step = self.config, self.position.step
+        config = self.config
+        step = self.position.step
         due = (config.log_every, config.eval_every, config.save_every or config.eval_every)
         return self.reads_every_step or step in (1, self.total_steps) or any(map(self.is_due, due))
 
@@ -324,30 +338,15 @@ class Trainer:
 
     def finish_steps(self) -> StepResult:
         # One exchange between the processes for all steps since the last one.
-        steps, self.running = self.running, []
+        steps = self.running
+        self.running = []
         numbers = torch.stack([each.numbers for each in steps])
         averaged = average_tensor(numbers[:, :-1], self.n_processes).tolist()
         norms = numbers[:, -1].tolist()
 
         # Of several bad steps the first is named, as the others follow from it.
         for step, values, norm in zip(steps, averaged, norms, strict=True):
-            parts = dict(zip(step.terms, values, strict=False))
-            loss, about = (
-                sum(parts.values()),
-                f"lr {step.lr:.2g}, precision {self.config.precision}",
-            )
-            if not math.isfinite(loss):
-                found = f"the loss of step {step.step + 1} is {loss} (parts: {parts}, {about})"
-            elif self.scaler is None and not math.isfinite(
-                norm
-            ):  # the scaler of fp16 skips such steps
-                found = (
-                    f"the gradient of step {step.step + 1} is not finite (loss {loss:.4g}, {about})"
-                )
-            else:
-                continue
-            how = "lower --lr, raise --temperature, or use --precision fp32"
-            raise TrainingError(found, hint=f"{how}; the last state is kept for --resume")
+            self._require_finite_step(step, values, norm)
 
         # The losses are those of the last step; counts and time are of all.
         last = steps[-1]
@@ -363,6 +362,21 @@ class Trainer:
             time.perf_counter() - self.running_since,
         )
 
+    def _require_finite_step(self, step: RunningStep, values: list[float], norm: float) -> None:
+        """Raise TrainingError if the loss or the gradient of a step is NaN or infinite."""
+        parts = dict(zip(step.terms, values, strict=False))
+        loss = sum(parts.values())
+        number = step.step + 1
+        about = f"lr {step.lr:.2g}, precision {self.config.precision}"
+        if not math.isfinite(loss):
+            found = f"the loss of step {number} is {loss} (parts: {parts}, {about})"
+        elif self.scaler is None and not math.isfinite(norm):  # the scaler of fp16 skips such steps
+            found = f"the gradient of step {number} is not finite (loss {loss:.4g}, {about})"
+        else:
+            return
+        how = "lower --lr, raise --temperature, or use --precision fp32"
+        raise TrainingError(found, hint=f"{how}; the last state is kept for --resume")
+
     def backward(self, batch: Batch) -> Losses:
         """Compute and backpropagate the losses of a batch.
 
@@ -374,6 +388,8 @@ class Trainer:
             losses, metrics = self.module(batch)
             self.accelerator.backward(sum(losses.values()))
             return losses, metrics
+
+        # The loss is computed once, between the two passes over the chunks.
         found: list[Losses] = []
 
         def encode(chunk: Batch) -> tuple[Tensor, ...]:
@@ -385,8 +401,13 @@ class Trainer:
                 found.append(self.objective.losses(representations, batch))
             return torch.stack(list(found[0][0].values())).sum()
 
-        device, backward = self.accelerator.device, self.accelerator.backward
-        cached_backward(batch.chunks(n_rows), encode, loss, device=device, backward=backward)
+        cached_backward(
+            batch.chunks(n_rows),
+            encode,
+            loss,
+            device=self.accelerator.device,
+            backward=self.accelerator.backward,
+        )
         average_gradients(self.objective.parameters(), self.n_processes)
         return found[0]
 
@@ -412,11 +433,11 @@ class Trainer:
             return None
         started = time.perf_counter()
         self.require_finite()
-        encode = partial(
-            ReadyEncoder(self.objective.eval_encoder()).encode, check_finite=False, shared=True
-        )
-        score = self.dev_set.score(encode)
+        encoder = ReadyEncoder(self.objective.eval_encoder())
+        score = self.dev_set.score(partial(encoder.encode, check_finite=False, shared=True))
         self.position.eval_seconds += time.perf_counter() - started
+
+        # The first process tells what is wrong with the vectors.
         if self.rank != 0:
             return None
         if score.score is None:
@@ -447,40 +468,34 @@ class Trainer:
         return is_out_anywhere, is_told_to_stop
 
     def keep_best(self, score: DevScore | None) -> None:
-        if score is not None and self.on_eval is not None:
+        if score is None:
+            return
+        if self.on_eval is not None:
             self.on_eval(self.position.step, score)
-        if score is not None and self.position.note_score(score.score, score.examples):
+        if self.position.note_score(score.score, score.examples):
             self.save_model()
 
     def gain(self) -> Gain | None:
         """Return the gain of the best model over the start; None if the start is the best."""
         if not self.position.best_step:
             return None
-        sides = self.position.best_examples, self.position.start_examples
-        after, before = ({name: np.array(each[name]) for name in each} for each in sides)
+        after = {name: np.array(own) for name, own in self.position.best_examples.items()}
+        before = {name: np.array(own) for name, own in self.position.start_examples.items()}
         return gain_of(self.dev_set, after, before)
 
     def require_finite(self, encoder: SentenceEncoder | None = None) -> None:
-        """Raise TrainingError if a weight or a vector is NaN or infinite.
-
-        The vector is one that the encoder gives.
-        """
-        bad = next(
-            (n for n, each in self.objective.named_parameters() if not each.isfinite().all()), None
-        )
-        if bad is not None:
-            found = f"the weights are not finite after step {self.position.step} (first: {bad})"
-        elif encoder is not None and not np.isfinite(probe_vectors(encoder)).all():
-            found = (
-                f"the vectors are not finite after step {self.position.step}: the weights are too "
-                "large"
-            )
-        else:
-            return
-        later = "lower --lr; the last state is kept for --resume"
-        raise TrainingError(
-            found, hint=later if self.position.step else "copy or download the model again"
-        )
+        """Raise TrainingError if a weight, or a vector by the encoder, is NaN or infinite."""
+        step = self.position.step
+        hint = "copy or download the model again"
+        if step:
+            hint = "lower --lr; the last state is kept for --resume"
+        for name, weight in self.objective.named_parameters():
+            if not weight.isfinite().all():
+                found = f"the weights are not finite after step {step} (first: {name})"
+                raise TrainingError(found, hint=hint)
+        if encoder is not None and not np.isfinite(probe_vectors(encoder)).all():
+            found = f"the vectors are not finite after step {step}: the weights are too large"
+            raise TrainingError(found, hint=hint)
 
     def save_model(self) -> None:
         encoder = self.objective.eval_encoder()
@@ -502,8 +517,10 @@ class Trainer:
             self.states.save(self.position)
 
     def record(self, status: str) -> RunRecord:
-        config, position = self.config, self.position
-        device, seconds = self.accelerator.device, position.train_seconds
+        config = self.config
+        position = self.position
+        device = self.accelerator.device
+        seconds = position.train_seconds
 
         # Time adds up over the sessions of a run; of their peaks the highest counts.
         position.total_seconds += self.session.lap()

@@ -21,9 +21,12 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
     Biases and normalisation weights have no weight decay.
     """
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    decayed = [parameter for parameter in trained if parameter.ndim >= 2]
-    others = [parameter for parameter in trained if parameter.ndim < 2]
+    decayed: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            own = decayed if parameter.ndim >= 2 else others
+            own.append(parameter)
     return [
         {"params": decayed, "weight_decay": weight_decay},
         {"params": others, "weight_decay": 0.0},
@@ -60,8 +63,12 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
     steps from 1.
     """
     if schedule is Schedule.SLANTED_TRIANGULAR:
-        cut, step = int(total_steps * warmup), step + 1
-        share = step / cut if step < cut else 1 - (step - cut) / (total_steps - cut)
+        cut = int(total_steps * warmup)
+        step += 1
+        if step < cut:
+            share = step / cut
+        else:
+            share = 1 - (step - cut) / (total_steps - cut)
         return (1 + share * (TRIANGLE_RATIO - 1)) / TRIANGLE_RATIO
     warmup_steps = math.ceil(total_steps * warmup)
     if step < warmup_steps:
@@ -83,8 +90,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tenso
     """
     parameters = list(parameters)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    is_asked = max_norm > 0
     # On other devices than the CPU, reading the norm would wait for the device.
-    if is_asked and (norm.device.type != "cpu" or not norm + 1e-6 <= max_norm):
+    if max_norm > 0 and (norm.device.type != "cpu" or not norm + 1e-6 <= max_norm):
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm

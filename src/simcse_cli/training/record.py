@@ -58,7 +58,8 @@ class Session:
     _last: float = field(default_factory=time.perf_counter)
 
     def lap(self) -> float:
-        last, self._last = self._last, time.perf_counter()
+        last = self._last
+        self._last = time.perf_counter()
         return self._last - last
 
 
@@ -84,9 +85,12 @@ def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: b
 def score_line(score: DevScore | None) -> dict[str, Any]:
     if score is None:
         return {}
-    geometry = {"alignment": _finite(score.alignment), "uniformity": _finite(score.uniformity)}
-    tasks = {"dev_tasks": dict(score.tasks)} if score.tasks else {}
-    return {"dev_score": score.score, **geometry, **tasks}
+    line: dict[str, Any] = {"dev_score": score.score}
+    line["alignment"] = _finite(score.alignment)
+    line["uniformity"] = _finite(score.uniformity)
+    if score.tasks:
+        line["dev_tasks"] = dict(score.tasks)
+    return line
 
 
 def step_line(
@@ -122,15 +126,14 @@ def show_step(
 
 
 def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> None:
-    """Check the exported model, record its digest, and write its card.
-
-    The check is that all libraries get the same vectors from it.
+    """Check that all libraries get the same vectors from the exported model, and describe it.
 
     ``start`` is the folder of the model that training started from.
     """
     differences = verify_export(run_dir / "model")
     best = load_encoder(run_dir / "model", device="cpu")
-    record.pooler, record.model_digest = best.pooler.value, ReadyEncoder(best).digest
+    record.pooler = best.pooler.value
+    record.model_digest = ReadyEncoder(best).digest
     record.scores = {"probe_max_abs_difference": differences}
     record.base = base_facts(record.model, start)
     record.finished = _now()
@@ -140,8 +143,8 @@ def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> Non
 def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
     if not is_run(run_dir):
         return
-    before, now = _digests_by_file(read_run_record(run_dir).data), _digests_by_file(found)
-    for name, digest in before.items():
+    now = _digests_by_file(found)
+    for name, digest in _digests_by_file(read_run_record(run_dir).data).items():
         if now.get(name) != digest:
             raise DataError(
                 f"{name} has changed since the run in {run_dir} started "
@@ -151,8 +154,7 @@ def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
 
 
 def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
-    single = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
-    every = single
+    every = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
     for kind in ("dev_files", "code_files", "teachers"):
         every |= dict(data.get(kind, {}))
     return {str(name): digest for name, digest in every.items() if digest is not None}
@@ -184,4 +186,6 @@ def percent(score: float | None) -> str:
 
 
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    if value is None or not math.isfinite(value):
+        return None
+    return value

@@ -68,7 +68,9 @@ class _Request:
         return (options.seeds is not None or options.sweep is not None) and not options.dry_run
 
     def config(self, swept: Settings) -> TrainConfig:
-        resumed = self.options.output if self.options.resume and not self.is_many else None
+        resumed = None
+        if self.options.resume and not self.is_many:
+            resumed = self.options.output
         flags = merge_settings(self.flags, swept)
         return ready_settings(flags, self.options.config, self.progress, resumed=resumed)
 
@@ -94,6 +96,8 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
         _require_resumable(request)
     if request.is_many:
         return train_many(request.config, request.run_one, options, progress)
+
+    # One run, or a look at what it would do.
     config = request.config({})
     run_dir = options.output or _unused_folder(config)
     if options.dry_run:
@@ -111,6 +115,8 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
         return None
     if record.status == "interrupted":
         raise stopped_in(run_dir, processes.process_count())
+
+    # The result is shown by the process that the user has started.
     if processes.is_launched():
         return None
     kind = "model" if record.best_score is None else "best model"
@@ -186,7 +192,8 @@ def train_many(
     options: RunOptions,
     progress: Progress,
 ) -> Outcome | None:
-    folder, seeds = runs_folder(options), parse_seeds(options.seeds)
+    folder = runs_folder(options)
+    seeds = parse_seeds(options.seeds)
     many = ManyRuns(folder, run_one, seeds, options.resume, options.force)
     try:
         with sole_training(folder):
@@ -195,8 +202,9 @@ def train_many(
             return train_sweep(options.sweep, make_config, many, progress)
     except launch.Stopped as stop:
         if stop.exit_code == INTERRUPTED:
-            how = f"add -o {folder} --resume to the same command to continue"
-            raise launch.Stopped(f"stopped; {how}") from None
+            raise launch.Stopped(
+                f"stopped; add -o {folder} --resume to the same command to continue"
+            ) from None
         raise
 
 
@@ -217,7 +225,11 @@ def train_run(
     """
     # Only the first process speaks to the user.
     is_first = processes.process_rank() == 0
-    shown = progress if is_first else SilentProgress()
+    shown = progress
+    if not is_first:
+        shown = SilentProgress()
+        on_step = None
+        on_eval = None
 
     def tell(_: int) -> None:
         shown.info("stopping after this step; Ctrl-C again stops at once")
@@ -237,6 +249,8 @@ def train_run(
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
             processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)
+
+        # The folder is opened, or emptied, once nothing stands against the run.
         try:
             with launch.stop_on_signal(tell) as stopped:
                 trainer = Trainer(
@@ -245,8 +259,8 @@ def train_run(
                     run_dir,
                     shown,
                     should_stop=lambda: bool(stopped),
-                    on_step=on_step if is_first else None,
-                    on_eval=on_eval if is_first else None,
+                    on_step=on_step,
+                    on_eval=on_eval,
                 )
                 if resume:
                     _require_steps_left(trainer)
@@ -303,11 +317,9 @@ def sole_training(folder: Path) -> AbstractContextManager[None]:
 
     A process after the first, or one whose launcher holds the lock, gets none.
     """
-    return (
-        nullcontext()
-        if processes.is_launched() or processes.process_rank() > 0
-        else runs.lock_run(folder)
-    )
+    if processes.is_launched() or processes.process_rank() > 0:
+        return nullcontext()
+    return runs.lock_run(folder)
 
 
 def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
@@ -320,11 +332,15 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
         found["objective"] = MODES[options.mode]
         if flags.get("objective", found["objective"]) != found["objective"]:
             raise UsageError(f"--mode {options.mode} contradicts --objective {flags['objective']}")
-    own: Settings = {} if options.mlm_weight is None else {"mlm_weight": options.mlm_weight}
+    own: Settings = {}
+    if options.mlm_weight is not None:
+        own["mlm_weight"] = options.mlm_weight
     if options.dual_encoder:
         own["dual_encoder"] = True
     own |= recipes.parse_pairs(options.set_ or ())
-    return found | ({"options": own} if own else {})
+    if own:
+        found["options"] = own
+    return found
 
 
 def resolve_settings(
@@ -371,15 +387,14 @@ def resolve_settings(
 
 def require_same_place(config: TrainConfig, resumed: Path) -> None:
     """Raise ConfigError where files that a run names by relative paths are not in this folder."""
-    sources = [source for source, _ in map(split_weight, config.train_file or ())]
-    files = [
-        text
-        for text in (*sources, config.dev_file)
-        if text not in (None, STDIO) and "://" not in str(text)
-    ]
-    folders = [config.model] if config.model.count("/") > 1 or config.model.startswith(".") else []
-    for text in (*files, *folders):
-        if not (Path(str(text)).is_absolute() or Path(str(text)).exists()):
+    files = [source for source, _ in map(split_weight, config.train_file or ())]
+    if config.dev_file is not None:
+        files.append(config.dev_file)
+    paths = [text for text in files if text != STDIO and "://" not in text]
+    if config.model.count("/") > 1 or config.model.startswith("."):
+        paths.append(config.model)
+    for text in paths:
+        if not (Path(text).is_absolute() or Path(text).exists()):
             raise ConfigError(
                 f"{text}, which the run in {resumed} names, is not in {Path.cwd()}",
                 hint="repeat the command in the folder where the run was started",
@@ -399,6 +414,8 @@ def ready_settings(
     config = with_model_defaults(settings, progress)
     if config.train_file is not None:
         return config
+
+    # The part of the demo corpus that the objective reads.
     folder = demo_folder(progress)
     by_kind = {
         DataKind.LABELLED: "nli.tsv",

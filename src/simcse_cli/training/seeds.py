@@ -18,6 +18,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import SEED_RANGE
 from simcse_cli.training.launch import Stopped
 
+_ANOTHER = "choose another folder with -o"
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
 """A function that trains into a folder or resumes there.
 
@@ -54,26 +55,19 @@ class ManyRuns:
     force: bool = False
 
     def open(self) -> None:
-        folder, hint = self.folder, "choose another folder with -o"
+        folder = self.folder
         if is_run(folder):
-            raise OutputError(f"{folder} is a run, need a folder for several", hint=hint)
-        inside = (
-            [entry for entry in folder.iterdir() if entry.name != ".lock"]
-            if folder.is_dir()
-            else []
-        )
-        if inside and not self.resume:
-            if not self.force:
+            raise OutputError(f"{folder} is a run, need a folder for several", hint=_ANOTHER)
+        if folder.is_dir() and not self.resume:
+            inside = [entry for entry in folder.iterdir() if entry.name != ".lock"]
+            if inside and not self.force:
                 raise OutputError(
                     f"{folder} is not empty",
                     hint="continue its runs with --resume, start over with --force, or choose "
                     "another -o",
                 )
             for entry in inside:
-                is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)
-                if not is_ours and not list(entry.glob(f"{SEED_PREFIX}*/run.json")):
-                    raise OutputError(f"{entry} is no run of this toolkit", hint=hint)
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+                _remove_ours(entry)
         folder.mkdir(parents=True, exist_ok=True)
 
     def train(self, config: TrainConfig, below: str = "") -> list[RunRecord | None]:
@@ -81,12 +75,25 @@ class ManyRuns:
 
         A single run has the folder to itself.
         """
-        seeds, folder = self.seeds or (config.seed,), self.folder / below
-        names = {seed: f"{SEED_PREFIX}{seed}" if len(seeds) > 1 else "" for seed in seeds}
-        return [
-            run_or_reuse(replace(config, seed=seed), folder / name, self.run_one)
-            for seed, name in names.items()
-        ]
+        seeds = self.seeds or (config.seed,)
+        records: list[RunRecord | None] = []
+        for seed in seeds:
+            folder = self.folder / below
+            if len(seeds) > 1:
+                folder /= f"{SEED_PREFIX}{seed}"
+            records.append(run_or_reuse(replace(config, seed=seed), folder, self.run_one))
+        return records
+
+
+def _remove_ours(entry: Path) -> None:
+    """Remove a run, a trial or a result; raise OutputError for anything else."""
+    is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)
+    if not is_ours and not list(entry.glob(f"{SEED_PREFIX}*/run.json")):
+        raise OutputError(f"{entry} is no run of this toolkit", hint=_ANOTHER)
+    if entry.is_dir():
+        shutil.rmtree(entry)
+    else:
+        entry.unlink()
 
 
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
@@ -126,18 +133,21 @@ def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
     records = [record for record in runs.train(config) if record]
     if len(records) < len(runs.seeds):
         return None
+
+    # A row for each seed, then mean and deviation.
     rows: list[dict[str, Any]] = [
         {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step}
         for r in records
     ]
-    start, best = (mean_and_deviation([row[key] for row in rows]) for key in ("start", "best"))
+    start = mean_and_deviation([r.start_score for r in records])
+    best = mean_and_deviation([r.best_score for r in records])
     summary = {
-        name: {"start": start[i], "best": best[i]} for i, name in enumerate(("mean", "deviation"))
+        "mean": {"start": start[0], "best": best[0]},
+        "deviation": {"start": start[1], "best": best[1]},
     }
     payload = {"runs": str(runs.folder), "seeds": rows, **summary}
     write_json(runs.folder / "seeds.json", {"format": 1} | payload)
     below = [{"seed": name, **values} for name, values in summary.items()]
     shown = columns("seed", "start", "best", "best_step")
-    return Outcome(
-        [Report(f"{config.objective}, {len(runs.seeds)} seeds", shown, rows + below)], payload
-    )
+    title = f"{config.objective}, {len(runs.seeds)} seeds"
+    return Outcome([Report(title, shown, rows + below)], payload)

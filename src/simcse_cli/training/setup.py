@@ -85,8 +85,10 @@ def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, H
     By default they are those of the model's record, else SimCSE's ``cls``.
     """
     pooler = config.pooler or record.pooler or Pooler.CLS
-    kept = record.pooler is pooler and record.head_use is HeadUse.KEPT
-    return pooler, config.head or (HeadUse.KEPT if kept else HeadUse.TRAIN_ONLY)
+    head = HeadUse.TRAIN_ONLY
+    if record.pooler is pooler and record.head_use is HeadUse.KEPT:
+        head = HeadUse.KEPT
+    return pooler, config.head or head
 
 
 def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
@@ -121,34 +123,37 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         progress=progress,
     )
     is_normalized = is_recorded and config.similarity is choices.Similarity.COSINE
-    as_recorded: dict[str, Any] = {"normalize": encoder.record.normalize and is_normalized}
-    as_recorded["similarity"] = config.similarity
+    as_recorded: dict[str, Any] = {
+        "normalize": encoder.record.normalize and is_normalized,
+        "similarity": config.similarity,
+    }
 
     # A fresh head is drawn from the seed, whatever was drawn before.
     torch.manual_seed(config.seed)
     if has_own_head:
         encoder.change(head=encoder.head, head_use=head_use, **as_recorded)
     elif POOLERS[pooler].trains_head and head_use is not HeadUse.NONE:
-        head = MlpHead(
-            encoder.hidden_size, float(getattr(encoder.config, "initializer_range", 0.02))
-        )
+        spread = float(getattr(encoder.config, "initializer_range", 0.02))
+        head = MlpHead(encoder.hidden_size, spread)
         encoder.change(head=head, head_use=head_use, pooler=pooler, **as_recorded)
     else:
         encoder.change(head=None, **as_recorded)
-
-    # One line tells what is trained, and where it departs from the record.
-    about = f"training {encoder.name} with pooler {encoder.pooler}"
-    if encoder.head is not None:
-        after = "kept" if encoder.record.head_use is HeadUse.KEPT else "dropped after training"
-        about += f" through {'its own' if has_own_head else 'a fresh'} head, {after}"
-    recorded = record.pooler or "no pooler"
-    is_as_recorded = record.pooler is encoder.pooler
-    progress.info(
-        about + (", as the model records" if is_as_recorded else f"; the model records {recorded}")
-    )
+    progress.info(_about(encoder, record, has_own_head))
     if config.lora is not None:
         put_lora(encoder, model, config, config.lora, progress)
     return encoder
+
+
+def _about(encoder: SentenceEncoder, record: ModelRecord, has_own_head: bool) -> str:
+    """Return what is trained, and where it departs from the record, in one line."""
+    about = f"training {encoder.name} with pooler {encoder.pooler}"
+    if encoder.head is not None:
+        origin = "its own" if has_own_head else "a fresh"
+        after = "kept" if encoder.record.head_use is HeadUse.KEPT else "dropped after training"
+        about += f" through {origin} head, {after}"
+    if record.pooler is encoder.pooler:
+        return f"{about}, as the model records"
+    return f"{about}; the model records {record.pooler or 'no pooler'}"
 
 
 def _first_template(config: TrainConfig) -> str | None:
@@ -180,11 +185,10 @@ def put_lora(
             hint="leave it out, which merges both into a whole model",
         )
     base = hub_name_of(config.model) or str(model.named.resolve())
-    n_weights = sum(weight.numel() for weight in encoder.backbone.parameters())
-    add_lora(encoder.backbone, rank, config.lora_alpha, base=base, revision=config.revision)
-    n_trained = sum(
-        weight.numel() for weight in encoder.backbone.parameters() if weight.requires_grad
-    )
+    backbone = encoder.backbone
+    n_weights = sum(weight.numel() for weight in backbone.parameters())
+    add_lora(backbone, rank, config.lora_alpha, base=base, revision=config.revision)
+    n_trained = sum(weight.numel() for weight in backbone.parameters() if weight.requires_grad)
     progress.info(
         f"LoRA of rank {rank}: {n_trained:,} weights beside {n_weights:,} that stay as they are"
     )
@@ -268,9 +272,8 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
-MOST_REPEATED = (
-    100_000_000  # examples of an epoch that repeats a file; their order takes 40 bytes each
-)
+# Examples of an epoch that repeats a file; their order takes 40 bytes each.
+MOST_REPEATED = 100_000_000
 
 
 def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
@@ -278,13 +281,14 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
         raise ConfigError("no training file", hint="give one with --train-file FILE")
     sources = [split_weight(text) for text in config.train_file]
     for source, _ in sources:
-        if source != STDIO and guess_format(source) is not FileFormat.HUB:
+        if source == STDIO or guess_format(source) is FileFormat.HUB:
+            continue
+        hint = None
+        if Path(source).is_dir():
+            command = f"simcse prepare sentences {shlex.quote(source)}"
             text = shlex.quote(f"{Path(source).name}.txt")
-            hint = (
-                f"of a folder, make one file: simcse prepare sentences {shlex.quote(source)} -o "
-                f"{text}"
-            )
-            require_file(source, hint=hint if Path(source).is_dir() else None)
+            hint = f"of a folder, make one file: {command} -o {text}"
+        require_file(source, hint=hint)
     return sources
 
 
@@ -307,7 +311,8 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
     If every row is an example, no more rows of a Hub dataset are read than ``--max-steps`` needs.
     """
     # A weight needs examples that come from one file each.
-    objective, sources = find_objective(config.objective), train_sources(config)
+    objective = find_objective(config.objective)
+    sources = train_sources(config)
     for source, weight in sources:
         if weight != 1 and not objective.rows_are_examples:
             raise ConfigError(
@@ -330,12 +335,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
         elif objective.reads is DataKind.SCORED:
             part = training_file.read_scored_rows(source, of_pairs)
         else:
-            limit = None
-            is_stream = guess_format(source) is FileFormat.HUB and objective.rows_are_examples
-            if is_stream and config.max_steps is not None:
-                limit = config.max_steps * config.batch_size * process_count()
-                enough = f"which is enough for {config.max_steps:,} steps"
-                progress.info(f"{source}: reading only the first {limit:,} rows, {enough}")
+            limit = _most_rows(source, config, objective, progress)
             least = objective.n_columns[0]
             part = training_file.read_training_rows(source, given, limit=limit, n_columns=least)
         if part.n_dropped:
@@ -351,15 +351,30 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
                 hint="the weight of a file is its number of passes in an epoch; --epochs repeats "
                 "all files",
             )
-    return parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else training_file.join_rows(parts)
+    if len(parts) == 1 and parts[0][1] == 1:
+        return parts[0][0]
+    return training_file.join_rows(parts)
+
+
+def _most_rows(
+    source: str, config: TrainConfig, objective: type[Objective], progress: Progress
+) -> int | None:
+    """Return how many rows of a Hub dataset all steps need; None where all rows are read."""
+    is_stream = guess_format(source) is FileFormat.HUB and objective.rows_are_examples
+    if not is_stream or config.max_steps is None:
+        return None
+    limit = config.max_steps * config.batch_size * process_count()
+    enough = f"which is enough for {config.max_steps:,} steps"
+    progress.info(f"{source}: reading only the first {limit:,} rows, {enough}")
+    return limit
 
 
 def _hold_out(
     config: TrainConfig, data: Any, share: float
 ) -> tuple[training_file.TrainingRows, list[Row]]:
-    """Return the rows to train on and those held out.
+    """Return the rows to train on, and the rows of a random share of the anchors.
 
-    The latter are all rows of a random share of the anchors, whatever the seed.
+    The share does not depend on the seed of the run.
     """
     least = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
     is_rows = isinstance(data, training_file.TrainingRows)
@@ -372,14 +387,14 @@ def _hold_out(
     anchors = list(dict.fromkeys(row[0] for row in data.rows))
     taken = set(random.Random("dev-split").sample(anchors, max(1, round(share * len(anchors)))))
     held_out = [row for row in data.rows if row[0] in taken]
-    kept, rows = (
-        training_file.StoredRows(row for row in data.rows if row[0] not in taken),
-        iter(data.rows),
-    )
-    files = [
-        (sum(row[0] not in taken for row in itertools.islice(rows, n_rows)), weight)
-        for n_rows, weight in data.files
-    ]
+    kept = training_file.StoredRows(row for row in data.rows if row[0] not in taken)
+
+    # What each file has left; its rows follow those of the file before.
+    rows = iter(data.rows)
+    files = []
+    for n_rows, weight in data.files:
+        n_kept = sum(row[0] not in taken for row in itertools.islice(rows, n_rows))
+        files.append((n_kept, weight))
     if not all(n_rows for n_rows, _ in files) or not len(kept):
         raise DataError(f"{data.name}: --dev-split {share:g} would hold out every row of a file")
     return replace(data, rows=kept, files=tuple(files)), held_out
@@ -398,7 +413,9 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
                 "so that computing again would draw other dropout masks",
                 hint="leave it out, or use --device cpu or cuda",
             )
-    for encoder in (part for part in objective.children() if isinstance(part, SentenceEncoder)):
+    for encoder in objective.children():
+        if not isinstance(encoder, SentenceEncoder):
+            continue
         if config.gradient_checkpointing:
             encoder.checkpoint_layers()
         for name in ("attention", "compile"):
@@ -437,6 +454,7 @@ def build_parts(
 
     ``started_with`` are the batches of a run that is resumed.
     """
+    # What is trained on, and what chooses the model.
     check_settings(config)
     data = read_data(config, progress)
     held_out: list[Row] = []
@@ -444,17 +462,9 @@ def build_parts(
         data, held_out = _hold_out(config, data, config.dev_split)
     dev_set, dev_facts = build_dev_set(config, progress, held_out)
     teachers = build_teachers(config, data, progress)
-    settings = config.to_dict() | {
-        "temperature": config.effective_temperature,
-        "similarity": config.similarity,
-        "dropout_mode": config.dropout_mode,
-        "augment": build_augment(config.augment, config.device),
-        "teacher": None if teachers is None else teachers.dim,
-        "original_scaling": config.gather is choices.Gather.ORIGINAL,
-    }
-    encoder = build_encoder(config, progress)
-    torch.manual_seed(config.seed)  # of the objective's own heads
-    objective = build_objective(config.objective, encoder, settings, config.options)
+
+    # The objective; held-out texts of a masked LM are scored by itself.
+    objective = _objective_of(config, teachers, progress)
     if isinstance(objective, MaskedLm) and config.dev_split is not None:
         trained = {text for row in data.rows for text in row}
         texts = dict.fromkeys(text for row in held_out for text in row if text not in trained)
@@ -464,6 +474,8 @@ def build_parts(
             if isinstance(module, SentenceEncoder):
                 module.freeze_unread()
     _choose_pass(objective, config, resolve_device(config.device))
+
+    # The examples of the first epoch tell how many there are, and warn of what is unusual.
     examples = objective.examples(data, random_generator(config.seed, 0))
     n_examples = sum(n_taken(*file) for file in files_of(examples))
     if n_examples < 2:
@@ -471,20 +483,41 @@ def build_parts(
         raise DataError(f"{data.name}: {n_examples} training example, {need}")
     for warning in objective.warnings:
         progress.warn(warning)
-    digests = {"train_file": ", ".join(config.train_file or ()), "train_sha256": data.digest}
-    digests["n_examples"] = n_examples
-    named = [text for text in (config.objective, config.augment) if names_code(text)]
-    if named:
-        digests["code_files"] = {k: v for text in named for k, v in code_digest(str(text)).items()}
+
+    # What the run records of its data and code.
+    digests: dict[str, Any] = {
+        "train_file": ", ".join(config.train_file or ()),
+        "train_sha256": data.digest,
+        "n_examples": n_examples,
+    }
+    for text in (config.objective, config.augment):
+        if names_code(text):
+            digests.setdefault("code_files", {}).update(code_digest(str(text)))
     if teachers is not None:
         digests["teachers"] = teachers.digests
     digests |= count_cut(objective, examples, progress)
     shared, batches = shared_texts(config, objective, examples, progress, started_with)
     digests["batches"] = batches.value
+
     # Version 1.0.0 left out any number of rows, and a resumed run keeps its batches.
     most_left_out = SHARED_SHARE if started_with is None else 1.0
     facts = digests | dev_facts
     return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out, teachers)
+
+
+def _objective_of(config: TrainConfig, teachers: Teachers | None, progress: Progress) -> Objective:
+    """Return the objective around the encoder; its own heads are drawn from the seed."""
+    settings = config.to_dict() | {
+        "temperature": config.effective_temperature,
+        "similarity": config.similarity,
+        "dropout_mode": config.dropout_mode,
+        "augment": build_augment(config.augment, config.device),
+        "teacher": None if teachers is None else teachers.dim,
+        "original_scaling": config.gather is choices.Gather.ORIGINAL,
+    }
+    encoder = build_encoder(config, progress)
+    torch.manual_seed(config.seed)
+    return build_objective(config.objective, encoder, settings, config.options)
 
 
 def count_cut(objective: Objective, examples: Examples, progress: Progress) -> dict[str, int]:
@@ -501,12 +534,16 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
     places = range(0, len(examples), step)
     n_cut = 0
     for first in range(0, len(places), LOOKED_AT_ONCE):
-        chosen = places[first : first + LOOKED_AT_ONCE]
-        views = [_texts_of(examples.items[place]) for place in chosen]
-        texts = [text for own in views for text in own]
+        texts: list[str] = []
+        owners: list[int] = []  # the example that each text is of
+        for place in places[first : first + LOOKED_AT_ONCE]:
+            own = _texts_of(examples.items[place])
+            texts += own
+            owners += [place] * len(own)
         longer = tokens.longer_than(limit, texts, tokens.ids(texts, limit))
-        owner = [row for row, own in enumerate(views) for _ in own]
-        n_cut += len({owner[position] for position in longer})
+        n_cut += len({owners[position] for position in longer})
+
+    # Of a share, the number is an estimate.
     if n_cut:
         unit = "rows" if examples.are_rows else "examples"
         share = f"{n_cut / len(places):.1%}"
@@ -534,12 +571,11 @@ def shared_texts(
     progress: Progress,
     started_with: Batches | None = None,
 ) -> tuple[SharedTexts | None, Batches]:
-    """Return the texts that rows share, and what batches do about them.
-
-    The texts are None for batches as shuffled.
+    """Return the texts that rows share, and what batches do about them; None for shuffled batches.
 
     A run that is resumed goes on with the batches that it ``started_with``.
     """
+    # Duplicates matter where other rows are negatives, and unless the user takes rows as they come.
     if not (objective.in_batch_negatives and examples.are_rows):
         if config.batches in (Batches.NO_DUPLICATES, Batches.MASK_DUPLICATES):
             raise ConfigError(
@@ -550,12 +586,15 @@ def shared_texts(
         return None, Batches.SHUFFLED
     if config.batches is Batches.SHUFFLED:
         return None, Batches.SHUFFLED
+
+    # Few of them are left alone by default.
     shared = SharedTexts(examples.items)
     if config.batches is None and shared.share <= SHARED_SHARE:
         return None, Batches.SHUFFLED
     kind = config.batches or started_with or Batches.MASK_DUPLICATES
-    masked = "the loss takes no equal text as a negative"
-    effect = masked if kind is Batches.MASK_DUPLICATES else "no batch holds a text twice"
+    effect = "no batch holds a text twice"
+    if kind is Batches.MASK_DUPLICATES:
+        effect = "the loss takes no equal text as a negative"
     progress.info(
         f"{shared.share:.1%} of the rows have a text of an earlier one: {effect} "
         "(--batches shuffled takes rows as they come)"

@@ -79,7 +79,9 @@ class Position:
         elif self.trained_score is None or score > self.trained_score:
             self.trained_score = score
         if self.best_score is None or score > self.best_score:
-            self.best_score, self.best_step, self.evaluations_without_gain = score, self.step, 0
+            self.best_score = score
+            self.best_step = self.step
+            self.evaluations_without_gain = 0
             self.best_examples = _listed(examples)
             return True
         self.evaluations_without_gain += 1
@@ -108,36 +110,42 @@ class States:
         """Write the state of a step, unless it exists, and then remove earlier ones."""
         target = self.folder / f"{STATE_PREFIX}{position.step:08d}"
         with writing(target):
-            if (
-                not target.exists()
-            ):  # a step has one state: everything in it follows from seed and step
+            # A step has one state: everything in it follows from seed and step.
+            if not target.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 with staging_folder(target) as temporary:
                     self._write(position, temporary)
                     fsync_tree(temporary)
                     os.replace(temporary, target)
                 sync(self.folder)
+
+            # A state exists as a whole or not at all.
             older = [state for state in kept_states(self.folder) if state != target]
-            dropped = older[: max(0, len(older) - self.keep + 1)] if self.keep else []
-            for state in dropped:
+            n_dropped = 0
+            if self.keep:
+                n_dropped = max(0, len(older) - self.keep + 1)
+            for state in older[:n_dropped]:
                 retired = temporary_beside(state)
-                os.replace(state, retired)  # a state exists as a whole or not at all
+                os.replace(state, retired)
                 shutil.rmtree(retired)
-            for state in older[len(dropped) :]:
+            for state in older[n_dropped:]:
                 (state / OPTIMIZER_FILE).unlink(missing_ok=True)
 
     def _write(self, position: Position, folder: Path) -> None:
-        weights = {
-            f"module.{k}": v.detach().cpu().clone() for k, v in self.objective.state_dict().items()
-        }
-        moments = {
-            f"optimizer.{index}.{name}": value
-            for index, values in self.optimizer.state_dict()["state"].items()
-            for name, value in values.items()
-        }
-        tensors = {
-            k: v.detach().cpu().contiguous() for k, v in moments.items() if isinstance(v, Tensor)
-        }
+        weights: dict[str, Tensor] = {}
+        for name, tensor in self.objective.state_dict().items():
+            weights[f"module.{name}"] = tensor.detach().cpu().clone()
+
+        # The optimizer's moments are tensors, and perhaps numbers.
+        tensors: dict[str, Tensor] = {}
+        numbers: dict[str, Any] = {}
+        for index, values in self.optimizer.state_dict()["state"].items():
+            for name, value in values.items():
+                key = f"optimizer.{index}.{name}"
+                if isinstance(value, Tensor):
+                    tensors[key] = value.detach().cpu().contiguous()
+                else:
+                    numbers[key] = value
         _save_tensors(weights, folder / WEIGHTS_FILE)
         _save_tensors(tensors, folder / OPTIMIZER_FILE)
         encoder = self.objective.eval_encoder()
@@ -147,7 +155,7 @@ class States:
             "served": next(
                 name for name, part in self.objective.named_children() if part is encoder
             ),
-            "optimizer": {name: value for name, value in moments.items() if name not in tensors},
+            "optimizer": numbers,
             "n_moments": len(tensors),
             "scaler": self.scaler.state_dict() if self.scaler else None,
         }
@@ -163,7 +171,8 @@ class States:
             return None
         newest = states[-1]
         try:
-            weights, moments = load_file(newest / WEIGHTS_FILE), load_file(newest / OPTIMIZER_FILE)
+            weights = load_file(newest / WEIGHTS_FILE)
+            moments = load_file(newest / OPTIMIZER_FILE)
             facts = read_json(newest / STATE_FILE)
             for name, tensor in (weights | moments).items():
                 if tensor.is_floating_point() and not tensor.isfinite().all():

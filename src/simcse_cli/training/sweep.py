@@ -119,12 +119,17 @@ def read_plan(name: str) -> SweepPlan:
 
 def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
     """Gather ``options.NAME`` under ``options`` and check the settings like those of a recipe."""
-    plain = {name: value for name, value in settings.items() if not name.startswith(_OPTION)}
+    plain: Settings = {}
+    options: Settings = {}
+    for name, value in settings.items():
+        if name.startswith(_OPTION):
+            options[name.removeprefix(_OPTION)] = value
+        else:
+            plain[name] = value
     checked = coerce_settings(TrainConfig, plain, place=place)
-    options = {
-        name.removeprefix(_OPTION): value for name, value in settings.items() if name not in plain
-    }
-    return checked | {"options": checked.get("options", {}) | options} if options else checked
+    if options:
+        checked["options"] = checked.get("options", {}) | options
+    return checked
 
 
 def grid_trials(values: Mapping[str, Sequence[Any]]) -> Iterator[Trial]:
@@ -138,10 +143,8 @@ def search_trials(
 ) -> Iterator[Trial]:
     """Yield the trials that Optuna's tree-structured Parzen search proposes.
 
-    They depend on the seed and earlier scores alone.
-
-    Each trial must have its scores before the next is requested; a trial without a score counts as
-    failed.
+    They depend on the seed and earlier scores alone, so each trial must have its scores before the
+    next is requested; one without a score counts as failed.
     """
     import optuna
 
@@ -156,7 +159,8 @@ def search_trials(
             if "choices" in span:
                 settings[name] = asked.suggest_categorical(name, list(span["choices"]))
                 continue
-            low, high = span["low"], span["high"]
+            low = span["low"]
+            high = span["high"]
             is_whole = isinstance(low, int) and isinstance(high, int)
             suggest = asked.suggest_int if is_whole else asked.suggest_float
             settings[name] = suggest(name, low, high, log=bool(span.get("log", False)))
@@ -169,8 +173,10 @@ def search_trials(
 
 
 def trial_name(settings: Settings) -> str:
-    shown = {name: f"{v:.4g}" if isinstance(v, float) else str(v) for name, v in settings.items()}
-    parts = (f"{name.removeprefix(_OPTION)}={value}" for name, value in shown.items())
+    parts = []
+    for name, value in settings.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        parts.append(f"{name.removeprefix(_OPTION)}={shown}")
     return re.sub(r'[/\\:*?"<>|]', "_", ",".join(parts))
 
 
@@ -180,9 +186,7 @@ def run_sweep(
     runs: ManyRuns,
     progress: Progress,
 ) -> list[Trial]:
-    """Run each trial as it is proposed, and return all trials with their scores.
-
-    They are also saved to ``sweep.json``.
+    """Run each trial as it is proposed; return all with their scores, saved as ``sweep.json`` too.
 
     Each trial gets a subfolder named after its settings. One that diverges or needs more memory
     than there is has failed: the sweep goes on, and ``--resume`` leaves it alone while its folder
@@ -202,17 +206,19 @@ def run_sweep(
         else:
             run_trial(trial, config, runs, progress)
         trials.append(trial)
+
+        # What is known so far, in case of an interruption.
         if process_rank() == 0:
             best = ranked(trials)[0]
             facts = {
                 "format": 1,
                 "suite": "sweep",
                 "best": None if best.score is None else best.name,
+                "dev_suite": config.dev_suite,
+                "quantiles": score_quantiles(trials),
+                "trials": [done.to_json() for done in trials],
             }
-            facts |= {"dev_suite": config.dev_suite, "quantiles": score_quantiles(trials)}
-            write_json(
-                runs.folder / "sweep.json", facts | {"trials": [done.to_json() for done in trials]}
-            )
+            write_json(runs.folder / "sweep.json", facts)
     return trials
 
 
@@ -233,15 +239,15 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
 
 
 def earlier_failures(folder: Path) -> dict[str, str]:
-    """Return why trials of an earlier call have failed, by name.
-
-    Only trials whose folders are there are included.
-    """
+    """Return why trials of an earlier call have failed, by name, if their folders are there."""
     path = folder / "sweep.json"
-    facts = read_json(path, dict[str, Any]) if path.is_file() else {}
-    found = {}
+    found: dict[str, str] = {}
+    if not path.is_file():
+        return found
+    facts = read_json(path, dict[str, Any])
     for trial in checked(facts.get("trials", []), list[dict[str, Any]], f"{path}: trials"):
-        name, failure = str(trial.get("name")), trial.get("failure")
+        name = str(trial.get("name"))
+        failure = trial.get("failure")
         if isinstance(failure, str) and (folder / name).is_dir():
             found[name] = failure
     return found
@@ -257,10 +263,10 @@ def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
     scores = [trial.score for trial in trials if trial.score is not None]
     if not scores:
         return {}
-    _, q50, q75 = (
-        statistics.quantiles(scores, n=4, method="inclusive") if len(scores) > 1 else scores * 3
-    )
-    return {"max": max(scores), "q75": q75, "q50": q50}
+    quartiles = scores * 3  # of a single score
+    if len(scores) > 1:
+        quartiles = statistics.quantiles(scores, n=4, method="inclusive")
+    return {"max": max(scores), "q75": quartiles[2], "q50": quartiles[1]}
 
 
 def ranked(trials: Iterable[Trial]) -> list[Trial]:
@@ -290,11 +296,9 @@ def train_sweep(
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
     runs.open()
-    proposed = (
-        grid_trials(plan.grid)
-        if plan.grid
-        else search_trials(plan.search, plan.n_trials, base.seed)
-    )
+    proposed = grid_trials(plan.grid)
+    if plan.search:
+        proposed = search_trials(plan.search, plan.n_trials, base.seed)
     trials = run_sweep(proposed, trial_config, runs, progress)
 
     # Draw and report the trials that have a score.
@@ -303,10 +307,8 @@ def train_sweep(
         return None
     if not points:
         what = f"{len(trials)} of {len(trials)} trials have failed (first: {trials[0].failure})"
-        raise TrainingError(
-            f"--sweep {name}: {what}",
-            hint="lower the learning rates or the batch sizes of the sweep",
-        )
+        hint = "lower the learning rates or the batch sizes of the sweep"
+        raise TrainingError(f"--sweep {name}: {what}", hint=hint)
     figure = runs.folder / "sweep.png"
     try:
         with house_style():
@@ -323,28 +325,32 @@ def train_sweep(
 
 
 def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folder: Path) -> Report:
+    # The trials, best first, and their quantiles.
     by_score = ranked(trials)
-    rows: list[dict[str, Any]] = [
-        trial.settings
-        | {"score": trial.score, "deviation": trial.deviation}
-        | {"best_steps": "failed" if trial.failure else ", ".join(map(str, trial.best_steps))}
-        for trial in by_score
-    ]
-    rows += [
-        {swept[0]: quantile, "score": score} for quantile, score in score_quantiles(trials).items()
-    ]
+    rows: list[dict[str, Any]] = []
+    for trial in by_score:
+        steps = ", ".join(map(str, trial.best_steps))
+        own = {
+            "score": trial.score,
+            "deviation": trial.deviation,
+            "best_steps": "failed" if trial.failure else steps,
+        }
+        rows.append(trial.settings | own)
+    for quantile, score in score_quantiles(trials).items():
+        rows.append({swept[0]: quantile, "score": score})
+
+    # What the table does not say.
     best = by_score[0]
-    note = f"best: {folder / best.name}"
+    notes = [f"best: {folder / best.name}"]
     if set(best.best_steps) == {0}:
-        note = f"no run beat the untrained model, whose dev score is {percent(best.score)}"
-    failed = [
-        f"failed: {trial.name} ({trial.failure})" for trial in trials if trial.failure is not None
-    ]
-    notes = [note, *failed, "max, q75, q50: best, upper quartile and median of the trials"]
-    own = columns("score", "deviation", "best_steps", score="dev best", best_steps="at step")
-    return Report(
-        f"{Path(name).stem}, {len(trials)} trials", [*map(Column, swept), *own], rows, notes
-    )
+        notes = [f"no run beat the untrained model, whose dev score is {percent(best.score)}"]
+    for trial in trials:
+        if trial.failure is not None:
+            notes.append(f"failed: {trial.name} ({trial.failure})")
+    notes.append("max, q75, q50: best, upper quartile and median of the trials")
+    scores = columns("score", "deviation", "best_steps", score="dev best", best_steps="at step")
+    title = f"{Path(name).stem}, {len(trials)} trials"
+    return Report(title, [*map(Column, swept), *scores], rows, notes)
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
@@ -353,5 +359,8 @@ def merge_settings(flags: Settings, swept: Settings) -> Settings:
         what = f"{flag(TrainConfig, both[0])} is given, and the sweep sets it too"
         raise ConfigError(what, hint="leave the flag out")
     require_typed(swept, flags, "the sweep")
+    merged = flags | swept
     options = flags.get("options", {}) | swept.get("options", {})
-    return flags | swept | ({"options": options} if options else {})
+    if options:
+        merged["options"] = options
+    return merged

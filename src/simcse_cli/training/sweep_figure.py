@@ -20,10 +20,7 @@ LOG_FROM = 20  # ratio of the largest to the smallest value from which the axis 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One trial, with its settings and its dev score as a fraction.
-
-    It has the deviation over seeds, if there are several.
-    """
+    """One trial: its settings, its dev score as a fraction, and the deviation over its seeds."""
 
     settings: dict[str, Any]
     score: float
@@ -46,7 +43,7 @@ def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
     if len(swept) > 1:
         _draw_line(axes, list(range(1, len(points) + 1)), points, "")
         axes.locator_params(axis="x", integer=True)
-    elif all(_is_number(value) for value in values[0]):
+    elif all(map(_is_number, values[0])):
         ordered = sorted(points, key=lambda point: point.settings[swept[0]])
         _draw_line(axes, [point.settings[swept[0]] for point in ordered], ordered, "-")
         if min(values[0]) > 0 and max(values[0]) / min(values[0]) >= LOG_FROM:
@@ -55,10 +52,9 @@ def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
             axes.xaxis.set_major_formatter("{x:g}")
             axes.minorticks_off()
     else:
-        names = list(dict.fromkeys(str(point.settings[swept[0]]) for point in points))
-        _draw_line(
-            axes, [names.index(str(point.settings[swept[0]])) for point in points], points, ""
-        )
+        shown = [str(point.settings[swept[0]]) for point in points]
+        names = list(dict.fromkeys(shown))
+        _draw_line(axes, list(map(names.index, shown)), points, "")
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_ylabel(SCORE_LABEL)
@@ -97,7 +93,9 @@ def _draw_grid(
     best = max(scores, key=lambda key: scores[key])
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
-            text = f"{table[i][j]:.2f}" + (" *" if (row, column) == best else "")
+            text = f"{table[i][j]:.2f}"
+            if (row, column) == best:
+                text += " *"
             shade = "black" if table[i][j] > middle else "white"
             axes.text(j, i, text, ha="center", va="center", color=shade)
     axes.set_xticks(range(len(columns)), [str(value) for value in columns])

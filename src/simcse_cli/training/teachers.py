@@ -30,15 +30,18 @@ class Teacher:
     """One teacher: a model, or a file with its vectors."""
 
     def __init__(self, name: str, weight: float, device: str, progress: Progress) -> None:
-        self.name, self.weight = name, weight
+        self.name = name
+        self.weight = weight
         self.model: ReadyEncoder | None = None
         self.vectors: NDArray[Any] | None = None
         if name.endswith(".npy"):
             self.vectors = read_matrix(require_file(name))
-            self.dim, self.digest = int(self.vectors.shape[1]), sha256_file(Path(name))
+            self.dim = int(self.vectors.shape[1])
+            self.digest = sha256_file(Path(name))
             return
         self.model = load_for_encoding(name, LoadOptions(device=device), progress)
-        self.dim, self.digest = self.model.dim, self.model.digest
+        self.dim = self.model.dim
+        self.digest = self.model.digest
 
 
 class Teachers:
@@ -55,7 +58,8 @@ class Teachers:
         device: str,
         progress: Progress,
     ) -> None:
-        self.rows, self.n_columns = rows, len(rows[0])
+        self.rows = rows
+        self.n_columns = len(rows[0])
         self.teachers = [Teacher(name, weight, device, progress) for name, weight in named]
         self.dim = sum(teacher.dim for teacher in self.teachers)
         self.digests = {teacher.name: teacher.digest for teacher in self.teachers}
@@ -96,12 +100,10 @@ class Teachers:
         """Return the vectors of some rows, ``(N, C, D)``; zeros of width 1 before they are made."""
         total = sum(teacher.weight for teacher in self.teachers)
         places = (rows[:, None] * self.n_columns + np.arange(self.n_columns)).ravel()
-        parts = [torch.zeros(len(places), 1)]
-        if all(teacher.vectors is not None for teacher in self.teachers):
-            parts = [
-                l2_normalize(torch.from_numpy(np.asarray(teacher.vectors[places], np.float32)))
-                * (teacher.weight / total) ** 0.5
-                for teacher in self.teachers
-                if teacher.vectors is not None
-            ]
+        parts = []
+        for teacher in self.teachers:
+            if teacher.vectors is None:
+                return torch.zeros(len(rows), self.n_columns, 1)
+            own = torch.from_numpy(np.asarray(teacher.vectors[places], np.float32))
+            parts.append(l2_normalize(own) * (teacher.weight / total) ** 0.5)
         return torch.cat(parts, dim=1).view(len(rows), self.n_columns, -1)

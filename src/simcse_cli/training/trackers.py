@@ -54,12 +54,15 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
 
     Seeds and trials of a sweep form a group named after their folder.
     """
-    settings, folder = record.config, run_dir.resolve()
-    given, above = settings["track_name"], group_folder(folder)
-    group = None if above is None else given or above.name
-    name = (
-        given or folder.name if above is None else f"{group}/{folder.relative_to(above).as_posix()}"
-    )
+    settings = record.config
+    folder = run_dir.resolve()
+    given = settings["track_name"]
+    above = group_folder(folder)
+    group = None
+    name = given or folder.name
+    if above is not None:
+        group = given or above.name
+        name = f"{group}/{folder.relative_to(above).as_posix()}"
     key = hashlib.sha256(f"{folder} {record.started}".encode()).hexdigest()[:16]
     project = settings["track_project"] or "simcse"
     return TrackedRun(run_dir, project, name, group, key, loggable(settings), last_step)
@@ -67,11 +70,13 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
 
 def loggable(values: Mapping[str, Any]) -> dict[str, Value]:
     """Return nested values under names with slashes; lists become text and nulls are dropped."""
-    return {
-        name: ", ".join(map(str, value)) if isinstance(value, list) else value
-        for name, value in flat(values, "/")
-        if value is not None
-    }
+    found: dict[str, Value] = {}
+    for name, value in flat(values, "/"):
+        if isinstance(value, list):
+            found[name] = ", ".join(map(str, value))
+        elif value is not None:
+            found[name] = value
+    return found
 
 
 def _start_tensorboard(run: TrackedRun) -> Started:
@@ -90,10 +95,15 @@ def _start_tensorboard(run: TrackedRun) -> Started:
 def _start_wandb(run: TrackedRun) -> Started:
     folder = run.folder / TRACKING
     folder.mkdir(exist_ok=True)
-    mode, settings = os.environ.get("WANDB_MODE", "offline"), {"console": "off", "silent": True}
-    own = {"name": run.name, "group": run.group, "id": run.key, "resume": "allow"}
     tracker = tracking.WandBTracker(
-        run.project, **own, dir=str(folder), mode=mode, settings=settings
+        run.project,
+        name=run.name,
+        group=run.group,
+        id=run.key,
+        resume="allow",
+        dir=str(folder),
+        mode=os.environ.get("WANDB_MODE", "offline"),
+        settings={"console": "off", "silent": True},
     )
     tracker.start()
     tracker.store_init_configuration(run.settings)
@@ -101,32 +111,38 @@ def _start_wandb(run: TrackedRun) -> Started:
 
 
 def _start_trackio(run: TrackedRun) -> Started:
-    own = {
-        "name": run.name,
-        "group": run.group,
-        "resume": "never" if run.last_step is None else "allow",
-    }
-    tracker = tracking.TrackioTracker(run.project, **own, config=dict(run.settings), embed=False)
+    tracker = tracking.TrackioTracker(
+        run.project,
+        name=run.name,
+        group=run.group,
+        resume="never" if run.last_step is None else "allow",
+        config=dict(run.settings),
+        embed=False,
+    )
     tracker.start()
     return tracker, f"trackio show --project {run.project}"
 
 
 def _start_mlflow(run: TrackedRun) -> Started:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault(
-        "MLFLOW_LOGGING_LEVEL", "WARNING"
-    )  # else it reports each table of a new store
-    tags = {"simcse.run": run.key} | ({"group": run.group} if run.group else {})
+    # Else it reports each table of a new store.
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+    tags = {"simcse.run": run.key}
+    if run.group:
+        tags["group"] = run.group
+
+    # A resumed run goes on under the id that it got.
     known = None
     if run.last_step is not None:
         import mlflow
 
-        wanted = {
-            "experiment_names": [run.project],
-            "filter_string": f"tags.`simcse.run` = '{run.key}'",
-        }
-        found = mlflow.search_runs(**wanted, output_format="list")
-        known = found[0].info.run_id if found else None
+        found = mlflow.search_runs(
+            experiment_names=[run.project],
+            filter_string=f"tags.`simcse.run` = '{run.key}'",
+            output_format="list",
+        )
+        if found:
+            known = found[0].info.run_id
     tracker = tracking.MLflowTracker(run.project, run_name=run.name, run_id=known, tags=tags)
     tracker.start()
     if tracker.run_id is None:
@@ -170,7 +186,9 @@ class RunLog:
         *,
         last_step: int | None,
     ) -> None:
-        self._path, self._tracker, self._progress = path, tracker, progress
+        self._path = path
+        self._tracker = tracker
+        self._progress = progress
         lines: list[str] = []
         if last_step is not None and path.exists():
             for line in path.read_bytes().split(b"\n"):
