@@ -35,7 +35,7 @@ def analyze_spaces(
 ) -> Analysis:
     """Return one analysis of the chosen spaces.
 
-    Its page has all analyses, and also the paths of those models that are runs.
+    Its page has all analyses, and the training paths of those models that are runs.
     """
     spaces = encode_pairs(options, labels, progress)
     analysis = space_analysis(name, spaces)

@@ -307,7 +307,7 @@ def _spaces(
 ) -> tuple[list[Analysis], str]:
     """Return what the vectors of rated pairs show, and in words whether the run is better.
 
-    There is nothing of both without rated pairs.
+    Both are empty without rated pairs.
     """
     if options.data_dir is None and options.pair_file is None:
         progress.info(

@@ -289,7 +289,7 @@ def trace_analysis(
 
 
 def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """Return one row per run: the ends of its path, its best score, its points on the front."""
+    """Return one row per run: first and last values, best score, and points on the Pareto front."""
     on_front = is_pareto_optimal(np.concatenate([trace.points for trace in traces]))
     rows = []
     start = 0

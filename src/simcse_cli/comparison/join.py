@@ -102,7 +102,7 @@ class System:
 
     @property
     def remark(self) -> str | None:
-        """What the tests leave out, and how to save it; None if that is nothing."""
+        """A note on seeds without saved scores, and how to save them; None if there are none."""
         if len(self.members) >= self.n_seeds:
             return None
         return (
@@ -262,8 +262,9 @@ class Comparison:
 
 
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
-    """Join entries that have the same label and share no score, seed by seed.
+    """Join the entries that are parts of one system.
 
+    They have one label, no score in common except times, and one seed where both name a seed.
     An example is ``ours=sts.json ours=transfer.json``.
     """
     merged: list[Entry] = []
@@ -397,16 +398,18 @@ def join(
 
     The reference is one of the entries.
 
-    Averages are taken over the same tasks in every line: where some entry lacks tasks, all averages
-    are recomputed over the tasks that every entry with tasks has, and a warning names them; fewer
-    than two shared tasks have no average.
+    Averages are over the same tasks in every line. Where some entry lacks tasks, all averages are
+    recomputed over the tasks that every entry with tasks has, and a warning names these tasks. If
+    they are fewer than two, there is no average.
 
-    Without ``measures`` the columns are those of a published reference that another entry has, else
-    all but times, the single dev accuracies of the transfer tasks and the average of the dev sets.
-    The front is drawn over ``pareto_measures``, by default the averages and geometry among the
-    columns, if they are two or more.
+    The columns are ``measures``. By default, against a published reference, they are the measures
+    of it that another entry has. Otherwise they are all measures except times, the dev accuracies
+    of single transfer tasks and the average of the dev sets.
+
+    The front is drawn over ``pareto_measures``. By default these are the averages and the geometry
+    among the columns, if there are two or more.
     """
-    # Levelling replaces entries, so the reference is found again by its place.
+    # Entries with new averages are new objects, so the reference is found again by its place.
     levelled, warnings = _level_averages(entries)
     same_place = zip(entries, levelled, strict=True)
     reference = next((new for old, new in same_place if old is reference), None)
@@ -547,7 +550,7 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 
 def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """Return the entries with averages over the tasks that all share, and the warnings about it."""
+    """Return the entries with averages over the tasks that all share, and warnings of changes."""
     levelled = list(entries)
     warnings: list[str] = []
     for average, tasks in _AVERAGES.items():

@@ -19,8 +19,8 @@ class ColumnFacts:
 
     Attributes:
         at: its place in the table, from 0.
-        title: its name as it is in the file, or its number from 1.
-        name: its name as names are compared, "" in a table without names.
+        title: its name as in the file, or its number from 1.
+        name: its title as ``fold`` makes it comparable; "" in a table without names.
     """
 
     def __init__(self, grid: Grid, at: int) -> None:

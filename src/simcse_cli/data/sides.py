@@ -88,12 +88,13 @@ class _Sides:
             elif role in ("positive", "right"):
                 positive = column
 
-        # What the user did not name is found.
+        # Find what the user did not name; one column of lists is a set of texts, not a pair.
         negatives: Sequence[ColumnFacts] = ()
         if anchor is None or positive is None:
             if self._is_set():
                 return {SET: self.facts.columns}
             anchor, positive, negatives = self._pair(anchor, positive)
+        # A column of hard negatives that the user named replaces those found.
         if "hard_negative" in named:
             negatives = (named["hard_negative"],)
         found: Found = {self.left: (anchor,), self.right: (positive,)}

@@ -96,8 +96,9 @@ def encode_on_ray(
 ) -> None:
     """Write parts on the workers of the cluster at ``RAY_ADDRESS`` or of a new local one.
 
-    All workers must see the input. ``marker`` is a file beside the outputs that exists while this
-    runs, or None for outputs at addresses.
+    All workers must see the input. ``marker`` is a file that exists beside the outputs while this
+    runs, so that a worker can tell whether it sees their folder. It is None for outputs at
+    addresses (``s3://...``).
     """
     # The digest is computed once here and sent along with the files.
     progress.detail(f"{files.source}: {files.digest}")

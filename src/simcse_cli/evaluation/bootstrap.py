@@ -316,9 +316,9 @@ def mean_interval(values: Floats) -> tuple[float, float]:
 
 
 def _seed_variance(sides: Sequence[Floats]) -> tuple[float, float]:
-    """Return the variance of a mean over seeds and its degrees of freedom.
+    """Return the variance of a mean over seeds, and the degrees of freedom of that variance.
 
-    For two sides, they are those of the difference of the two means.
+    For two sides, both values are for the difference of the two means (Welch).
     """
     variance = spread = 0.0
     for scores in sides:

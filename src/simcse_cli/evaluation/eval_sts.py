@@ -162,7 +162,7 @@ def _subset_report(result: SuiteResult) -> Report:
 
 
 def _with_what_chose(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:
-    """Record the tasks whose pairs have chosen the model, if it is that of a run."""
+    """Record the tasks whose pairs were used to choose the model, if it comes from a run."""
     if encoder.vectors is not None or encoder.embeddings is not None:
         return result
     chose = pairs_that_chose(encoder.model)

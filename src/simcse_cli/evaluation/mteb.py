@@ -62,9 +62,10 @@ def select_tasks(
 ) -> list[Any]:
     """Return mteb task objects.
 
-    A benchmark, or an alias of one, brings splits and subsets: in the default one STS17 is en-en
-    only, STS22 en only, AmazonCounterfactual en only. ``tasks`` of the benchmark are taken from it,
-    others from all of mteb, English subsets only. ``categories`` keeps the tasks of these types.
+    ``benchmark``, a name or an alias, decides the splits and subsets of its tasks: the default one
+    has only en-en of STS17, and only en of STS22 and AmazonCounterfactual. ``tasks`` chooses
+    among them; a task that the benchmark lacks is taken from the rest of mteb, with its English
+    subsets only. ``categories`` are the types of tasks to keep.
     """
     mteb = _import_mteb()
     names = dict.fromkeys(_PAPER_NAMES.get(name, name) for name in tasks)

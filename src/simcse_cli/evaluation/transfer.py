@@ -253,7 +253,7 @@ def eval_transfer(
     if options.save_scores is not None:
         require_writable(options.save_scores, force=force)
     suite = TransferSuite.of_options(options, progress)
-    suite.missing()
+    suite.missing()  # raises if no task has its files
     folder = cache_folder(options.cache_dir, options.cache, progress)
     message = "nothing is kept"
     if folder:

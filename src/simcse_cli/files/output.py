@@ -107,7 +107,7 @@ class Output:
 
 
 def _require_own_record(path: Path, key: str, *, force: bool) -> None:
-    """Raise OutputError if the record would replace a file without ``key``, which is not ours."""
+    """Raise OutputError if the record would replace a foreign file: one without ``key``."""
     if force or (not path.is_symlink() and not path.exists()):
         return
     try:

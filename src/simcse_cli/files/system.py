@@ -74,12 +74,13 @@ def sync(path: Path) -> None:
     if sys.platform == "win32":
         if path.is_dir():
             return
-        flags = os.O_RDWR
+        flags = os.O_RDWR  # Windows flushes only what is open for writing
     descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF):  # some file systems cannot for folders
+        # Some file systems cannot flush a folder.
+        if error.errno not in (errno.EINVAL, errno.EBADF):
             raise
     finally:
         os.close(descriptor)

@@ -71,16 +71,16 @@ class SentenceEncoder(nn.Module):
         head: module over the pooled vector, or None.
         token_cnn: convolutions over the last layer's token states, before pooling (IS-BERT), or
             None.
-        record: how vectors leave the model.
+        record: how its vectors are made: pooler, prompts, normalisation and more.
         tokens: its tokenizer.
         name: the name that the user gave.
         folder: where it was loaded from, or None.
-        matmul_dtype: arithmetic of packed matrix products; None follows autocast, else the weights.
+        matmul_dtype: type of packed matrix products; None for that of autocast, else the weights.
         packs_anywhere: whether rows are packed on GPUs too.
         checkpoints_layers: whether training keeps only the inputs of layers and computes the rest
             again.
-        reads_padding: whether states depend on padding, so that ``encode`` takes one length a
-            batch.
+        reads_padding: whether states depend on padding, so that ``encode`` puts only texts of one
+            length into a batch.
     """
 
     def __init__(
@@ -437,9 +437,10 @@ class SentenceEncoder(nn.Module):
 
     @contextmanager
     def _no_dropout(self) -> Iterator[None]:
-        """Switch dropout off.
+        """Switch dropout off, inside a model in training mode.
 
-        The transformer itself stays in training mode, so that it prepares no weights.
+        Only the parts of the transformer leave that mode. In evaluation mode, the transformer
+        itself would prepare its weights for inference, although the next step changes them.
         """
         parts = list(self.backbone.children())
         for part in parts:

@@ -375,7 +375,7 @@ def export_model(
         progress=progress,
     )
 
-    # The facts of the training, with a digest that will tell an edited card.
+    # The facts of the training, and a digest by which the next export sees an edited card.
     known = _facts_of(files.named)
     facts: _Entries = {key: known[key] for key in ("objective", "step") if key in known}
     copied = files.named / CARD_FILE
@@ -397,7 +397,7 @@ def export_model(
         **facts,
     )
 
-    # A way that is not installed was not tried, and 8-bit graphs only come near.
+    # A loader that is not installed has None. Vectors of 8-bit graphs are only similar.
     tried: list[str] = []
     near = ""
     for way, found in differences.items():

@@ -28,7 +28,7 @@ def program_and_machine() -> dict[str, Any]:
     """Return facts about the program and the machine.
 
     They are versions, hardware, the arithmetic taken here and why, extras, and caches with their
-    sizes in bytes.
+    sizes in bytes. ``constants_of`` is the kind of processor whose ``CPU_CONSTANTS`` apply.
     """
     device = resolve_device()
     fast = "faster than float32 here"

@@ -146,7 +146,7 @@ def _use(folder: Path, progress: Progress) -> _Entries:
     kind = config.get("model_type", "SentenceTransformer")
     if kind != "SentenceTransformer":
         raise _refuse(path, f"model_type {kind!r} is not supported; need SentenceTransformer")
-    # The prompts; those called query and document always exist.
+    # The prompts; a default called query or document needs no entry, and is then empty.
     texts = checked(config.get("prompts") or {}, dict[str, str | None], f"{path}: prompts")
     prompts = {name: text or "" for name, text in texts.items()}
     default = checked(config.get("default_prompt_name"), str | None, f"{path}: default_prompt_name")

@@ -29,13 +29,15 @@ def packed_vectors(
 ) -> Tensor:
     """Return sentence vectors before any head, ``(R, H)`` in float32 or wider, in order of rows.
 
-    The first ``n_skipped`` tokens of each row, fewer than any has, do not count, as in ``pool``;
-    ``dtype`` is as in ``PackedBackbone.hidden_states``; ``mask_id`` is the [MASK] of the pooler.
+    The first ``n_skipped`` tokens of each row do not count, as in ``pool``; every row is longer.
+    ``dtype`` is as in ``PackedBackbone.hidden_states``. ``mask_id`` is the id of [MASK], which only
+    the pooler ``mask`` reads.
     """
     tokens = packed_ahead(packed, rows).tokens
     spec = POOLERS[pooler]
     if spec.reduction is Reduction.MASK:
         (last,) = packed.hidden_states(tokens, dtype=dtype)
+        # Each group has rows of one length; ids go through ``rows`` as states of width 1.
         by_group = zip(tokens.rows(wide(last)), tokens.rows(tokens.ids[:, None]), strict=True)
         pooled = torch.cat([at_last(own, ids.squeeze(2) == mask_id) for own, ids in by_group])
     elif n_skipped or spec.reduction is Reduction.MEAN:
@@ -52,7 +54,7 @@ def packed_vectors(
                 means.append(mean)
             pooled = mean_of_layers(means)
         else:
-            # All tokens behind those skipped, or the first of them alone.
+            # The mean of all tokens after the skipped ones, or only the first of these tokens.
             stop = None if spec.reduction is Reduction.MEAN else n_skipped + 1
             parts: list[Tensor] = []
             for group in zip(*map(tokens.rows, states), strict=True):

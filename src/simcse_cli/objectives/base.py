@@ -229,6 +229,7 @@ class TwoEncoders(Objective):
         super().__init__(encoder, options)
         self.second: SentenceEncoder | None = None
         if self.options.dual_encoder or self.always_two:
+            # What is in this memo of deepcopy is shared, not copied.
             shared = {id(encoder.tokenizer): encoder.tokenizer}
             self.second = copy.deepcopy(encoder, shared)
         elif self.options.serve_encoder is ServedEncoder.SECOND:

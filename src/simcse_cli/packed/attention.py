@@ -55,11 +55,14 @@ def attend_from_first(
 ) -> tuple[Tensor, Tensor]:
     """Return the states of first tokens ``(R, H)`` and their context ``(R, D)``.
 
-    Only the first token is multiplied by weight matrices. With x_j the states of a sentence and q
-    the query of its first token, the scores q . (K x_j + k) are (K^T q) . x_j + q . k; the context
-    is sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j. Equal to ``attend`` on the projected
-    states up to rounding, at about D / n_heads times fewer operations. The states ``(T, H)``,
-    before the linear layers, have the type of the products.
+    The result is that of ``attend`` on the projected states up to rounding, at about D / n_heads
+    times fewer operations, since only first tokens are multiplied by weight matrices. With x_j the
+    states of a sentence, q the query of its first token, and a_j the attention weights:
+
+        score of x_j:  q . (K x_j + k) = (K^T q) . x_j + q . k
+        context:       sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j
+
+    ``states`` ``(T, H)`` are those before the linear layers, in the type of matrix products.
     """
     n_heads = layer.n_heads
     first = states.index_select(0, tokens.first_tokens())

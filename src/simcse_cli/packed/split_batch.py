@@ -133,10 +133,10 @@ class _Shares(torch.autograd.Function):
 
 
 class _WeightProducts:
-    """Gradients of weights, multiplied and summed over shares by any core that is free.
+    """Gradients of weights, each the sum of one product per share, computed by any free core.
 
     Attributes:
-        gradients: by the ``id`` of the weight.
+        gradients: the finished sums, by the ``id`` of the weight.
     """
 
     def __init__(self, n_shares: int, pool: BufferPool) -> None:

@@ -511,7 +511,7 @@ def _nearest_pairs(
     searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)
 
-    # A full list of pairs raises the cosine that further pairs need.
+    # One text more than ``top_k`` is searched, as a text may find itself, which is no pair.
     def search(block: slice) -> NDArray[Any]:
         scores, rows = searcher.search(units[block], options.top_k + 1)
         own = np.arange(*block.indices(n_texts))[:, None]
@@ -519,6 +519,7 @@ def _nearest_pairs(
         is_pair &= np.cumsum(rows != own, axis=1) <= options.top_k
         if options.max_score is not None:
             is_pair &= scores <= options.max_score
+        # Once the list is full, a pair must be nearer than the last one in it.
         if len(best) == options.max_pairs:
             is_pair &= scores > best["score"][-1]
         found = np.empty(int(is_pair.sum()), _FOUND_PAIR)
@@ -527,7 +528,7 @@ def _nearest_pairs(
         found["score"] = scores[is_pair]
         return found
 
-    # A pair is found from both of its sides.
+    # A pair may be found from both of its texts, and is kept once.
     for found in _blocks(work, n_texts, search, progress):
         merged = np.concatenate([best, found])
         _, first = np.unique(merged["left"] * n_texts + merged["right"], return_index=True)

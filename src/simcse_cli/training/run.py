@@ -167,7 +167,10 @@ def _unused_folder(config: TrainConfig) -> Path:
 
 
 def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
-    """Return the interruption of a run; one process tells what is kept, and how to continue."""
+    """Return the exception for an interrupted run.
+
+    In one process it says what is kept and how to continue; in the others it has no message.
+    """
     if processes.is_launched() or processes.process_rank() > 0:
         return launch.Stopped()
     states = runs.kept_states(run_dir / "checkpoint")

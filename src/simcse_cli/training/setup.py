@@ -372,10 +372,11 @@ def _most_rows(
 def _hold_out(
     config: TrainConfig, data: Any, share: float
 ) -> tuple[training_file.TrainingRows, list[Row]]:
-    """Return the rows to train on, and the rows of a random share of the anchors.
+    """Return the rows to train on, and those held out: all rows of a random share of the anchors.
 
-    The share does not depend on the seed of the run.
+    Which anchors these are does not depend on the seed of the run.
     """
+    # Held-out rows must be pairs, except for a masked LM, which is scored on single texts.
     least = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
     is_rows = isinstance(data, training_file.TrainingRows)
     if not is_rows or len(data.columns) < least or data.columns[-1] == "label":
@@ -389,7 +390,7 @@ def _hold_out(
     held_out = [row for row in data.rows if row[0] in taken]
     kept = training_file.StoredRows(row for row in data.rows if row[0] not in taken)
 
-    # What each file has left; its rows follow those of the file before.
+    # The rows of all files come one after another; count the rows that each file keeps.
     rows = iter(data.rows)
     files = []
     for n_rows, weight in data.files:
