@@ -15,7 +15,12 @@ from comparison.cases import write_run, write_sts_result
 from simcse_cli.analysis import run_report
 from simcse_cli.analysis.options import ReportOptions
 from simcse_cli.analysis.presentation import Page
-from simcse_cli.analysis.run_report import running_mean, training_figure, write_run_report
+from simcse_cli.analysis.run_report import (
+    own_average,
+    running_mean,
+    training_figure,
+    write_run_report,
+)
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import read_run_record
@@ -353,3 +358,14 @@ def test_the_columns_of_the_pair_file_are_passed_on(run, monkeypatch, opened, tm
     )
     report(run, monkeypatch, pair_file=path, columns="left=b,right=a,score=r")
     assert heard[0].pairs.sentences == ["one", "three", "two", "four"]
+
+
+def test_the_average_of_a_run_is_not_that_of_its_results_under_other_settings():
+    def entry(kind, average):
+        return {"kind": kind, "scores": {"average": average}}
+
+    seeds = [entry("run", 0.70), entry("run", 0.72), entry("mean", 0.71)]
+    others = [entry("run", 0.60), entry("run", 0.62), entry("mean", 0.61)]
+    published = [entry("published", 0.76)]
+    assert own_average([*seeds, *others, *published]) == 0.71
+    assert own_average([seeds[0], others[0], *published]) == 0.70

@@ -17,7 +17,7 @@ from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs, read_pair_s
 from simcse_cli.analysis.trace import STAR, trace_models
 from simcse_cli.comparison.changes import changed_pairs, pairs_table
 from simcse_cli.comparison.compare import compare
-from simcse_cli.comparison.entries import load_entries
+from simcse_cli.comparison.entries import EntryKind, load_entries
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
 from simcse_cli.data.qrels import NumberedTexts, sample_texts
@@ -206,13 +206,23 @@ def _scores(
     # A reader of the report sees no terminal, so warnings become notes.
     found = compare([str(run)], wanted, progress)
     found.reports[0].notes += found.payload["warnings"]
-    own = [each for each in found.payload["entries"] if each["kind"] in ("run", "mean")]
     text = (
         "Measured by simcse eval, or by the dev evaluation of the run; published rows as printed."
     )
-    payload = {"own_average": own[-1]["scores"].get(AVERAGE)}
+    payload = {"own_average": own_average(found.payload["entries"])}
     tables = [_shared_report(table) for table in found.reports]
     return [Analysis("Scores", text, tables=tables, payload=payload)]
+
+
+def own_average(entries: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the average of a run, or the mean over its seeds, from the entries of a comparison.
+
+    Results under other settings follow those of the run, with a mean of their own.
+    """
+    means = [each for each in entries if each["kind"] == EntryKind.MEAN]
+    runs = [each for each in entries if each["kind"] == EntryKind.RUN]
+    average: float | None = (means or runs)[0]["scores"].get(AVERAGE)
+    return average
 
 
 def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> list[Analysis]:
