@@ -145,7 +145,7 @@ class Embedder:
             max_length: most sub-words per text; the model's own limit is the default and the upper
                 bound.
             prompt: text or name of a prompt, instead of that of :meth:`load`.
-            batch_size: as many tokens in a forward pass as this many of the longest texts have,
+            batch_size: number of texts of the greatest length whose tokens fill a forward pass,
                 instead of the ``batch_tokens`` of :meth:`load`.
             show_progress_bar: show progress on stderr.
             normalize_embeddings: the name of ``normalize`` in sentence-transformers.
@@ -235,8 +235,8 @@ class Embedder:
             queries: one text (the result is its list) or several (a list for each).
             corpus: texts, or an index over them, which must be of this model.
             k: number of results; fewer if the corpus is smaller.
-            keep_identical: count texts equal to the query as results, which are left out
-                otherwise, as by ``simcse analyze search``.
+            keep_identical: keep texts equal to the query among the results; by default they are
+                left out, as ``simcse analyze search`` does.
         """
         check_number("k", k)
         if not isinstance(corpus, SearchIndex):
@@ -412,6 +412,7 @@ def _list_of(texts: Texts) -> list[str]:
     if isinstance(texts, str):
         return [texts]
     kind = "a missing value" if texts is None else f"a {type(texts).__name__}"
+    # Mappings and data frames yield their keys or names of columns, not texts.
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise DataError(f"need texts, found {kind}", hint="give one column, such as table['text']")
     if not isinstance(texts, Iterable):
@@ -435,7 +436,7 @@ def _no_text(place: str, value: Any) -> DataError:
 def _is_missing(value: Any) -> bool:
     """Tell whether a value is None, NaN, or the missing value of pandas.
 
-    The missing value of pandas has no truth value.
+    That of pandas is known by the name of its type, as a comparison with it has no truth value.
     """
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 

@@ -24,11 +24,13 @@ def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
         raise
 
 
+# The place at the start of a message: a line of a file, an option, a variable or a path.
 _PLACE = re.compile(
     r"(?:Invalid value for ')?(?P<place>.+?, (?:line|row|byte) [\d,]*\d|--?[a-z][\w-]*|[A-Z_]+(?=:)"
     r"|.+?(?= does not exist| exists already| cannot be read)"
     r"|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and ))(?:'[^:]*)?:? "
 )
+# What separates, in a message, what was found from what is needed.
 _NEEDED = re.compile(r"(?:^|[,;:] )need |(?:^| )needs |; missing: | is not (?=one of )")
 
 
@@ -100,7 +102,7 @@ class TrainingError(SimcseError):
 
 
 class ContactError(SimcseError):
-    """Another of the processes that work together has ended."""
+    """One of several processes that work together has ended."""
 
 
 class ToleranceError(SimcseError):
@@ -117,9 +119,9 @@ class MissingExtraError(SimcseError):
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that adds an extra to this copy.
+    """Return the command that adds an extra to this copy of the toolkit.
 
-    pip and uv find this copy by its name, wherever it came from.
+    pip and uv find the copy by its name, wherever it came from.
     """
     package = f"'simcse-cli[{extra}]'"
     python = Path(sys.executable)
@@ -130,6 +132,7 @@ def how_to_install(extra: str) -> str:
         return f"pipx runpip simcse-cli install {package}"
     if PathFinder.find_spec("pip") is None:  # not by a hook of setuptools, which warns
         return f"uv pip install --python {python} {package}"
+    # The first pip on the PATH may belong to another Python.
     if Path(which("pip") or "").parent == python.parent:
         return f"pip install {package}"
     return f"{python} -m pip install {package}"

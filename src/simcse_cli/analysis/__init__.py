@@ -1,4 +1,1 @@
-"""Measures of an embedding space: geometry, spectrum, densities and retrieval.
-
-Another analysis is the path of a training run.
-"""
+"""Analyses of embedding spaces, groups of texts, word overlap, searches and training runs."""

@@ -1,7 +1,7 @@
-"""The analyses of embedding spaces, one per row, and the HTML page that shows them all.
+"""The table of analyses of embedding spaces, and the HTML page that shows them all.
 
-A new one is a module with a function from spaces to an `Analysis`, a row here and a command in
-``commands/analyze.py``.
+To add an analysis, write a module with a function from spaces to an `Analysis`, and add a row to
+``SPACE_ANALYSES`` and a command to ``commands/analyze.py``.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,6 +40,7 @@ def analyze_spaces(
     spaces = encode_pairs(options, labels, progress)
     analysis = space_analysis(name, spaces)
 
+    # The other analyses are computed only if the page is written.
     def page_analyses() -> list[Analysis]:
         analyses = [
             analysis if each == name else space_analysis(each, spaces) for each in SPACE_ANALYSES

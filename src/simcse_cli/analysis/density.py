@@ -20,7 +20,7 @@ from simcse_cli.results.report import Report
 N_GROUPS = 5
 GRID = np.linspace(-1.0, 1.0, 401)
 SMALLEST_BANDWIDTH = 0.005
-RIDGE_HEIGHT = 1.2
+RIDGE_HEIGHT = 1.2  # of the highest ridge; the feet of two ridges are 1 apart
 STATISTICS = ("mean", "std", "q25", "median", "q75")
 
 
@@ -28,7 +28,7 @@ STATISTICS = ("mean", "std", "q25", "median", "q75")
 class RatingGroup:
     """The cosines of the pairs with a rating in ``[low, high)``.
 
-    The last group includes its upper edge.
+    The last group is ``closed``: it includes ``high``.
     """
 
     low: float
@@ -46,9 +46,9 @@ class RatingGroup:
         return len(self.cosines)
 
     def summary(self) -> dict[str, Any]:
-        """Return label, size, mean, standard deviation (over n) and quartiles.
+        """Return the label, size, mean, standard deviation (divisor n) and quartiles of the group.
 
-        The statistics are None where the group is empty.
+        The statistics of an empty group are None.
         """
         facts = {"rating": self.label, "n_pairs": self.n_pairs} | dict.fromkeys(STATISTICS)
         if self.n_pairs:
@@ -87,13 +87,15 @@ def rating_groups(cosines: plots.Values, gold: plots.Values) -> list[RatingGroup
 def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
     """Return a Gaussian kernel density estimate on ``GRID``; it integrates to 1 over [-1, 1].
 
-    Bandwidth by Scott's rule, ``std * n^(-1/5)``, at least 0.005 so that equal values still give a
-    curve. The mass that a plain estimate would put beyond -1 and 1 is reflected back.
+    The bandwidth follows Scott's rule, ``std * n^(-1/5)``, but is at least 0.005, so that equal
+    values still give a curve. The mass that a plain estimate would put beyond -1 and 1 is
+    reflected back.
     """
     if len(cosines) == 0:
         raise ValueError("no values, need at least one")
     points = np.asarray(cosines, dtype=np.float64)
     bandwidth = max(SMALLEST_BANDWIDTH, float(points.std()) * len(points) ** -0.2)
+    # A mirror image of the values at each end gives the mass that is reflected there.
     mirrored = np.concatenate([points, -2.0 - points, 2.0 - points])
     kernels = np.exp(-0.5 * ((GRID[:, None] - mirrored[None, :]) / bandwidth) ** 2)
     density: NDArray[np.float64] = kernels.sum(axis=1) / (
@@ -104,10 +106,10 @@ def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
 
 @plots.house_style()
 def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figure:
-    """Return one ridge plot per model: the density of cosines per rating group, highest on top.
+    """Return one ridge plot per model: the density of cosines per group, highest rating on top.
 
-    Source: Gao et al. 2021, Figure G.1. Heights are comparable inside a panel; the black tick is
-    the mean. The groups are the same in every panel, so only the first one names them.
+    Source: Gao et al. 2021, Figure G.1. Heights are comparable within a panel; the black tick is
+    the mean. The groups are the same in every panel, so only the first panel names them.
     """
     figure, panels = plots.new_figure(1.4 + 3.6 * len(by_model), 4.6, len(by_model), sharey=True)
     cosines = [group.cosines for groups in by_model.values() for group in groups]
@@ -123,7 +125,7 @@ def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
     scale = RIDGE_HEIGHT / max(float(group.density.max()) for group in groups)
     tints = plots.shades(len(groups))
 
-    # A lower ridge is drawn later and nearer, over the foot of the one above it.
+    # Ridges are drawn from the top down, so that each covers the foot of the one above it.
     for level, group in reversed(list(enumerate(groups))):
         ridge = level + scale * group.density
         depth = 2 * (len(groups) - level)
@@ -133,6 +135,7 @@ def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
         axes.plot(GRID, ridge, color="white", linewidth=1.2, zorder=depth + 1)
         axes.axhline(level, color=plots.SOFT, linewidth=0.6, zorder=depth + 1)
         if group.n_pairs:
+            # A wide white line under the dark tick gives it an outline.
             mean = float(group.cosines.mean())
             axes.plot([mean, mean], [level, level + 0.25], color="white", linewidth=4.5, zorder=100)
             axes.plot(
@@ -148,12 +151,12 @@ def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
 
 
 def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
-    """Return the cosines of each space by rating group; JSON has the curves too."""
+    """Return the cosines of each space by rating group; the JSON object has the curves too."""
     data = spaces[0].data
     measured = [rating_groups(space.cosines, data.pairs.gold) for space in spaces]
     by_name = {space.label: groups for space, groups in zip(spaces, measured, strict=True)}
 
-    # One row for each model and rating group in the table; one block a model in JSON.
+    # The table has a row for each model and rating group, JSON an object for each model.
     shown = columns("label", "rating", "n_pairs", *STATISTICS, label="model")
     rows = []
     for name, groups in by_name.items():
@@ -163,7 +166,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         curves_of = [group.summary() | {"density": group.density.tolist()} for group in groups]
         numbers.append({"groups": curves_of})
 
-    # The terminal shows the curves from the smallest cosine on, high ratings first.
+    # The terminal shows the curves from the smallest cosine upwards, high ratings first.
     def curves() -> str:
         lowest = min(float(space.cosines.min()) for space in spaces)
         start = GRID.searchsorted(lowest, side="right") - 1

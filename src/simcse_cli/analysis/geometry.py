@@ -23,7 +23,7 @@ from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
 
-# The least that the axes and the colours of the figure span: what is closer looks the same.
+# The axes and the colours span at least this much, so that tiny differences do not look large.
 LEAST_SPAN = 0.05
 LEAST_SCORES = 1.0
 
@@ -71,7 +71,7 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> pl
     x = [model["uniformity"] for model in models]
     y = [model["alignment"] for model in models]
 
-    # Points have colours if every model has a score.
+    # Points are coloured only if every model has a score.
     scores = [100 * model[key] for model in models if model[key] is not None]
     graded: dict[str, Any] = {}
     if len(scores) == len(models):
@@ -83,7 +83,7 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> pl
         bar = figure.colorbar(spots, ax=axes, label=label)
         plots.few_ticks(bar.ax.yaxis)
 
-    # Room for the labels, on axes that do not magnify what is equal.
+    # Leave room for the labels, and do not magnify tiny differences.
     axes.margins(0.22)
     axes.set_xlim(plots.at_least(*axes.get_xlim(), LEAST_SPAN))
     axes.set_ylim(plots.at_least(*axes.get_ylim(), LEAST_SPAN))
@@ -94,9 +94,10 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> pl
 
 
 def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
+    """Return the alignment, the uniformity and further measures of each space."""
     data = spaces[0].data
 
-    # Scores on STS-B are named after its split, all others are plain Spearman.
+    # A score on STS-B is named after the split it is of; for all of STS-B that is the test split.
     score_label = "Spearman"
     if data.name == "STS-B":
         score_label = "STS-B test"
@@ -126,7 +127,7 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         ],
     )
 
-    # The terminal has the points without their colours.
+    # The plot in the terminal shows the points without colours.
     def scatter() -> str:
         points = {}
         for model in models:

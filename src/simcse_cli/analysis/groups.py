@@ -1,4 +1,4 @@
-"""`analyze groups`: groups of texts that are alike.
+"""`analyze groups`: groups of similar texts.
 
 Each group is shown with its size, its words and its typical texts.
 """
@@ -29,9 +29,9 @@ from simcse_cli.results.report import Column, Report
 from simcse_cli.settings.choices import GroupMethod
 
 MOST_AGGLOMERATED = 20_000
-"""Texts that agglomerative clustering takes: it keeps the distance of every two."""
+"""The most texts for agglomerative clustering, which holds the distances of all pairs."""
 _DRAWS = 20  # random orders of the labels, for the score by chance
-_LEAST_SIZE = 5  # of a group of HDBSCAN
+_LEAST_SIZE = 5  # texts in a group of HDBSCAN
 _MOST_DRAWN = 7  # groups with a colour of their own
 _NO_GROUP = -1
 
@@ -46,9 +46,10 @@ class GroupedTexts:
         rows: ``(n,)`` row of each text in its file, from 1.
         units: ``(n, D)`` vectors of length 1.
         groups: ``(n,)`` group of each text, from 0; -1 for a text in none.
-        cosines: ``(n,)`` cosine of each text with the centre of its group, the mean of its vectors.
-        ids: of each text, if there are some.
-        labels: known class of each text, if there are some.
+        cosines: ``(n,)`` cosine of each text with the centre of its group (the mean vector); NaN
+            for a text in no group.
+        ids: id of each text, if a column of ids was named.
+        labels: known class of each text, if a column of classes was named.
     """
 
     texts: list[str]
@@ -64,12 +65,12 @@ class GroupedTexts:
         return int(self.groups.max(initial=_NO_GROUP)) + 1
 
     def members(self, group: int) -> _Numbers:
-        """Return the texts of a group, those nearest to its centre first."""
+        """Return the positions of the texts of a group, nearest to its centre first."""
         found = np.flatnonzero(self.groups == group)
         return found[np.argsort(-self.cosines[found], kind="stable")]
 
     def typical(self, group: int, count: int) -> list[str]:
-        """Return the different texts nearest to the centre."""
+        """Return at most ``count`` different texts of a group, nearest to its centre first."""
         texts = dict.fromkeys(self.texts[at] for at in self.members(group))
         return list(texts)[:count]
 
@@ -78,13 +79,13 @@ class GroupedTexts:
 def assign(
     units: Units, method: GroupMethod, *, k: int | None, threshold: float | None, seed: int
 ) -> _Numbers:
-    """Return the group of each vector of length 1, ``(n,)``; the largest is 0, and -1 is no group.
+    """Return the group ``(n,)`` of each unit vector; group 0 is the largest, -1 means none.
 
     ``kmeans`` makes ``k`` groups. ``agglomerative`` joins groups while the mean cosine between
     their texts is at least ``threshold``, or until there are ``k``. ``hdbscan`` takes dense regions
     (Campello et al. 2013) and leaves out what lies between them.
     """
-    from sklearn import cluster  # takes a second, and an extra brings it
+    from sklearn import cluster  # imported here: it takes a second, and may not be installed
 
     found: _Numbers
     if method is GroupMethod.KMEANS:
@@ -98,7 +99,7 @@ def assign(
         )
         found = joining.fit_predict(units)
 
-    # Number the groups by size; of equal ones the first text decides.
+    # Number the groups by size; of equally large groups, that of the earlier text comes first.
     sizes = Counter(group for group in found.tolist() if group != _NO_GROUP)
     order = {group: number for number, (group, _) in enumerate(sizes.most_common())}
     return np.array([order.get(group, _NO_GROUP) for group in found.tolist()], dtype=np.int64)
@@ -115,11 +116,14 @@ def cosines_to_centres(units: Units, groups: _Numbers) -> NDArray[np.float64]:
 
 
 def telling_words(texts: Sequence[str], groups: _Numbers, count: int) -> list[list[str]]:
-    """Return the words of each group that others lack, the most telling first.
+    """Return the words that are more frequent in a group than elsewhere, the most telling first.
 
-    Source: the log-likelihood of Dunning 1993, over texts that hold the word: with n of the s texts
-    of the group and f of all N, a word has the weight ``n ln((n / s) / (f / N))``. Words that the
-    group has no more often than others are left out.
+    Source: the log-likelihood of Dunning 1993, counted over texts. A word that occurs in n of the s
+    texts of a group, and in f of all N texts, has the weight
+
+        n ln((n / s) / (f / N))
+
+    Words that are not more frequent in the group than in all texts are left out.
     """
     n_groups = int(groups.max(initial=_NO_GROUP)) + 1
     own: list[Counter[str]] = [Counter() for _ in range(n_groups)]
@@ -143,7 +147,7 @@ def telling_words(texts: Sequence[str], groups: _Numbers, count: int) -> list[li
 
 
 def agreement(labels: Sequence[str], groups: _Numbers, seed: int) -> dict[str, float]:
-    """Return how well groups agree with known labels; texts in no group are one group.
+    """Return how well groups agree with known labels; texts in no group count as one group.
 
     ``v_measure`` is the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg
     2007), 0 to 1, and ``v_measure_by_chance`` its mean over 20 random orders of the labels. ``ari``
@@ -190,7 +194,7 @@ def group_analysis(source: str, options: GroupOptions, progress: Progress) -> An
 
 
 def _method(options: GroupOptions) -> GroupMethod:
-    """Return the method that was named, or the one that the number or the threshold is for."""
+    """Return the method of ``--by``, else kmeans for ``--k`` or agglomerative for a threshold."""
     if options.by is None and options.k is None and options.threshold is None:
         raise UsageError(
             "how many groups?",
@@ -223,13 +227,14 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
     if len(filled) < len(every):
         progress.info(f"{source}: left out, since without text: {len(every) - len(filled):,} rows")
 
-    # Identifiers are unique in the whole file, rows without text included.
+    # The cells of a named column in the given rows.
     def column(name: str | None, rows: Sequence[int]) -> list[str] | None:
         if name is None:
             return None
         at_name = others.index(name)
         return [cell_text(every[at][1][at_name]) for at in rows]
 
+    # Ids must be unique in the whole file, rows without text included.
     if options.id_column is not None:
         own = column(options.id_column, range(len(every))) or []
         require_unique(lambda: own, source, options.id_column)
@@ -247,7 +252,8 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
 def _shown(
     source: str, found: GroupedTexts, options: GroupOptions, method: GroupMethod
 ) -> Analysis:
-    # As a table, with a note on the texts that no group has taken.
+    """Return the groups as a table, a JSON object, a figure and a list of all texts."""
+    # As a table, with a note on the texts that are in no group.
     telling = telling_words(found.texts, found.groups, options.n_words)
     rows = _group_rows(found, telling, options.n_typical)
     shown = [row | {"typical": " | ".join(row["typical"])} for row in rows]
@@ -292,7 +298,7 @@ def _shown(
 def _group_rows(
     found: GroupedTexts, telling: Sequence[Sequence[str]], n_typical: int
 ) -> list[dict[str, Any]]:
-    """Return the facts of each group, its typical texts among them, nearest to the centre first."""
+    """Return the facts of each group, with its typical texts, nearest to the centre first."""
     rows = []
     for group in range(found.n_groups):
         members = found.members(group)
@@ -316,6 +322,7 @@ def _agreement_report(column: str | None, found: GroupedTexts, scores: dict[str,
 
 
 def _text_rows(found: GroupedTexts) -> Iterator[dict[str, Any]]:
+    """Yield a row for each text, with its group and its cosine to the centre of the group."""
     for at, text in enumerate(found.texts):
         row: dict[str, Any] = {"row": found.rows[at]}
         if found.ids is not None:
@@ -332,6 +339,7 @@ def _text_rows(found: GroupedTexts) -> Iterator[dict[str, Any]]:
 @plots.house_style()
 def group_figure(found: GroupedTexts, names: Sequence[str]) -> plots.Figure:
     """Return the texts on their first two principal components; the largest groups have colours."""
+    # The principal components are the right singular vectors of the centred vectors.
     centred = found.units - found.units.mean(axis=0)
     _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
     x, y = directions[:2] @ centred.T

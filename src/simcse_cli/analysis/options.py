@@ -1,4 +1,4 @@
-"""The options of an analysis; light, so that ``--help`` is fast."""
+"""The options of analyses; a module with few imports, so that ``--help`` is fast."""
 
 from dataclasses import dataclass
 from pathlib import Path

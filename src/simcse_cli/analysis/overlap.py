@@ -48,6 +48,7 @@ def read_overlaps(
 
 
 def summarize(values: NDArray[np.float64]) -> dict[str, float]:
+    """Return the mean and the quartiles."""
     q25, median, q75 = np.quantile(values, (0.25, 0.5, 0.75))
     return {
         "mean": float(values.mean()),
@@ -75,7 +76,7 @@ def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> plots.Figure:
 def overlap_analysis(
     files: Sequence[Path], options: OverlapOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Analysis:
-    # The overlap of every pair, read file by file under a name of its own.
+    # Measure the overlap of every pair, file by file; each file has a name of its own.
     given = Given.of(options, parse_columns(options.columns, PAIR), roles=PAIR, progress=progress)
     multiset = not options.distinct
     names = label_sources([str(path) for path in files], labels)
@@ -84,7 +85,7 @@ def overlap_analysis(
         overlaps[name] = read_overlaps(path, name, given, progress, multiset=multiset)
     rows = [{"file": name, "n_pairs": len(own), **summarize(own)} for name, own in overlaps.items()]
 
-    # The table, with the figures of the paper as a yardstick.
+    # The table, with the numbers of the paper for comparison.
     shown = columns("mean", "q25", "median", "q75", kind="score", mean="mean F1")
     title = "Lexical overlap of pairs (F1 between the words of the two sides)"
     note = "Gao et al. 2021 report 39 for NLI entailment pairs, 60 for QQP, 55 for ParaNMT."

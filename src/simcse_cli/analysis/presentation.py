@@ -20,12 +20,13 @@ from simcse_cli.version import __version__
 
 @dataclass(frozen=True)
 class Analysis:
-    """One analysis, ready to be shown; pictures are drawn where they are asked for.
+    """One analysis, ready to be shown; figures and plots are drawn only when they are called for.
 
-    Title, text, the caption of the figure (for screen readers too) and ``folded``, behind which the
-    tables are hidden, are for the HTML page. ``payload`` is the JSON object; CSV gets ``series``,
-    with every single number, instead of ``tables``. ``page`` is by default a page of this analysis
-    alone.
+    ``title``, ``text``, ``caption`` and ``folded`` are for the HTML page. The caption is that of
+    the figure, and screen readers read it out. Where ``folded`` is given, the tables are hidden
+    behind these words. ``payload`` is the JSON object. CSV shows ``series``, which hold every
+    single number, instead of ``tables`` if there are any. Without a ``page``, the HTML page shows
+    this analysis alone.
     """
 
     title: str
@@ -34,7 +35,7 @@ class Analysis:
     tables: Sequence[Report] = ()
     payload: dict[str, Any] = field(default_factory=dict)
     figure: Callable[[], Figure] | None = None
-    terminal_plot: Callable[[], str] = str
+    terminal_plot: Callable[[], str] = str  # str() is "", which is no plot
     series: Sequence[Report] = ()
     page: "Page | None" = None
     folded: str = ""
@@ -43,15 +44,16 @@ class Analysis:
         return replace(self, tables=[with_seed_means(table, groups) for table in self.tables])
 
     def reports(self, fmt: OutputFormat) -> list[Report]:
+        """Return the series for CSV, if there are any, else the tables."""
         return list((fmt is OutputFormat.CSV and self.series) or self.tables)
 
 
 @dataclass(frozen=True)
 class Page:
-    """An HTML page of several analyses, which are computed when it is written.
+    """An HTML page of several analyses, which are computed when the page is written.
 
-    ``facts`` are shown large at its head, with a ``verdict`` in words; table rows that start with
-    one of ``own`` are marked.
+    ``facts``, pairs of a name and a value, and the ``verdict``, a sentence, stand at its top. Table
+    rows whose first cell is in ``own`` are marked.
     """
 
     title: str
@@ -97,7 +99,7 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
 
 @dataclass(frozen=True)
 class NamedSource:
-    """A model, run or file, its name in tables, and the common name of the seeds it belongs to."""
+    """A model, run or file with its name in tables; ``group`` is the name that its seeds share."""
 
     path: str
     label: str
@@ -105,7 +107,7 @@ class NamedSource:
 
 
 def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[NamedSource]:
-    """Return the sources with their names, a folder of several seeds as its runs."""
+    """Return the sources with their names; a folder of several seeds gives one source per seed."""
     named = []
     for source, label in zip(sources, label_sources(sources, given), strict=True):
         seeds = seed_runs(source).values()
@@ -128,6 +130,7 @@ def html_page(page: Page) -> str:
     analyses = page.analyses()
     figures = []
     for number, analysis in enumerate(analyses):
+        # Ids must be unique on the page, so each figure has a prefix; None stays None.
         figure = analysis.figure
         figures.append(figure and inline_svg(figure(), f"f{number}-"))
     template = _TEMPLATES.get_template("page.html.j2")

@@ -1,4 +1,4 @@
-"""`analyze retrieval`: find the sentences nearest to queries, and how many relevant ones."""
+"""`analyze retrieval`: find the sentences nearest to queries, and score them by judgements."""
 
 import shlex
 from collections import Counter
@@ -43,7 +43,7 @@ from simcse_cli.settings.choices import LongTexts, Pooler, SearchBackend
 from simcse_cli.settings.config import LoadOptions
 from simcse_cli.settings.declare import refuse_unused
 
-EVALUATION_DEPTH = 100
+EVALUATION_DEPTH = 100  # results of a query that are scored, if no larger rank is asked for
 _DEFAULT_MODEL = "minilm"
 
 
@@ -56,6 +56,7 @@ class CorpusSearch:
     indexes: Sequence[tuple[NamedEncoder, search_index.SearchIndex]]
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[search_index.Neighbour]]]:
+        """Return the nearest sentences of each query, by the label of the encoder."""
         if not queries:
             return {}
         k = self.options.top_k
@@ -73,10 +74,11 @@ class CorpusSearch:
         return Counter(text for text in self.corpus.sentences if text in wanted)
 
     def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
-        """Return the metrics of relevant sentences among the first ``depth`` results, by label."""
+        """Return the scores of the first ``depth`` results, by the label of the encoder."""
         relevant = read_relevance(qrels, queries, self.corpus)
         left_out = None
         if not self.options.keep_identical:
+            # A sentence that is left out of the results does not count as relevant either.
             left_out = queries.sentences
             sentences = self.corpus.sentences
             relevant = [
@@ -98,7 +100,8 @@ class CorpusSearch:
 
 
 def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> RetrievalOptions:
-    """Add the arguments to the options: the corpus first, unless it is given, then queries."""
+    """Return the options with the command's arguments: the corpus, then queries."""
+    # Where an option gives the corpus or an index, all arguments are queries.
     n_corpora = int(options.corpus is None and not options.index)
     return replace(
         options,
@@ -125,7 +128,7 @@ def open_search(
     if options.corpus is not None:
         corpus = read_texts(options.corpus, given, id_column=options.id_column)
 
-    # Saved indexes and models belong together by their order.
+    # Saved indexes and models are paired by their order.
     indexes = []
     for i, source in enumerate(sources):
         if options.index:
@@ -148,7 +151,7 @@ def open_search(
 
 def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
     """Check the options, and return the encoders with their names."""
-    # What each option needs by itself.
+    # Check each option by itself.
     read_ranks(options.at)
     if options.backend is SearchBackend.FAISS:
         require_extra("faiss", "--backend faiss")
@@ -183,7 +186,10 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
 
 
 def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> list[NamedSource]:
-    """Return the encoders with their names; models go with vectors and indexes by their order."""
+    """Return the encoders with their names.
+
+    Models are paired with files of vectors, or with indexes, by their order.
+    """
     models = options.model or []
     embeddings = options.embeddings or []
     if embeddings and len(models) != len(embeddings):
@@ -212,6 +218,7 @@ def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> l
 def _query_encoder(
     model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
 ) -> NamedEncoder:
+    """Return a model as an encoder of queries, under its name in tables."""
     encode = partial(
         model.encode,
         prompt=model.query_prompt,
@@ -230,6 +237,10 @@ def _build_index(
     options: RetrievalOptions,
     progress: Progress,
 ) -> search_index.SearchIndex:
+    """Return an index of the corpus, over the vectors of a file or, without one, of the model.
+
+    ``number`` is the position of the model, and of its file of vectors, among the options.
+    """
     prompt = model.document_prompt(options.corpus_prompt)
     if options.embeddings:
         path = options.embeddings[number]
@@ -254,7 +265,7 @@ def _build_index(
     )
 
 
-_NOT_OF_QUERIES = {"long", "weight_levels"}  # variations that vectors may have and queries not
+_NOT_OF_QUERIES = {"long", "weight_levels"}  # variations in which corpus and queries may differ
 
 
 def _check_origin(
@@ -267,7 +278,8 @@ def _check_origin(
     if not isinstance(side, dict) or "model_digest" not in side:
         return
 
-    # Queries may be encoded in another precision, for which some models convert their weights.
+    # Digests are compared only if precision and variations are the same: some models convert
+    # their weights for another precision.
     is_varied = bool(_NOT_OF_QUERIES & (side.keys() | model.variations.keys()))
     precision = resolve_precision(options.precision, model.device)
     if side.get("precision") == precision and not is_varied:
@@ -291,7 +303,10 @@ def _check_origin(
 def _load_index(
     path: Path, model: str | None, label: str, options: LoadOptions, progress: Progress
 ) -> tuple[NamedEncoder, search_index.SearchIndex]:
-    """Return a saved index with its model, loaded with the recorded settings of the vectors."""
+    """Return the encoder of queries for a saved index, and the index.
+
+    The model is loaded with the settings that the index records for its vectors.
+    """
     index = search_index.SearchIndex.load(path)
     info = index.info
     if not model:
@@ -319,10 +334,11 @@ def _load_index(
 
 
 def read_ranks(text: str) -> list[int]:
+    """Return the ranks in a comma-separated list, each once, in ascending order."""
     try:
         ranks = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        ranks = [0]
+        ranks = [0]  # which is refused below
     if ranks[0] < 1:
         raise UsageError(f"{text!r}: need whole numbers above 0, as in 1,5,10", option="--at")
     return ranks
@@ -331,7 +347,7 @@ def read_ranks(text: str) -> list[int]:
 def read_queries(
     options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT
 ) -> NumberedTexts:
-    """Return the queries with their ids: lines of the file or corpus, or positions of flags."""
+    """Return the queries of a file, a draw from the corpus or the options, with their ids."""
     if options.queries is not None:
         given = Given.of(options, progress=progress).of_texts(options.column, options.text)
         return read_texts(options.queries, given)
@@ -342,7 +358,7 @@ def read_queries(
 
 @plots.house_style()
 def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
-    """Return hit rate and recall against the number of sentences looked at, one curve per model."""
+    """Return hit rate and recall against the number of results looked at, one curve per model."""
     figure, panels = plots.new_figure(8.6, 3.9, 2, sharey=True)
     for axes, measure in zip(panels, ("hit_rate", "recall"), strict=True):
         for position, (name, score) in enumerate(scores.items()):
@@ -360,7 +376,7 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
 
 
 def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis:
-    """Return the neighbours of the queries that are shown and, with judgements, the scores."""
+    """Return the neighbours of the shown queries and, if there are judgements, the scores."""
     options = search.options
     ks = read_ranks(options.at)
 
@@ -425,7 +441,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
 def _neighbour_rows(
     queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each neighbour; lines are numbered as in editors."""
+    """Yield a row for each neighbour; the lines of the corpus are counted from 1."""
     for number, query in enumerate(queries):
         for label, neighbours in found.items():
             for rank, each in enumerate(neighbours[number], start=1):
@@ -452,6 +468,7 @@ def neighbour_tables(
     found: Mapping[str, list[list[search_index.Neighbour]]],
     left_out: Counter[str],
 ) -> list[Report]:
+    """Return a table for each query: its neighbours by rank, with columns for each model."""
     columns = [Column("rank", "#", "count")]
     for label, of_queries in found.items():
         if any(each.id is not None for each in chain(*of_queries)):

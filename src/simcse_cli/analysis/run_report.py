@@ -111,6 +111,7 @@ def without_folders(value: Any) -> Any:
         return [without_folders(each) for each in value]
     if not isinstance(value, str):
         return value
+    # The whole text may be a path; inside other texts, the folders of each path are removed.
     if Path(value).is_absolute() and " " not in value:
         return Path(value).name
     return re.sub(r"(?<![\w.:/~-])/(?:[^\s/:;,]+/)+(?=[^\s/])", "", value)
@@ -124,6 +125,7 @@ def _shared_report(table: Report) -> Report:
 
 
 def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Any:
+    """Yield the facts at the top of the page, each a name and a value."""
     record = records[0]
     for analysis in analyses:
         average = analysis.payload.get("own_average")
@@ -200,6 +202,7 @@ def _scores(
         rows = options.row
         if not rows:
             systems = load_table(STS_TABLE).all_systems()
+            # For an unknown group its name is looked up as a row, which raises a helpful error.
             rows = [system.name for system in systems if system.group == group] or [group]
         wanted = replace(wanted, against=[STS_TABLE], row=rows, group=group)
 
@@ -253,7 +256,7 @@ def _logged(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _measured(lines: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
-    """Return the steps with a number under the key, each with the number."""
+    """Return ``(step, value)`` of each line that has a value under the key."""
     return [(line["step"], line[key]) for line in lines if line.get(key) is not None]
 
 
@@ -278,10 +281,11 @@ def training_figure(
 
 
 def running_mean(values: Floats, window: int) -> Floats:
-    """Return the mean of each of ``values`` ``(N,)`` and those before it, ``window`` at most.
+    """Return for each of ``values`` ``(N,)`` the mean of the last ``window`` values up to it.
 
-    1, 3, 5 in a window of 2 give 1, 2, 4.
+    For example, 1, 3, 5 and a window of 2 give 1, 2, 4.
     """
+    # The sum of a window is the difference of two running sums.
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - window, 0)
     sums = np.concatenate([[0.0], np.cumsum(values)])
@@ -315,7 +319,7 @@ def _spaces(
     options: ReportOptions,
     progress: Progress,
 ) -> tuple[list[Analysis], str]:
-    """Return what the vectors of rated pairs show, and in words whether the run is better.
+    """Return the analyses of the vectors of rated pairs, and the verdict on the run in words.
 
     Both are empty without rated pairs.
     """
@@ -358,7 +362,7 @@ def _spaces(
 def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[EmbeddingSpace]) -> str:
     """Return in words whether the run is better on the scored pairs, by the test of `compare`.
 
-    A single model before is the same whatever the seed, so each seed is paired with it.
+    A single baseline model is paired with each seed of the run.
     """
     data = before[0].data
     scored = slice(-data.n_scored, None)
@@ -380,6 +384,7 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
 def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
     """Return the pairs whose rank differs most between the two spaces."""
 
+    # All pairs are one subset of one task, so that they are ranked together.
     def scores(space: EmbeddingSpace) -> PairScores:
         pairs = space.data.pairs
         found = SubsetPairs(pairs.gold, space.cosines, tuple(pairs.left), tuple(pairs.right))
@@ -396,6 +401,8 @@ def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
 
 
 def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
+    """Return the nearest sentences of some drawn sentences, in each of the spaces."""
+    # Map each distinct sentence to its first row, which reverse order stores last.
     pairs = spaces[0].data.pairs
     rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
     corpus = NumberedTexts.numbered(list(rows))

@@ -39,7 +39,7 @@ def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any
 
 
 def _by_query(found: RetrievalScores, ranks: Sequence[int]) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the values of the queries ``(n,)`` of each measure."""
+    """Return for each measure its values ``(n,)``, one per query."""
     last = ranks[-1]
     values = {f"hit_rate@{k}": found.hits[:, k - 1] for k in ranks}
     values |= {f"recall@{k}": found.recalls[:, k - 1] for k in ranks}
@@ -60,11 +60,13 @@ def interval_note(rows: Sequence[Mapping[str, Any]], measure: str, heading: str)
 def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, PairedTest]:
     """Return the paired test of nDCG@``rank`` of each system against the first one, by name.
 
-    The seeds of a system are tested together, paired by seed where both have the same.
+    The seeds of a system are tested together, paired by seed where both systems have the same
+    seeds.
     """
     seeds: dict[str, dict[str, Any]] = {}
     for name, score in scores.items():
         group = groups.get(name) or name
+        # The last part of a label, such as ``seed-1``, identifies the seed.
         seeds.setdefault(group, {})[PurePath(name).name] = score.ndcgs[:, rank - 1]
     first, *others = seeds
     expected = seeds[first]
@@ -79,6 +81,7 @@ def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, P
 
 
 def verdict_notes(tests: Mapping[str, PairedTest], baseline: str, heading: str) -> list[str]:
+    """Return a sentence for each test; p-values are corrected for their number (Holm)."""
     p_values = adjust([test.p_decisive for test in tests.values()], Correction.HOLM)
     notes = []
     for (name, test), p_value in zip(tests.items(), p_values, strict=True):

@@ -65,9 +65,9 @@ class NamedEncoder:
 def load_encoders(
     options: SpaceOptions, labels: Sequence[str] | None, pairs: StsSubset, progress: Progress
 ) -> Iterator[NamedEncoder]:
-    """Yield the models, then the files of vectors, all post-processed as asked.
+    """Yield the models, then the files of vectors, each post-processed as the options say.
 
-    Each one is opened when its turn comes.
+    Each one is opened only when its turn comes.
     """
     sources = [*(options.model or []), *map(str, options.embeddings or [])]
     if not sources:
@@ -77,6 +77,7 @@ def load_encoders(
     if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
         raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
     suffixes = [f" + {plan.label}" if plan else "" for plan in plans]
+    # One model may occur with several post-processors, so default names include these.
     if not labels:
         full = zip(sources, suffixes, strict=True)
         labels = label_sources([source.rstrip("/") + suffix for source, suffix in full], None)
@@ -99,7 +100,7 @@ def load_encoders(
 
 
 def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[EncoderOptions]:
-    """Return how each source is opened, as `simcse eval` would open it."""
+    """Return the options to open each source with, as `simcse eval` takes them."""
     names = options.postprocess or ["none"]
     if len(names) not in (1, len(sources)):
         raise UsageError(
@@ -118,7 +119,7 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
     n_models = len(options.model or [])
     chosen = []
     for number, source in enumerate(sources):
-        name = names[number % len(names)]
+        name = names[number % len(names)]  # a single name is for all sources
         own = EncoderOptions(**common, model=source, postprocess=None if name == "none" else name)
         if number >= n_models:
             own = replace(own, embeddings=Path(source), sentences=options.sentences)
@@ -130,7 +131,7 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
 class PairSet:
     """Rated pairs with a name; the correlation is over the last ``n_scored`` of them.
 
-    These are the test set of STS-B, or all pairs of a file.
+    These are the test set if the pairs are all of STS-B, else all pairs.
     """
 
     name: str
@@ -160,14 +161,16 @@ def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet
     (pairs,) = task.subsets.values()
     if options.split != "all":
         return PairSet(f"STS-B {options.split}", pairs, pairs.n_pairs)
+    # In the whole of STS-B, the test pairs come last.
     return PairSet("STS-B", pairs, read_sts_task(options.data_dir, "STSBenchmark").n_pairs)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False)  # equal and hashed by identity, for the cache of `spectrum_of`
 class EmbeddingSpace:
     """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``.
 
-    ``average`` is the mean score over all STS tasks, if a result has it.
+    For the spectrum, ``raw`` leaves the lengths of the vectors as they are, and ``center``
+    subtracts their mean. ``average`` is the mean score over all STS tasks, if a result has it.
     """
 
     encoder: NamedEncoder
@@ -204,7 +207,7 @@ def encode_pairs(
     progress: Progress,
     data: PairSet | None = None,
 ) -> list[EmbeddingSpace]:
-    """Return the space of each encoder on the data, by default the pairs of the options.
+    """Return the space of each encoder on ``data``, by default the pairs that the options name.
 
     Repeated sentences are kept.
     """
@@ -225,11 +228,12 @@ def encode_pairs(
 def sts_average(
     encoder: NamedEncoder, results: Sequence[Path], progress: Progress = SILENT
 ) -> float | None:
-    """Return the mean score of an encoder over the seven STS tasks, or None.
+    """Return the mean score of an encoder over the seven STS tasks, or None if no result has it.
 
-    It is of the given results or of those in the run folder of the encoder. A result belongs to an
-    encoder by digest or, if each task has a post-processor of its own, by name. If only results of
-    version 1.0.0 are left, which may be of another tokenizer, a warning names the last of them.
+    The score comes from the first result of the encoder among ``results`` and those in its run
+    folder. A result belongs to the encoder if it has the same digest or, with a post-processor
+    for each task, the same name. Results of version 1.0.0 may be of another tokenizer: if there
+    are only such results, a warning names the last of them.
     """
     folder = Path(encoder.source)
     older: Path | None = None
@@ -244,6 +248,7 @@ def sts_average(
             if is_older_digest(own.get("model_digest"), encoder.digest):
                 older = path
                 continue
+            # With a post-processor for each task, a result has the digest of the plain model.
             is_same = own.get("model_digest") == encoder.digest
             is_same &= bool(own.get("postprocess")) == bool(encoder.suffix)
             is_named = bool(encoder.suffix) and own.get("model") == encoder.name
@@ -269,7 +274,7 @@ def spaces_payload(
         if "group" in model:
             groups.setdefault(model["group"], []).append(model)
 
-    # What the seeds of a group measure as fractions has a mean.
+    # A number that is a float in every seed of a group has a mean and a deviation.
     seeds = []
     for group, members in groups.items():
         mean = {}

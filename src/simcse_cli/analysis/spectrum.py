@@ -25,7 +25,7 @@ BOUND_NOTE = (
 
 @dataclass(frozen=True)
 class Spectrum:
-    """How evenly a space is used, with the singular values, largest first."""
+    """How evenly a space uses its directions; the singular values are in falling order."""
 
     effective_rank: float
     isotropy: float
@@ -33,7 +33,7 @@ class Spectrum:
 
     @property
     def relative(self) -> Floats:
-        """Singular values divided by the largest: 1 first, then falling to 0 at the latest."""
+        """The singular values divided by the largest: they start at 1 and never rise."""
         relative: Floats = self.singular_values / self.singular_values[0]
         return relative
 
@@ -53,14 +53,19 @@ def describe_spectrum(
 
 @dataclass(frozen=True)
 class NegativesBound:
-    """The log-sum that the negatives of the contrastive loss reduce, and its lower bound.
+    """The term of the contrastive loss that negatives make up, and its lower bound.
 
-    Source: Gao et al. 2021, Eqs. 6 and 7, with the rows of W the m sentence vectors: the second
-    term of the loss is ``negatives_term = 1/m sum_i ln(1/m sum_j exp(h_i . h_j / temperature))``,
-    at least ``bound = gram_sum / (temperature m^2)``. Where no element of W W^T is negative,
-    ``gram_sum`` is also at least its ``largest_eigenvalue`` (Merikoski 1984), so that lowering the
-    loss flattens the spectrum. m equal unit rows have ``gram_sum`` m^2, ``largest_eigenvalue`` m
-    and both sides at 1 / temperature.
+    Source: Gao et al. 2021, Eqs. 6 and 7. W is the matrix whose rows are the m sentence vectors
+    h_i:
+
+        gram_sum       = sum of all elements of W W^T
+        negatives_term = 1/m sum_i ln(1/m sum_j exp(h_i . h_j / temperature))
+        bound          = gram_sum / (temperature m^2), at most negatives_term
+
+    ``largest_eigenvalue`` and ``smallest_element`` are those of W W^T. If no element is negative,
+    the largest eigenvalue is at most ``gram_sum`` (Merikoski 1984), so that lowering the loss
+    flattens the spectrum. For m equal unit rows, ``gram_sum`` is m^2, ``largest_eigenvalue`` is m,
+    and ``negatives_term`` and ``bound`` are 1 / temperature.
     """
 
     gram_sum: float
@@ -73,10 +78,11 @@ class NegativesBound:
 def negatives_bound(
     rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024
 ) -> NegativesBound:
-    """Return the quantities of Eqs. 6 and 7 in Gao et al. 2021 for sentence vectors, as they are.
+    """Return the quantities of Eqs. 6 and 7 in Gao et al. 2021; the rows are not scaled.
 
     Their products are computed in float32, block by block.
     """
+    # The sum of all products of two rows is the squared length of the sum of the rows.
     total = rows.sum(axis=0, dtype=np.float64)
     gram_sum = float(total @ total)
     n_rows = len(rows)
@@ -87,6 +93,7 @@ def negatives_bound(
         products = narrow[top : top + block_rows] @ narrow.T
         smallest = min(smallest, float(products.min()))
         products /= temperature
+        # The largest exponent of a row is added after the logarithm, so that exp never overflows.
         peaks = products.max(axis=1, keepdims=True)
         sums = np.exp(products - peaks).sum(axis=1, dtype=np.float64)
         logs += float((np.log(sums / n_rows) + peaks[:, 0]).sum())
@@ -97,7 +104,7 @@ def negatives_bound(
 
 @lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
 def spectrum_of(space: EmbeddingSpace) -> Spectrum:
-    """Return the spectrum of all sentences of a space, prepared by its settings."""
+    """Return the spectrum of all sentences of a space, prepared as its settings say."""
     vectors = space.vectors
     if not vectors.any() or (space.center and not np.ptp(vectors, axis=0).any()):
         raise DataError(
@@ -119,9 +126,9 @@ def prepare_rows(vectors: FloatMatrix, *, normalize: bool = True, center: bool =
 def singular_values(vectors: FloatMatrix) -> Floats:
     """Return the ``min(N, D)`` singular values, largest first.
 
-    Taken from the R factor of a QR decomposition, which has the same singular values, so that the
-    cost is that of a ``(D, D)`` problem however many rows there are; the small ones keep their
-    accuracy (a Gram matrix would lose those below 1e-8 of the largest).
+    They are those of the R factor of a QR decomposition, so that the SVD is of a ``(D, D)`` matrix
+    at most, however many rows there are. Small values keep their accuracy; a Gram matrix would
+    lose those below 1e-8 of the largest.
     """
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
@@ -133,9 +140,12 @@ def singular_values(vectors: FloatMatrix) -> Floats:
 def effective_rank(values: Floats) -> float:
     """Return the exponential of the entropy of the singular values taken as a distribution.
 
-    Source: Roy and Vetterli 2007: ``exp(-sum p_i ln p_i)`` with ``p_i = s_i / sum of s``. Between 1
-    (one direction) and the number of values (all equal): an orthogonal matrix of width D has
-    effective rank D.
+    Source: Roy and Vetterli 2007. With the singular values s_i:
+
+        exp(-sum_i p_i ln p_i),  p_i = s_i / sum_j s_j
+
+    It lies between 1 (one direction) and the number of values (all equal): an orthogonal matrix of
+    width D has effective rank D.
     """
     total = values.sum()
     if not total > 0:
@@ -147,11 +157,13 @@ def effective_rank(values: Floats) -> float:
 def isotropy(vectors: FloatMatrix) -> float:
     """Return how equally the vectors point in all principal directions, in (0, 1]; 1 is isotropic.
 
-    Source: Mu and Viswanath 2018, after Arora et al. 2016: smallest over largest partition function
-    ``Z(c) = sum_i exp(c . v_i)``, where c runs over the eigenvectors of ``V^T V``. Each eigenvector
-    counts with both signs, since its own sign is arbitrary. Equal unit rows give ``exp(-2)``; the
-    2D vectors ``+e_i`` and ``-e_i`` give 1. The value depends on the norms: compare models on unit
-    rows.
+    Source: Mu and Viswanath 2018, after Arora et al. 2016. With the vectors v_i as the rows of V:
+
+        min_c Z(c) / max_c Z(c),  Z(c) = sum_i exp(c . v_i)
+
+    where c runs over the eigenvectors of V^T V, each with both signs, since its own sign is
+    arbitrary. Equal unit rows give ``exp(-2)``; the 2D vectors ``+e_i`` and ``-e_i`` give 1. The
+    value depends on the norms, so models are compared on unit rows.
     """
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
@@ -186,7 +198,7 @@ def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
 
 
 def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
-    """Return the singular values of each space; JSON and CSV have all of them."""
+    """Return the singular values of each space; JSON and CSV hold all of them, the table some."""
     # Measure the spaces: singular values, and the bound on the negatives of the loss.
     data = spaces[0].data
     by_name = {}

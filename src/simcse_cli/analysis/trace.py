@@ -31,7 +31,7 @@ STAR: dict[str, Any] = {"s": 150, "marker": "*", "edgecolor": plots.INK, "linewi
 class Trace:
     """Measurements of one run in step order, each array ``(T,)``; a missing dev score is NaN.
 
-    ``group`` is the system of a run that is one of several seeds.
+    ``group`` is the name of the system if the run is one of its seeds.
     """
 
     name: str
@@ -95,8 +95,8 @@ def read_trace(run: Path | str, name: str, group: str | None = None) -> Trace:
 class TracedSystem:
     """What a figure draws in one colour: a run, or the mean over the seeds of a system.
 
-    ``mean`` is over the seeds, at the steps that all of them measured; ``deviation`` is that of the
-    dev score ``(T,)``, the sample deviation (n - 1).
+    ``mean`` is the run itself, or the mean over the ``seeds`` at the steps that all of them
+    measured. ``deviation`` ``(T,)`` is the sample deviation (n - 1) of the dev score over seeds.
     """
 
     mean: Trace
@@ -112,6 +112,7 @@ def traced_systems(traces: Sequence[Trace]) -> list[TracedSystem]:
 
 
 def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
+    """Return a run alone, or several seeds with their mean at the steps that all measured."""
     if len(members) == 1:
         return TracedSystem(members[0])
     shared = set.intersection(*(set(member.steps.tolist()) for member in members))
@@ -138,14 +139,16 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
 def trace_figure(
     traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True
 ) -> plots.Figure:
-    """Return the paths of runs, their first steps and the whole, and their dev scores by step.
+    """Return panels of the paths of runs, first steps and whole, and of their dev scores by step.
 
-    Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report: uniformity to the
-    right, alignment upwards, lower is better in both; arrows point along training. A large hollow
-    marker is the start, the star the best dev score; the grey line joins the Pareto front, where
-    there are several. The seeds of a system are thin lines in its colour, under their mean; the
-    band of its dev scores is one deviation on both sides. The panel of the first steps is left out
-    where no run goes beyond them, that of dev scores without ``dev``.
+    Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report. Uniformity is to
+    the right and alignment upwards; lower is better in both. Arrows point along training, a large
+    hollow marker is the start, and a star is the best dev score. If there are several systems, a
+    grey line joins their Pareto front.
+
+    The seeds of a system are thin lines in its colour, under their mean. The band around its dev
+    scores is one deviation on both sides. The panel of the first steps is left out if no run goes
+    beyond them, and that of dev scores if ``dev`` is off or no run has any.
     """
     longest = max(int(trace.steps[-1]) for trace in traces)
     has_dev = any(trace.best is not None for trace in traces)
@@ -172,7 +175,7 @@ def trace_figure(
 
 
 def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
-    # Each system: its seeds in pale, then its mean.
+    # Draw the seeds of each system in pale, then its mean.
     systems = traced_systems(traces)
     for position, system in enumerate(systems):
         for seed in system.seeds:
@@ -196,7 +199,7 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
             label="Pareto front",
         )
 
-    # Room for the markers at the edge, and axes that stay readable.
+    # Leave room for the markers at the edge, and keep the axes readable.
     axes.margins(0.08)
     plots.geometry_axes(axes)
 
@@ -208,7 +211,7 @@ def _draw_path(axes: plots.Axes, trace: Trace, position: int) -> None:
     points = trace.points
     axes.plot(*points.T, linewidth=1.3, markersize=4, label=trace.name, **look)
 
-    # A few arrows, evenly over the moves.
+    # A few arrows, evenly spread over the moves between points.
     n_moves = len(points) - 1
     arrow = {"arrowstyle": "-|>", "color": tint, "linewidth": 1.3, "mutation_scale": 13}
     for move in np.unique(np.linspace(0, n_moves - 1, min(MOST_ARROWS, n_moves)).astype(int)):
@@ -244,7 +247,7 @@ def trace_analysis(
     traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True
 ) -> Analysis:
     """Return the paths of runs, with a panel of their dev scores; CSV and JSON have every point."""
-    # Every measurement as a row; one without a dev score has none in JSON.
+    # Each measurement is a row; a missing dev score is None, since JSON has no NaN.
     measured = ("run", "step", "alignment", "uniformity", "dev_score")
     points = []
     for trace in traces:
@@ -329,7 +332,7 @@ def trace_runs(
 
 
 def trace_models(sources: Sequence[NamedSource], *, dev: bool = True) -> list[Analysis]:
-    """Return one analysis of those sources that are runs with measurements, or none."""
+    """Return a list with one analysis of the sources that are measured runs; empty without any."""
     traces = []
     for source in sources:
         if (Path(source.path) / "metrics.jsonl").is_file():

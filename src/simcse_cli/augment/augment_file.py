@@ -56,7 +56,7 @@ def augment_file(
     """Write the pairs of all sentences in ``source``, with a manifest beside them.
 
     Without an output there is only the preview, which ``show`` takes. ``make_augmenter`` is called
-    when the output is known to be right: loading a model takes seconds.
+    after the output has been checked, since loading a model takes seconds.
     """
     # Mistakes in the options are found before anything is written.
     steps = parse_steps(options)
@@ -119,7 +119,7 @@ def _manifest(
 
 
 def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[str, Any]:
-    """Return the settings of a manifest; the rates of several steps stand in the method."""
+    """Return the settings for a manifest; the text of the method has the rates of several steps."""
     first, *others = steps
     settings: dict[str, Any] = {
         "method": first.method,
@@ -151,7 +151,7 @@ class AugmentJob:
     negates: bool = False
 
     def rows(self, lines: Sequence[NumberedLine]) -> list[Texts]:
-        """Return the rows of numbered lines, a line's copies together."""
+        """Return the rows of numbered lines; the copies of a line stand side by side."""
         anchors: list[str] = []
         draws: list[tuple[int, int]] = []
         for number, text in lines:
@@ -164,6 +164,7 @@ class AugmentJob:
             return self.augmenter.many(anchors, keys)
 
         positives = augment(side=0)
+        # A negated text is the hard negative; the anchor is its own positive.
         if self.negates:
             return list(zip(anchors, anchors, positives, strict=True))
         if self.both_sides:
@@ -218,6 +219,7 @@ def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:
 
 
 def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterator[_Result]:
+    """Yield the rows and counts of each chunk in order; workers start only for a long input."""
     head = list(islice(chunks, _CHUNKS_WITHOUT_WORKERS))
     chunks = chain(head, chunks)
     if workers < 2 or len(head) < _CHUNKS_WITHOUT_WORKERS:
@@ -284,6 +286,7 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
 
 
 def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> Iterator[DiffRow]:
+    """Yield what each copy of each sentence changes, for both sides if both are augmented."""
     for number, text in number_lines(sentences):
         for copy, (anchor, *_, changed) in enumerate(job.rows([(number, text)]), start=1):
             name = f"line {number + 1}"

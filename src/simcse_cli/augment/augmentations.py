@@ -28,7 +28,7 @@ DEFAULT_RATES = dict.fromkeys(map(Augmentation, _TAKE_A_TENTH), 0.1) | {
     Augmentation.REPEAT_WORDS: 0.32,
     Augmentation.MASK_SPAN: 5.0,
 }
-"""``delete-one`` takes no rate; ``synonym`` without a rate replaces one word."""
+"""``delete-one`` and ``negate`` take no rate; ``synonym`` without a rate replaces one word."""
 
 UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
     Augmentation.CROP: operators.crop,
@@ -41,8 +41,8 @@ UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
 
 DEFAULT_MLM = "bert-base"  # as in the paper's Table 1
 _JOINT = re.compile(r"\s*\+\s*(?=[A-Za-z-]+\s*(?:[:+]|$)|[^+:]+\.py:)")
-"""Between methods; a plus sign in the name of a folder joins nothing."""
-_STEP_BITS = 192  # above those of every key, so that the steps of a combination share none
+"""A plus sign between two methods; one in the name of a folder does not match."""
+_STEP_BITS = 192  # the step is added above the bits of a key, so that no two steps share one
 
 
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
@@ -132,7 +132,7 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
     if own := parse_own(text):
         source, given = own
         return replace(options, method=source, rate=given or options.rate, model=None)
-    # A method of ours is METHOD, METHOD:RATE or METHOD:RATE:RESOURCE.
+    # A built-in method is METHOD, METHOD:RATE or METHOD:RATE:RESOURCE.
     name, colon, settings = text.partition(":")
     number, _, resource = settings.partition(":")
     plain = name + colon + number
@@ -164,7 +164,7 @@ class TextAugmenter(Protocol):
 
 @dataclass(frozen=True)
 class Augmenter:
-    """Applies an operator to single sentences, and keeps one that would become empty.
+    """Applies an operator to single sentences; one that would become empty stays as it is.
 
     It can be sent to other processes.
     """
@@ -180,9 +180,9 @@ class Augmenter:
 
 @dataclass(frozen=True)
 class CombinedAugmenter:
-    """Applies augmenters one after the other, each with a key of its own made from the text's.
+    """Applies augmenters one after the other, each with its own key, made from that of the text.
 
-    The first one has the key of the text itself.
+    The first augmenter gets the key of the text itself.
     """
 
     steps: Sequence[TextAugmenter]
@@ -202,13 +202,14 @@ class TokenAugmenter:
     most_added: ClassVar[int] = 0  # sub-words by which a row may grow
 
     def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
-        """Return the ids changed, with those in ``special_ids`` once and in their order."""
+        """Return the changed ids; those in ``special_ids`` are neither moved nor repeated."""
+        # `operator` is looked up on the class: an instance would bind it as a method.
         ordinary = [place for place, token in enumerate(token_ids) if token not in special_ids]
         return type(self).operator(token_ids, self.rate, random.Random(key), ordinary)
 
 
 class TokenShuffle(TokenAugmenter):
-    """Shuffles a fraction of a sentence's sub-word ids; below 2 nothing changes."""
+    """Shuffles a fraction of a sentence's sub-word ids; if that is below 2, nothing changes."""
 
     operator = operators.shuffle
 
@@ -231,7 +232,7 @@ def make_augmenter(
     unit: TextUnit = TextUnit.WORD,
     wordnet_dir: Path | None = None,
 ) -> Augmenter:
-    """Return the augmenter of any method but ``mlm``, which needs a model."""
+    """Return the augmenter of a method; ``mlm`` and ``repeat`` are refused, as they need more."""
     check_unit(method, unit)
     rate = check_rate(method, rate)
     settings: dict[str, Any] = {}

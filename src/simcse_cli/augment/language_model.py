@@ -34,12 +34,13 @@ from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Augmentation
 
-# Logits of one forward pass, in float32 256 MiB. As a constant, it makes the batches, and with them
-# the last bits of the logits, depend on the sentences alone.
+# The most logits in one forward pass: 256 MiB in float32. It is a constant, so that the batches,
+# and with them the last bits of the logits, depend on the sentences alone.
 _LOGITS_PER_PASS = 1 << 26
 _MAX_TOKENS = 512
 _N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
-# Of byte-level BPE and of SentencePiece; WordPiece marks the sub-words that go on.
+# Marks of a token that begins a word, in byte-level BPE and in SentencePiece; WordPiece marks the
+# tokens that continue a word instead.
 _WORD_START_MARKERS = ("Ġ", "▁")
 
 
@@ -113,6 +114,7 @@ class MlmFiller:
         tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         tokens = [*tokens, *[""] * model.config.vocab_size][: model.config.vocab_size]
         self._words = _whole_words(tokenizer, tokens)
+        # With such marks, a word behind a space has another token than the same word elsewhere.
         begins = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
         self._glued_words = torch.tensor([word != "" for word in self._words])
         self._spaced_words = self._glued_words
@@ -160,7 +162,7 @@ class MlmFiller:
         return word
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield the numbers of the texts by length, as many at a time as the limit allows."""
+        """Yield batches of numbers of texts, short texts first, within the limit of logits."""
         budget = _LOGITS_PER_PASS // self._model.config.vocab_size
         batch: list[int] = []
         for index in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -188,7 +190,8 @@ class MlmFiller:
         at_rows, at_tokens, *_ = zip(*places, strict=True)
         scores = logits[list(at_rows), list(at_tokens)].float()  # (M, V)
 
-        # A place glued to what is before it, as after a bracket, takes tokens that go on a word.
+        # Behind a space a word needs a token with the mark of a new word. At the start of the text
+        # and right behind punctuation it may have any token that is a whole word.
         allowed = []
         for place in places:
             is_glued = place.word == 0 or words[place.text][place.word][0] != ""
@@ -240,7 +243,7 @@ def load_mlm_filler(
     model_dir = find_model(name, progress).named
     tokenizer = load_tokenizer(model_dir)
 
-    # The model may be of another kind, and then lacks what filling in words takes.
+    # Refuse a model of another kind, which lacks something that filling in words needs.
     with foreign_format(model_dir, "a masked language model", error=CheckpointError, hint=hint):
         model, info = AutoModelForMaskedLM.from_pretrained(
             model_dir, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
@@ -263,7 +266,8 @@ def make_subword_shuffler(model_dir: Path, rate: float) -> augmentations.Augment
 
 def _shuffle_subwords(text: str, rng: random.Random, *, rate: float, model_dir: Path) -> str:
     """Permute a fraction of a text's sub-words between the white space, which stays."""
-    # The result may be cut elsewhere; training shuffles the ids themselves (TokenShuffle).
+    # A tokenizer may cut the result into other sub-words. Training avoids this: it shuffles the
+    # ids themselves (TokenShuffle).
     pieces, gaps = split_subwords(text, model_dir)
     return join_pieces(shuffle(pieces, rate, rng), gaps).strip()
 

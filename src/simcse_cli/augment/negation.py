@@ -21,10 +21,11 @@ _PLURAL_SUBJECTS = frozenset(("i", "you", "we", "they"))
 
 
 def _forms() -> dict[str, str]:
-    """Return what each form of a verb becomes: ``fell`` did not fall, ``sings`` does not sing."""
+    """Return the negation of each form of the listed verbs: ``did not fall`` for ``fell``."""
     found = {}
     for entry in VERBS:
         lemma, _, past = entry.partition("/")
+        # cry: cries, cried; wash: washes, washed; bake: bakes, baked.
         stem = re.sub(r"(?<=[^aeiou])y$", "i", lemma)
         is_hissing = stem != lemma or lemma.endswith(("s", "x", "z", "ch", "sh", "o"))
         found[stem + ("es" if is_hissing else "s")] = f"does not {lemma}"
@@ -42,29 +43,30 @@ def negate(text: str) -> str:
     After Wang et al. 2022 (SNCSE), whose code parses the sentence. The first of these rules that
     finds a word changes it: a "not" or "n't" goes; "not" follows an auxiliary or a form of be; a
     listed verb becomes "do", "does" or "did not" and its lemma. If none does, "Not" comes before
-    the sentence. A verb counts behind a word that is neither determiner nor preposition; one
+    the sentence. A word behind a determiner or a preposition does not count as a verb, and a verb
     without an ending counts only behind I, you, we and they.
 
-    ``"The cat sleeps."`` gives The cat does not sleep.; ``"He can't go."`` gives He can go.
+    ``"The cat sleeps."`` gives ``"The cat does not sleep."``, and ``"He can't go."`` gives
+    ``"He can go."``.
     """
     words = split_words(text)
     parts = [split_punctuation(word.replace("’", "'")) for word in words]
     bare = [part[1].lower() for part in parts]
 
-    # A negation goes.
+    # Remove the first "not" or "n't", if there is one.
     for place, word in enumerate(bare):
         if word == "not" or word in _NEGATED:
             words[place] = "".join((parts[place][0], _NEGATED.get(word, ""), parts[place][2]))
             return " ".join(filter(None, words))
 
-    # There was none, so that an auxiliary gets one.
+    # Otherwise put "not" behind the first auxiliary.
     for place, word in enumerate(bare):
         if word in _AUXILIARIES or _SHORT_AUXILIARY.fullmatch(word):
             before, own, after = parts[place]
             words[place] = f"{before}{own} not{after}"
             return " ".join(words)
 
-    # There was no auxiliary either, so that a verb gets one with its "not".
+    # Without an auxiliary, a listed verb gets a form of "do" with "not".
     for place in range(1, len(bare)):
         changed = _negated_verb(bare[place], bare[place - 1])
         if changed is not None:

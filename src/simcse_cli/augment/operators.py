@@ -94,14 +94,16 @@ def shuffle(
     """Choose ``round(rate n)`` of ``n`` positions uniformly and permute their units.
 
     Source: Farina and Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words
-    of both views, each on its own. All permutations are equally likely, the identity included.
-    Fewer than 2: unchanged. ``positions`` are those that may be chosen; default all.
+    of both views, each on its own. All permutations are equally likely, the identity included. If
+    fewer than 2 positions are chosen, nothing changes. ``positions`` are those that may be chosen,
+    by default all.
     """
     shuffled = list(units)
     if positions is None:
         positions = range(len(units))
     count = round(rate * len(positions))
     if count >= 2:
+        # A sample of all chosen positions is a random permutation of them.
         chosen = sorted(rng.sample(positions, count))
         for target, source in zip(chosen, rng.sample(chosen, count), strict=True):
             shuffled[target] = units[source]
@@ -118,10 +120,13 @@ def repeat(
 ) -> list[Unit]:
     """Write some units twice in their places.
 
-    Source: Wu et al. 2021 (ESimCSE) and the authors' code. How many is drawn evenly from 0 up to,
-    but not including, ``min(10, n, max(least, int(rate n)))``, so 9 at most. That many of
-    ``positions`` are drawn, or all of them if there are fewer. A text in which nothing may be
-    repeated stays as it is.
+    Source: Wu et al. 2021 (ESimCSE) and the authors' code. The number of repetitions is drawn
+    evenly from 0 to b - 1, so it is at most 9. With n the number of units:
+
+        b = min(10, n, max(least, int(rate n)))
+
+    That many of ``positions`` are drawn, or all of them if there are fewer. If b is 0, nothing
+    changes.
     """
     bound = min(MAX_REPEATED, len(units), max(least, int(rate * len(units))))
     if not bound:
@@ -145,8 +150,8 @@ def mask_span(text: str, size: int, rng: random.Random) -> str:
     """Put `` [MASK] `` in place of ``size`` characters; a text of fewer than 30 stays as it is.
 
     Source: Liu et al. 2021 (Mirror-BERT) and the authors' code. The start is drawn evenly so that
-    the span ends before the last character; where the same characters stand earlier, these are
-    masked. Characters are graphemes here.
+    the span ends before the last character. If the drawn characters also occur earlier, their first
+    occurrence is masked. Characters are graphemes here.
     """
     graphemes = graphemes_of(text)
     if len(graphemes) < SHORTEST_MASKED:
@@ -174,7 +179,7 @@ def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
 
 
 def eda_clean(text: str) -> list[str]:
-    """Return the words EDA sees: in lower case, without apostrophes, cut at all else outside a-z.
+    """Return the words EDA sees: lower-cased, without apostrophes, cut at all else outside a-z.
 
     ``"Don't stop-gap 24 cafés!"`` gives dont, stop, gap, caf, s.
     """
@@ -189,7 +194,8 @@ def n_operations(n_words: int, alpha: float) -> int:
 def eda_synonyms(word: str, wordnet: WordNet) -> list[str]:
     """Return the distinct lemmas of every synset of ``word`` without the word, in database order.
 
-    Lemmas are lower-cased, underscores and hyphens become spaces, other characters outside a-z go.
+    Lemmas are lower-cased; hyphens and underscores become spaces, and other characters outside a-z
+    are dropped.
     """
     found: dict[str, None] = {}
     for lemma in chain.from_iterable(wordnet.all_synsets(word)):
@@ -202,7 +208,7 @@ def eda_synonyms(word: str, wordnet: WordNet) -> list[str]:
 def replace_synonyms(
     words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
 ) -> list[str]:
-    """SR: replace up to ``n_operations`` distinct words, no stop words, wherever they occur."""
+    """Replace up to ``n_operations`` distinct words, but no stop words, in all places (SR)."""
     candidates = [word for word in dict.fromkeys(words) if word not in EDA_STOP_WORDS]
     rng.shuffle(candidates)
     replaced = list(words)
@@ -222,7 +228,7 @@ def replace_synonyms(
 def insert_synonyms(
     words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
 ) -> list[str]:
-    """RI: ``n_operations`` times, insert the first synonym of a random word at a random place.
+    """Insert the first synonym of a random word at a random place, ``n_operations`` times (RI).
 
     Up to nine words are drawn until one has a synonym.
     """
@@ -237,7 +243,7 @@ def insert_synonyms(
 
 
 def swap_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[str]:
-    """RS: ``n_operations`` times, swap the words at two random positions.
+    """Swap the words at two random positions, ``n_operations`` times (RS).
 
     The second position is drawn up to three times to differ from the first; if it never does, the
     swap changes nothing.
@@ -254,7 +260,7 @@ def swap_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[s
 
 
 def delete_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[str]:
-    """RD: keep each word with probability 1 - alpha, or one random word if none is left.
+    """Keep each word with probability 1 - alpha, or one random word if none is left (RD).
 
     A single word is kept.
     """

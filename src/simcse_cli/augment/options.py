@@ -70,6 +70,7 @@ class AugmentOptions(TableOptions):
 
     @property
     def needs_model(self) -> bool:
+        """Tell whether a model may be needed: with ``--model``, ``mlm``, or any resource."""
         if self.model is not None:
             return True
         for part in self.method.lower().split("+"):

@@ -46,7 +46,7 @@ def parse_own(text: str) -> tuple[str, float | None] | None:
         source, _, number = text.strip().partition(":")
         if source.lower() in list(Augmentation) or source not in entry_point_names(_ENTRY_POINTS):
             return None
-    find_function(source)
+    find_function(source)  # a wrong name is an error now, before the work begins
     try:
         return source, float(number) if number else None
     except ValueError:

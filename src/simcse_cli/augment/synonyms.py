@@ -45,7 +45,7 @@ _SAME_PAST = word_set(
 _SAME_PLURAL = word_set(
     "aircraft deer fish means moose offspring salmon series sheep spacecraft species swine trout"
 )
-# Verbs in i with another vowel in past and participle: sang, sung; most have one, as clung.
+# Verbs with i whose past and participle differ: sang, sung. Most others share a form: clung.
 _CHANGES_TWICE = word_set("begin drink ring shrink sing sink spring stink swim")
 _PLURAL_MANS = re.compile("(hu|sha|ro|nor|ger|otto|talis|cai)man$")
 _NOUN_PREPOSITIONS = word_set("of in on at by for to with from de")
@@ -104,7 +104,7 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
 
     Words of the closed classes, abbreviations in capitals and words without a letter have none.
     """
-    # Words that WordNet does not know or that no synonym replaces have none.
+    # Leave out closed classes, abbreviations, and words that WordNet does not know.
     parts = _WORD_PARTS.fullmatch(words[position])
     if parts is None or parts["core"].lower() in FUNCTION_WORDS:
         return []
@@ -151,6 +151,7 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
 
 
 def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
+    """Tell whether the word before speaks against a reading."""
     if previous in DETERMINERS:
         return pos is Pos.VERB
     if previous in PREPOSITIONS or previous in BE_AND_HAVE:
@@ -170,6 +171,8 @@ def _fitting_synsets(
     synsets = wordnet.synsets(reading.lemma, reading.pos)
     if starts_sentence or _is_shouted(core):
         return synsets
+    # The lemma is in lower case, so that it is not among the words of a synset that spells it with
+    # a capital. A word in small letters that has only such synsets keeps them.
     is_name = not core[0].islower()
     fitting = [synset for synset in synsets if (reading.lemma not in synset) == is_name]
     return fitting if is_name or fitting else synsets
@@ -187,7 +190,7 @@ def _bare(word: str) -> str:
 def inflection_of(
     word: str, lemma: str, pos: Pos, wordnet: WordNet, *, after_auxiliary: bool
 ) -> Inflection:
-    """Return which form of ``lemma``, one of its base forms, a lower-case ``word`` is.
+    """Return which form of ``lemma`` the lower-case ``word`` is; ``lemma`` is a base form of it.
 
     ``after_auxiliary`` (a form of be or have shortly before) decides if past and participle look
     alike.
@@ -233,6 +236,7 @@ def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> s
 
 
 def _inflect_word(word: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
+    """Return a single noun or verb in a form; None for a past with several forms."""
     irregular = wordnet.irregular_forms(word, pos)
     if pos is Pos.NOUN:
         return irregular[0] if irregular else _plural(word)
@@ -247,8 +251,10 @@ def _inflect_word(word: str, pos: Pos, inflection: Inflection, wordnet: WordNet)
 
 
 def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
+    """Return the past forms and the participles of a verb, irregular or regular."""
     if lemma in _SAME_PAST:
         return [lemma], [lemma]
+    # Forms in n or ne are participles (eaten, borne), unless the lemma ends so, too (win, won).
     endings_in_n = () if lemma.endswith(("n", "ne")) else ("n", "ne")
     participles: list[str] = []  # eaten, gone, born; sung
     pasts: list[str] = []
@@ -271,6 +277,7 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
 
 
 def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
+    """Return the comparative or the superlative of an adjective."""
     adverb = "more"
     ending = "er"
     if inflection is Inflection.SUPERLATIVE:

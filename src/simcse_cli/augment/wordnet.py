@@ -111,6 +111,7 @@ class WordNet:
         ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular); ``base_forms("dogs", Pos.NOUN)``
         is dog.
         """
+        # Rules apply only to words without an exception.
         candidates = [word, *self._exceptions[pos].get(word, ())]
         if len(candidates) == 1:
             for end, base in _DETACHMENT_RULES[pos]:
@@ -178,6 +179,7 @@ class WordNet:
 
     @functools.cached_property
     def _irregular(self) -> dict[Pos, dict[str, tuple[str, ...]]]:
+        """The irregular forms of each base form: the exceptions the other way round."""
         inverse: dict[Pos, dict[str, tuple[str, ...]]] = {pos: {} for pos in Pos}
         for pos, exceptions in self._exceptions.items():
             for form, bases in exceptions.items():
@@ -203,9 +205,9 @@ class WordNet:
 def find_wordnet(directory: Path | None = None) -> WordNet:
     """Return the WordNet database in ``directory`` (or ``SIMCSE_WORDNET``), or the first one found.
 
-    Looked at in turn: ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own variables), Debian's and
-    the official folders, the data folders of NLTK, and installed Python packages that carry the
-    files. Nothing is downloaded.
+    Without either, it looks, in turn, at ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own
+    variables), the usual folders of WordNet, the data folders of NLTK, and installed Python
+    packages that carry the files. Nothing is downloaded.
     """
     if directory is None and "SIMCSE_WORDNET" in os.environ:
         directory = Path(os.environ["SIMCSE_WORDNET"])

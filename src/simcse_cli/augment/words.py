@@ -56,7 +56,7 @@ def join_units(units: Iterable[str], unit: TextUnit) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Tell whether ``text`` has six letters in a row of a script in which a "word" is a phrase."""
+    """Tell whether ``text`` has six letters in a row of a script written without spaces."""
     return not text.isascii() and _UNSPACED_RUN.search(text) is not None
 
 
@@ -72,7 +72,7 @@ def split_punctuation(word: str) -> tuple[str, str, str]:
 
 
 def match_case(word: str, replacement: str) -> str:
-    """Return ``replacement`` with the capitals of ``word``: all, the first letter, or its own.
+    """Return ``replacement`` with the capitals of ``word``: all or the first; else unchanged.
 
     ``match_case("Dog", "hound")`` is Hound; ``match_case("dog", "Paris")`` stays Paris.
     """
@@ -132,7 +132,7 @@ def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list
             j -= 1
             changes.append(TextChange((), (after[j],)))
 
-    # Words that are equal, or that are not, in stretches from the first on.
+    # From the first word on, join runs of equal words, and runs of changed ones.
     stretches = []
     for _, run in groupby(reversed(changes), lambda change: change.is_equal):
         removed, added = zip(*run, strict=True)
@@ -166,4 +166,4 @@ SUBJECT_PRONOUNS = _CLASSES["subject_pronouns"]
 BE_AND_HAVE = _CLASSES["be_and_have"]
 MODALS_AND_DO = _CLASSES["modals_and_do"]
 FUNCTION_WORDS = frozenset().union(*_CLASSES.values())
-"""All closed classes."""
+"""The words of all closed classes."""

@@ -41,7 +41,7 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     check_outputs(shown, force=shown.force)
     console = get_console()
     analysis = analyze(console)
-    # The page has more analyses, one of which may fail: nothing is written before it is whole.
+    # Build the whole page before anything is written, as one of its further analyses may fail.
     page = None
     if shown.html:
         page = html_page(analysis.page or Page(analysis.title, lambda: [analysis]))

@@ -136,7 +136,7 @@ def _common(
 
 
 def _with_ending(callback: Callable[..., None]) -> Callable[..., None]:
-    """Report after Ctrl-C what is kept."""
+    """Let a command report, after Ctrl-C, what is kept."""
 
     @wraps(callback)
     def run(*args: Any, **values: Any) -> None:
@@ -150,9 +150,9 @@ def _with_ending(callback: Callable[..., None]) -> Callable[..., None]:
 
 
 def _look_at_arguments(command: Any) -> None:
-    """Make it an error to give an option twice of which only the last value would count.
+    """Raise an error if an option is given twice although only its last value would count.
 
-    The help page is told which objective was named, since it shows the options of that one.
+    Also tell the help page which objective was named, as it shows the options of that objective.
     """
     parse_args = command.parse_args
 
@@ -173,9 +173,9 @@ def _look_at_arguments(command: Any) -> None:
 
 
 def _adds_up(option: Any) -> bool:
-    """Tell whether an option may be given again: it takes several values, or is a plain flag.
+    """Tell whether an option may be repeated: if it takes several values, or is a plain flag.
 
-    So may the columns of a table: the fix of an error is a column that is added to the command.
+    The columns of a table may be repeated too: errors suggest adding a column to the command.
     """
     if option.param_type_name != "option" or option.multiple or "--columns" in option.opts:
         return True
@@ -183,7 +183,7 @@ def _adds_up(option: Any) -> bool:
 
 
 def _add_common_options(command: Any) -> None:
-    """Add the common options and our help pages to every command below this one."""
+    """Add the common options and this program's help pages to every command below this one."""
     command.format_help = lambda ctx, _: get_console().show_help(help_page(ctx))
     if hasattr(command, "commands"):
         for child in command.commands.values():
@@ -221,7 +221,10 @@ def build(names: Sequence[str] = COMMANDS) -> Any:
 
 
 def _limit_of_the_system(error: Exception) -> SimcseError | None:
-    """Return what to show for too little memory or too long a name, which any line may meet."""
+    """Return the error to show for too little memory or too long a name.
+
+    Any line of code may raise these exceptions.
+    """
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         name = str(error.filename)
         what = f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be"
@@ -243,7 +246,7 @@ def _paths(tree: Any) -> dict[str, str]:
 
 
 def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
-    """Return what to show for wrong options: those that Typer finds, and our own."""
+    """Return the error to show for wrong options, found by Typer or by this program."""
     if isinstance(error, UsageError):
         message = error.message
     elif hasattr(error, "format_message"):
@@ -251,7 +254,7 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
     else:
         return None
 
-    # The command that was called, as far as its words are known.
+    # Find the command that was called, as far as its words are known.
     command = build()
     tree = _paths(command)
     called = "simcse"
@@ -261,7 +264,7 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
             called += f" {word}"
     hint = f"see {called} -h"
 
-    # Our own hint, the nearest name, or the help page.
+    # Hint at the fix that the error names, the nearest name, or the help page.
     message = re.split(r" \(Possible options| Did you mean", message)[0]
     message = message.replace("Value error, ", "")
     unknown = re.search("No such (option|command):? '?([^' ]+)", message)

@@ -46,7 +46,7 @@ QUIET_LIBRARIES = {
 
 
 def _terminal(**values: Any) -> "RichConsole":
-    """Return a console of Rich, which with NO_COLOR prints no bold either."""
+    """Return a console of Rich; with NO_COLOR it prints neither colours nor bold text."""
     from rich.console import Console as RichConsole
 
     if os.environ.get("NO_COLOR"):
@@ -62,10 +62,10 @@ def _literal(text: str) -> str:
 
 
 class _PlainTask:
-    """A task without a terminal: it logs a final line and, if it runs long, ever rarer updates.
+    """A task without a terminal: it logs updates, less and less often, and a final line.
 
-    Their rate leaves out what was done first: the start of libraries, or the steps of an earlier
-    run.
+    The rate leaves out the first advance, which may include the start of libraries or the steps of
+    an earlier run.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
@@ -278,7 +278,7 @@ class Console:
         )
         from rich.text import Text
 
-        # What rich lacks: counts with a rate, and values on a line of their own.
+        # Add what Rich lacks: counts with a rate, and values on a separate line.
         class CountAndRate(ProgressColumn):
             def render(self, task: Task) -> Text:
                 if not task.completed:
@@ -315,7 +315,7 @@ class Console:
                 self._bar = None
 
     def ask(self, question: str) -> str | None:
-        """Return the next line of stdin, None at its end; on a terminal, show the question."""
+        """Return the next line of stdin, or None at its end; show the question on a terminal."""
         if sys.stdin is None:
             return None
         if sys.stdin.isatty():

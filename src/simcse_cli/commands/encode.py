@@ -46,7 +46,7 @@ def encode_command(
     output = options.output or STDIO
     encode_file(source, options, write=console.print_data, progress=console)
     ending = Path(output).suffix
-    # Signs have no cosine to search by.
+    # Binary vectors have only signs, so there are no cosines to search by.
     can_search = ending in (".npy", ".npz", ".safetensors") and options.dtype != "binary"
     if options.index is not None:
         console.next_step("simcse", "analyze", "search", "--index", options.index, "--interactive")

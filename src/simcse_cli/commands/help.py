@@ -64,7 +64,7 @@ class HelpPage:
                 if len(names) > left - 4:
                     yield first.rstrip()
                     first = " " * left
-                # Brackets stay on one line.
+                # No-break spaces keep text in brackets on one line.
                 whole = BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)
                 lines = fit(whole, initial_indent=first, subsequent_indent=" " * left)
                 for line in lines or [first.rstrip()]:
@@ -139,11 +139,11 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
 
 
 def _own_sections(ctx: Any) -> list[HelpSection]:
-    """Return the options of the objective that stands before ``--help``, if there is one."""
+    """Return the options of the objective that the user named before ``--help``, if any."""
     name = ctx.meta.get(OBJECTIVE)
     if name is None:
         return []
-    # With torch, which nobody else waits for.
+    # This import loads torch, so only help pages that need it wait for it.
     from simcse_cli.objectives.registry import option_rows
 
     return [HelpSection(f"Options of --objective {name}", option_rows(name))]

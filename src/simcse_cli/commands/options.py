@@ -50,7 +50,7 @@ def takes(
     options = _options(group, given_only=given_only)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        # A command may take several groups, whose settings add up.
+        # A command may be wrapped several times, once for each group, so collect all settings.
         declared = getattr(command, "declared", {}) | settings_of(group)
         command.is_inner = True  # type: ignore[attr-defined]
         shown: list[inspect.Parameter] = []
@@ -62,13 +62,13 @@ def takes(
         def with_options(**values: Any) -> None:
             if not with_options.is_inner:  # type: ignore[attr-defined]
                 check_values(declared, values)
-                if not given_only:  # else the rules hold for what a recipe says as well
+                if not given_only:  # else rules are checked later, with the settings of a recipe
                     check_rules(declared, values)
             taken = {name: values.pop(name) for name in options}
             given = {name: value for name, value in taken.items() if value is not None}
             command(**{parameter: given if given_only else group(**taken)}, **values)
 
-        # What the next wrapper and the help page read from this one.
+        # The next wrapper and the help page read these attributes.
         with_options.declared = declared  # type: ignore[attr-defined]
         with_options.is_inner = False  # type: ignore[attr-defined]
         own_main = {name for name, (_, details) in settings_of(group).items() if details.main}

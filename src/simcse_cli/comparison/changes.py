@@ -23,8 +23,9 @@ from simcse_cli.results.examples import (
 from simcse_cli.results.report import Report
 
 Change = dict[str, Any]
-"""A setting or an example that differs, under the keys of the JSON."""
+"""A setting or an example that differs, under the keys of the JSON object."""
 Changes = tuple[list[Change], Report | None]
+# The numbers of a pair in a change; the gain is the error before less the error after.
 _MOVES = ("cosine_before", "cosine_after", "error_before", "error_after", "gain")
 
 
@@ -44,14 +45,15 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Change]:
     """Return the ``n`` pairs whose rank error moved most, from the largest gain to the worst loss.
 
-    The errors are distances between the rank of the cosine and the rank of the gold score within
-    the task, as a share of its pairs: 0 is the right place, 1 the wrong end. Sentences are empty if
-    they were not saved. Tasks that the two do not share with the same gold scores are passed over.
+    The rank error of a pair is that of ``rank_errors`` within its task: 0 is the right place, 1 the
+    opposite end. Sentences are empty if they were not saved. Tasks are left out unless both models
+    have them with the same gold scores.
     """
     changes: list[Change] = []
     for task in before:
         if same_pairs(before, after, task):
             changes += _pair_changes(task, before[task], after[task])
+    # Choose by the size of the move, then order from gains to losses.
     most = sorted(changes, key=lambda change: -abs(change["gain"]))[:n]
     return sorted(most, key=lambda change: -change["gain"])
 
@@ -61,8 +63,9 @@ def changed_predictions(
 ) -> list[Change]:
     """Return ``n`` examples that only one model gets right: those gained first, then those lost.
 
-    Half of them are losses, as far as there are enough of both; the tasks take turns, each with its
-    shortest examples first. Tasks that the two do not share with the same examples are passed over.
+    Half of them are losses, if there are enough of both kinds. The tasks take turns, each with its
+    first examples first, which are the shortest. Tasks are left out unless both models have them
+    with the same examples.
     """
     gains_by_task = []
     losses_by_task = []
@@ -73,6 +76,7 @@ def changed_predictions(
             losses_by_task.append([each for each in changes if not each["is_gain"]])
     gains = _in_turns(gains_by_task)
     losses = _in_turns(losses_by_task)
+    # Where one kind has too few examples for its half, the other fills the places.
     n_losses = min(len(losses), max(n // 2, n - len(gains)))
     return gains[: n - n_losses] + losses[:n_losses]
 
@@ -84,9 +88,10 @@ def _in_turns(by_task: Sequence[list[Change]]) -> list[Change]:
 
 
 def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
-    """Return ``(n,)`` distances of mean ranks, divided by ``n - 1``, in [0, 1].
+    """Return the distances ``(n,)`` between ranks by cosine and by gold score, over ``n - 1``.
 
-    ``[1, 2, 3]`` against ``[3, 2, 1]`` gives ``[1, 0, 1]``; the distance of a single pair is 0.
+    They are in [0, 1]; ties have their mean rank. ``[1, 2, 3]`` against ``[3, 2, 1]`` gives
+    ``[1, 0, 1]``; the distance of a single pair is 0.
     """
     difference = np.abs(rankdata(cosine) - rankdata(gold))
     errors: np.ndarray = difference / max(1, gold.size - 1)
@@ -147,7 +152,7 @@ def _sentences(
 
 
 def setting_changes(entries: Sequence[Entry]) -> Changes:
-    """Return how the settings of two runs differ, and nothing unless there are exactly two.
+    """Return the settings that differ if there are exactly two runs, else nothing.
 
     The table shortens digests.
     """
@@ -177,7 +182,9 @@ def example_changes(
 ) -> Changes:
     """Return the ``n`` examples that changed most between two entries.
 
-    The first entry is the baseline of the tests, the second is the last entry with a file.
+    The two entries are the first of ``saved``, which is the baseline of the tests, and the last.
+    ``read`` reads a file of examples, ``find`` returns the changes between two such files, and
+    ``table`` shows them.
     """
     if len(saved) < 2 or n == 0:
         return [], None

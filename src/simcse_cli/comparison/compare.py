@@ -33,6 +33,8 @@ EXAMPLES_SHOWN = 6
 
 @dataclass(frozen=True)
 class Compared(Outcome):
+    """The outcome of a comparison; ``check`` is None without ``--check``."""
+
     check: ToleranceCheck | None
 
 
@@ -54,7 +56,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
         "tests": [test.to_json() for test in tests],
     }
 
-    # The table for a paper, then what explains it.
+    # The table of scores comes first, then the tables that explain it.
     scores, *details = comparison_tables(comparison)
     scores.notes += verdicts(tests, options.correction) + chosen_notes(comparison)
     reports = [scores]
@@ -69,7 +71,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     payload |= found
     reports += tables
 
-    # Scores out of tolerance are for the caller to report.
+    # The caller reports scores that are out of tolerance.
     check = None
     if options.check:
         check = comparison.check(options.tolerance / 100)
@@ -80,7 +82,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
 def _changes(
     comparison: Comparison, options: CompareOptions
 ) -> tuple[dict[str, Any], list[Report]]:
-    """Return what changed between two runs, as JSON, and the tables of it that are to be shown."""
+    """Return what changed between two runs, as a JSON object and as the tables to show."""
     n_examples = EXAMPLES_SHOWN if options.examples is None else options.examples
     settings, settings_table = changes.setting_changes(comparison.entries)
     pairs, pairs_table = changes.example_changes(
@@ -115,10 +117,12 @@ def _changes(
 def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     """Return the named runs and results as one comparison, published rows first.
 
-    Differences are taken to the baseline; without one to the published row, if there is exactly
-    one; without any row to the first of several entries.
+    Differences are taken to the baseline. Without a baseline, they are taken to the published row
+    if there is exactly one, and to the first of several systems if there is no published row.
     """
     published = _published_entries(options)
+
+    # A baseline that is a path becomes an entry, unless an argument (LABEL=PATH or PATH) names it.
     baseline = options.baseline
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
@@ -130,7 +134,7 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     if not own:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
 
-    # What differences are taken to, and the measures to choose from.
+    # Find the entry that differences are taken to, and the measures to choose from.
     systems = without_members(own)
     reference: Entry | None = None
     if baseline is not None:
@@ -152,9 +156,9 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
 
 
 def _named_apart(items: Sequence[str]) -> list[str]:
-    """Return the arguments, with labels before the folders and the files whose names repeat.
+    """Return the arguments, with a label before each folder or file whose name occurs twice.
 
-    A label is as much of the path as tells it from the others.
+    A label is the end of the path, as long as is needed to tell it from the others.
     """
     labels: dict[str, str] = {}
     for is_kind in (Path.is_dir, Path.is_file):
@@ -170,6 +174,7 @@ def _named_apart(items: Sequence[str]) -> list[str]:
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
+    """Return the chosen rows of the published tables, or all rows if none is chosen."""
     tables = [load_table(name) for name in options.against or ()]
     found: list[PublishedSystem] = []
     if not options.row:
@@ -194,12 +199,14 @@ def _published_entries(options: CompareOptions) -> list[Entry]:
 
 
 def _find(name: str, own: Sequence[Entry]) -> Entry:
-    """Return the entry of this label or path; for a group of repetitions, its mean."""
+    """Return the entry with this label or path; for a group of repetitions, its mean."""
+    # A label is looked up first.
     plain = Path(name).name
     for entry in own:
         is_mean = entry.label.startswith((f"{name} (mean of", f"{plain} (mean of"))
         if is_mean or entry.label in (name, plain):
             return entry
+    # A path may be that of several entries; their mean is taken if there is one.
     found = [entry for entry in own if Path(entry.source) == Path(name)]
     labels = {entry.label for entry in found}
     for entry in own:
@@ -241,7 +248,8 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
 
 
 def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
-    # What single seeds alone have stands in the table of seeds.
+    """Return the table of the scores of systems, with intervals and the marks of the front."""
+    # Measures that only single seeds have are left to the table of seeds.
     held = {name for entry in systems for name in entry.scores}
     measures = [name for name in comparison.measures if name in held] or comparison.measures
     shown = _columns(measures, "score")
@@ -302,6 +310,7 @@ def cost_table(entries: Sequence[Entry]) -> Report:
         if not entry.cost:
             continue
         row = {"system": entry.label, **entry.cost}
+        # A GPU is shown by its name, a processor with its number of cores.
         hardware = entry.cost["hardware"]
         row["hardware"] = hardware.get("gpu")
         if "gpu" not in hardware and "processor" in hardware:

@@ -67,15 +67,24 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a comparison; its mappings are by measure.
+    """One line of a comparison.
 
-    ``scores`` are fractions, other numbers are unchanged. ``settings`` say how they were measured,
-    and ``data`` on what, where there are published scores; ``config`` are the settings of a run by
-    dotted key. ``members`` are the labels behind a mean, ``deviations`` those over them.
-    ``pair_scores`` and ``predictions`` are files of examples. ``chosen_on`` are the measures whose
-    examples have chosen the model, ``chosen_pairs`` the tasks of ``pair_scores`` that have.
-    ``folder`` is that of a run, ``variant`` the name of a result kept in it that was measured under
-    other settings.
+    Attributes:
+        scores: by measure; scores are fractions, other numbers are in their own unit.
+        settings: how the scores were measured.
+        config: settings of a run, by dotted key.
+        intervals: both ends of the 95% interval, by measure.
+        deviations: deviation of a mean over its members, by measure.
+        members: labels of the entries that a mean summarises.
+        pair_scores: file of scored pairs.
+        predictions: file of predicted classes.
+        data: what was scored, by measure, if the measure has published scores.
+        cost: hardware, memory and time of a run.
+        remarks: warnings about the entry.
+        chosen_on: measures whose examples were used to choose the model.
+        chosen_pairs: tasks of ``pair_scores`` whose pairs were used to choose the model.
+        folder: folder of the run that the entry belongs to.
+        variant: name of a result in the folder of a run that was measured under other settings.
     """
 
     label: str
@@ -102,7 +111,7 @@ class Entry:
 def from_published(system: PublishedSystem) -> Entry:
     settings = dict(system.settings)
     if settings.pop("suite", None) != "sts":
-        settings.pop("metric", None)  # the word belongs to STS; elsewhere it is fixed by the suite
+        settings.pop("metric", None)  # only STS has a choice of metrics
     if STSB_DEV in system.scores:
         settings["dev data"] = STSB_DEV_DATA
     return Entry(
@@ -155,7 +164,7 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     A folder without a record gives the runs in it (the seeds of one setting). Result files in a run
     folder are read with the run, those in a folder of several seeds with the run of their seed.
     """
-    # An equals sign in an existing path is no mark of a label.
+    # If the whole argument is an existing path, an equals sign in it does not end a label.
     label, sign, path = item.partition("=")
     if not sign or Path(item).exists():
         label = ""
@@ -183,7 +192,7 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
             hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
         )
 
-    # Only seeds take the results that lie in the folder above them.
+    # Results in the folder above are joined with runs only if these are its seeds.
     entries = []
     for run in folders:
         found = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
@@ -207,13 +216,14 @@ def _results_in(
 def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
     """Return a run with its results, and an entry for each result under other settings.
 
-    Results that ``eval`` saved are joined with the run, those with most scores first; one of an
-    earlier model has a remark.
+    Results that ``eval`` saved are joined with the run, those with most scores first. A result of
+    an earlier model gets a remark.
     """
     record = runs.read_run_record(folder)
     run = _with_results(_from_record(record, folder, label), folder, view)
     kept: list[tuple[Path, Entry]] = []
     for path, content, entry in _results_in(folder / runs.RESULTS, label, view):
+        # Post-processing or another pooler changes the digest, so only plain results are checked.
         is_own = content.get("postprocess") is None and content.get("pooler") == record.pooler
         found = content.get("model_digest")
         if is_own and record.model_digest not in (None, found):
@@ -235,7 +245,7 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
 
 
 def _with_results(run: Entry, folder: Path, view: CompareOptions) -> Entry:
-    """Return a run joined with the results in a folder that are its own, or those of its seed."""
+    """Return a run joined with the results in a folder, except those of other seeds."""
     joined = run
     for path, _, found in _results_in(folder, run.label, view):
         if found.seed not in (None, run.seed):
@@ -252,6 +262,7 @@ def _with_results(run: Entry, folder: Path, view: CompareOptions) -> Entry:
 
 
 def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
+    """Return a run as an entry, with the dev scores of the step whose model was kept."""
     settings: dict[str, str] = {}
     scores: dict[str, float] = {}
     remarks = []
@@ -272,7 +283,7 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
             if value is not None:
                 scores[name] = value
 
-    # What a run cost, and all that was set, for the tables that ask for it.
+    # The cost and all settings of the run, for the tables that show them.
     cost = {name: getattr(record, name) for name in _COSTS}
     cost |= {name: record.timings.get(name) for name in _TIMINGS}
     facts = {"data": record.data, "processes": record.n_processes, "versions": record.versions}
@@ -319,8 +330,8 @@ def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dic
     """Return the scores of the kept step by their names; ``best`` is the one that chose it.
 
     The score on a single dev file is named after STS-B or after the user's file. With a dev suite
-    each task has its score. Their average is ``best``, left out where dev and test sets are mixed,
-    as that has no name.
+    each task has its score. Their average is ``best``; it is left out if some tasks are scored on
+    dev sets and others on test sets, since such an average has no name.
     """
     if "dev_suite" not in record.data:
         file = Path(str(record.data.get("dev_file")))
@@ -375,7 +386,7 @@ def read_results(
             found.append(replace(entry, seed=take("seed", int | None, run)))
         return found
 
-    # A sweep, under the name that its dev scores have in runs.
+    # A sweep: its scores get the measure that the dev scores of runs have.
     if content.get("suite") == "sweep":
         by_suite = {DevSuite.FILE: STSB_DEV, DevSuite.RETRIEVAL: RETRIEVAL_MEASURES[0] + DEV_SUFFIX}
         measure = by_suite.get(content.get("dev_suite"), AVERAGE + DEV_SUFFIX)
@@ -383,7 +394,7 @@ def read_results(
             found.append(Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score}))
         return found
 
-    # The geometry of each model, with its data among the settings to compare.
+    # The geometry of each model; its data count as a setting, which entries are compared by.
     if content.get("analysis") == "geometry":
         rows = take("models", list[dict[str, Any]])
         for row in rows:
@@ -406,6 +417,7 @@ def read_results(
 
 
 def _read_suite(content: Mapping[str, Any], label: str, source: str, view: CompareOptions) -> Entry:
+    """Return the result of one evaluation as an entry; ``view`` chooses among its STS scores."""
     result = SuiteResult.from_json(content, source)
 
     # STS results hold several metrics, and the comparison may ask for another.
@@ -415,7 +427,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         except DataError as error:
             raise DataError(f"{source}: {error.message}", hint=HOW_TO_WRITE) from error
 
-    # The settings, the scores, and an interval where its score is known.
+    # Take the settings, the scores, and the intervals of those scores that are known.
     own = result.settings
     settings = _settings(own)
     if result.suite == "transfer":
@@ -429,7 +441,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         if name + suffix in found and {"low", "high"} <= ends.keys():
             intervals[name + suffix] = (ends["low"], ends["high"])
 
-    # A score that has chosen the model is no test of it.
+    # A score that was used to choose the model is no test of the model.
     remarks = []
     if result.chosen_on:
         names = ", ".join(map(measure_label, result.chosen_on))
@@ -474,7 +486,7 @@ def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
         found = _with_average(result.scores, TRANSFER_TASKS, TRANSFER_AVERAGE, "")
         return found | _with_average(dev, TRANSFER_TASKS, TRANSFER_AVERAGE, DEV_SUFFIX)
 
-    # An average over some of the tasks only would compare with nothing.
+    # An average over only some of the tasks cannot be compared with published ones.
     found = {MTEB_PREFIX + name: score for name, score in result.scores.items()}
     for name, category in figures.get("categories", {}).items():
         if category["n_scored"] == category["n_tasks"]:
@@ -501,7 +513,7 @@ def _with_average(
 def _data(result: SuiteResult) -> dict[str, str]:
     """Return the data of each measure: the published set, the demo corpus, or other examples.
 
-    The average has the first of other data, if there are some.
+    The average has the data of its first task that is not of the published set, if there is one.
     """
     suffix = _split_suffix(result)
     average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
@@ -515,8 +527,8 @@ def _data(result: SuiteResult) -> dict[str, str]:
 def _find_saved(result: SuiteResult, source: str, suite: str, key: str, ending: str) -> Path | None:
     """Return the file of examples that a result of the suite names.
 
-    Without one, it is ``NAME.ENDING.jsonl`` beside ``NAME.json``. None stands for no file, and for
-    the result of another suite.
+    If it names none, the file is ``NAME.ENDING.jsonl`` beside ``NAME.json``. Return None if there
+    is no such file, or if the result is of another suite.
     """
     if result.suite != suite:
         return None

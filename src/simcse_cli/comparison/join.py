@@ -40,16 +40,17 @@ _AVERAGES = {
     TRANSFER_AVERAGE: TRANSFER_TASKS,
     TRANSFER_AVERAGE + DEV_SUFFIX: _dev(*TRANSFER_TASKS),
 }
-# Measures that are no columns by default beside runs and results.
+# Measures that have no column by default, unless a published reference has them.
 _MINOR = {*_dev(*TRANSFER_TASKS, AVERAGE), *TIMES}
-# The measures that a setting can move, where that is not all; STS-B and SICK-R have one test set.
+# The measures that a setting affects; a setting that is not here affects all. The aggregation
+# does not affect STS-B and SICK-R, which are one set each.
 _MOVES = {
     "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
     "transfer protocol": frozenset({*TRANSFER_TASKS, *_dev(*TRANSFER_TASKS)}),
     "geometry data": frozenset({"alignment", "uniformity"}),
 }
 _SHOWN_DEVIATIONS = 5
-# Settings in which repetitions of one run may differ.
+# The settings in which repetitions of one run may differ.
 _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 
 
@@ -70,6 +71,7 @@ class ToleranceCheck:
         return {"tolerance": self.tolerance, "n_checked": self.n_checked, "outside": self.outside}
 
     def verdict(self) -> str:
+        """Return that the check passed, or raise ToleranceError with the scores that are off."""
         points = f"{100 * self.tolerance:g} points"
         if not self.outside:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
@@ -91,9 +93,9 @@ class ToleranceCheck:
 
 @dataclass(frozen=True)
 class System:
-    """What is tested: the entries of one system, one a seed, with their files of single examples.
+    """A system in the tests: an entry for each seed, with its file of single examples.
 
-    ``n_seeds`` counts the seeds without such a file too.
+    ``n_seeds`` also counts the seeds without such a file, which are not among the ``members``.
     """
 
     label: str
@@ -112,7 +114,7 @@ class System:
 
     @property
     def chosen_pairs(self) -> list[str]:
-        """The tasks whose pairs have chosen the model of a seed, so that they are no test of it."""
+        """The tasks whose pairs were used to choose the model of a seed, and so do not test it."""
         tasks: dict[str, None] = {}
         for entry, _ in self.members:
             tasks |= dict.fromkeys(entry.chosen_pairs)
@@ -125,6 +127,7 @@ class System:
         """
         by_seed = {entry.seed: (entry, path) for entry, path in self.members}
         seeds = [entry.seed for entry, _ in other.members]
+        # Seeds are paired only if each one is known and occurs once on both sides.
         is_once = len(by_seed) == len(self.members) == len(seeds)
         if None in by_seed or not is_once or by_seed.keys() != set(seeds):
             return self, False
@@ -136,8 +139,8 @@ class Comparison:
     """A table of entries by measures, with the differences to ``reference``.
 
     A mean comes after the entries that it summarises. ``warnings`` name reasons why the numbers are
-    hard to compare. Those in ``unlike_data`` make differences meaningless, and are notes of the
-    tables too. ``front`` holds the labels of the entries that no other dominates in
+    hard to compare. Those in ``unlike_data`` make differences meaningless, and are also notes of
+    the tables. ``front`` holds the labels of the entries that no other dominates in
     ``pareto_measures``.
     """
 
@@ -160,7 +163,7 @@ class Comparison:
         return found
 
     def checked(self) -> list[Entry]:
-        """Return the user's systems but for the reference: a mean stands for its entries."""
+        """Return the user's systems except the reference; a mean stands for its members."""
         own = []
         for entry in without_members(self.entries):
             if entry.kind is not EntryKind.PUBLISHED and entry is not self.reference:
@@ -180,6 +183,7 @@ class Comparison:
                 if not is_score(name):
                     continue
                 n_checked += 1
+                # A gap of just the tolerance passes, whatever its rounding error.
                 if abs(gap) > tolerance + 1e-12:
                     score = entry.scores[name]
                     outside.append(
@@ -195,8 +199,8 @@ class Comparison:
     def saved(self, kind: Literal["pair_scores", "predictions"]) -> list[tuple[Entry, Path]]:
         """Return the entries with a file of single examples, the baseline of the tests first.
 
-        The baseline is the reference of the comparison if its scores were saved, else the first
-        with some.
+        The baseline is the reference of the comparison if its examples were saved, else the first
+        entry with saved examples.
         """
         found = []
         for entry in self.entries:
@@ -221,9 +225,9 @@ class Comparison:
     def systems(self, kind: Literal["pair_scores", "predictions"]) -> list[System]:
         """Return the systems with files of single examples, the baseline of the tests first.
 
-        The entries of a mean are the seeds of one system, unless the reference is one of them: then
-        every entry is a system, so that seed is tested against seed. Results of the baseline under
-        other settings are left out, since they are the same system.
+        The members of a mean are the seeds of one system. If the reference is such a member, every
+        entry is a system of its own, so that seed is tested against seed. Results of the baseline
+        under other settings are left out, since they are of the same system.
         """
         system_of: dict[str, str] = {}
         n_seeds: dict[str, int] = {}
@@ -285,13 +289,15 @@ def _are_parts(a: Entry, b: Entry) -> bool:
 
 
 def add_means(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries with a mean line after the last member of every group of repetitions.
+    """Return the entries, with the mean of each group of repetitions after its last member.
 
-    Repetitions are entries of the same label, and runs whose resolved settings differ in the seed
-    only. Where one seed occurs twice among such runs, only those in one folder are repetitions of
-    each other. Results of such runs under other settings are repetitions if they have one name.
-    Members of one label are numbered to tell them apart, by seed where it is known. The mean is
-    called by the common start of their labels, without a dangling ``-seed-``.
+    Repetitions are entries with the same label, or runs whose resolved settings differ only in the
+    seed. If a seed occurs twice among such runs, only runs in the same folder are repetitions of
+    each other. Results of such runs under other settings are repetitions if they have the same
+    name.
+
+    Members with the same label are told apart by their seed, or by a number if it is not known. The
+    mean is named after the common start of the labels, without a ``-seed-`` at its end.
     """
     repeated = _grouped([entry for entry in entries if not entry.variant], _shared_setting)
 
@@ -320,12 +326,12 @@ def _shared_setting(entry: Entry) -> Any:
     kept = []
     for name, value in sorted(entry.config.items()):
         if name.rpartition(".")[2] not in _REPLICATE_KEYS:
-            kept.append((name, repr(value)))
+            kept.append((name, repr(value)))  # repr: a list would make the key unhashable
     return tuple(kept)
 
 
 def _with_mean(members: list[Entry]) -> list[Entry]:
-    """Return repetitions, told apart by their labels, with their mean if they are several."""
+    """Return repetitions under labels that differ, and their mean if there are several."""
     labels = [member.label for member in members]
     if len(set(labels)) < len(labels):
         for i, each in enumerate(members):
@@ -337,6 +343,10 @@ def _with_mean(members: list[Entry]) -> list[Entry]:
 
 
 def _common_name(labels: Sequence[str], variant: str) -> str:
+    """Return the common start of labels, without ``seed``, ``run`` or separators at its end.
+
+    The mark of a ``variant``, which ends every label, also ends the name.
+    """
     ending = variant and f" [{variant}]"
     plain = [each.removesuffix(ending) for each in labels]
     same = takewhile(lambda letters: len(set(letters)) == 1, zip(*plain, strict=False))
@@ -346,9 +356,9 @@ def _common_name(labels: Sequence[str], variant: str) -> str:
 
 
 def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
-    """Yield the groups, but a group of runs with a repeated seed in parts, one for each folder.
+    """Yield the groups; a group of runs in which a seed repeats is split by the runs' folder.
 
-    The folder of a part is the one that its runs are in.
+    Runs that all have the same label stay together.
     """
     for members in groups:
         seeds = {member.seed for member in members}
@@ -361,6 +371,7 @@ def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
 
 
 def _mean(name: str, members: Sequence[Entry]) -> Entry:
+    """Return the mean of the members, with the scores, settings and data that all of them share."""
     first, *others = members
     scores: dict[str, Any] = {}
     deviations: dict[str, Any] = {}
@@ -418,14 +429,14 @@ def join(
     columns = tuple(measures) or tuple(_usual_columns(levelled, reference))
     _require_common(levelled, reference, columns)
 
-    # Settings are compared among the runs; published rows count as reference only.
+    # Published rows other than the reference do not count when settings are compared.
     judged = [
         entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference
     ]
     unlike_data = data_mismatches(levelled, columns)
     warnings += unlike_data + setting_mismatches(judged, columns)
 
-    # A front needs two systems and, where nobody asks for it, two measures.
+    # A front needs two systems, and two measures unless the user chose them.
     wanted = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
     front_over = tuple(pareto_measures or (name for name in wanted if name in columns))
     if len(_with_all(levelled, front_over)) < 2 or (len(front_over) < 2 and not pareto_measures):
@@ -454,6 +465,10 @@ def without_members(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
+    """Return a remark for each setting that differs between entries and affects the measures.
+
+    The model may differ, since it is what is compared.
+    """
     labels_of: dict[str, dict[str, list[str]]] = {}
     for entry in entries:
         if entry.kind is EntryKind.MEAN:
@@ -530,6 +545,7 @@ def is_pareto_optimal(points: NDArray[np.float64]) -> NDArray[np.bool_]:
     A point is dominated by one that is at most as high in all columns and lower in one; equal
     points do not dominate each other.
     """
+    # Element [i, j] of both compares point j with point i.
     at_most = np.all(points[None, :, :] <= points[:, None, :], axis=2)
     lower = np.any(points[None, :, :] < points[:, None, :], axis=2)
     return np.asarray(~np.any(at_most & lower, axis=1))
@@ -559,7 +575,7 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
         with_tasks = held - {frozenset()}
         common = every.intersection(*with_tasks)
 
-        # An average without its tasks fits only those over all of them.
+        # Without its tasks, an average can only be compared with averages over all tasks.
         if with_tasks <= {common} and (common == every or frozenset() not in held):
             continue
         over = [task for task in tasks if task in common]
@@ -603,6 +619,7 @@ def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
 def _require_common(
     entries: Sequence[Entry], reference: Entry | None, columns: Sequence[str]
 ) -> None:
+    """Raise ConfigError if no entry besides the reference has any of the columns."""
     others = [entry for entry in entries if entry is not reference]
     measures = _measures(others)
     if not measures.isdisjoint(columns):

@@ -1,3 +1,5 @@
+"""The options of `simcse compare`."""
+
 from dataclasses import dataclass
 
 from simcse_cli.settings.choices import Aggregation, Correction, Metric

@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True)
 class MisreadCell:
-    """A cell whose extracted figure was misread; the table holds ``published``."""
+    """A cell that was misread in the extraction of a document; the table holds ``published``."""
 
     row: str
     column: str
@@ -62,7 +62,7 @@ class AverageException:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line as printed; ``values`` run along the table's columns and a blank cell is None."""
+    """One line as printed, with a value for each column of the table; a blank cell is None."""
 
     name: str
     values: tuple[float | None, ...]
@@ -74,7 +74,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class PublishedSystem:
-    """A published system as one line of figures: scores are fractions, keyed by measure."""
+    """The numbers of one published system by measure; scores are fractions."""
 
     table: str
     name: str
@@ -92,9 +92,9 @@ class PublishedSystem:
 class PublishedTable:
     """One published table.
 
-    ``systems`` is what a run is compared with: a row, a column, or a single cell (tables whose
-    columns are conditions of one measure). ``unit`` is ``points`` for figures printed x100, else
-    ``plain``.
+    ``systems`` says what counts as one system, with which a run is compared: a row, a column, or a
+    single cell (if the columns are conditions of one measure). ``unit`` is ``points`` for numbers
+    that are printed x100, else ``plain``.
     """
 
     id: str
@@ -112,7 +112,7 @@ class PublishedTable:
     notes: tuple[str, ...] = ()
 
     def all_systems(self) -> list[PublishedSystem]:
-        """Return every system that has at least one figure a run can be compared with."""
+        """Return every system with at least one number that a run can be compared with."""
         found = []
         for line in self._lines():
             scores: dict[str, float] = {}
@@ -188,10 +188,10 @@ class PublishedTable:
         return of_row or self.measures or [None] * len(self.columns)
 
     def scaled(self, value: float | None, measure: str | None) -> float | None:
-        """Return a printed figure as stored: points as a fraction, plain numbers as they are."""
+        """Return a printed number as it is stored: points as a fraction, others unchanged."""
         if value is None or not self.is_fraction(measure):
             return value
-        return round(value / 100, 12)
+        return round(value / 100, 12)  # without the rounding error of the division
 
     def is_fraction(self, measure: str | None) -> bool:
         return self.unit == "points" and (measure is None or is_score(measure))
@@ -206,9 +206,10 @@ def table_ids() -> list[str]:
 
     def by_source(table_id: str) -> tuple[int, str, int]:
         prefix, _, number = table_id.partition(".")
-        # The successors of SimCSE have one table each, named after the method.
+        # The successors of SimCSE have one table each, named after the method; they come last.
         if prefix not in _PREFIXES:
             return len(_PREFIXES), table_id, 0
+        # Within a source, tables with plain numbers come before those with letters (D.1, D.2).
         digits = re.sub(r"\D", "", number)
         return _PREFIXES.index(prefix), re.sub(r"\d", "", number), int(digits or 0)
 
@@ -249,6 +250,7 @@ def _shipped(name: str) -> Any:
 
 
 def _build(content: Any, place: str) -> PublishedTable:
+    """Return the table in the content of a YAML file; DataError if its format is wrong."""
     missing = [key for key in _REQUIRED_KEYS if not isinstance(content, dict) or key not in content]
     if missing:
         raise DataError(f"{place}: no {', '.join(missing)}", hint=_FORMAT_HINT)
@@ -268,7 +270,10 @@ def _build(content: Any, place: str) -> PublishedTable:
 
 
 def _plain(text: str) -> str:
-    """Return a text in lower case with only letters, numbers and the signs that tell rows apart."""
+    """Return a text in lower case with only letters, numbers and the signs that tell rows apart.
+
+    A full stop is kept only before a digit.
+    """
     return re.sub(r"[^a-z0-9.%=+]|\.(?!\d)", "", text.lower())
 
 
@@ -308,7 +313,7 @@ def _show_table(table: PublishedTable) -> Outcome:
     if any(row.origin for row in table.rows):
         shown += columns("origin")
 
-    # Columns and settings are marked, as one of them may be called like another key.
+    # The marks = and : tell columns and settings from other keys of the same name.
     rows = []
     for row in table.rows:
         cells: dict[str, Any] = {"row": row.name, "group": row.group, "origin": row.origin}
@@ -320,6 +325,7 @@ def _show_table(table: PublishedTable) -> Outcome:
 
 
 def _notes(table: PublishedTable) -> list[str]:
+    """Return the notes below a table: its source and settings, corrections and exceptions."""
     notes = [f"source: {table.source.citation}"]
     if table.settings:
         settings = ", ".join(f"{key} {value}" for key, value in table.settings.items())

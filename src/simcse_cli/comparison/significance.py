@@ -1,4 +1,4 @@
-"""Paired tests of entries with saved examples against one of them, over the tasks they share."""
+"""Paired tests of systems with saved examples against the first, over the tasks they share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ from simcse_cli.results.result import CHOSE_MODEL, verdict
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Seeds = Sequence[Mapping[str, Any]]
-"""What each seed of one system has saved, by task."""
+"""The saved examples of each seed of one system, by task."""
 TestedSuite = Literal["sts", "transfer"]
 Tests = tuple[dict[str, PairedTest], PairedTest]
-"""Of each task, and of the mean over the tasks."""
+"""The test of each task by its name, and the test of the mean over the tasks."""
 EXAMPLES: dict[TestedSuite, str] = {"sts": "pairs", "transfer": "examples"}
 
 
@@ -30,8 +30,9 @@ EXAMPLES: dict[TestedSuite, str] = {"sts": "pairs", "transfer": "examples"}
 class TaskTest:
     """A candidate against the baseline on one task, or on the mean over tasks.
 
-    p-values are corrected over the tests of both suites, those of McNemar's test for their own
-    number. McNemar's is there for single transfer tasks: a mean has no discordant examples.
+    ``p_corrected`` is corrected over the tests of both suites, ``p_mcnemar_corrected`` over all of
+    McNemar's tests. McNemar's test is of one transfer task with one seed on each side; a mean over
+    tasks has no discordant examples.
     """
 
     suite: TestedSuite
@@ -65,6 +66,7 @@ class TaskTest:
 def run_tests(
     comparison: Comparison, options: CompareOptions, progress: Progress
 ) -> list[TaskTest]:
+    """Return the tests of each system against the baseline, with corrected p-values."""
     how = {"n_resamples": options.resamples, "seed": options.seed}
 
     def of_pairs(samples: Mapping[str, Any], baseline: Entry, by_seed: bool) -> Tests:
@@ -75,6 +77,7 @@ def run_tests(
         )
 
     def of_classes(shared: Mapping[str, Any], _: Entry, by_seed: bool) -> Tests:
+        # One seed on each side gives counts, several seeds give the hits of each.
         if all(isinstance(found, Discordance) for found in shared.values()):
             return bootstrap.paired_accuracy_bootstrap(shared, **how)
         return bootstrap.paired_mean_bootstrap(shared, by_seed=by_seed, **how)
@@ -106,7 +109,7 @@ def _run_suite(
     expected = [read(path) for _, path in baseline.members]
     found: list[TaskTest] = []
 
-    # Tested are tasks with the same examples, but none that has chosen a model.
+    # Test the tasks with the same examples, except those that were used to choose a model.
     with progress.task("paired bootstrap", total=len(candidates)) as task:
         for system in candidates:
             candidate, by_seed = system.in_order_of(baseline)
@@ -155,7 +158,7 @@ def _shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap
 
 
 def _shared_classes(candidate: Seeds, baseline: Seeds) -> dict[str, Any]:
-    """Return the discordance of each task or, with several seeds, what those of both get right."""
+    """Return the discordance of each task; with several seeds, the hits of each seed instead."""
     shared: dict[str, Any] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_examples):
         candidates = np.stack([seed[task].correct for seed in candidate])
@@ -189,7 +192,7 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
     """Return a sentence for each system, on its mean over the tasks or on its only task."""
-    last = {(test.suite, test.candidate): test for test in tests}  # the mean comes last
+    last = {(test.suite, test.candidate): test for test in tests}  # the mean is last, so it stays
     n_tests = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
     found = []
     for test in last.values():
@@ -207,7 +210,7 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
 
 
 def chosen_notes(comparison: Comparison) -> list[str]:
-    """Return what the tests leave out because its pairs have chosen a model, system by system."""
+    """Return a note for each system with tasks that are not tested, as they chose its model."""
     systems = comparison.systems("pair_scores")
     if len(systems) < 2:
         return []

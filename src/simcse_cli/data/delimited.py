@@ -39,11 +39,12 @@ SEPARATORS = ("\t", "|||", "||", ":::", ";", "|", ",")
 OF_TEXT = SEPARATORS[:3]
 """Separators that show, in a file of single texts, that it may be a table."""
 NO_SEPARATOR = "none"
-_BARS = SEPARATORS[1:3] + SEPARATORS[5:6]
+_BARS = SEPARATORS[1:3] + SEPARATORS[5:6]  # shorter ones fit wherever a longer one does
 _HEAD_LINES = 400
-_LEAST_SHARE = 0.8  # of the rows that a separator has to cut
+_LEAST_SHARE = 0.8  # a separator must cut at least this share of the rows
 _NOTHING = "\x1f"  # separates nothing, for tables of one column
-# A row of a TSV file that a program wrote with quotes around all texts, which corpora do not have.
+# A row of a TSV file with quotes around all texts. Some programs write such files; published
+# corpora have bare quotes instead.
 _QUOTED_ROW = re.compile(r'(?:"(?:[^"\t]|"")*"|[-+\d.,]*)(?:\t(?:"(?:[^"\t]|"")*"|[-+\d.,]*))*')
 _MARKDOWN_RULE = re.compile(r"\s*\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?")
 _MARKDOWN_BAR = re.compile(r"(?<!\\)\|")
@@ -56,7 +57,7 @@ Cells = tuple[int, list[str]]
 
 
 def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
-    """Return the table in some lines."""
+    """Return the lines as a table, after finding its layout, separator and header."""
     head = list(islice(lines, _HEAD_LINES))
     lines = chain(head, lines)
     first = head[0] if head else ""
@@ -78,6 +79,7 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
     if for_excel is not None and given.separator is None:
         next(lines)
         cut = _cells(lines, for_excel[1], source, head[1:])
+        # Line 1 was taken above, so that the numbers begin at 2.
         rows = ((number + 1, cells) for number, cells in cut)
         return named_rows(rows, source, given, header=given.header)
 
@@ -109,7 +111,7 @@ def is_stsb_line(line: str) -> bool:
 
 
 def _wikiauto_columns(line: str) -> tuple[str, ...]:
-    """Return the columns of WikiAuto's manual alignments, which have no header; else nothing."""
+    """Return the columns of WikiAuto's manual alignments, which lack a header; () for others."""
     cells = line.split("\t")
     if cells[0] in _WIKIAUTO_LABELS and len(cells) >= 5:  # the score may be missing
         return _WIKIAUTO_COLUMNS[: len(cells)]
@@ -117,7 +119,7 @@ def _wikiauto_columns(line: str) -> tuple[str, ...]:
 
 
 def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Cells]:
-    """Yield the rows as the protocol reads them: without quoting and without further columns."""
+    """Yield the first seven cells of each row, with quotes kept, as the protocol reads them."""
     n_columns = len(STSB_COLUMNS)
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
@@ -133,7 +135,9 @@ def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Cells
 class _Fit:
     """How a separator cuts the first rows.
 
-    ``share`` is the fraction of rows that it cuts; ``bad`` is the first row that it does not fit.
+    ``share`` is the fraction of rows that it cuts; ``bad`` is the first row that it does not fit;
+    ``has_names`` tells whether a cell of row 1 is a usual name of a column; ``error`` is that of a
+    broken row, if no row could be read.
     """
 
     separator: str
@@ -154,11 +158,13 @@ def choose_separator(head: Sequence[str], source: str) -> str:
     fits = [_fit(head, separator, source) for separator in SEPARATORS]
     fitting = [fit for fit in fits if fit.share > 0 and fit.bad is None]
     if not fitting:
+        # A broken row is reported before an uneven one.
         for fit in fits:
             if fit.error is not None:
                 raise fit.error
         _refuse_uneven(fits, source)
         return NO_SEPARATOR
+    # Usual names in row 1 settle the choice.
     for fit in fitting:
         if fit.has_names:
             return fit.separator
@@ -167,6 +173,7 @@ def choose_separator(head: Sequence[str], source: str) -> str:
 
 
 def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
+    """Return how well a separator cuts the first lines of a table."""
     if not any(separator in line for line in head):
         return _Fit(separator, [])
     rows: list[Cells] = []
@@ -177,7 +184,7 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     except DataError as error:  # a row is broken, or goes on after the sample
         broken = error
     if len(head) == _HEAD_LINES and len(rows) > 1:
-        del rows[-1]  # the sample may have cut it
+        del rows[-1]  # it may go on after the sample
     rows = _without_titles(rows)[:SAMPLE_ROWS]
     if not rows:
         return _Fit(separator, [], error=broken)
@@ -186,7 +193,8 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     if separator == "," and not has_names and _cuts_nothing(head):
         return _Fit(separator, [])
 
-    # Most rows need two cells, and none may have more than row 1.
+    # Most rows need two cells, and none may have more than row 1. A row 1 with usual names is
+    # evidence of its own, so that half of the rows are enough.
     narrow = [row for row in rows if len(row[1]) < 2]
     bad = [row for row in rows if _width(row[1]) > len(first)]
     share = 1 - len(narrow) / len(rows)
@@ -205,15 +213,15 @@ def _width(cells: Sequence[str]) -> int:
 
 
 def _cuts_nothing(head: Sequence[str]) -> bool:
-    """Tell whether the commas are those of prose or of numbers, in every line without quotes."""
+    """Tell whether all commas in lines without quotes belong to prose or to numbers."""
     bare = [line for line in head if "," in line and '"' not in line]
     return bool(bare) and "," not in _NO_CUT.sub("", "\n".join(bare))
 
 
 def _refuse_uneven(fits: Sequence[_Fit], source: str) -> None:
-    """Raise DataError for the separator that cuts most rows, if it cuts half of them but not all.
+    """Raise DataError if a separator cuts at least half of the rows, but does not fit some row.
 
-    One that cuts a row too often is refused, too.
+    Of several such separators, the error tells of the one that cuts most rows.
     """
     for fit in sorted(fits, key=attrgetter("share"), reverse=True):
         if fit.bad is not None and fit.share >= 0.5:
@@ -239,7 +247,9 @@ def _number_of(name: str, count: int) -> str:
 
 
 def _refuse_ambiguous(fitting: Sequence[_Fit], source: str) -> None:
+    """Raise DataError if another separator cuts all rows as evenly as the first one."""
     best, *others = fitting
+    # The name of a TSV file says that tabs are meant.
     is_tsv = best.separator == "\t" and source.lower().endswith((".tsv", ".tab", ".tsv.gz"))
     if is_tsv or not best.is_even:
         return
@@ -259,6 +269,7 @@ def _refuse_ambiguous(fitting: Sequence[_Fit], source: str) -> None:
 def _cells(
     lines: Iterable[str], separator: str, source: str, head: Sequence[str]
 ) -> Iterator[Cells]:
+    """Return the rows that a separator cuts, by the rules of CSV or by plain splitting."""
     if separator == NO_SEPARATOR:
         separator = _NOTHING
     is_quoted = separator == "\t" and all(map(_QUOTED_ROW.fullmatch, head))
@@ -279,7 +290,8 @@ def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[Ce
 
 
 def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
-    if "new-line" in str(error):
+    """Return the error for a line that the CSV reader refuses."""
+    if "new-line" in str(error):  # lines that end in carriage returns alone
         fixed = shlex.quote(f"{Path(source).stem}-lines.csv")
         hint = f"end the lines as others do: tr '\\r' '\\n' < {shlex.quote(source)} > {fixed}"
     else:
@@ -291,7 +303,7 @@ def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
 
 
 def _split_cells(lines: Iterable[str], separator: str) -> Iterator[Cells]:
-    """Yield the cells between separators; quotes are undone only where they are certain."""
+    """Yield the cells between separators, without the quotes that surely enclose a cell."""
     for number, line in enumerate(lines, start=1):
         if '"' in line:
             yield number, list(map(_unquote, line.split(separator)))
@@ -300,7 +312,7 @@ def _split_cells(lines: Iterable[str], separator: str) -> Iterator[Cells]:
 
 
 def _unquote(cell: str) -> str:
-    # Common TSV files hold bare quotes: only "a ""b"" c" is certain.
+    # Many TSV files hold bare quotes, so only a cell with doubled quotes inside is unquoted.
     if len(cell) < 2 or not cell[0] == cell[-1] == '"':
         return cell
     parts = cell[1:-1].split('""')
@@ -319,14 +331,15 @@ def _markdown_cells(lines: Iterable[str]) -> Iterator[Cells]:
 
 # ------------------------------------------------------------------ the names
 def named_rows(rows: Iterator[Cells], source: str, given: Given, *, header: bool | None) -> Grid:
-    """Return rows of cells as a table, whose names are those of row 1, or numbers."""
+    """Return the rows as a table; the names of its columns come from row 1, or are numbers."""
     head = _without_titles(list(islice(rows, SAMPLE_ROWS + 1)))
     if not head:
         return Grid.of(source, (), iter(()), is_named=True)
     notes: tuple[str, ...] = ()
     shown = [cells for _, cells in head]
 
-    # Row 1 is a header because the user or its content says so.
+    # The user says whether row 1 is a header, or its content decides. If that stays open, the
+    # user is asked; commands that never ask read row 1 as data and say so.
     if header is None:
         found = decide_header(shown, given.columns.values())
         header = found.found
@@ -357,7 +370,7 @@ def _undecided_header(rows: Sequence[Sequence[str]], source: str) -> DataError:
 
 
 def _even_rows(rows: Iterable[Cells], n_columns: int, source: str) -> Iterator[Cells]:
-    """Yield the rows with a cell for each column; those missing at the end are empty."""
+    """Yield each row with one cell per column; empty cells at its end are added or cut."""
     for number, cells in rows:
         if len(cells) != n_columns:
             if _width(cells) > n_columns:
@@ -367,7 +380,7 @@ def _even_rows(rows: Iterable[Cells], n_columns: int, source: str) -> Iterator[C
 
 
 def _without_titles(rows: list[Cells]) -> list[Cells]:
-    """Leave out the titles above a table, as reports have: single cells above wider rows."""
+    """Return the rows without the titles above them, at most three, as reports have."""
     n_titles = 0
     while n_titles < min(3, len(rows) - 2) and _is_title(rows[n_titles][1], rows[n_titles + 1 :]):
         n_titles += 1
@@ -375,6 +388,8 @@ def _without_titles(rows: list[Cells]) -> list[Cells]:
 
 
 def _is_title(cells: Sequence[str], below: Sequence[Cells]) -> bool:
+    """Tell whether a row is a title: one filled cell above wider rows."""
+    # One filled cell of two may as well be a pair with an empty text.
     if _width(cells) > 1 or any(map(names.is_known, cells)) or len(cells) == 2:
         return False
     if len(cells) > 2:
@@ -386,7 +401,8 @@ def _is_title(cells: Sequence[str], below: Sequence[Cells]) -> bool:
 def _header_names(cells: Sequence[str]) -> tuple[str, ...]:
     """Return the names in a header.
 
-    A column without a name, such as the index of pandas, and columns of one name get a number.
+    A column without a name, such as the index of pandas, is named ``columnN`` by its number N.
+    Columns that share a name get ``.1``, ``.2`` and so on behind it.
     """
     found = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
     count = Counter(found)

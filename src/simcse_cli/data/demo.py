@@ -74,6 +74,7 @@ def prepare_demo(
     force: bool = False,
     progress: Progress,
 ) -> None:
+    """Write a generated corpus to a folder, with a manifest that marks it as complete."""
     manifest = folder / "manifest.json"
     corpus = build_demo_corpus(sizes, seed=seed)
     with sole_writer(manifest, *(folder / name for name in corpus_files(corpus))):
@@ -99,7 +100,7 @@ class DemoCorpus:
     Attributes:
         inference: ``(premise, entailed, neutral, contradicted)``.
         documents: short stories, their sentences in order.
-        graded: STS-B split to ``(score, sentence, sentence)`` with a score in [0, 5].
+        graded: pairs ``(score, sentence, sentence)`` by STS-B split, with a score in [0, 5].
     """
 
     sentences: list[str]
@@ -183,6 +184,8 @@ def _table(header: tuple[str, ...], rows: list[tuple[str, str, str]], delimiter:
 
 
 class _Generator:
+    """Draws sentences from the grammar, none of them twice."""
+
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._used: set[str] = set()
@@ -216,6 +219,7 @@ class _Generator:
             shorter = replace(scene, time=None)
             if self._rng.random() < 0.5:
                 shorter = replace(scene, place=None)
+            # One false hypothesis in three denies the scene; others tell of another action.
             negated = index % 3 == 0
             false = scene if negated else vary(scene, ["action", "thing"], self._rng)
             yield (

@@ -71,6 +71,7 @@ def vary(scene: Scene, parts: list[str], rng: Random) -> Scene:
     for part in ("agent", "place", "time"):
         if part in parts:
             changes[part] = _another(grammar()[part], getattr(scene, part), rng)
+    # If only the action changes, one that goes with the thing is preferred.
     actions = grammar()["action"]
     action = scene.action
     if "action" in parts:
@@ -101,7 +102,7 @@ def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "")
     where = rng.choice(words["place"][scene.place]) if scene.place else ""
     when = rng.choice(words["time"][scene.time]) if scene.time else ""
 
-    # Each pattern tells the same of the scene.
+    # In each list the patterns mean the same, except that "nobody" leaves out agent and time.
     if negated:
         patterns = [
             f"{agent} is not {gerund} {thing} {where} {when}",

@@ -50,7 +50,7 @@ class ColumnFacts:
 
     @property
     def is_left_over(self) -> bool:
-        """Tell whether the column may be a text that no name tells of."""
+        """Tell whether the name of the column does not speak against texts."""
         return not self.describes and self.name not in (*names.SCORES, *names.LABELS)
 
     # -------------------------------------------------------------- by content
@@ -61,7 +61,7 @@ class ColumnFacts:
 
     @cached_property
     def values(self) -> set[str]:
-        """The different ones of the first cells that are not missing."""
+        """The distinct values of the first cells, without missing ones."""
         return {text.strip() for text in self.texts if not is_missing(text)}
 
     @property
@@ -71,11 +71,12 @@ class ColumnFacts:
 
     @property
     def fits_strongly(self) -> bool:
-        """Tell whether it can hold texts under a strong name: a few texts again and again."""
+        """Tell whether a column with a strong name can hold texts; a few that recur will do."""
         return self.fits or (self.repeats_words and len(self.values) > 1)
 
     @property
     def repeats_words(self) -> bool:
+        """Tell whether a few words recur that are neither numbers nor yes and no."""
         return self.kind is Kind.LABEL and not is_judgement(self.texts)
 
     @property
@@ -85,7 +86,7 @@ class ColumnFacts:
             return False
         if self.kind is not Kind.LABEL:
             return self.kind is Kind.SCORE
-        is_single_row = len(self.texts) == 1
+        is_single_row = len(self.texts) == 1  # which cannot show two values
         return len(self.values) <= _MOST_VALUES and (len(self.values) > 1 or is_single_row)
 
     @property
@@ -123,7 +124,7 @@ class Facts:
         return [column for column in self.columns if column not in taken]
 
     def fitting(self, taken: Collection[ColumnFacts] = ()) -> list[ColumnFacts]:
-        """Return the columns that can hold texts, but for those that are taken."""
+        """Return the columns that can hold texts, without those that are taken."""
         return [column for column in self.all_but(taken) if column.fits]
 
     def strong(self, role: str) -> list[ColumnFacts]:
@@ -132,9 +133,9 @@ class Facts:
         found = [column for column in named if column.fits_strongly]
         if exact := by_name(found, role):
             return exact
-        if len(found) > 1:  # an instruction beside the text it is about
+        if len(found) > 1:  # a prompt is then an instruction beside the text
             found = [column for column in found if column.name != "prompt"]
-        # One text in all of the first rows, or none.
+        # Otherwise, columns with the same text in all of the first rows, or with none.
         return found or [each for each in named if each.repeats_words or each.kind is Kind.EMPTY]
 
     def hard_negatives(self) -> list[ColumnFacts]:
@@ -146,11 +147,11 @@ class Facts:
 
 
 def by_name(columns: Iterable[ColumnFacts], name: str) -> list[ColumnFacts]:
-    """Return the columns of a name, as names are compared."""
+    """Return the columns with this name, which must be as ``fold`` returns it."""
     return [column for column in columns if column.name == name]
 
 
 def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:
-    """Return the columns of texts that no name tells of, or those of words if there are none."""
+    """Return the columns of texts whose name allows it, or those of words if there are none."""
     found = [column for column in columns if column.fits and column.is_left_over]
     return [column for column in found if column.kind is not Kind.WORD] or found

@@ -101,6 +101,7 @@ class FileSet:
 
     def _check_formats(self, *, asks_text_per: bool) -> None:
         """Raise DataError for files of several formats, and for texts that may be documents."""
+        # In reverse order, so that the first file of each format stays.
         by_format = {guess_format(file): file for file in reversed(self.files)}
         if len(by_format) > 1:
             first, second = sorted(by_format.values())[:2]
@@ -125,6 +126,7 @@ class FileSet:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
+        """Number of rows of each file."""
         return tuple(self._table(file).count() for file in self.files)
 
     @cached_property
@@ -194,6 +196,9 @@ class FileSet:
     def _rows(
         self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None
     ) -> Iterator[_Item]:
+        """Yield what ``read`` gives for the rows from ``start`` to ``stop``, across all files."""
+
+        # Rows are counted only where some are skipped: counting may read a file.
         def rows_from(skipped: int) -> Iterator[_Item]:
             for number, file in enumerate(self.files):
                 if skipped and skipped >= self.counts[number]:
@@ -218,12 +223,13 @@ def _listed(source: str) -> list[str] | None:
     elif path.exists() or not _WILD.search(source):
         return None
     else:
-        # Unlike `Path.glob`, it takes absolute patterns.
+        # `glob.glob` takes absolute patterns, which `Path.glob` refuses.
         found = list(map(Path, glob.glob(source, recursive=True)))  # noqa: PTH207
     return [str(file) for file in found if file.is_file() and file.stat().st_size]
 
 
 def _listed_remotely(source: str) -> list[str] | None:
+    """Return the files of a folder or glob in a cloud store; None for a single file."""
     from pyarrow import fs  # see file_system
 
     # The folder ends where the first wildcard begins.
@@ -249,6 +255,7 @@ def _listed_remotely(source: str) -> list[str] | None:
 
 
 def _is_data(name: PurePath) -> bool:
+    """Tell whether a file in a folder is an input: not hidden, and of a known ending."""
     is_hidden = any(part.startswith((".", "_")) for part in name.parts)
     is_table = guess_format(str(name)) is not FileFormat.TEXT
     return not is_hidden and (is_table or name.name.endswith(_TEXT_ENDINGS))

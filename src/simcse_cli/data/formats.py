@@ -73,8 +73,8 @@ def source_name(source: InputPath) -> str:
 def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, bool]:
     """Return a text file as a table, and whether it is plain text: lines of single texts.
 
-    It is plain if ``single`` texts are wanted and the user does not speak of cells, unless every
-    line is a JSON object.
+    If ``single`` texts are wanted, it is plain with two exceptions: the first lines are JSON
+    objects, or the user speaks of cells and gives their layout or the lines show it.
     """
     lines = _lines(source, given)
     head = list(islice(lines, _LINES_LOOKED_AT))
@@ -86,6 +86,7 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     is_plain = single and not given.wants_table
     if not is_plain and (given.separator or given.header or holds_cells(head, name)):
         return open_delimited(lines, name, given), False
+    # Column 1 is the line itself; other columns that the user names need a table.
     if single and (given.template or set(given.columns.values()) - {"1"}):
         what = f"needs a table (.csv, .tsv, .jsonl or .parquet), and {name} is plain text"
         raise UsageError(what, option=given.option)
@@ -171,10 +172,12 @@ def _items_of(value: Any, name: str) -> list[Any]:
     lists = {key: each for key, each in value.items() if isinstance(each, list)}
     columns = list(lists.values())
     is_row = any(map(names.is_known, value)) or value.keys() & {"set", "texts"}
+    # The only list holds the rows, unless the object is a row with a list in it.
     if len(columns) == 1:
         (items,) = columns
         if items and (not is_row or _are_nested(items[:1])):
             return items
+    # Lists of plain values, equally long, are the columns of a table.
     if len(columns) == len(value) > 1 and _are_columns(columns):
         return [dict(zip(lists, row, strict=True)) for row in zip(*columns, strict=True)]
     if is_row and not any(map(_is_objects, columns)):
@@ -241,7 +244,7 @@ def _is_objects(value: Any) -> bool:
 
 
 def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
-    """Tell whether objects in a list hold lists of objects again."""
+    """Tell whether a list of objects holds another list of objects."""
     if _is_objects(value):
         return in_list or any(_has_nested_objects(item, in_list=True) for item in value)
     if isinstance(value, dict):
@@ -250,7 +253,7 @@ def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values inside objects, and lists of objects, under paths: ``turns.0.content``."""
+    """Yield the values in objects and lists of objects with their paths: ``turns.0.content``."""
     for name, each in value.items():
         if _is_objects(each):
             each = _numbered(each, 0)
@@ -262,7 +265,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 # ------------------------------------------------------------------ workbooks, parquet, the Hub
 def _open_excel(source: InputPath, given: Given) -> Grid:
-    """Open the first visible sheet with something in it."""
+    """Open the first visible sheet that is not empty."""
     purpose = f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)"
     require_extra("python_calamine", purpose)
     from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
@@ -299,7 +302,7 @@ def _sheet_text(cell: Any) -> str:
 
 
 def _open_parquet(source: InputPath, given: Given) -> Grid:
-    """Open the first rows only; ``Table`` reads all rows by column."""
+    """Open the first rows only; ``Table`` then reads the columns that it needs of all rows."""
     sample = islice(parquet_rows(source, batch_size=SAMPLE_ROWS), SAMPLE_ROWS)
     return Grid.of_records(source_name(source), list(enumerate(sample, start=1)))
 
@@ -322,16 +325,18 @@ OPENERS: dict[FileFormat, Callable[[InputPath, Given], Grid]] = {
     FileFormat.EXCEL: _open_excel,
     FileFormat.HUB: _open_hub,
 }
-"""How to open a table of each format; plain text may be none, so it has ``open_text``.
+"""How to open a table of each format; plain text may be no table, so it has ``open_text``.
 
-A new format needs a function, a row here and its ending above.
+A new format needs a function, an entry here, and its ending in ``_BY_SUFFIX``.
 """
 
 
 def count_lines(source: InputPath) -> int:
+    """Return the number of lines of a text file; the last one need not end in a line feed."""
     n_ends = 0
     last = b"\n"
     with open_input(source) as stream:
+        # In UTF-16 the byte of a line feed also occurs in other characters.
         if is_utf16(stream.read(2)):
             return sum(1 for _ in iter_lines(source))
         stream.seek(0)

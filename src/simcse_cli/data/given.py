@@ -87,7 +87,7 @@ class Given:
     def of_texts(self, column: str | None, text: str | None = None, *beside: str | None) -> "Given":
         """Return the same choices with one column of texts, or with a template of several.
 
-        The column is ``NAME``, or ``text=NAME``.
+        ``column`` is ``NAME``, ``text=NAME`` or ``anchor=NAME``; ``text`` is the template.
         """
         given = replace(self, roles=("text",), beside=beside)
         if text is not None:
@@ -116,7 +116,8 @@ def parse_columns(
     if text is None:
         return {}
 
-    # It is a line of CSV, so that a name may hold a comma.
+    # The text is a line of CSV, so that a quoted name may hold a comma. Names alone get the roles
+    # in their order.
     try:
         parts = list(map(str.strip, next(csv.reader([text]), [])))
     except csv.Error:  # a line end without quotes

@@ -11,7 +11,7 @@ from simcse_cli.data.kinds import Kind, cell_text, kind_of
 from simcse_cli.errors import DataError
 
 SAMPLE_ROWS = 100
-"""The rows that decide what the columns are."""
+"""Number of rows at the beginning that decide what the columns are."""
 
 NumberedRow = tuple[int, Sequence[Any] | dict[str, Any]]
 
@@ -22,8 +22,8 @@ class Grid:
 
     Attributes:
         is_named: whether the names are in the file; else they are numbers from 1.
-        is_published: whether it has the layout of a published corpus, whose columns need no
-            telling.
+        is_published: whether it has the layout of a published corpus, so that its unused columns
+            are not worth a remark.
         notes: what the user should know about how the table was read.
     """
 
@@ -99,8 +99,8 @@ class Grid:
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row, and its cells in the chosen columns.
 
-        A row of JSON may lack a column: ``again`` chooses among its own, or, with ``may_lack``,
-        the cell is None.
+        A row of JSON may lack a chosen column. With ``may_lack`` its cell is None; otherwise
+        ``again`` chooses among the columns of that row.
         """
         names = self.names_at(chosen)
         by_place = _take(chosen)
@@ -132,6 +132,7 @@ class Grid:
 
 def _take(chosen: Sequence[Any]) -> Any:
     """Return a function from a row to the tuple of its cells at these places or names."""
+    # `itemgetter` of one key returns the cell itself, and takes no empty list of keys.
     if len(chosen) == 1:
         (only,) = chosen
         return lambda row: (row[only],)

@@ -10,17 +10,18 @@ from simcse_cli.data import kinds, names
 from simcse_cli.data.kinds import Kind
 from simcse_cli.data.text import count_words
 
-_LEAST_STRONG = 5  # rows that share an end mark before another mark in row 1 tells
-_LEAST_LABELS = 10
-_LEAST_TENTH = 20
-_PHRASE_WORDS = 5
+_LEAST_STRONG = 5  # texts below row 1 before its end mark or script is strong evidence
+_LEAST_LABELS = 10  # rows before labels that all recur, except row 1, are evidence
+_LEAST_TENTH = 20  # texts before the shortest tenth of them is measured
+_PHRASE_WORDS = 5  # texts with a median of at most so many words are phrases
 
 
 @dataclass(frozen=True)
 class Header:
     """Whether row 1 is a header.
 
-    ``found`` is None if that cannot be decided; ``by_look`` means that only its look tells.
+    ``found`` is None if that cannot be decided; ``by_look`` means that only the look of row 1
+    has decided it.
     """
 
     found: bool | None
@@ -28,7 +29,10 @@ class Header:
 
 
 def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()) -> Header:
-    """Decide by row 1 against the rows below it; ``given_names`` are those that the user typed."""
+    """Decide by comparing row 1 with the rows below it.
+
+    ``given_names`` are the names of columns that the user typed: a row that has one is a header.
+    """
     first = list(map(str.strip, rows[0]))
     below = rows[1:]
     if _holds_name(first, given_names):
@@ -39,6 +43,7 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()
     for cell, column in zip(first, columns, strict=True):
         if not kinds.is_missing(cell) and cell in column:
             return Header(False)
+    # pandas writes 0, 1, 2, ... as the header of columns without names.
     if below and first == list(map(str, range(len(first)))):
         return Header(_holds_texts(columns))
 
@@ -74,13 +79,14 @@ def _holds_texts(columns: Sequence[Sequence[str]]) -> bool:
 
 
 def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> set[bool]:
-    """Return what columns of numbers, ids, dates and lists say: whether row 1 is a header."""
+    """Return the votes of columns of numbers, ids, dates and lists: is row 1 a header?"""
     votes = set[bool]()
     for cell, column in zip(first, columns, strict=True):
         kind = kinds.kind_of(column)
         is_numbers = kind in (Kind.SCORE, Kind.LABEL, Kind.ID) and _are_numbers(column)
         if not is_numbers and kind not in (Kind.ID, Kind.DATE, Kind.LIST):
             continue
+        # An empty cell above row numbers is the header of pandas' index.
         if cell == "" and kind is Kind.ID and is_numbers:
             votes.add(True)
         elif not kinds.is_missing(cell):
@@ -114,7 +120,7 @@ def _any_label_recurs(first: Sequence[str], columns: Sequence[Sequence[str]]) ->
 
 
 def _decide_by_look(first: Sequence[str], columns: Sequence[Sequence[str]]) -> Header:
-    """Decide by the texts alone: a header looks unlike every column below it."""
+    """Decide by the look of texts alone: every cell of a header differs from those below it."""
     looks: list[str] = []
     holds_more_than_words = False
     for cell, column in zip(first, columns, strict=True):
@@ -124,6 +130,7 @@ def _decide_by_look(first: Sequence[str], columns: Sequence[Sequence[str]]) -> H
             continue
         holds_more_than_words |= kind is Kind.TEXT
         looks.append(_look(cell, texts))
+    # Short words look alike in headers and in data, so that a row of them stays open.
     if looks and "" not in looks and "strong" in looks:
         return Header(True, by_look=True)
     if not any(looks) and (holds_more_than_words or not looks):
@@ -132,7 +139,7 @@ def _decide_by_look(first: Sequence[str], columns: Sequence[Sequence[str]]) -> H
 
 
 def _look(cell: str, texts: Sequence[str]) -> str:
-    """Return how a cell differs from the texts below it: ``strong``, ``weak`` or not at all."""
+    """Return how a cell differs from the texts below it: ``strong``, ``weak``, or "" if not."""
     if not cell:
         return ""
     marks = Counter(map(_end_mark, texts))
@@ -146,6 +153,7 @@ def _look(cell: str, texts: Sequence[str]) -> str:
             return "strong"
     if _end_mark(cell) and _end_mark(cell) in marks:
         return ""  # it ends as texts below it do, which names seldom do
+    # The texts share an end mark that the cell lacks, but they may be too few to tell.
     if is_common and mark:
         return "weak" if len(texts) < _LEAST_STRONG else ""
     return "weak" if _differs_weakly(cell, texts) else ""
@@ -154,7 +162,7 @@ def _look(cell: str, texts: Sequence[str]) -> str:
 def _end_mark(text: str) -> str:
     """Return the mark at the end of a text, the same for all scripts; "" for none."""
     last = text.rstrip("\"'”’»」』)）] ")[-1:]
-    if last in ".。।":
+    if last in ".。।":  # an empty text is here, too: "" is in every string
         return last and "."
     if last in "?？؟":
         return "?"
@@ -166,6 +174,8 @@ def _end_mark(text: str) -> str:
 
 
 def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:
+    """Tell whether a cell is unusually short or long, or alone begins with a capital."""
+    # Phrases vary less in length than sentences do, so their median is the limit.
     lengths = sorted(map(len, texts))
     if median(map(count_words, texts)) <= _PHRASE_WORDS:
         limit = median(lengths)

@@ -13,7 +13,7 @@ from simcse_cli.errors import DataError
 
 
 def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -> None:
-    """Raise DataError, which names two rows, unless all ids differ; 8 bytes an id are kept."""
+    """Raise DataError, which names two rows, unless all ids differ; it needs 8 bytes per id."""
     digests = array("Q")
     for cell in read():
         digests.append(digest_keys([cell_text(cell)]))
@@ -24,6 +24,7 @@ def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -
     repeats = np.flatnonzero(values[order][1:] == values[order][:-1])
     if not len(repeats):
         return
+    # Report the repeat that comes first in the input.
     at = repeats[order[repeats + 1].argmin()]
     first, second = order[at : at + 2].tolist()
     cell = cell_text(next(islice(read(), first, None)))

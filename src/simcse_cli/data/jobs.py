@@ -9,7 +9,7 @@ class Job(StrEnum):
     TEXTS = "texts"
     VIEWS = "views"  # single texts, or pairs under the names anchor and positive
     ROWS = "rows"  # pairs that are all positives, perhaps with hard negatives
-    COSINES = "cosines"  # pairs that nobody judges
+    COSINES = "cosines"  # pairs without scores and labels
     SCORED = "scored"
     LABELLED = "labelled"
     NLI = "nli"

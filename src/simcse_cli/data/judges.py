@@ -12,8 +12,9 @@ from simcse_cli.data.kinds import Kind, is_missing, to_number
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
 from simcse_cli.data.sides import Found
 
-# Whether a label marks a pair: in any table, and in those with one of these columns of positives,
-# which are NLI corpora (as on the Hub and in ANLI) and WikiAuto.
+# Whether a label marks a pair: `_IS_PAIR` is for all tables, and `_IS_PAIR_OF` adds labels by the
+# name of the column of positives, for NLI corpora (numbers of the Hub, letters of ANLI) and for
+# WikiAuto.
 _PAIRS = ("1", "1.0", "true", "entailment")
 _NO_PAIRS = ("0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", "")
 _IS_PAIR = dict.fromkeys(_PAIRS, True) | dict.fromkeys(_NO_PAIRS, False)
@@ -44,7 +45,7 @@ class Roles:
     Attributes:
         columns: their places in the table, from 0.
         labels: whether each label marks a pair; empty where every row is one.
-        keeps: the labels that the user keeps, and no others.
+        keeps: the only labels whose rows the user keeps; empty if the user named none.
     """
 
     columns: Mapping[str, tuple[int, ...]]
@@ -63,15 +64,15 @@ class Roles:
         text = label.strip().lower()
         if not self.keeps:
             return self.labels.get(text)
-        number = to_number(text)
+        number = to_number(text)  # 1.0 is the same label as 1
         return text in self.keeps or (number is not None and f"{number:g}" in self.keeps)
 
 
 # ------------------------------------------------------------------ which rows are pairs
 def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> Roles:
-    """Return the roles with the label that tells which rows are pairs.
+    """Return the roles, with a column of labels if one tells which rows are pairs.
 
-    An UndecidedError asks where something in the table may tell it.
+    Raise UndecidedError where a column may tell it, but what its values mean is not known.
     """
     keeps = frozenset(value.strip().lower() for value in facts.given.keep_labels)
     label = named.get("label")
@@ -101,6 +102,7 @@ def _label_of_pairs(facts: Facts, found: Found, *, is_kept: bool) -> ColumnFacts
         return label or _label_to_keep(judges, found)
     if set(facts.hard_negatives()) & set(found.get("hard_negative", ())):
         return None  # a triplet
+    # In a table with the names anchor and positive, every row is a pair.
     if label is None and judges and not {"anchor", "positive"} <= facts.names:
         raise _which_are_pairs(facts, judges[0], found)
     return label
@@ -118,6 +120,7 @@ def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
 
 
 def _label_to_keep(judges: Sequence[ColumnFacts], found: Found) -> ColumnFacts:
+    """Return the only column that ``--keep-label`` can mean, or raise UndecidedError."""
     labels = [column for column in judges if column.kind is Kind.LABEL] or judges
     if len(labels) == 1:
         return labels[0]
@@ -128,6 +131,7 @@ def _label_to_keep(judges: Sequence[ColumnFacts], found: Found) -> ColumnFacts:
 
 
 def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> UndecidedError:
+    """Return the question which values of a column mark the rows that are pairs."""
     counts = Counter(map(str.strip, judge.texts))
     values = [value for value, _ in counts.most_common() if not is_missing(value)]
     are_numbers = None not in map(to_number, values)
@@ -206,6 +210,7 @@ def _find_label(
     if "label" in named:
         return named["label"]
     free = [column for column in _free(facts, found) if column.name != "split"]
+    # An empty column with a usual name is taken only if no other has one.
     usual = list(chain.from_iterable(by_name(free, name) for name in names.LABELS))
     for column in usual:
         if column.kind is not Kind.EMPTY:
@@ -222,6 +227,7 @@ def _find_label(
 
 
 def _which_column(role: str, found: Found, among: Sequence[ColumnFacts]) -> UndecidedError:
+    """Return the question which of some columns has a role."""
     what = f"no column looks like the {role}"
     if len(among) > 1:
         what = f"{len(among)} columns may hold the {role}"

@@ -49,7 +49,7 @@ def cell_text(value: Any) -> str:
     """Return a cell as text: numbers and objects in JSON spelling, "" for a missing value."""
     if isinstance(value, str):
         return value
-    if value is None or (isinstance(value, float) and value != value):
+    if value is None or (isinstance(value, float) and value != value):  # NaN
         return ""
     return json.dumps(value, ensure_ascii=False, default=str)
 
@@ -59,7 +59,7 @@ def is_missing(text: str) -> bool:
 
 
 def to_number(text: str) -> float | None:
-    """Return the number that a cell is, of ``4.2``, ``4,2`` and ``85%``; None for other texts."""
+    """Return the number in a cell such as ``4.2``, ``4,2`` or ``85%`` (85); None for others."""
     text = text.strip()
     if _NUMBER.fullmatch(text) is None:
         return None
@@ -93,7 +93,7 @@ def is_id_token(text: str) -> bool:
 
 
 def kind_of(values: Iterable[Any]) -> Kind:
-    """Return the kind of a column; missing cells are no evidence.
+    """Return the kind of a column; missing cells do not count.
 
     Example:
         >>> [kind_of(each) for each in (["1", "2", "3"], ["4.2", "0"], ["yes", "no", "yes"])]
@@ -101,6 +101,7 @@ def kind_of(values: Iterable[Any]) -> Kind:
     """
     cells: list[str] = []
     for value in values:
+        # Lists of other things than texts count as ids, which are not taken for texts.
         if isinstance(value, list):
             return Kind.LIST if all(isinstance(item, str | None) for item in value) else Kind.ID
         text = cell_text(value)
@@ -120,6 +121,7 @@ def kind_of(values: Iterable[Any]) -> Kind:
 
 
 def _kind_of_numbers(cells: Sequence[str]) -> Kind:
+    """Return whether numbers are labels, ids or scores."""
     numbers = [to_number(cell) or 0.0 for cell in cells]
     different = set(numbers)
     if different <= {0, 1} or different <= {-1, 1}:
@@ -137,12 +139,14 @@ def _are_ids(numbers: Sequence[float]) -> bool:
     if min(numbers) >= _LEAST_ID:
         return True
     steps = {after - before for before, after in pairwise(numbers)}
+    # Any two numbers have even steps, so that two must be neighbours.
     if len(numbers) == 2:
         return steps == {1}
     return len(steps) == 1 and min(steps) > 0
 
 
 def _kind_of_words(cells: Sequence[str]) -> Kind:
+    """Return whether cells are labels, texts or words; short words that recur are labels."""
     different = set(cells)
     if len(cells) > 1 and len(different) == 1:
         return Kind.LABEL
@@ -158,7 +162,10 @@ def _kind_of_words(cells: Sequence[str]) -> Kind:
 
 
 def is_judgement(cells: Iterable[str]) -> bool:
-    """Tell whether labels are numbers or yes and no, which no strong name makes a text."""
+    """Tell whether all labels are numbers or words for yes and no.
+
+    A column of them holds no texts, even under a strong name.
+    """
     for cell in cells:
         is_yes_or_no = is_missing(cell) or cell.strip().lower() in _YES_NO
         if not is_yes_or_no and to_number(cell) is None:

@@ -107,7 +107,8 @@ def hub_session() -> Iterator[None]:
 def cache_of(revision: str) -> Iterator[None]:
     """Make ``datasets`` cache a local folder under its digest.
 
-    The key of ``datasets`` ignores the files that a README lists.
+    The cache key that ``datasets`` makes ignores the files that a README lists, so that changed
+    files would give old rows.
     """
     before = datasets.config.HF_DATASETS_CACHE
     datasets.config.HF_DATASETS_CACHE = Path(before) / revision
@@ -118,6 +119,7 @@ def cache_of(revision: str) -> Iterator[None]:
 
 
 def _is_reachable(endpoint: str) -> bool:
+    # A proxy may reach what this machine cannot reach directly.
     if any(map(os.environ.get, ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"))):
         return True
     address = urlsplit(endpoint)

@@ -43,7 +43,7 @@ WEAK_SIDES = {
     "anchor": _listed("text content context source src"),
     "positive": _listed("target tgt pos"),
 }
-"""Names of the side of a pair whose other side has a strong name."""
+"""Names that say which side a column is only where the other side has a strong name."""
 
 WEAK_COUPLES = (
     ("source", "target"),
@@ -61,7 +61,7 @@ WEAK_COUPLES = (
     ("prompt", "completion"),
     ("context", "response"),
 )
-"""Names that say something only together: of an anchor and its positive."""
+"""Names of an anchor and its positive that count only where a table has both."""
 
 WEAK_TEXTS = _listed(
     "text content body description comment message document caption line abstract review passage"
@@ -81,7 +81,7 @@ DESCRIBING = _listed(
     "worker department product url page year votes views count rank position pos length seconds "
     "context note quelle kategorie thema bemerkung fuente 来源"
 )
-"""Names of columns that describe a pair and neither belong to it nor judge it."""
+"""Names of columns that describe a pair, but neither belong to it nor judge it."""
 
 _OTHERS = _listed("id _id image_id image sku title subject body description comment message")
 _LANGUAGES = frozenset(
@@ -94,6 +94,7 @@ _KNOWN = frozenset(_OTHERS).union(
     *STRONG.values(), *WEAK_SIDES.values(), *WEAK_COUPLES, WEAK_TEXTS, SCORES, LABELS, DESCRIBING
 )
 _NUMBER = re.compile(r"[_ -]?\d+$")
+# What may differ between the two names of a couple, at the end or at the start.
 _ENDS = ({"1", "2"}, {"0", "1"}, {"a", "b"}, {"x", "y"}, {"left", "right"})
 _AT_END = re.compile(r"(?P<end>left|right|[abxy]|\d)$")
 _AT_START = re.compile(r"^(?P<end>left|right|[abxy]|\d)(?=[_\W])")
@@ -112,6 +113,7 @@ def are_languages(names: Sequence[str]) -> bool:
 
 def is_hard_negative(name: str) -> bool:
     """Tell whether a name is that of a hard negative, such as ``negative_2`` or ``neg3``."""
+    # A number may stand behind the first six names only.
     folded = fold(name)
     return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _HARD_NEGATIVE[:6]
 

@@ -70,7 +70,7 @@ def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
 
 
 def _label_files(source: Path) -> list[Path]:
-    """Return the files of labels in a folder, or the one beside a file; none for other layouts."""
+    """Return SentEval's label files: all in a folder, or the one beside a file; else none."""
     if source.is_dir():
         found = sorted(source.glob("labels.*"))
         if not found:
@@ -87,6 +87,7 @@ def _label_files(source: Path) -> list[Path]:
 
 
 def _iter_senteval(labels: Path, encoding: str) -> Iterator[NliPair]:
+    """Yield the pairs of one split from its three files, line by line."""
     split = labels.name.removeprefix("labels")
     files = (labels.with_name(f"s1{split}"), labels.with_name(f"s2{split}"), labels)
     columns = [list(iter_lines(path, encoding=encoding)) for path in files]

@@ -15,9 +15,9 @@ _BLOCK = 1 << 20
 
 
 class PackedTexts(Sequence[str]):
-    """Texts as their UTF-8 bytes, one after the other, and the end of each, which takes 8 bytes.
+    """Texts as one block of UTF-8 bytes, and the position where each text ends (8 bytes).
 
-    Ends that do not increase, or lie outside of the content, are a ValueError.
+    Ends that decrease, or lie outside of the content, raise ValueError.
 
     Example:
         >>> texts = PackedTexts.of(["one", "zwölf", ""])
@@ -28,6 +28,7 @@ class PackedTexts(Sequence[str]):
     def __init__(
         self, content: NDArray[np.uint8], ends: NDArray[np.int64], *, errors: str = "replace"
     ) -> None:
+        # In blocks, so that the check needs little memory; each begins with the end before it.
         blocks = (ends[max(0, start - 1) : start + _BLOCK] for start in range(0, len(ends), _BLOCK))
         is_increasing = all((block[1:] >= block[:-1]).all() for block in blocks)
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):
@@ -54,6 +55,7 @@ class PackedTexts(Sequence[str]):
         with writing(place), path.open("w+b") if path else tempfile.TemporaryFile() as stream:
             ends = _write(texts, stream)
             stream.flush()
+            # An empty file cannot be mapped.
             content = mmap(stream.fileno(), 0, access=ACCESS_READ) if ends.any() else b"\n"
         return cls(np.frombuffer(content, np.uint8), ends, errors="surrogatepass")
 

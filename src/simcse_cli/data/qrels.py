@@ -59,7 +59,8 @@ def read_texts(
 ) -> NumberedTexts:
     """Return the sentences of an input with their ids.
 
-    These are its column ``id`` or ``_id``, or the one that is named, or line numbers from 1.
+    The ids are those of ``id_column``, by default of a column ``id`` or ``_id``. Without such a
+    column they are line numbers from 1.
     """
     given = given or Given()
     files = FileSet.find(str(source), given)
@@ -134,6 +135,7 @@ def read_relevance(
 def _by_group(
     rows: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
+    """Return the relevant rows of each query: the corpus sentences that share a group with it."""
     groups_of: defaultdict[str, set[str]] = defaultdict(set)
     members: defaultdict[str, set[int]] = defaultdict(set)
     for _, (group, sentence) in rows:
@@ -157,6 +159,7 @@ def _by_group(
 def _by_id(
     path: Path | str, rows: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
+    """Return the relevant rows of each query, of judgements by id in three or four columns."""
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
     relevant: defaultdict[str, Relevance] = defaultdict(dict)
     for line_no, (query, *_, document, relevance) in rows:

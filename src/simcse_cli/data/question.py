@@ -30,7 +30,10 @@ class Choice:
 
 
 class UndecidedError(Exception):
-    """Columns are not certain: ``what`` is the case; ``others`` are fixes of other kinds."""
+    """The roles of columns are not certain.
+
+    ``what`` says why; ``choices`` are possible roles, and ``others`` are lines with other fixes.
+    """
 
     def __init__(
         self, what: str, choices: Sequence[Choice] = (), others: Sequence[str] = ()
@@ -47,6 +50,7 @@ def question(facts: Facts, case: UndecidedError) -> DataError:
     option = facts.given.option
     rows = show.show_rows(grid.first_rows(), grid.names if grid.is_named else ())
     message = f"{grid.source}: {case.what}\n{rows}"
+    # Other options take only files of texts, so that a column cannot be named there.
     if case.choices and option not in _COLUMN_OPTIONS:
         column = case.choices[0].columns["text"].typed
         return DataError(message, hint=show.take_out_hint(grid.source, option, column))

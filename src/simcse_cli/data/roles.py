@@ -1,4 +1,4 @@
-"""Decide what the columns of a table are for a job: by the user, by names, by content, or ask."""
+"""Decide which columns of a table a job reads: by the user, by names or by content, or ask."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +23,8 @@ def decide(grid: Grid, job: Job, given: Given) -> Roles:
     """Return the columns of a table for a job.
 
     Raises:
-        DataError: with the first rows and a command for each choice, where they are not certain.
+        DataError: the columns are not certain; it shows the first rows, and a command for each
+            choice.
     """
     facts = Facts(grid, given)
     try:
@@ -33,6 +34,7 @@ def decide(grid: Grid, job: Job, given: Given) -> Roles:
 
 
 def _decide(facts: Facts, job: Job) -> Roles:
+    """Return the columns of a table for a job, or raise UndecidedError."""
     named = _named(facts)
     if job is Job.ROWS:
         found = find_sides(facts, job, named)
@@ -58,6 +60,7 @@ def _named(facts: Facts) -> dict[str, ColumnFacts]:
     found: dict[str, ColumnFacts] = {}
     for role, name in facts.given.columns.items():
         column = facts.find(name)
+        # ``positive=positive`` asks for any usual name of a positive, as no column is named so.
         asks_for_usual_names = name == role != "text" and facts.grid.is_named
         if column is not None:
             found[role] = column
@@ -67,7 +70,7 @@ def _named(facts: Facts) -> dict[str, ColumnFacts]:
 
 
 def _no_column(facts: Facts, role: str, name: str) -> UndecidedError:
-    # Another column may have been meant, beside those that the user named rightly.
+    # Offer every other column for this role, beside those that the user named rightly.
     rest = {}
     for own, text in facts.given.columns.items():
         column = facts.find(text)
@@ -86,6 +89,7 @@ def _without_column(facts: Facts, name: str) -> str:
 
 # ------------------------------------------------------------------ single texts
 def _of_texts(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found:
+    """Return the columns of single texts, or of pairs that ``Job.VIEWS`` finds by their names."""
     template = facts.given.template
     if template is not None:
         return {"text": [_of_template(facts, name) for name in template.columns]}
@@ -111,7 +115,7 @@ def _has_views(facts: Facts, named: Mapping[str, ColumnFacts]) -> bool:
 
 
 def _of_labelled(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
-    """Return the column of classes, and those of the texts or pairs that they are of."""
+    """Return the columns of texts or of pairs, and the column of their classes."""
     found: Found
     if "text" in named:
         found = {"text": [named["text"]]}
@@ -164,7 +168,7 @@ def _label_if_known(facts: Facts, named: Mapping[str, ColumnFacts]) -> ColumnFac
 
 # ------------------------------------------------------------------ lint
 def _of_lint(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
-    """Return the columns of rows, else of single texts, else all that hold words."""
+    """Return the columns of training rows, else of single texts, else all that may hold texts."""
     if named:
         rows: Found = {role: [named[role]] for role in named if role in POSITIONAL}
         return rows or {"text": list(named.values())[:1]}
@@ -178,9 +182,9 @@ def _of_lint(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
 
 # ------------------------------------------------------------------ the line
 def told_line(grid: Grid, roles: Roles, beside: Sequence[str | None] = ()) -> tuple[str, bool]:
-    """Return what was read from a table in a line, and whether there are columns that were not.
+    """Return a line on how a table was read, and whether some columns were not used.
 
-    Those in ``beside`` are read for something else.
+    Columns in ``beside`` are used for something else, and empty columns without a name are ignored.
     """
     used = set(chain.from_iterable(roles.columns.values()))
     unused = []

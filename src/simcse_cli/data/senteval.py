@@ -118,7 +118,7 @@ class StsTask:
 
 
 def digest_of_pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return a SHA-256 that pairs of texts have in any file: in any order, whatever their scores.
+    """Return a SHA-256 over distinct pairs that ignores their order, sides and scores.
 
     Example:
         >>> digest_of_pairs([("a", "b"), ("c", "d")]) == digest_of_pairs([("d", "c"), ("a", "b")])
@@ -181,7 +181,7 @@ def read_stsb_file(path: Path | str) -> StsSubset:
 
 def _sick_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
     for line_no, line in enumerate(iter_lines(path), start=1):
-        if line_no == 1:
+        if line_no == 1:  # the header
             continue
         columns = line.split("\t")
         if len(columns) < 4:

@@ -42,7 +42,7 @@ def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
 
 
 def _text_of_last_resort(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
-    """Return a column with a usual name that is empty or repeats a few words, or the only one."""
+    """Return a usual name whose column is empty or repeats words, or else the only column."""
     usual = (*names.WEAK_TEXTS, *names.STRONG["anchor"])
     for column in among:
         if column.name in usual and (column.repeats_words or column.kind is Kind.EMPTY):
@@ -75,6 +75,8 @@ def find_sides(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Foun
 
 
 class _Sides:
+    """Finds the two texts of a pair, whose roles in the job are ``left`` and ``right``."""
+
     def __init__(self, facts: Facts, job: Job) -> None:
         self.facts = facts
         self.job = job
@@ -140,12 +142,13 @@ class _Sides:
     def _other(
         self, side: str, taken: Sequence[ColumnFacts], known: Sequence[ColumnFacts]
     ) -> ColumnFacts:
-        """Return the side of a pair whose other side is known: by a weak name, or what is left."""
+        """Return one side of a pair, given the other: by a weak name, or as the only text left."""
         if len(known) != 1:
             raise self._which_pair(self._in_order(taken))
 
         # A weak name, the only texts that are left, or a text that never changes.
         free = self.facts.fitting(taken)
+        # A column ``source`` often tells where a pair comes from, so it needs to be the only one.
         for name in names.WEAK_SIDES[side]:
             weak = by_name(free, name)
             if weak and not (name == "source" and len(free) > len(weak)):
@@ -175,6 +178,7 @@ class _Sides:
             texts = [column for column in fitting if column.is_left_over]
         if len(texts) == 2:
             return texts[0], texts[1], negatives
+        # Without names, three columns of texts are a triplet.
         if len(texts) == 3 and not negatives and not self.facts.grid.is_named:
             return texts[0], texts[1], texts[2:]
         raise self._which_pair(texts)
@@ -192,6 +196,7 @@ class _Sides:
         return [column for column in self.facts.columns if column in columns]
 
     def _only(self, columns: Sequence[ColumnFacts], role: str) -> ColumnFacts:
+        """Return the only column of a role; raise UndecidedError if there are several."""
         if len(columns) == 1:
             return columns[0]
         texts = self._in_order([*self.facts.strong("anchor"), *self.facts.strong("positive")])
@@ -199,6 +204,7 @@ class _Sides:
         raise UndecidedError(what, self._choices(texts))
 
     def _which_pair(self, texts: Sequence[ColumnFacts]) -> UndecidedError:
+        """Return the question which two of some columns are the pair."""
         if len(texts) < 2:
             return self._too_few_texts()
         choices = self._choices(texts)
@@ -211,6 +217,7 @@ class _Sides:
         return UndecidedError(f"{len(texts)} columns hold texts, {wanted}", choices)
 
     def _too_few_texts(self) -> UndecidedError:
+        """Return the question for a table with fewer than two columns that look like texts."""
         filled = [column for column in self.facts.columns if column.kind is not Kind.EMPTY]
         what = "a single column, two texts are needed"
         if len(filled) > 1:

@@ -1,4 +1,4 @@
-"""The one door to every table: what its columns are for a job, and its rows."""
+"""Read any table: decide which columns a job needs, and yield its rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -26,14 +26,14 @@ _BATCH_ROWS = 64
 
 @dataclass(frozen=True)
 class TableReading:
-    """What a table was read as: its columns, and those of each role."""
+    """How a table is read: its columns, those of each role, and whether it is plain text."""
 
     grid: Grid
     roles: Roles
     is_text: bool = False
 
     def places(self, *roles: str) -> tuple[int, ...]:
-        """Return the columns of some roles, of which each may have several."""
+        """Return the places of the columns of some roles; a role may have several columns."""
         columns = self.roles.columns
         return tuple(chain.from_iterable(columns.get(role, ()) for role in roles))
 
@@ -44,7 +44,7 @@ class TableReading:
 class Table:
     """An input as rows with known columns.
 
-    The first rows decide what the columns are, when they are needed.
+    The first rows decide what the columns are; they are read when first needed.
 
     Args:
         source: a path, an address, ``hf://OWNER/NAME``, or ``-`` for standard input.
@@ -143,7 +143,7 @@ class Table:
         others = reading.grid.names_at(beside)
 
         def again(row: Grid) -> Sequence[int]:
-            """Return the same columns of a row of JSON that has others than the first."""
+            """Return the places of the same columns in a JSON row that lacks some of row 1."""
             found = TableReading(row, decide(row, self._job, self._given)).places(*roles)
             if len(found) != len(chosen) or not set(others) <= set(row.names):
                 columns = ", ".join(row.names)
@@ -158,11 +158,12 @@ class Table:
         start: int = 0,
         again: Callable[[Grid], Sequence[int]] | None = None,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Yield the number of each row, and its cells in the chosen columns."""
         grid = self.reading.grid
         if self.form is FileFormat.PARQUET:
             return self._parquet_cells(grid.names_at(chosen), start)
 
-        # A grid can be read once.
+        # A grid can be read only once, so that another pass opens the input again.
         if self._is_read:
             grid = self._read().grid
         self._is_read = True
@@ -236,7 +237,7 @@ class Table:
 
     @cached_property
     def _missing(self) -> frozenset[str]:
-        """The cells that are missing, such as ``nan``; plain text and JSON keep all."""
+        """Cells that stand for a missing value, such as ``nan``; none in plain text and JSON."""
         sample = self.reading.grid.sample
         keeps_all = self.is_text or not sample or isinstance(sample[0][1], dict)
         return frozenset() if keeps_all else MISSING
@@ -251,7 +252,7 @@ class Table:
                 return "" if text in missing else text
             return " ".join(self.cell_texts(cell, is_list=False)[:1])
 
-        # Most texts are lines already, which is faster to see of many at once.
+        # Most texts are on one line already; checking a batch at once is faster than each text.
         rows = (cells for _, cells in self.rows(*roles))
         while batch := list(islice(rows, _BATCH_ROWS)):
             cells = list(chain.from_iterable(batch))

@@ -16,6 +16,7 @@ _WORD = regex.compile(
     rf"[{_UNSPACED}]\p{{M}}*|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+", regex.VERSION1
 )
 _UNSPACED_LETTER = regex.compile(rf"[{_UNSPACED}]")
+# White space other than the plain space.
 _ASCII_SPACES = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
 _SPACES = _ASCII_SPACES + "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
 _CONTROL = regex.compile(r"[[\p{Cc}\p{Cs}]--\s]", regex.VERSION1)
@@ -36,9 +37,9 @@ def one_line(text: str) -> str:
 def are_lines(texts: Iterable[str]) -> bool:
     """Tell whether ``one_line`` changes none of the texts, without looking at each.
 
-    It may be False for texts among which some are empty.
+    It may return False, although nothing changes, if some texts are empty.
     """
-    joined = " ".join(("", *texts, ""))  # a space at an end of a text stands beside another
+    joined = " ".join(("", *texts, ""))  # a space at an end of a text makes a double space
     spaces = _ASCII_SPACES if joined.isascii() else _SPACES
     return "  " not in joined and not any(space in joined for space in spaces)
 
@@ -93,14 +94,19 @@ def digest_keys(keys: Iterable[str]) -> int:
 
 
 def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:
-    """Return ``2 |A and B| / (|A| + |B|)`` of the words of two texts, in [0, 1].
+    """Return the F1 of the words that two texts share, in [0, 1].
+
+    With A and B the words of the two texts:
+
+        F1 = 2 |A and B| / (|A| + |B|)
 
     Source: Gao et al. 2021, section 4: 39% for NLI entailment pairs, 60% for QQP, 55% for ParaNMT.
     The paper names neither tokeniser nor case; lower-cased words on multisets (toolkit default)
     give 39.6% on the entailment pairs of the SNLI development and test sets.
 
-    Without ``multiset`` each distinct word counts once. 1 for the same words in any order, 0 for
-    none in common (or no words at all); ``"a dog runs"`` and ``"a dog sleeps here"`` give 4/7.
+    Without ``multiset`` each distinct word counts once. The value is 1 for the same words in any
+    order, and 0 if no word is shared (or there are none).
+    ``"a dog runs"`` and ``"a dog sleeps here"`` give 4/7.
     """
     collect = list if multiset else set
     left = Counter(collect(words(first)))
@@ -111,7 +117,7 @@ def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:
 
 @dataclass
 class OverlapMean:
-    """Running mean of the overlap F1 of pairs, in [0, 1], which is None before the first pair."""
+    """Running mean of ``overlap_f1`` over pairs; its value is None before the first pair."""
 
     n_pairs: int = 0
     total: float = 0.0

@@ -52,8 +52,8 @@ class StoredRows(Sequence[Row]):
 class TrainingRows:
     """Sentences, pairs (anchor, positive) or triplets (with a hard negative).
 
-    ``files`` has the number of rows of each of several files, and its passes per epoch; ``remarks``
-    tell the user about rows that were left out although they have all of their texts.
+    ``files`` holds the number of rows and the passes per epoch of each file, if there are several;
+    ``remarks`` tell the user about rows that were left out although they have all of their texts.
     """
 
     name: str

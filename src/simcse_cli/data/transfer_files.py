@@ -41,7 +41,8 @@ TRANSFER_ROWS: dict[str, dict[SplitName, int]] = {
     "MRPC": {"train": 4076, "test": 1725},
 }
 
-# The files of each task: of both labels, 1 and 0, where there is no fixed split, else of its parts.
+# The files of each task: one for each part, or, where there is no fixed split, one for each label
+# (``pos`` is 1, ``neg`` is 0).
 _FILES = {
     "MR": {"pos": "rt-polarity.pos", "neg": "rt-polarity.neg"},
     "CR": {"pos": "custrev.pos", "neg": "custrev.neg"},
@@ -194,6 +195,7 @@ def _rank_of_label(label: str) -> tuple[bool, int, str]:
 
 
 def _assemble(task: str, parts: Mapping[Any, list[_Row]], n_classes: int) -> TransferTask:
+    """Return a task whose parts are sorted as the protocol does, and joined."""
     ordered: list[_Row] = []
     ranges: dict[SplitName, range] = {}
     for part, rows in parts.items():

@@ -103,6 +103,7 @@ def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Call
     if fmt is FileFormat.JSONL:
         dump = partial(json.dumps, ensure_ascii=False)
         return lambda row: stream.write(dump(dict(zip(columns, row, strict=True))) + "\n")
+    # Clean texts hold neither tabs nor line ends, so that nothing has to be quoted.
     if fmt is FileFormat.TSV:
         stream.write("\t".join(columns) + "\n")
         return lambda row: stream.write("\t".join(row) + "\n")
@@ -132,7 +133,7 @@ def build_manifest(
 ) -> dict[str, Any]:
     """Return the manifest as JSON values.
 
-    ``outputs`` maps the written files to their numbers of rows, with names relative to ``folder``;
+    ``outputs`` are the written files with their numbers of rows, named relative to ``folder``;
     ``seed`` is None if nothing is random; ``results`` holds counts, findings and other results.
     """
     written = []

@@ -1,1 +1,1 @@
-"""Encoding of sentence streams into files of vectors."""
+"""Encode streams of sentences into files of vectors."""

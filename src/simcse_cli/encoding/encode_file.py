@@ -1,4 +1,4 @@
-"""Encode an input: into a file, shards or a folder, here or on Ray; or write cosines of pairs."""
+"""Encode an input into a file, shards or a folder, here or on Ray, or write cosines of pairs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -44,9 +44,9 @@ def encode_file(
 ) -> None:
     """Encode the sentences of an input into a file or folder.
 
-    For the output ``-``, pass JSON Lines to ``write`` as they come. With ``options.pairs``, write
-    a table of pairs with their cosines instead, by default to stdout.
-    With ``options.merge``, join shards that were encoded earlier.
+    For the output ``-``, JSON Lines are passed to ``write`` as soon as they are known. With
+    ``options.pairs``, the output is a table of pairs with their cosines, by default on stdout. With
+    ``options.merge``, shards that were encoded earlier are joined instead.
     """
     if options.merge is not None:
         merge_shards(options.merge, source, force=options.force, progress=progress)
@@ -66,11 +66,11 @@ def encode_file(
     cut_by = _cut_by(output, options)
     _check_output(output, cut_by, options)
     if output != STDIO and cut_by is None:
-        processes.join_group()  # first of all: who fails later is missed by the others at once
+        processes.join_group()  # before anything fails, so that others notice a failure at once
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column)
 
-    # Errors in the first rows show before the model is loaded.
+    # The first rows are read before the model is loaded, so that errors in them show at once.
     files = FileSet.find(source, given, text_per=options.text_per, again=cut_by, output=output)
     if options.id_column is not None:
         files.require_unique(options.id_column)
@@ -92,7 +92,7 @@ def encode_file(
     else:
         _encode_one(files, inputs, sentences, Path(output), options, progress)
 
-    # Empty texts are easily overlooked in an input, so they are counted.
+    # Empty texts in an input are easily overlooked, so the user is told their number.
     if n_blank := files.blank.total():
         are = "text is" if n_blank == 1 else "texts are"
         progress.info(f"{source}: {n_blank:,} {are} empty, encoded as an empty text")
@@ -135,6 +135,7 @@ def _encode_shard(
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
+    """Encode one shard of the input into a file beside the output."""
     number, of = parts.parse_shard(shard)
     part = parts.cut(sum(files.counts), of)[number - 1]
     if not part.n_rows:
@@ -155,7 +156,7 @@ def _encode_folder(
     n_rows = sum(files.counts)
     every = parts.cut(n_rows, parts.count_parts(n_rows))
 
-    # This job takes its share of the parts: one of N shards or processes.
+    # This job is one of several shards or processes, and takes its share of the parts.
     number = processes.process_rank() + 1
     of = processes.process_count()
     if options.shard is not None:
@@ -165,7 +166,7 @@ def _encode_folder(
     names = [output.rpartition("/")[2] for output, _ in outputs]
     claim_folder(folder, names, len(every), options)
 
-    # Workers on Ray find the lock where they see the folder.
+    # A worker on Ray that finds the lock file sees the folder; at an address, there is no lock.
     if options.engine is Engine.LOCAL:
         _encode_here(VectorWriter(files, inputs, options, progress), outputs, progress)
     elif is_remote(folder):
@@ -178,10 +179,12 @@ def _encode_folder(
 
 
 def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> None:
+    """Write parts one after the other in this process, with one progress bar for all."""
     n_rows = sum(part.n_rows for _, part in outputs)
     with progress.task("encoding", n_rows) as task, kept_on_interrupt(lambda: PARTS_KEPT):
         for output, part in outputs:
             inner = InsideTask(task)
+            # What a part has not reported itself, such as rows that were kept, counts at its end.
             task.advance(encode_part(writer, output, part, inner) - inner.n_done)
             for text in inner.warnings:
                 progress.warn(text)
@@ -255,7 +258,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     with row_output(
         output, _COSINE_COLUMNS, inputs=[source], force=options.force, manifest=False
     ) as table:
-        # Errors in the first rows of the table show before the model is loaded.
+        # The first rows are read before the model is loaded, so that errors in them show at once.
         pairs = iter_pairs(source, given, left_out=lambda: empty.update(rows=1))
         first = list(islice(pairs, parts.WINDOW))
         if not first:

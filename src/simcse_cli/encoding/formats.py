@@ -1,6 +1,6 @@
 """Formats of vector files, and the types of stored components.
 
-All formats are made from raw consecutive rows.
+A file of any format is made from a raw file, which holds the rows one after the other.
 """
 
 import json
@@ -25,7 +25,7 @@ _Dtype = np.dtype[Any]
 _Shape = tuple[int, int]
 _Rows = NDArray[Any]
 HEADER_BYTES = 256
-"""Space reserved before the rows: the header holds their number, so it is written last."""
+"""Space before the rows of a raw file. The header holds their number, so it is written last."""
 CHUNK_ROWS = 8192
 
 
@@ -70,11 +70,12 @@ def stored_width(kind: VectorType, dim: int) -> int:
 
 
 def quantize(vectors: NDArray[np.float32], kind: VectorType) -> _Rows:
-    """Convert rows to the stored type, each by itself, so that they can be written as they come.
+    """Convert rows to the stored type; each is converted alone, so that it can be written at once.
 
-    ``int8`` scales each row so that its largest component is 127: cosines survive (to about 1e-4),
-    lengths do not. ``binary`` keeps the signs, eight to a byte, first component in the highest bit:
-    compare rows by Hamming distance. A zero row stays zero (binary: no bit set).
+    ``int8`` scales each row so that its largest component in size is 127: cosines stay the same (to
+    about 1e-4), lengths do not. ``binary`` stores the signs, eight to a byte, with the first
+    component in the highest bit, for comparison by Hamming distance. A zero row stays zero
+    (``binary``: no bit is set).
     """
     match kind:
         case VectorType.INT8:
@@ -83,7 +84,7 @@ def quantize(vectors: NDArray[np.float32], kind: VectorType) -> _Rows:
         case VectorType.BINARY:
             return np.packbits(vectors > 0, axis=1)
         case _:
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore"):  # an overflow is an error below, not a warning
                 stored = vectors.astype(STORED[kind], copy=False)
             if not np.isfinite(stored).all():
                 what = f"a component is too large for {kind}"
@@ -99,13 +100,14 @@ def finish_file(
     texts: Iterable[str],
     ids: Iterable[Any] | None = None,
 ) -> Path:
-    """Turn a raw file into the target's format.
+    """Turn a raw file into the format of the target, and return the path of the complete file.
 
-    The raw file has ``HEADER_BYTES`` of space and then rows. Equal rows give equal bytes.
+    The raw file has ``HEADER_BYTES`` of space and then the rows. For ``.npy`` and ``.safetensors``,
+    it becomes the complete file itself; other formats are written to ``target``. Equal rows give
+    equal bytes.
 
-    ``.npz`` and ``.safetensors`` hold ``vectors``; parquet and JSON Lines hold ``text`` and
-    ``vector``, preceded by ``id`` if there are ids. Returns the complete file: for ``.npy`` and
-    ``.safetensors`` the raw one with its header.
+    ``.npz`` and ``.safetensors`` hold an array ``vectors``. Parquet and JSON Lines hold ``text``
+    and ``vector``, preceded by ``id`` if there are ids.
     """
     # Two formats are the raw file itself, once its header is filled in.
     form = vector_file(target)
@@ -142,7 +144,7 @@ def json_line(text: str, row: _Rows, name: dict[str, Any] | None = None) -> str:
 
 
 def _header(form: VectorFile, dtype: _Dtype, shape: _Shape) -> bytes:
-    """Return the header of the rows: that of safetensors, or version 1.0 of NumPy's."""
+    """Return a header of ``HEADER_BYTES``, in the form of safetensors or of NumPy, version 1.0."""
     if form is VectorFile.SAFETENSORS:
         return header_of_one("vectors", dtype, shape, HEADER_BYTES)
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"
@@ -199,7 +201,10 @@ def _write_parquet(
 def _table(
     block: _Rows, texts: Iterator[str], ids: Iterator[Any] | None, schema: Any = None
 ) -> Any:
-    """Return a block of rows with the next texts and ids; ``schema`` is that of earlier blocks."""
+    """Return a table of a block of rows with the next texts and ids.
+
+    ``schema`` is that of earlier blocks, whose type of ids applies; None for the first block.
+    """
     import pyarrow as pa  # see _write_parquet
 
     columns: dict[str, Any] = {}
@@ -219,9 +224,9 @@ Block = tuple[_Rows, list[str] | None, list[Any] | None]
 
 
 class RowDigest:
-    """SHA-256 over the stored rows of a vector file and over its texts, if it has any.
+    """SHA-256 of the stored rows of a vector file, and another of its texts if it has any.
 
-    The texts have a digest of their own and are hashed one per line.
+    The texts are hashed one per line.
     """
 
     def __init__(self) -> None:
@@ -245,7 +250,7 @@ class RowDigest:
 
 
 def layout_of(side: Mapping[str, Any]) -> tuple[_Dtype, _Shape]:
-    """Return the type and the shape of the stored rows of an output, by its side file."""
+    """Return the type and the shape of the stored rows of an output, from its side file."""
     kind = VectorType(side["dtype"])
     return STORED[kind], (side["n_rows"], stored_width(kind, side["dim"]))
 

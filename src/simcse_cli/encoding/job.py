@@ -21,7 +21,8 @@ EncodeWindow = Callable[..., NDArray[np.float32]]
 class EncodeJob:
     """Texts, the function that encodes them, and the settings that their vectors depend on.
 
-    ``total`` is the number of texts if it is known; only then may there be none.
+    ``total`` is the number of texts, or None if it is unknown. Without texts, a job is an error,
+    unless ``total`` is 0.
     """
 
     texts: Iterable[str]
@@ -32,7 +33,8 @@ class EncodeJob:
     def run(self, sink: Sink, progress: Progress = SILENT) -> int:
         """Pass the vectors of all texts to the sink, and return the number of rows it then holds.
 
-        Texts are read once, in order. Of W processes, process r encodes windows r, r + W, ...
+        Texts are read once, in order. If W processes share the job, process r encodes the windows
+        r, r + W, r + 2 W and so on.
         """
         with sink.open(self.settings, progress):
             if sink.is_finished:
@@ -50,9 +52,10 @@ class EncodeJob:
                 task.advance(len(texts))
             elif sink.needs(texts):
                 inner = InsideTask(task)
+                # Whatever the encoder has not reported itself counts at the end of the window.
                 sink.append(texts, self.encode(texts, progress=inner))
                 task.advance(len(texts) - inner.n_done)
-        if number >= 0:
+        if number >= 0:  # there was at least one window
             return
         if self.total:
             what = "the input has changed while it was read"
@@ -62,7 +65,7 @@ class EncodeJob:
 
 
 class InsideTask(SilentProgress):
-    """Pass the progress within a window or part on to the task of the whole input."""
+    """Progress within a window or part, which is passed on to the task of the whole input."""
 
     def __init__(self, outer: ProgressTask) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What an interrupted job has finished: rows, texts and a journal beside the output."""
+"""Keep what a job has finished in files beside the output, so that it can be interrupted."""
 
 import hashlib
 import json
@@ -24,9 +24,9 @@ from simcse_cli.progress import Progress
 
 @dataclass(frozen=True)
 class _Window:
-    """A finished window: its rows, the bytes of its rows and texts, and two SHA-256.
+    """A finished window: its number of rows, the sizes of its rows and texts, and two SHA-256.
 
-    ``read`` is the digest of its sentences, ``written`` that of its rows and texts.
+    ``read`` is the digest of its sentences. ``written`` is that of its stored rows and texts.
     """
 
     rows: int
@@ -42,11 +42,18 @@ class _Window:
 
 
 class Journal:
-    """The unfinished output of one process: rows, a journal and, if they are kept, texts.
+    """The unfinished output of one process: a file of rows, one of texts, and a journal.
 
     The journal is JSON Lines: the settings, each finished window and finally the identity of the
-    file that becomes the output. It is created first and removed last, so rows without a journal
-    are not ours.
+    file that becomes the output. It is created before the other files and removed after them, so a
+    file of rows without a journal was not written by this class.
+
+    Attributes:
+        rows: the file of rows.
+        texts: the file of texts; empty if texts are not kept.
+        staged: a folder for a complete output before it takes its place.
+        settings: what the vectors depend on.
+        windows: the finished windows.
     """
 
     def __init__(self, output: Path, rank: int, n_processes: int) -> None:
@@ -81,6 +88,7 @@ class Journal:
         self.remove()
 
     def open(self) -> None:
+        """Create the files that are missing; the file of rows begins with space for a header."""
         if not self.exists():
             self._write_journal()
         for path, size in ((self.rows, HEADER_BYTES), (self.texts, 0)):
@@ -93,7 +101,7 @@ class Journal:
         self._is_open = True
 
     def read_journal(self) -> None:
-        """Read settings and windows, up to a line that a kill may have cut short."""
+        """Read settings and windows, up to a damaged line: a kill may have cut the last one."""
         lines = self._journal.read_bytes().splitlines()
         try:
             self.settings = dict(json.loads(lines[0])["settings"])
@@ -109,13 +117,17 @@ class Journal:
                 raise DataError(what, hint="start again with --force, which drops it") from error
 
     def finished_rows(self, output: Path) -> int | None:
-        """Return the rows of the output if it is the file that the journal calls finished."""
+        """Return the number of rows if the output is the file that the journal calls finished."""
+        # The second test is whether the journal holds every entry of the file's identity.
         if not output.exists() or self._finished | _identity(output) != self._finished:
             return None
         return self._finished.get("rows")
 
     def resume(self, progress: Progress) -> None:
-        """Read the journal and keep the windows before the first that was damaged."""
+        """Read the journal of an interrupted job, and keep the windows before the first damage.
+
+        Raise an error if that job had other settings.
+        """
         wanted = self.settings
         self.settings = {}
         self.read_journal()
@@ -141,7 +153,7 @@ class Journal:
         return len(self.windows)
 
     def keep(self, n_windows: int) -> None:
-        """Cut the files back to the first windows."""
+        """Cut the files back to the first ``n_windows`` windows."""
         self.windows = self.windows[:n_windows]
         self._finished = {}
         self._write_journal()
@@ -149,6 +161,7 @@ class Journal:
         os.truncate(self.texts, sum(window.text_bytes for window in self.windows))
 
     def append(self, rows: NDArray[Any], texts: Sequence[str]) -> None:
+        """Write a finished window to disk, and only then record it in the journal."""
         if not self._is_open:
             self.open()
         row_bytes = np.ascontiguousarray(rows).tobytes()
@@ -168,7 +181,7 @@ class Journal:
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """Yield the folder ``staged`` for a complete output, which is left if there is no error."""
+        """Yield the new folder ``staged`` for a complete output; remove it after an error only."""
         shutil.rmtree(self.staged, ignore_errors=True)
         self.staged.mkdir()
         try:
@@ -196,7 +209,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _identity(path: Path) -> dict[str, int]:
-    """Return the identity of a file, which renaming does not change."""
+    """Return inode and size of a file, which stay the same when it is renamed."""
     found = path.stat()
     return {"inode": found.st_ino, "bytes": found.st_size}
 
@@ -207,6 +220,7 @@ def digest_texts(texts: Sequence[str]) -> str:
 
 
 def is_unfinished(output: Path) -> bool:
+    # The name of the journal depends on whether one process writes the output, or several.
     return any(Journal(output, 0, n_processes).exists() for n_processes in (1, 2))
 
 

@@ -1,4 +1,4 @@
-"""Join shards of a file, or parts in a folder.
+"""Join the shards of a file, or the parts in a folder.
 
 The result is the file that one process would have written.
 """
@@ -23,9 +23,11 @@ from simcse_cli.progress import Progress, ProgressTask
 _SHARD = r"\.shard-(?P<number>\d+)-of-(?P<of>\d+)"
 
 Pieces = dict[Path, dict[str, Any]]
-"""Finished shards or parts in their order, each with its side file."""
+"""Finished shards or parts in their order, each with the content of its side file."""
 
+# Entries of a side file in which the pieces of one output may differ.
 _OWN_FACTS = ("version", "model", "input", "files", "n_rows", "rows", "rows_sha256", "texts_sha256")
+# Entries that a side file must have, with their types.
 _NEEDED = {
     "dtype": formats.VectorType,
     "dim": int,
@@ -39,9 +41,10 @@ _AGAIN = "encode it again with the command of the others and --force"
 def merge_shards(
     output: Path, source: str | None, *, force: bool, progress: Progress
 ) -> list[Path]:
-    """Join the shards of an output, or the parts in a folder, and return them.
+    """Join the shards of an output, or the parts in the folder ``source``.
 
-    The result is the file that one process would have written. The shards are left unchanged.
+    The output is the file that one process would have written. The pieces stay unchanged, and their
+    paths are returned.
     """
     # The shards, each with the side file that says what it holds.
     paths = _find_pieces(output, source)
@@ -51,7 +54,7 @@ def merge_shards(
     read = Inputs(files)
     pieces = {path: _read_side(side_file(path)) for path in paths}
 
-    # Rows are copied as they are, and checked against the side file on the way.
+    # Rows are copied as they are stored, and are checked against the side files on the way.
     record = side_file(output)
     with Output(output, record=record, key="model_digest", inputs=read, force=force) as target:
         side = _joined_side(pieces)
@@ -67,7 +70,7 @@ def merge_shards(
             texts = _column(pieces, 1)
             ids = _column(pieces, 2) if has_ids else None
             made = formats.finish_file(raw, complete, *formats.layout_of(side), texts, ids)
-            if made == raw:
+            if made == raw:  # the raw file itself has become the output
                 raw.rename(complete)
             else:
                 raw.unlink()
@@ -77,7 +80,7 @@ def merge_shards(
 
 
 def _copy_rows(pieces: Pieces, raw: Path, whole: formats.RowDigest, task: ProgressTask) -> bool:
-    """Write the rows of all pieces into a raw file, and tell whether there are ids beside them."""
+    """Write the rows of all pieces into a raw file, and tell whether the pieces hold ids."""
     has_ids = False
     with raw.open("xb") as stream:
         stream.write(b"\0" * formats.HEADER_BYTES)
@@ -96,7 +99,10 @@ def _copy_rows(pieces: Pieces, raw: Path, whole: formats.RowDigest, task: Progre
 
 
 def _column(pieces: Pieces, of: int) -> Iterator[Any]:
-    """Yield item ``of`` of the blocks of all pieces: their texts (1) or ids (2)."""
+    """Yield the texts (``of`` = 1) or the ids (``of`` = 2) of all pieces.
+
+    ``of`` is the place in the tuples that ``read_blocks`` yields.
+    """
     for path, side in pieces.items():
         for block in formats.read_blocks(path, *formats.layout_of(side)):
             yield from block[of] or ()
@@ -107,7 +113,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
     folder = output.parent if source is None else Path(source)
     command = f"simcse encode INPUT -o {output if source is None else folder}"
 
-    # Shards of several runs may lie there, so they are sorted by their total.
+    # Pieces of several runs may lie there, so they are grouped by the total in their names.
     found: dict[int, dict[int, Path]] = {}
     for file in folder.iterdir() if folder.is_dir() else ():
         if source is None:
@@ -115,6 +121,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
             is_other = file.suffix != output.suffix
         else:
             named = PART.fullmatch(file.name)
+            # The names of side files start with an underscore.
             is_other = file.suffix != ".parquet" or file.name.startswith("_")
         if named is None or is_other:
             continue
@@ -123,7 +130,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
             raise DataError(f"{file} is no file", hint=hint)
         found.setdefault(int(named["of"]), {})[int(named["number"])] = file
 
-    # One set must be there, and it must be complete.
+    # There must be one set of pieces, and it must be complete.
     if not found:
         what = f"shard of {output.name}" if source is None else "parts"
         hint = f"write them first: {command} --shard 1/4"
@@ -145,6 +152,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
 
 
 def _read_side(path: Path) -> dict[str, Any]:
+    """Return the content of a side file; raise DataError if an entry is missing or wrong."""
     place = f"{path} is no side file of a shard"
     side: dict[str, Any] = read_json(path, dict[str, Any], place=place)
     for key, kind in _NEEDED.items():
@@ -158,7 +166,10 @@ def _read_side(path: Path) -> dict[str, Any]:
 
 
 def _joined_side(pieces: Pieces) -> dict[str, Any]:
-    """Return the side file of all pieces together, which must be those of one output."""
+    """Return the side file of the joined output; raise DataError if pieces do not fit together.
+
+    They must agree in all entries but ``_OWN_FACTS``, and hold all rows of one input in order.
+    """
     (first, shared), *_ = pieces.items()
     files = Counter[str]()
     end = 0

@@ -1,4 +1,4 @@
-"""Write parts: shards beside an output, or parquet files in a folder here or at an address."""
+"""Write parts: shards beside an output, or parquet files in a local folder or at an address."""
 
 import shutil
 from collections.abc import Callable, Collection
@@ -19,7 +19,12 @@ PARTS_KEPT = "the encoded parts are kept; add --resume to the same command to co
 
 
 def claim_folder(folder: str, own: Collection[str], n_parts: int, options: EncodeOptions) -> None:
-    """Create a folder of parts; with ``--force``, remove parts of another input from it."""
+    """Create a folder of parts, or check one that exists.
+
+    Parts that do not fit ``n_parts`` are of another input. They are an error or, with ``--force``,
+    are removed. Parts with one of the names ``own`` are an error without ``--resume`` or
+    ``--force``.
+    """
     for name, remove in _names_in(folder).items():
         found = PART.fullmatch(name)
         is_other = found is not None and int(found["of"]) != n_parts
@@ -43,7 +48,7 @@ def _names_in(folder: str) -> dict[str, Callable[[], None]]:
         except OSError as error:
             raise output_error(Path(folder), error) from error
     system, path = file_system(folder)
-    from pyarrow import fs  # see file_system
+    from pyarrow import fs  # imported here, as only addresses need it
 
     with foreign_format(folder, "a folder that can be written", error=OutputError):
         system.create_dir(path, recursive=True)
@@ -58,7 +63,7 @@ def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progres
         with vector_output(Path(output), writer.inputs, writer.options) as target:
             return writer.write(target, sentences, progress, part=part)
 
-    # At an address, a part is complete once its side file is there.
+    # At an address, the side file is written last, so a part is complete once its side file exists.
     folder, _, name = output.rpartition("/")
     side_address = f"{folder}/{side_file(Path(name)).name}"
     if not writer.options.force and remote_file(side_address).is_file:

@@ -1,7 +1,8 @@
 """Windows and parts of an input, and the names of the files that hold parts.
 
-Sentences are encoded in windows that start at the same rows in every run, and a batch never
-crosses a window. A part consists of whole windows, so its bytes are those of one process.
+Sentences are encoded in windows that start at the same rows in every run, and no batch holds
+sentences of two windows. A part consists of whole windows, so its vectors are the same bytes that
+one process would write.
 """
 
 import re
@@ -16,11 +17,12 @@ from simcse_cli.files.inputs import is_remote
 
 _Item = TypeVar("_Item")
 PART = re.compile(r"_?part-(?P<number>\d+)-of-(?P<of>\d+)\.parquet.*", re.DOTALL)
-"""The name of a part in a folder, or of a file beside it."""
+"""The name of a part in a folder, or of a file that belongs to it."""
+# A part has this many windows, or fewer so that there are at least _LEAST_PARTS parts.
 _MOST_WINDOWS = 8
 _LEAST_PARTS = 32
 WINDOW = 8192
-"""Sentences encoded together: enough to sort by length, few enough for memory."""
+"""Sentences encoded together: enough to make batches of similar length, few enough for memory."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,10 @@ ALONE = ProcessGroup()
 
 @dataclass(frozen=True)
 class Part:
-    """Rows ``start`` (from 0) up to but not ``stop`` of an input of ``total`` rows.
+    """Part ``number`` (from 1) of ``of``: the rows from ``start`` to ``stop`` of an input.
 
-    Parts are numbered from 1 and may be empty.
+    Rows are counted from 0, ``stop`` does not belong to the part, and the input has ``total`` rows.
+    A part may be empty.
     """
 
     number: int
@@ -58,7 +61,7 @@ class Part:
 
 
 Outputs = list[tuple[str, Part]]
-"""The files or addresses of parts."""
+"""Parts, each with the file or address that it is written to."""
 
 
 def windows(items: Iterable[_Item], size: int | None = None) -> Iterator[list[_Item]]:
@@ -90,7 +93,7 @@ def cut(n_rows: int, n_parts: int) -> list[Part]:
 
 
 def count_parts(n_rows: int) -> int:
-    """Return the number of parts of an input: 8 windows each, or fewer if that gives under 32.
+    """Return the number of parts of an input: 8 windows each, or fewer to get 32 parts.
 
     Example:
         >>> count_parts(1_000_000), count_parts(20_000), count_parts(10**9)
@@ -110,7 +113,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def is_folder(output: str) -> bool:
-    """Tell whether an output is a folder of parts: a folder, an address, or without an ending."""
+    """Tell whether an output is a folder of parts: it exists, is an address or has no ending."""
     return is_remote(output) or Path(output).is_dir() or not Path(output).suffix
 
 
@@ -127,7 +130,7 @@ def part_file(folder: str, part: Part) -> str:
 def side_file(output: Path) -> Path:
     """Return the path of the file that records the origin of an output.
 
-    That of a part starts with ``_``, so readers of data sets skip it.
+    For a part in a folder, its name starts with ``_``, so that readers of data sets skip it.
     """
     mark = "_" if output.name.startswith("part-") else ""
     return output.with_name(f"{mark}{output.name}.json")

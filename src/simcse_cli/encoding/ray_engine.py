@@ -1,8 +1,9 @@
 """`encode --engine ray`: encode the parts of an output on a Ray cluster, by Ray Data (extra ray).
 
-A row of the Ray data set is the number of a part, which consists of whole windows and is read by
-the worker itself, so vectors do not depend on the worker. Workers are actors that hold the model.
-If one dies, Ray restarts it and gives its part to another, which continues from the part's journal.
+A row of the Ray data set names a part and its output. Workers are actors that hold the model and
+read the sentences of a part themselves. A part consists of whole windows, so its vectors do not
+depend on the worker. If a worker dies, Ray restarts it and gives its part to another worker, which
+continues from the journal of the part.
 """
 
 import logging
@@ -43,14 +44,14 @@ _QUIET_RAY = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",
 }
 _STORE_BYTES = 256 << 20
-"""Memory of Ray's object store on one machine; only the numbers of parts pass through it."""
+"""Memory of Ray's object store on one machine; only descriptions of parts pass through it."""
 
 
 class _Worker:
-    """Load the model with the first part, and write one part after another.
+    """A worker, which loads the model for its first part and writes one part after another.
 
-    Paths are relative to ``folder``; ``marker`` is a file that exists while the command runs, or
-    None for outputs at addresses.
+    Paths are relative to ``folder``. ``marker`` is a file that exists while the command runs: a
+    worker that finds it sees the folder of the output. It is None for outputs at addresses.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class _Worker:
         return VectorWriter(self._files, Inputs(self._files.files), self._options, SilentProgress())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write one part; errors are in the answer, since Ray would turn raised ones into text."""
+        """Write one part, and return errors as values: Ray would turn raised ones into text."""
         part = Part(**row["part"])
         progress = SilentProgress()
         answer = {"n_rows": part.n_rows, "warning": "", "error": "", "hint": ""}
@@ -94,13 +95,13 @@ def encode_on_ray(
     options: EncodeOptions,
     progress: Progress,
 ) -> None:
-    """Write parts on the workers of the cluster at ``RAY_ADDRESS`` or of a new local one.
+    """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local cluster.
 
     All workers must see the input. ``marker`` is a file that exists beside the outputs while this
     runs, so that a worker can tell whether it sees their folder. It is None for outputs at
     addresses (``s3://...``).
     """
-    # The digest is computed once here and sent along with the files.
+    # This computes the digest of the files, which is then sent to the workers along with them.
     progress.detail(f"{files.source}: {files.digest}")
     if options.force and not options.resume:
         for output, _ in outputs:
@@ -110,6 +111,7 @@ def encode_on_ray(
         compute = ray.data.ActorPoolStrategy(
             min_size=1, max_size=workers, initial_size=workers, max_tasks_in_flight_per_actor=1
         )
+        # A worker always resumes: its part may be one that another worker has begun.
         given = (files, replace(options, resume=True), str(Path.cwd()), marker)
         rows = [{"output": output, "part": asdict(part)} for output, part in outputs]
         work = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
@@ -134,7 +136,8 @@ def encode_on_ray(
 def _cluster(progress: Progress) -> Iterator[Any]:
     """Yield ray, connected to the cluster at ``RAY_ADDRESS`` or to a temporary one on this machine.
 
-    Standard output is for data, so messages that Ray prints there are shown at the end, on stderr.
+    Standard output is for data. Messages that Ray prints there are collected and shown at the end
+    as a warning.
     """
     # Set before ray is imported; what the user has set stays.
     for name, value in _QUIET_RAY.items():
@@ -156,7 +159,8 @@ def _cluster(progress: Progress) -> Iterator[Any]:
 
 
 def _connect(ray: Any) -> None:
-    # A temporary cluster gets a bounded store; a given one must answer soon.
+    """Connect to the cluster at ``RAY_ADDRESS``, or start a temporary one on this machine."""
+    # A temporary cluster gets little memory for objects; a given one must answer soon.
     address = os.environ.get("RAY_ADDRESS")
     here: dict[str, Any] = {}
     if address is None:
@@ -177,7 +181,10 @@ def _connect(ray: Any) -> None:
 
 @contextmanager
 def _quiet_start() -> Iterator[None]:
-    """Hide what Ray's native library writes about its log level; errors are still raised."""
+    """Hide what Ray's native library writes about its log level; errors are still raised.
+
+    Native code does not use ``sys.stderr``, so file descriptor 2 itself is redirected.
+    """
     kept = os.dup(2)
     try:
         with Path(os.devnull).open("wb") as nothing:
@@ -191,7 +198,8 @@ def _quiet_start() -> Iterator[None]:
 def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:
     """Return the number of workers and the resources of each worker.
 
-    A worker has a GPU if there are any, else a share of the cores.
+    If the cluster has GPUs, a worker gets one, or a share of one if there are more workers than
+    GPUs; otherwise it gets a share of the cores.
     """
     if ":" in options.device:
         what = f"--device {options.device}: Ray gives each worker a GPU of its own"
@@ -208,8 +216,9 @@ def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]
 def share_cores(cores: Sequence[int], workers: int | None) -> tuple[int, int]:
     """Return the number of workers, and the number of cores that each of them gets.
 
-    ``cores`` has the number of cores of each machine. By default a worker has as many as the
-    smallest machine, and there are as many workers as fit.
+    ``cores`` has the number of cores of each machine. By default, a worker gets as many cores as
+    the smallest machine has, and there are as many workers as fit. A given number of workers get as
+    many cores as possible, but at least one each.
 
     Example:
         >>> share_cores([1, 3], None), share_cores([8, 8], None), share_cores([2], 3)

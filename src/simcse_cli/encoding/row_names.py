@@ -21,7 +21,7 @@ def names_file(output: Path) -> Path | None:
 
 
 def text_digest(text: str) -> str:
-    """Return 128 bits of a text, in hexadecimal."""
+    """Return a digest of a text, 128 bits in hexadecimal."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

@@ -1,9 +1,10 @@
 """Search a set of sentences by cosine, exactly or through a FAISS index.
 
-An index is one file (safetensors layout, nothing executable): the sentences, the model that made
-the vectors, and either the unit vectors or the serialised FAISS index. A name that ends in
-``.faiss`` gives a file that ``faiss.read_index`` opens; everything else is in a second file beside
-it. What is read stays on disk and is mapped, so an index may be larger than the memory.
+An index is one file in the layout of safetensors, so nothing in it is executed. It holds the
+sentences, a record of the model that made the vectors, and either the unit vectors or the
+serialised FAISS index. If the name ends in ``.faiss``, the file is one that ``faiss.read_index``
+opens, and everything else is in a second file beside it. An index is mapped from disk when it is
+read, so it may be larger than the memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,8 +35,10 @@ DEFAULT_FACTORY = "HNSW32"
 FAISS_ENDING = ".faiss"
 QUERY_BLOCK = 1024
 CORPUS_BLOCK = 8192
+# Search settings of FAISS: candidates kept in an HNSW graph, and lists searched in an IVF index.
 HNSW_EFFORT = 256
 IVF_PROBES = 32
+# rank_rows asks for this many more neighbours, as some may be left out.
 SPARE = 16
 FAISS_BLOCK = 1 << 18
 FAISS_TRAINING_BYTES = 1 << 30
@@ -45,7 +48,7 @@ Rows = NDArray[np.int64]
 
 
 def index_files(path: Path | str) -> list[Path]:
-    """Return the path of an index and, for the ending ``.faiss``, that of the file beside it."""
+    """Return the path of an index and, if it ends in ``.faiss``, that of the file beside it."""
     path = Path(path)
     if path.suffix == FAISS_ENDING:
         return [path, path.with_name(f"{path.name}.texts")]
@@ -73,9 +76,9 @@ def check_index_output(path: Path, *, force: bool) -> None:
 
 
 def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> None:
-    """Raise DataError if the record of some vectors names another encoder.
+    """Raise DataError if the record ``info`` of some vectors names another encoder.
 
-    The record has the keys ``model``, ``digest`` and ``prompt``.
+    Its keys ``model``, ``digest`` and ``prompt`` are read; a record without a digest passes.
     """
     found = info.get("digest")
     now = encoder.digest_with(info.get("prompt", ""))
@@ -88,9 +91,9 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
 
 
 class _UnitBlocks:
-    """Vectors of any type as blocks of float32 rows of length 1.
+    """Give blocks of vectors of any type as float32 rows of length 1.
 
-    The vectors may stay on disk, and they may have length 1 already.
+    The vectors may stay on disk. With ``are_units``, they have length 1 already.
     """
 
     def __init__(self, vectors: _Vectors, *, are_units: bool) -> None:
@@ -129,11 +132,13 @@ class ExactSearcher:
         return scores, rows
 
     def _search_block(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
+        """Search for one block of queries, through the vectors block by block."""
         n_queries = len(queries)
         own = torch.from_numpy(np.require(queries, np.float32, "W"))
         memory = np.empty(n_queries * min(CORPUS_BLOCK, self.shape[0]), np.float32)
 
-        # The best so far, each with its query, and what a better one must exceed.
+        # The best pairs so far: score, row and query (owner). A better score of a query must exceed
+        # its entry in ``lowest``.
         scores = np.empty(0, np.float32)
         rows = np.empty(0, np.int64)
         owners = np.empty(0, np.int64)
@@ -147,7 +152,7 @@ class ExactSearcher:
             rows = np.concatenate([rows, columns + start])
             owners = np.concatenate([owners, found])
 
-            # Of each query, the k best are kept.
+            # Keep the k best of each query: sorted by query and score, those within k of its first.
             order = np.lexsort((rows, -scores, owners))
             owners = owners[order]
             first = np.searchsorted(owners, np.arange(n_queries))
@@ -182,14 +187,15 @@ class FaissSearcher:
     ) -> Self:
         """Build an index of the vectors, block by block, from a FAISS factory string.
 
-        A kind that has to be trained sees every row, or every n-th if all would be more than
-        ``FAISS_TRAINING_BYTES``.
+        An index that needs training is trained on all rows or, if they exceed
+        ``FAISS_TRAINING_BYTES``, on every n-th row.
         """
         faiss = _import_faiss()
         units = _UnitBlocks(vectors, are_units=are_units)
         try:
             index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
             if not index.is_trained:
+                # -(-a // b) rounds the quotient up, here to the step between the rows.
                 index.train(units[:: -(-4 * vectors.size // FAISS_TRAINING_BYTES)])
             for start in range(0, len(vectors), FAISS_BLOCK):
                 index.add(units[start : start + FAISS_BLOCK])
@@ -212,7 +218,7 @@ class FaissSearcher:
 
     @classmethod
     def mapped(cls, path: Path) -> Self:
-        """Open the file of an index, whose digest was checked, without reading it into memory."""
+        """Open an index file without reading it into memory; the caller has checked its digest."""
         faiss = _import_faiss()
         mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # 0 before FAISS 1.11
         return cls(faiss.read_index(str(path), mapped))
@@ -256,9 +262,9 @@ class SearchIndex:
     ) -> Self:
         """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
 
-        Memory-mapped ones stay on disk; a zero row has cosine 0 with everything. ``factory`` is a
-        FAISS factory string, ignored by exact search; ``info`` records the origin of the vectors
-        (``model``, ``digest``, ``pooler``); ``ids`` name the sentences.
+        Memory-mapped vectors stay on disk. A zero row has cosine 0 with everything. ``factory`` is
+        a FAISS factory string; exact search ignores it. ``info`` records the origin of the vectors
+        (``model``, ``digest``, ``pooler``). ``ids`` name the sentences.
         """
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
             what = f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences"
@@ -297,7 +303,8 @@ class SearchIndex:
         if self.ids is not None:
             ids = PackedTexts.of(self.ids)
             tensors |= {"id": ids.content, "id_ends": ids.ends}
-        with ExitStack() as stack:  # the first file appears last
+        # An ExitStack closes in reverse order, so the first file, the index itself, appears last.
+        with ExitStack() as stack:
             temporary = [stack.enter_context(output_path(file, force=force)) for file in files]
             if isinstance(searcher, FaissSearcher) and len(files) > 1:
                 searcher.write(temporary[0])
@@ -371,11 +378,11 @@ def rank_rows(
 ) -> tuple[Rows, Scores]:
     """Return rows and cosines of the ``k`` nearest sentences of each query, best first.
 
-    Both arrays have the shape ``(M, k)``.
-
-    Missing neighbours have row -1 and cosine -inf. Queries are ``(M, D)`` of any norm; with their
-    ``texts``, sentences equal to the query are left out.
+    Both arrays have the shape ``(M, k)``; missing neighbours have row -1 and cosine -inf. Queries
+    are ``(M, D)`` of any norm. If their ``texts`` are given, a sentence that equals the text of the
+    query is left out.
     """
+    # Sentences may be left out, so more are asked for until k are left or there are no more.
     depth = k if texts is None else k + SPARE
     while True:
         found_scores, found_rows = index.search(queries, depth)
@@ -399,7 +406,7 @@ def rank_rows(
 def nearest(
     index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
 ) -> list[list[Neighbour]]:
-    """Return the sentences that :func:`rank_rows` finds; fewer than ``k`` if there are no more."""
+    """Return the sentences that :func:`rank_rows` finds for each query, at most ``k``."""
     rows, scores = rank_rows(index, queries, k, texts)
     found = []
     for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True):
@@ -413,13 +420,14 @@ def nearest(
 
 
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
-    """Return the row and column of entries that may be the largest of their rows.
+    """Return rows and columns of the entries that may be among the ``k`` largest of their row.
 
-    Among them are the ``k`` largest of each row that exceed its ``lowest``.
+    These include all of the ``k`` largest that exceed the ``lowest`` of the row.
 
-    The k-th largest of the maxima of groups is a bound that k entries reach. With four groups an
-    entry, few groups have any other, and only those that do are looked at: a partition of all
-    entries takes half of the time of the product.
+    A row is cut into about 4 k groups. The k-th largest of their maxima is a bound that at least k
+    entries of the row reach, so smaller entries need not be considered. Few groups reach the bound,
+    and only these are searched. To partition whole rows would take half of the time of the matrix
+    product.
     """
     n_rows, n_columns = scores.shape
     size = n_columns // (4 * k)
@@ -437,6 +445,7 @@ def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
         )
         if len(found[0]) <= 16 * k * n_rows:
             return found
+    # Too few columns for groups, or too many entries reach the bound.
     if n_columns > k:
         columns = np.argpartition(scores, -k, axis=1)[:, -k:]
     else:

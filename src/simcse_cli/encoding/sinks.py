@@ -1,9 +1,9 @@
 """Where vectors go, window by window: into a file, to standard output, or into cosines of pairs.
 
 A vector file takes any number of rows in constant memory, and a killed run can continue. The
-vectors of a window are appended to a partial file beside the output and, once they are on disk,
-recorded in a journal with their digest and that of their sentences. A resumed run keeps the
-windows that match both digests. The first process assembles the file.
+vectors of a window are appended to a partial file beside the output. Once they are on disk, a
+journal records the window with the digests of its vectors and of its sentences. A resumed run keeps
+the windows that match both digests. At the end, the first process assembles the output.
 """
 
 import json
@@ -42,7 +42,7 @@ It gets all rows and, if they are kept, all sentences. The files appear together
 
 
 class Sink(Protocol):
-    """Takes the vectors of a job, one window of texts after another."""
+    """What takes the vectors of a job, one window of texts after another."""
 
     window: int
     group: ProcessGroup
@@ -58,13 +58,13 @@ class Sink(Protocol):
     def open(
         self, settings: Mapping[str, Any], progress: Progress
     ) -> AbstractContextManager[object]:
-        """Prepare, or find what an interrupted job with these settings has left: ``n_rows``."""
+        """Prepare, and find the rows that an interrupted job with these settings has left."""
 
     def needs(self, texts: Sequence[str]) -> bool:
         """Tell whether the next window of this process has to be encoded."""
 
     def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
-        """Take the vectors of a window that is needed."""
+        """Take the vectors of the window for which ``needs`` was true."""
 
     def finish(self) -> int:
         """Complete the output and return its number of rows."""
@@ -89,7 +89,7 @@ class _PlainSink:
 
 
 class StdoutSink(_PlainSink):
-    """Pass JSON Lines to ``write``, as they come."""
+    """Pass each text and its vector to ``write`` as a line of JSON Lines."""
 
     window = 256
 
@@ -120,8 +120,8 @@ class PairsSink(_PlainSink):
 class VectorSink:
     """Write one vector per text into a file: row i is text i.
 
-    Nothing is created before the first window is encoded. After ``finish`` only the first process
-    has rows.
+    Nothing is created before the first window is encoded. After ``finish``, ``n_rows`` is 0 on all
+    processes but the first.
 
     Args:
         output: the file; its ending gives the format.
@@ -135,7 +135,7 @@ class VectorSink:
         keep_texts: pass texts to ``companions`` even if the format does not store them.
         ids: names of the rows, read at the end, for formats that store texts.
         companions: writes files that appear together with the output.
-        earlier: the output has these rows besides those that are passed.
+        earlier: the plan of an update: the output also gets rows of an earlier output.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class VectorSink:
 
     @contextmanager
     def open(self, settings: Mapping[str, Any], progress: Progress) -> Iterator[None]:
-        """Find what an interrupted job has left, and tell a user who interrupts what is kept."""
+        """Find what an interrupted job has left; a user who interrupts is told what is kept."""
         self._journal.settings = {
             **settings,
             "dim": self._dim,
@@ -197,7 +197,11 @@ class VectorSink:
             raise output_error(self.output, error) from error
 
     def _find_finished(self) -> None:
-        """Clean up after a run that was killed once its output was complete."""
+        """Find out whether an earlier run has completed the output, and remove its journals.
+
+        Such a run was killed before it could remove them itself. With ``resume``, nothing is left
+        to do then.
+        """
         journals = self._journals()
         n_rows = None
         if journals[0].exists():
@@ -232,7 +236,10 @@ class VectorSink:
         return f"{n_rows:,} sentences are kept; add --resume to the same command to continue"
 
     def needs(self, texts: Sequence[str]) -> bool:
-        """Tell whether a window is not kept; one of changed texts ends what is kept."""
+        """Tell whether the next window must be encoded.
+
+        If its texts have changed since it was kept, it and all later windows must be.
+        """
         number = self._n_seen
         self._n_seen += 1
         if number >= len(self._journal.windows):
@@ -247,7 +254,7 @@ class VectorSink:
 
     def finish(self) -> int:
         """Turn the partial files of all processes into the output."""
-        if self._n_seen < len(self._journal.windows):
+        if self._n_seen < len(self._journal.windows):  # the input has become shorter
             self._journal.keep(self._n_seen)
         self._journal.open()
         self.group.wait()
@@ -258,6 +265,7 @@ class VectorSink:
         return self._n_finished
 
     def _assemble(self) -> int:
+        """Make the output of the files of all processes, and return its number of rows."""
         journals = self._journals()
         for journal in journals:
             journal.read_journal()
@@ -266,13 +274,13 @@ class VectorSink:
             return self._replace(first, self._earlier)
         n_rows = sum(journal.n_rows for journal in journals)
         with staging_folder(self.output) as folder:
-            # The rows of one process are in place; those of several are copied in their order.
+            # The file of one process has all rows; those of several are joined in input order.
             raw = first.rows
             texts = first.texts
             if len(journals) > 1:
                 raw, texts = _interleave(folder, journals)
 
-            # The output is complete in the folder before it appears beside its companions.
+            # Output and companions are complete in the folder before they appear in their places.
             complete = self._complete(folder, raw, n_rows, lambda: _read_texts(texts))
             if len(journals) > 1:
                 texts.unlink()
@@ -286,9 +294,10 @@ class VectorSink:
         return n_rows
 
     def _replace(self, journal: Journal, earlier: Update) -> int:
-        """Turn the rows of an earlier output and those of the partial file into the output.
+        """Replace an earlier output by one of its rows and those of the partial file.
 
-        Once the new one is complete beside it, a run that is killed is finished by the next one.
+        If the process is killed once the new output is complete beside the earlier one, the next
+        run puts it in its place.
         """
         n_rows = len(earlier.texts)
         with journal.staging() as folder:
@@ -313,14 +322,14 @@ class VectorSink:
             self._companions(folder, rows, texts())
         dtype = rows.dtype
         shape = (n_rows, rows.shape[1])
-        del rows  # the file is about to be written
+        del rows  # a map of the file, which is written next
         target = folder / self.output.name
         return formats.finish_file(raw, target, dtype, shape, texts(), self._ids)
 
     def _map(self, raw: Path, n_rows: int) -> NDArray[Any]:
         dtype = formats.STORED[self._kind]
         shape = (n_rows, formats.stored_width(self._kind, self._dim))
-        if not n_rows:
+        if not n_rows:  # a file without rows cannot be mapped
             return np.empty(shape, dtype)
         return np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)
 
@@ -330,7 +339,7 @@ class VectorSink:
 
 
 def finish_update(output: Path) -> None:
-    """Put an output in its place that an update had completed when it was killed."""
+    """Put the output of a killed update in its place, if the update had completed it."""
     journal = Journal(output, 0, 1)
     if not journal.exists():
         return
@@ -344,7 +353,7 @@ def finish_update(output: Path) -> None:
 
 
 def _remove(journals: list[Journal]) -> None:
-    """Remove journals, the first one last: it records that the output is complete."""
+    """Remove journals; the first comes last, because it records that the output is complete."""
     for journal in reversed(journals):
         journal.remove()
 

@@ -1,4 +1,4 @@
-"""A loaded model that encodes as the options of `encode` say."""
+"""A loaded model that encodes texts as the options of `encode` say."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +19,10 @@ from simcse_cli.settings.declare import recorded
 
 
 class TextEncoder:
-    """A function from texts to vectors of width ``dim``, unit and post-processed if wanted.
+    """A function from texts to vectors, post-processed and scaled to length 1 where asked for.
 
-    ``settings`` is what the vectors depend on, for journals and records.
+    ``dim`` is the width of the vectors. ``settings`` holds what they depend on, for journals and
+    side files.
     """
 
     def __init__(self, options: EncodeOptions, progress: Progress) -> None:
@@ -51,7 +52,7 @@ class TextEncoder:
         return vectors
 
     def _all_settings(self) -> dict[str, Any]:
-        """Return the options marked ``recorded``, and what the options say of the model."""
+        """Return the options that are marked ``recorded``, and facts about the model."""
         found: dict[str, Any] = {
             "model_digest": self.model.digest,
             "pooler": self.model.pooler.value,

@@ -1,4 +1,4 @@
-"""Vectors of length 1 of many texts, for what compares every text with others."""
+"""Vectors of length 1 of many texts, for commands that compare texts with each other."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -28,8 +28,8 @@ def unit_vectors(
 ) -> Units:
     """Return ``(n, D)`` vectors of length 1, in memory or mapped from a file.
 
-    A file that an earlier run has finished is not computed again, and one that it has begun is
-    continued.
+    If an earlier run has finished ``file``, it is not computed again; if that run was interrupted,
+    it is continued.
     """
     if file is None:
         return encoder.encode(texts, normalize=True, progress=progress, **how)
@@ -41,7 +41,7 @@ def unit_vectors(
 
 
 def load_and_encode(texts: Sequence[str], options: ModelOptions, progress: Progress) -> Units:
-    """Return the vectors of length 1 of the model that the options name, ``(n, D)``."""
+    """Return vectors of length 1, ``(n, D)``, by the model that the options name."""
     encoder = load_for_encoding(options.model, options, progress)
     units = unit_vectors(texts, encoder, progress, batch_tokens=options.batch_tokens)
     encoder.warn_truncated(progress)

@@ -1,7 +1,7 @@
 """``encode --update``: encode the rows of a table that are new or changed, and keep the others.
 
-A row is known by its id, and its text by a digest. Rows are written in the order of the input;
-those that the input has no more follow, unless they are dropped.
+Rows of input and output with the same id are compared by a digest of their texts. Rows are written
+in the order of the input. Rows that are gone from the input follow, unless they are dropped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,8 @@ from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked
 
-# Entries of a side file that vectors do not depend on: facts of the input, and how it is read.
+# Entries of a side file that may differ in an update: facts of the input, and how it is read. Only
+# ``capability`` is compared all the same where the side file has it.
 _FACTS = {"format", "version", "model", "input", "input_sha256", "files", "n_rows", "dim", "index"}
 _FACTS |= {"rows_sha256", "texts_sha256", "header", "separator", "encoding", "keep_label"}
 _FACTS |= {"text_per", "capability"}
@@ -42,7 +43,8 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         what = f"{output} was written without ids, by which an update knows rows"
         raise OutputError(what, hint=f"{_AGAIN}, with --id-column")
 
-    # The digest of the model changes with its pooler and prompt, which say more.
+    # The digest of the model changes with its pooler and prompt, too. It is compared after them,
+    # because they tell the user more.
     found = (settings.keys() | side.keys()) - _FACTS
     keys = sorted(found, key=lambda key: (key == "model_digest", key))
     if "capability" in side:
@@ -66,9 +68,9 @@ class _Known:
 
     Attributes:
         rows: numbers of the rows, by id.
-        ids: of all rows, in their order.
-        digests: of their texts.
-        texts: of the rows that are gone, by number; empty ones if the output holds no texts.
+        ids: the ids of all rows, in their order.
+        digests: the digests of the texts of all rows.
+        texts: texts of the rows that are gone, by number; empty texts if the output holds none.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -79,13 +81,17 @@ class _Known:
 
 @dataclass(frozen=True)
 class Update:
-    """The rows that an output is to have.
+    """The rows that an output will have after an update.
 
     Attributes:
-        sources: for each row its number in the earlier output; for the n-th of the rows to encode,
-            from 0, ``-1 - n``.
-        fresh: the places of the texts to encode, in their order.
-        counts: rows that are new, changed, gone and as before.
+        output: the file to update.
+        side: its side file.
+        texts, ids, digests: of all rows, in their new order.
+        sources: where the vector of each row comes from: its row number in the earlier output, or
+            ``-1 - n`` for the n-th text to encode (from 0).
+        fresh: the row numbers of the texts to encode, in their order.
+        counts: how many rows are new, changed, gone and as before.
+        drops_gone: whether rows that are gone from the input are left out.
     """
 
     output: Path
@@ -102,6 +108,7 @@ class Update:
     def plan(
         cls, output: Path, side: Mapping[str, Any], files: FileSet, column: str, *, drops_gone: bool
     ) -> "Update":
+        """Compare the input with the earlier output; ``column`` is that of the ids."""
         ids: list[Any] = []
         digests: list[str] = []
 
@@ -131,7 +138,8 @@ class Update:
         counts = {"new": n_new, "changed": len(fresh) - n_new, "gone": len(gone)}
         counts["as before"] = len(ids) - len(fresh)
 
-        # What is left of the earlier rows follows.
+        # Earlier rows that are gone from the input follow. Without texts in the output, their texts
+        # for the index come from the earlier index.
         if gone and not drops_gone:
             old_texts = known.texts
             if "index" in side and names_file(output) is not None:
@@ -153,10 +161,11 @@ class Update:
         return f"{self.output}: {', '.join(told.values())}"
 
     def join(self, fresh: NDArray[Any], folder: Path) -> Path:
-        """Write all rows in their order into a file in a folder, behind ``HEADER_BYTES``.
+        """Write all rows in their order into a raw file in a folder, behind ``HEADER_BYTES``.
 
-        ``fresh`` are the vectors of the rows to encode.
+        ``fresh`` holds the new vectors, in the order of ``self.fresh``.
         """
+        # The earlier rows are read in order, but needed in any, so they are copied and mapped.
         old_file = folder / "earlier"
         shape = (self.side["n_rows"], fresh.shape[1])
         with old_file.open("xb") as stream:
@@ -179,7 +188,10 @@ class Update:
 
 
 def _texts_of_index(index: Path, known: _Known, rows: Sequence[int]) -> dict[int, str]:
-    """Return the texts of rows from the index, which may be of a later, killed update."""
+    """Return the texts of rows from the index of the earlier output, found by their digests.
+
+    A killed update may have replaced the index already, so row numbers may not fit it.
+    """
     by_digest = {text_digest(text): text for text in SearchIndex.load(index).sentences}
     found: dict[int, str] = {}
     for row in rows:
@@ -192,15 +204,15 @@ def _texts_of_index(index: Path, known: _Known, rows: Sequence[int]) -> dict[int
 
 
 def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _Known:
-    """Return the rows of the earlier output; those whose id is not ``present`` are gone.
+    """Return the rows of the earlier output; rows whose id is not in ``present`` are gone.
 
-    Its content must be what its side file says.
+    Raise DataError unless the output is what its side file describes.
     """
     # Formats without texts have ids and digests of texts in a file beside them.
     beside = names_file(output)
     named = None if beside is None else read_names(beside)
 
-    # All rows are read once; of the texts, only those now gone are kept.
+    # All rows are read once. Only the texts of rows that are gone are kept.
     known = _Known()
     digest = formats.RowDigest()
     for rows, texts, ids in formats.read_blocks(output, *formats.layout_of(side)):
@@ -218,7 +230,7 @@ def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _
             known.ids.append(own)
             known.digests.append(mark)
 
-    # Fails for an id given twice as well as for content that has changed.
+    # The number of ids also differs if an id occurs twice.
     if len(known.rows) != side["n_rows"] or dict(side) | digest.facts() != side:
         raise DataError(f"{output} is not what its side file describes", hint=formats.DAMAGED)
     return known

@@ -40,19 +40,20 @@ def check_dtype(options: EncodeOptions) -> VectorType:
 
 
 def may_replace(output: Path, options: EncodeOptions) -> bool:
-    """Tell whether an existing output may be replaced or continued."""
+    """Tell whether the options allow to replace or to continue an existing output."""
     if options.force or options.update:
         return True
     return options.resume and (is_unfinished(output) or output.exists())
 
 
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
+    """Return the output of vectors with all files that belong to it; ``rank`` is the process."""
     part = path.with_name(f"{path.name}.part-{rank}")
     companions = [Path(f"{path}.part.json"), Path(f"{part}.json")]
     beside = None if options.id_column is None else names_file(path)
     if beside is not None:
         companions.append(beside)
-        if not side_file(path).exists():  # otherwise it is ours
+        if not side_file(path).exists():  # with a side file, it belongs to an earlier output
             check_output(beside, force=options.force)
     if options.index is not None:
         companions += index_files(options.index)
@@ -71,7 +72,7 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
 class VectorWriter:
     """Load a model and write the vectors of one input.
 
-    ``inputs`` is the state of its files before they were read.
+    ``inputs`` is the state of the input's files before they were read.
     """
 
     def __init__(
@@ -95,8 +96,9 @@ class VectorWriter:
     ) -> int:
         """Write the vectors of these sentences and return their number, 0 on later processes.
 
-        The caller must have entered the output. ``part`` gives the rows of the input if they are
-        not all of it; ``group`` gives the processes that write the output together.
+        The caller must hold the output, which is a context manager. ``part`` tells which rows of
+        the input the sentences are; None for all. ``group`` are the processes that write the output
+        together.
         """
         options = self.options
         if options.update and output.path.exists():
@@ -110,7 +112,7 @@ class VectorWriter:
         return self._run(sink, sentences, total, own_progress)
 
     def _update(self, output: Output, progress: Progress) -> int:
-        """Encode what is new or changed in the output, and keep its other rows."""
+        """Encode the rows of the input that are new or changed, and keep the others."""
         options = self.options
         settings = self.encode.settings | {"dtype": self.kind.value}
         side = read_side(output.path, settings)
@@ -133,7 +135,7 @@ class VectorWriter:
         return self._run(self._sink(output, None, ALONE), texts, len(texts), progress)
 
     def _sink(self, output: Output, part: Part | None, group: ProcessGroup) -> VectorSink:
-        # The files beside the vectors are written once all rows are known.
+        # An unfinished update is always continued. Files beside the vectors are written at the end.
         options = self.options
         return VectorSink(
             output.path,
@@ -159,12 +161,12 @@ class VectorWriter:
         return n_rows
 
     def facts(self) -> dict[str, Any]:
-        """Return what a finished output must have in its side file: settings and input."""
+        """Return the settings and the input, which the side file of a finished output must have."""
         own = {"dtype": self.kind.value, "input_sha256": self.files.digest}
         return self.encode.settings | own
 
     def _require_same(self, path: Path, progress: Progress) -> int:
-        """Return the rows of a finished output, which must be that of this input."""
+        """Return the number of rows of a finished output, which must be that of this input."""
         side = side_file(path)
         found: Any = read_json(side) if side.is_file() else None
         require_same(path, found, self.facts())
@@ -212,7 +214,7 @@ class VectorWriter:
         made.save(index, force=may_replace(output, self.options))
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
-        """Return the column of ``--id-column``, else row numbers in a folder, else nothing."""
+        """Return the ids of the rows: the id column, else row numbers in a folder, else None."""
         if self.earlier is not None:
             return self.earlier.ids
         if self.options.id_column is not None:
@@ -234,11 +236,11 @@ class VectorWriter:
 
 
 def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
-    """Raise OutputError unless a side file tells of the same model, settings and input."""
+    """Raise OutputError unless a side file records the same model, settings and input."""
     if not isinstance(side, dict):
         what = f"{output} exists already, without a side file that tells what it holds"
         raise OutputError(what, hint=EXISTS_HINT)
-    # Version 1.0.0 recorded no capability, and "auto" for the precision that it chose.
+    # Version 1.0.0 recorded no capability, and recorded the precision "auto", not the chosen one.
     untold = {"capability", "column"} - side.keys()
     if side.get("precision") == Precision.AUTO:
         untold.add("precision")

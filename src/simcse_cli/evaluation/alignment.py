@@ -65,11 +65,14 @@ def rated_above(gold: Ratings) -> str:
 def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) -> float:
     """Return the log of the mean Gaussian potential over all unordered pairs of different rows.
 
-    Source: Wang and Isola 2020: ``log mean over i < j of exp(-t * |u_i - u_j|^2)``, rows on the
-    unit sphere, each pair counted once, a row never with itself. Exact: tiles of ``block_rows``
-    squared are visited one by one, so memory beside the vectors is ``O(block_rows^2)``; the sum is
-    kept relative to the largest term, so a large ``t`` does not underflow. Equal rows in the data
-    count as pairs at distance 0.
+    Source: Wang and Isola 2020. With u_i the rows, scaled to length 1:
+
+        log of the mean over i < j of exp(-t * |u_i - u_j|^2)
+
+    Each pair counts once, a row never pairs with itself, and equal rows are pairs at distance 0.
+    The value is exact: tiles of ``block_rows`` squared are computed one by one, so memory beside
+    the vectors is ``O(block_rows^2)``. The sum is kept relative to the largest term, so that a
+    large ``t`` does not underflow.
 
     ``vectors`` are ``(N, D)``, any norm, N at least 2; ``t`` is above 0, and 2 in every table and
     figure of the papers. The value is in ``[-4t, 0]``: 0 when all rows point the same way, -8 for
@@ -79,9 +82,10 @@ def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) 
     if vectors.ndim != 2 or n_rows < 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N at least 2")
     largest = -np.inf
-    total = 0.0  # of the potentials, divided by that of the largest exponent so far
+    total = 0.0  # sum of the potentials, divided by the largest potential so far
     for exponents in _pair_exponents(unit_rows(vectors, np.float64), t, block_rows):
         peak = float(exponents.max())
+        # A new largest exponent rescales the sum so far.
         if peak > largest:
             total *= np.exp(largest - peak)
             largest = peak
@@ -99,12 +103,14 @@ def _pair_exponents(
         rows = slice(top, top + block_rows)
         for first in range(top, len(units), block_rows):
             columns = slice(first, first + block_rows)
+            # -|u - v|^2 = 2 u.v - |u|^2 - |v|^2, which rounding must not make positive.
             tile = units[rows] @ units[columns].T
             tile *= 2
             tile -= squared_norms[rows, None]
             tile -= squared_norms[None, columns]
             np.minimum(tile, 0, out=tile)
             tile *= t
+            # A tile on the diagonal has each pair twice, and rows with themselves.
             if first == top:
                 tile = tile[np.triu_indices(len(tile), k=1)]
             if tile.size:
@@ -114,9 +120,12 @@ def _pair_exponents(
 def mean_cosine(vectors: FloatMatrix) -> float:
     """Return the mean cosine over all unordered pairs of different rows, in [-1, 1].
 
-    Source: Ethayarajh 2019 (anisotropy as the mean cosine of random texts), here exact: with unit
-    rows the sum over pairs is ``(|sum of rows|^2 - sum of squared norms) / 2``. 0 for orthogonal
-    rows, 1 for equal.
+    Source: Ethayarajh 2019, who measures anisotropy as the mean cosine of random texts; here the
+    mean is exact. With u_i the rows, scaled to length 1, the sum over all pairs is
+
+        (|sum_i u_i|^2 - sum_i |u_i|^2) / 2
+
+    Orthogonal rows give 0, equal rows give 1.
     """
     n_rows = len(vectors)
     if n_rows < 2:

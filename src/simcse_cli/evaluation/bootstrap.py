@@ -1,8 +1,8 @@
 """Bootstrap intervals of scores, paired tests of two models, and corrections for many tests.
 
 Source: Efron and Tibshirani 1993, chapters 13 and 16; McNemar 1947; Holm 1979; Benjamini and
-Hochberg 1995; for systems with several seeds Clark 1973. Evaluation examples are resampled: alone,
-this accounts for the choice of examples and not for that of training seeds.
+Hochberg 1995; for systems with several seeds Clark 1973. The examples of the evaluation are
+resampled, which accounts for the choice of examples, but not for that of training seeds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,22 +37,24 @@ def task_generator(task: str, seed: int) -> np.random.Generator:
 def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
     """Yield blocks ``(n, R)`` of counts, ``n_resamples`` columns in all; each column sums to ``n``.
 
-    Column r counts how often each of the ``n`` pairs occurs in resample r, drawn with replacement.
+    A column counts how often each of the ``n`` pairs occurs in one resample, drawn with
+    replacement.
     """
     columns_per_block = max(1, _BLOCK_CELLS // n)
     for start in range(0, n_resamples, columns_per_block):
         columns = min(columns_per_block, n_resamples - start)
-        # Each draw falls into a cell of the table, whose rows are pairs.
+        # A draw is the number of a cell in the flat table of pairs by resamples, so that one
+        # bincount counts all draws.
         cells = rng.integers(n, size=(n, columns)) * columns + np.arange(columns)
         counts = np.bincount(cells.ravel(), minlength=n * columns)
         yield counts.reshape(n, columns).astype(np.float64)
 
 
 class ResampledCorrelation:
-    """Correlations of the scores of several models with one gold vector, under any counts.
+    """Correlations of the scores of several models with the same gold scores, in resamples.
 
-    All are vectors ``(n,)`` of any scale, n at least 2. Spearman ranks are taken inside each
-    resample, ties at their mean.
+    Scores and gold scores are vectors ``(n,)`` of any scale, n at least 2. Spearman ranks are taken
+    within each resample; ties have their mean rank.
     """
 
     def __init__(self, *scores: Floats, gold: Floats, metric: Metric = Metric.SPEARMAN) -> None:
@@ -66,7 +68,8 @@ class ResampledCorrelation:
 
     def __call__(self, counts: Floats) -> Floats:
         """Return ``(models, R)`` correlations for counts ``(n, R)``; 0 where a side is constant."""
-        # All values are centred: weighted sums of products are covariances, up to a factor.
+        # The values are centred, so weighted sums of products are covariances, up to a factor that
+        # cancels out.
         gold = self._gold(counts)
         weighted_gold = counts * gold
         gold_variance = (weighted_gold * gold).sum(axis=0)
@@ -86,7 +89,7 @@ class ResampledCorrelation:
 
 
 def _values(values: Floats) -> Centred:
-    """Values centred at the mean of each resample."""
+    """Return a function from counts to the values, centred at their mean in each resample."""
     column: Floats = values.astype(np.float64)[:, None]
 
     def centred(counts: Floats) -> Floats:
@@ -96,7 +99,10 @@ def _values(values: Floats) -> Centred:
 
 
 def _ranks(values: Floats) -> Centred:
-    """Mean ranks within each resample, centred at their mean ``(n + 1) / 2``."""
+    """Return a function from counts to the ranks in each resample, less their mean (n + 1) / 2.
+
+    Equal values share the mean of their ranks.
+    """
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     order = np.argsort(group, kind="stable")
     starts = np.cumsum(sizes) - sizes
@@ -104,7 +110,9 @@ def _ranks(values: Floats) -> Centred:
     def centred(counts: Floats) -> Floats:
         drawn = np.add.reduceat(counts[order], starts, axis=0)  # (groups of equal values, R)
         drawn_up_to = np.cumsum(drawn, axis=0)
-        # The ranks of a group end at drawn_up_to, so their mean is (drawn - 1) / 2 less.
+        # The ranks of a group of equal values end at drawn_up_to, so their mean is
+        #     drawn_up_to - (drawn - 1) / 2
+        # from which (n + 1) / 2 is subtracted; n is drawn_up_to[-1].
         centred_ranks = drawn_up_to - (drawn + drawn_up_to[-1]) / 2
         return np.take(centred_ranks, group, axis=0)
 
@@ -209,10 +217,10 @@ class Discordance:
 class PairedTest:
     """Candidate minus baseline in fractions, with a 95% interval and a two-sided p-value.
 
-    ``n_pairs`` counts what was paired: scored sentence pairs, or classified examples. ``p_value``
-    is that of the bootstrap over them. Where both systems have several seeds, ``n_seeds`` counts
-    them, ``p_seeds`` is that of the t-test over them, and ``p_both`` and the interval account for
-    seeds and examples together.
+    ``n_pairs`` counts the examples: scored sentence pairs, classified texts or queries. ``p_value``
+    is that of the bootstrap over the examples. If both systems have several seeds, ``n_seeds`` is
+    the smaller number of seeds, ``p_seeds`` is that of the t-test over seeds, and ``p_both`` and
+    the interval account for seeds and examples together.
     """
 
     difference: float
@@ -226,20 +234,20 @@ class PairedTest:
 
     @property
     def p_decisive(self) -> float:
-        """The p-value for seeds and examples together where there is one, else the bootstrap's."""
+        """The p-value for seeds and examples together if there is one, else the bootstrap's."""
         return self.p_value if self.p_both is None else self.p_both
 
 
 _Tests = tuple[dict[str, PairedTest], PairedTest]
-"""Of each task, and of their mean."""
+"""The test of each task by its name, and the test of the mean over the tasks."""
 
 
 @dataclass(frozen=True)
 class _Differences:
     """The differences between two systems on one task: observed, and resampled ``(R,)``.
 
-    ``seeds`` are the scores of the seeds of candidate and baseline, ``(seeds, 1 + R)`` each:
-    observed, then resampled. They are not needed where a system is one seed.
+    ``seeds`` holds the scores of candidate and baseline, ``(seeds, 1 + R)`` each: the observed
+    score of a seed, then the resampled ones. It may be None if each system has a single seed.
     """
 
     observed: float
@@ -252,6 +260,7 @@ class _Differences:
         low, high = np.quantile(self.resampled, [0.025, 0.975])
         n_not_above = int(np.count_nonzero(self.resampled <= 0))
         n_not_below = int(np.count_nonzero(self.resampled >= 0))
+        # The observed data count as one more resample, so that the p-value is never 0.
         n_on_smaller_side = min(n_not_above, n_not_below)
         p_value = min(1.0, 2 * (n_on_smaller_side + 1) / (self.resampled.size + 1))
         found = PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
@@ -261,7 +270,8 @@ class _Differences:
         if n_seeds < 2:
             return found
 
-        # Seeds alone, then seeds and examples: the test with the larger p-value gives the interval.
+        # The test over seeds alone, then over seeds and examples together. The one with the larger
+        # p-value gives the interval.
         candidate, baseline = self.seeds
         sides = [candidate - baseline] if by_seed else [candidate, baseline]
         of_seeds = _seed_variance([side[:, 0] for side in sides])
@@ -275,17 +285,19 @@ class _Differences:
     def _crossed_variance(
         self, sides: Sequence[Floats], of_seeds: float, freedom: float
     ) -> tuple[float, float]:
-        """Return variance and degrees of freedom of the difference, over seeds and examples.
+        """Return variance and degrees of freedom of the difference over seeds and examples.
 
-        Source: Clark 1973, quasi-F; Satterthwaite 1946. A difference is the sum of a mean, an
-        effect of the seed, one of the example and a rest. The variance over seeds holds the first
-        effect and the rest, the bootstrap's the second and the rest; the rest is counted once.
+        Source: Clark 1973, quasi-F; Satterthwaite 1946. A difference is modelled as the sum of a
+        mean, an effect of the seed, an effect of the example, and a rest. The variance over seeds
+        holds the effect of the seed and the rest; the variance of the bootstrap holds the effect of
+        the example and the rest. The rest is subtracted from the latter, so that it counts once.
         """
-        # Around the mean over seeds, the resamples of a seed move by the rest alone.
+        # The resamples of a seed, less their mean over seeds, vary by the rest alone.
         rest = 0.0
         for side in sides:
             around = side[:, 1:] - side[:, 1:].mean(axis=0)
             rest += float(np.var(around, axis=1).sum()) / (len(side) * (len(side) - 1))
+        # The bootstrap divides by n; n / (n - 1) makes its variance unbiased.
         n_free = max(self.n_pairs - 1, 1)
         of_examples = max(float(np.var(self.resampled)) - rest, 0.0) * self.n_pairs / n_free
         variance = of_seeds + of_examples
@@ -298,9 +310,9 @@ class _Differences:
 def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
     """Return the two-sided p-value of Student's paired t-test over seeds, or of Welch's, in [0, 1].
 
-    Scores are one for each seed, at least 2. With ``by_seed``, value i of both has the same seed.
-    Equal scores give 1; differences of (1, 2, 3) points give t = 3.46 with 2 degrees of freedom, p
-    = 0.074.
+    Both arrays hold one score for each seed, at least two. With ``by_seed``, entry i of both is of
+    the same seed. Equal scores give 1; differences of (1, 2, 3) points give t = 3.46 with 2 degrees
+    of freedom, p = 0.074.
     """
     sides = [candidate - baseline] if by_seed else [candidate, baseline]
     return _t_interval(float(candidate.mean() - baseline.mean()), *_seed_variance(sides))[2]
@@ -332,6 +344,7 @@ def _seed_variance(sides: Sequence[Floats]) -> tuple[float, float]:
 
 def _t_interval(difference: float, variance: float, freedom: float) -> tuple[float, float, float]:
     """Return the 95% interval of a difference, and its two-sided p-value, by Student's t."""
+    # Without variance the interval is a point, and the p-value is 1 for no difference, else 0.
     if variance == 0:
         return difference, difference, float(difference == 0)
     error = variance**0.5
@@ -352,10 +365,11 @@ def paired_bootstrap(
     """Return the test of each task and that of the mean over the tasks.
 
     Each resample draws pairs with replacement within each stratum, the same for all seeds of both
-    systems, whose scores are averaged over seeds. ``by_seed`` says that the seeds are paired. The
-    p-value is twice the smaller share of resampled differences on one side of 0, counting the
-    observed data, hence in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs
-    about a thousand resamples.
+    systems, whose scores are averaged over seeds. ``by_seed`` says that the seeds are paired.
+
+    The p-value of the bootstrap is twice the smaller share of differences on one side of 0, where
+    the observed data count as one more resample: it lies in [2 / (n_resamples + 1), 1]. Equal
+    models give 1. The interval needs about a thousand resamples.
     """
     differences: dict[str, _Differences] = {}
     for task, subsets in tasks.items():
@@ -434,6 +448,7 @@ def paired_mean_bootstrap(
 
 
 def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> _Tests:
+    """Return the test of each task, and that of the mean over the tasks."""
     if not tasks:
         raise ValueError("need at least one task")
     each = list(tasks.values())
@@ -461,9 +476,9 @@ def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Di
 def mcnemar_exact(found: Discordance) -> float:
     """Return the two-sided p-value of McNemar's exact test, in (0, 1].
 
-    Among the examples that only one classifier gets right, either is that one with probability 1/2:
-    twice the smaller tail of a binomial distribution. (0, 5) gives 2 / 32, (1, 9) gives 22 / 1024;
-    no such example, 1.
+    If the classifiers are equally good, each of the examples that only one gets right belongs to
+    either with probability 1/2. The p-value is twice the smaller tail of this binomial
+    distribution: counts of (0, 5) give 2 / 32, (1, 9) give 22 / 1024, and (0, 0) give 1.
     """
     smaller = min(found.n_only_candidate, found.n_only_baseline)
     return min(1.0, 2 * float(bdtr(smaller, found.n_only_candidate + found.n_only_baseline, 0.5)))
@@ -472,9 +487,10 @@ def mcnemar_exact(found: Discordance) -> float:
 def adjust(p_values: Sequence[float], correction: Correction) -> list[float]:
     """Return the p-values corrected for their number, in the order given, each at most 1.
 
-    Holm multiplies the i-th smallest of m by m - i + 1 and never lets it fall below a smaller one's
-    result; Benjamini-Hochberg multiplies by m / i and never lets it rise above a larger one's.
-    (0.01, 0.04, 0.03) gives (0.03, 0.06, 0.06) and (0.03, 0.04, 0.04).
+    Holm multiplies the i-th smallest of m p-values by m - i + 1, and then raises it to the result
+    of any smaller one. Benjamini-Hochberg multiplies it by m / i, and then lowers it to the result
+    of any larger one. (0.01, 0.04, 0.03) becomes (0.03, 0.06, 0.06) by Holm and (0.03, 0.04, 0.04)
+    by Benjamini-Hochberg.
     """
     p = np.asarray(p_values, dtype=np.float64)
     if correction is Correction.NONE or p.size == 0:

@@ -15,8 +15,8 @@ _Numbers = Sequence[float] | Floats
 def cosine_rows(left: NDArray[np.floating], right: NDArray[np.floating]) -> Floats:
     """Return the cosine of each pair of rows, ``(N, D)`` twice to ``(N,)``.
 
-    It is 0, as in SentEval, where it is undefined: a vector is zero or not finite. Two equal rows
-    give 1, orthogonal ones 0.
+    If a vector is zero or not finite, the cosine is undefined and 0 is returned, as in SentEval.
+    Two equal rows give 1, orthogonal ones 0.
     """
     left = np.asarray(left, dtype=np.float64)
     right = np.asarray(right, dtype=np.float64)
@@ -29,8 +29,8 @@ def cosine_rows(left: NDArray[np.floating], right: NDArray[np.floating]) -> Floa
 def pearson(x: _Numbers, y: _Numbers) -> float | None:
     """Return Pearson's correlation in [-1, 1].
 
-    None where a side is constant, has fewer than two values, or values whose squares are not
-    finite.
+    Return None if a side is constant, has fewer than two values, or has values whose squares are
+    not finite.
     """
     a = np.asarray(x, dtype=np.float64)
     b = np.asarray(y, dtype=np.float64)
@@ -51,7 +51,7 @@ def pearson(x: _Numbers, y: _Numbers) -> float | None:
 def spearman(x: _Numbers, y: _Numbers) -> float | None:
     """Return Spearman's correlation in [-1, 1], Pearson's over ranks; ties share their mean rank.
 
-    None where a side is constant. Any increasing map of either side leaves it unchanged.
+    Return None if a side is constant. An increasing map of either side leaves the value unchanged.
     """
     return pearson(rankdata(x), rankdata(y))
 
@@ -67,10 +67,11 @@ def strata(
 ) -> tuple[list[tuple[Floats, ...]], Floats]:
     """Return the parts of an STS task that are correlated on their own, and their weights.
 
-    Scores, bootstrap intervals and paired tests all follow from these. ``all`` makes one part of
-    all pairs; ``mean`` and ``wmean`` make each subset one, with weight 1 or its number of pairs.
-    ``subsets`` are vectors ``(n,)`` over the same pairs, for example gold and predicted values, of
-    which several rows ``(seeds, n)`` may stand together; at least one subset.
+    Scores, bootstrap intervals and paired tests all use these parts. ``all`` makes one part of all
+    pairs. ``mean`` and ``wmean`` make each subset a part, with weight 1 or its number of pairs.
+
+    There is at least one subset. Each is a tuple of vectors ``(n,)`` over its pairs, for example
+    gold and predicted values; all but the first may also be ``(seeds, n)``.
     """
     if aggregation is Aggregation.ALL:
         joined = [np.concatenate(side, axis=-1) for side in zip(*subsets, strict=True)]
@@ -86,8 +87,8 @@ def aggregate(
 ) -> float | None:
     """Return one score in [-1, 1] for an STS task, the weighted mean over its strata.
 
-    ``subsets`` are predicted and gold values. None without any, or if the correlation of a stratum
-    is undefined.
+    ``subsets`` are predicted and gold values. Return None if there are none, or if the correlation
+    of a stratum is undefined.
     """
     if not subsets:
         return None

@@ -23,7 +23,7 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import SILENT, Progress
 
-_MARK = "2-"
+_MARK = "2-"  # starts the names of folders, to tell them from those of version 1.0.0
 Embeddings = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Embeddings]
 """Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""
@@ -64,6 +64,7 @@ def digest_of(*parts: Any) -> str:
             data = part.tobytes()
         else:
             data = json.dumps(part, sort_keys=True).encode()
+        # The length keeps parts apart: "ab", "c" and "a", "bc" have different digests.
         pieces += [len(data).to_bytes(8, "little"), data]
     return digest(*pieces)[:16]
 
@@ -77,10 +78,10 @@ class _KeptResult:
 class EvaluationCache:
     """Vectors and results of one encoder.
 
-    Entries have a checksum; corrupt ones are recomputed and replaced. If the cache is not writable,
-    a warning is given once and the cache is skipped. A ``folder`` of None keeps nothing.
-    ``encoder_key`` changes whenever the vectors of a sentence do; with ``keep_vectors`` off, only
-    results are kept.
+    Each entry has a checksum; a corrupt entry is computed again and replaced. If the cache is not
+    writable, there is one warning and the cache is not used any more. Without a ``folder`` nothing
+    is kept; without ``keep_vectors`` only results are. ``encoder_key`` is a text that changes
+    whenever the vectors of a sentence do.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class EvaluationCache:
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """Turn the cache off where it cannot be written, with a warning."""
+        """Turn the cache off, with a warning, if the block cannot write to it."""
         try:
             yield
         except OutputError as error:
@@ -165,6 +166,7 @@ def _tell_of_older(folder: Path, progress: Progress) -> None:
 
 
 def _load_vectors(path: Path | None, n_rows: int) -> Embeddings | None:
+    """Return the vectors in a file of the cache; None if it is missing, corrupt or not finite."""
     if path is None or not path.is_file():
         return None
     try:

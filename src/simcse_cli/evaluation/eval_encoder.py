@@ -28,11 +28,11 @@ from simcse_cli.settings.choices import LongTexts, Precision
 class EvalEncoder:
     """An encoder ready for evaluation, under the name of its row in tables.
 
-    ``digest`` covers everything that determines the vectors, except the precision. ``encode`` maps
-    sentences to vectors and takes a ``prompt`` for them where there are ``prompts``: those of the
-    model by name, empty where the user chose. ``variations`` say how vectors differ from those of
-    the plain model (prompt, dimensions, long texts); ``commit`` is that of an unchanged Hub model
-    in fp32.
+    ``digest`` covers everything that determines the vectors, except the precision. ``prompts`` are
+    the prompts of the model by name; there are none if the user chose a prompt. ``encode`` maps
+    sentences to vectors; if there are prompts, it takes a ``prompt`` too. ``variations`` say how
+    the vectors differ from those of the plain model (prompt, dimensions, long texts). ``commit``
+    is that of a Hub model, if it is used unchanged and in fp32.
     """
 
     name: str
@@ -62,6 +62,7 @@ class EvalEncoder:
         }
 
     def then(self, fitted: FittedPostProcessor, label: str) -> "EvalEncoder":
+        """Return the encoder followed by a fitted post-processor, which ``label`` names."""
         check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
 
         def encode(sentences: Sequence[str], **how: Any) -> Embeddings:
@@ -83,8 +84,8 @@ class EvalEncoder:
 def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Progress) -> None:
     """Save a result in the run folder that was evaluated, and update the run's model cards.
 
-    Anything but a run keeps no result. It replaces an earlier one with the same settings; a folder
-    that is not writable gives a warning.
+    The result replaces an earlier one with the same settings; if the folder is not writable, there
+    is a warning. If the model is not a run folder, nothing is saved.
     """
     run_dir = Path(options.model)
     if options.vectors is not None or options.embeddings is not None or not is_run(run_dir):
@@ -123,7 +124,7 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
 def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress) -> EvalEncoder:
     encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
 
-    # Only a Hub model that is used as it is there goes by its commit.
+    # A commit stands for the vectors only if the Hub model is used with its default settings.
     chosen = (options.pooler, options.prompt, options.truncate_dim)
     is_plain = options.precision is Precision.FP32 and options.long is LongTexts.CUT
     commit = None

@@ -61,7 +61,7 @@ def eval_sts(
 
 
 def _checked_setting(options: StsOptions, *, force: bool) -> sts.StsSetting:
-    """Return the setting of an evaluation whose options agree and whose files can be written."""
+    """Check that options agree and that files can be written, and return the setting."""
     split = options.split
     if split not in get_args(Split):
         raise UsageError("need train, dev, test or all", option="--split")
@@ -89,7 +89,8 @@ def _score_checkpoints(
     recorded: Mapping[str, Any],
     progress: Progress,
 ) -> Outcome:
-    # Results of finished checkpoints are kept, so that another call goes on behind them.
+    """Score every checkpoint of a run."""
+    # Results of finished checkpoints are kept, so that another call continues after them.
     key = suite.key(setting)
     folder = cache_folder(options.cache_dir, options.cache, progress)
     message = "nothing is kept"

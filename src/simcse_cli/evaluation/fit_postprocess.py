@@ -2,9 +2,9 @@
 
 The sentences for the fit are read here as well.
 
-Source: Su et al. 2021 and Li et al. 2020. Both sides of every pair, labels unread. ``nli`` is SNLI
-train, dev and test with MNLI train; ``target`` is all pairs of the evaluated task: every subset of
-an STS year, train, dev and test of STS-B and SICK-R.
+Source: Su et al. 2021 and Li et al. 2020. A fit uses both sides of every pair, but no labels.
+``nli`` is SNLI train, dev and test with MNLI train. ``target`` is all pairs of the evaluated task:
+every subset of an STS year, or train, dev and test of STS-B and SICK-R.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ _NUMBER_SETS = {
     Postprocess.ALL_BUT_THE_TOP: "n_directions",
     Postprocess.SIF: "n_directions",
 }
-"""The setting that the number after the name of a post-processor gives."""
+"""The setting that a number after the name of a post-processor stands for, as in flow:3."""
 
 Example = tuple[str, ...]
 """One sentence, or the two sides of a pair."""
@@ -59,7 +59,10 @@ _NLI_FILES = {
         "mnli_train.jsonl",
     ),
 }
-"""The possible files of each part; ``{}`` is 1 and 2, one file a side, aligned line by line."""
+"""The possible files of each part, the first choice first.
+
+A name with ``{}`` stands for two files, 1 and 2: one for each side, aligned line by line.
+"""
 
 
 def target_examples(suite: StsSuite, task: str) -> list[Example]:
@@ -68,9 +71,9 @@ def target_examples(suite: StsSuite, task: str) -> list[Example]:
 
 
 def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
-    """Return the pairs of the NLI files below a folder; warns about the corpora that are not there.
+    """Return the pairs of the NLI files below a folder; missing corpora give a warning.
 
-    They are in the folder itself, in its ``nli`` folder or in the SentEval folder.
+    The files may be in the folder itself, in its ``nli`` folder or in the SentEval folder.
     """
     folders = [Path(data_dir), Path(data_dir) / "nli"]
     with suppress(DataError):
@@ -113,7 +116,7 @@ def file_examples(path: Path | str) -> list[Example]:
 def sample_examples(
     examples: Sequence[Example], n_examples: int | None, seed: int
 ) -> list[Example]:
-    """Return at most ``n_examples`` of them, drawn without replacement and kept in order."""
+    """Return at most ``n_examples`` examples, drawn without replacement and kept in order."""
     if n_examples is None or n_examples >= len(examples):
         return list(examples)
     rows = np.random.default_rng(seed).choice(len(examples), n_examples, replace=False)
@@ -121,12 +124,14 @@ def sample_examples(
 
 
 def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]:
+    """Return the pairs in the first of the possible files that exists; empty if none does."""
     for folder in folders:
         for pattern in patterns:
             left = folder / pattern.format(1)
             right = folder / pattern.format(2)
             if not (left.exists() and right.exists()):
                 continue
+            # A name without {} is a single file with both sides.
             if left == right:
                 return file_examples(left)
             firsts = list(iter_lines(left))
@@ -144,8 +149,7 @@ def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]
 class PostprocessPlan:
     """A saved post-processor to load, or a new one to fit.
 
-    ``source`` is what a new one is fitted on: ``nli``, ``target`` or a file; at most ``sample``
-    examples of it.
+    A new one is fitted on at most ``sample`` examples of ``source``: ``nli``, ``target`` or a file.
     """
 
     label: str
@@ -167,7 +171,7 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         return None
     name, _, number = options.postprocess.partition(":")
 
-    # A file is fitted already, so the options for fitting have no use.
+    # A saved post-processor is fitted already, so the options for fitting have no use.
     if name not in list(Postprocess):
         path = Path(options.postprocess)
         if not path.exists():
@@ -177,7 +181,7 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
         return PostprocessPlan(path.name, path)
 
-    # The files of the fit are checked long before the fit itself.
+    # The files of the fit are checked now, long before they are used.
     if options.fit is None:
         raise UsageError(
             f"{name} needs --fit nli, --fit target or --fit FILE", option="--postprocess"
@@ -187,7 +191,7 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
     if options.fit not in (NLI, TARGET):
         require_file(options.fit, hint=_FILE_HINT)
 
-    # The number after the name stands for the main setting of the method.
+    # A number after the name sets the main setting of the method.
     settings: dict[str, Any] = {}
     if name == Postprocess.FLOW:
         settings["seed"] = options.fit_seed
@@ -218,7 +222,7 @@ def with_postprocess(
 ) -> EvalEncoder:
     """Return the encoder followed by one post-processor for all tasks.
 
-    ``target`` are the evaluated pairs, if there is a single set of them.
+    ``target`` are the pairs for ``--fit target``, if all tasks share one set of pairs.
     """
     if plan is None:
         return encoder
@@ -276,7 +280,7 @@ def per_task_postprocess(
 
 
 def per_task_name(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
-    """Return the encoder as results name it if each task has a post-processor of its own."""
+    """Return the encoder under the name that results have with a post-processor for each task."""
     described = {"name": str(plan.name), "settings": plan.settings, "fit": {"source": plan.source}}
     return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
 
@@ -284,11 +288,15 @@ def per_task_name(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
 def fit_postprocessor(
     encoder: EvalEncoder, plan: PostprocessPlan, examples: Sequence[Example], progress: Progress
 ) -> FittedPostProcessor:
-    """Encode the examples of a plan, all sentences or all pairs, and fit on their vectors."""
+    """Fit the post-processor of a plan on the vectors of the examples, and return it.
+
+    The examples are all sentences or all pairs.
+    """
     processor = create(plan.name, **plan.settings)
     examples = sample_examples(examples, plan.sample, plan.seed)
     vectors = encoder.encode([sentence for example in examples for sentence in example])
     try:
+        # The vectors as (examples, 1 or 2 sentences, D).
         processor.fit(vectors.reshape(len(examples), len(examples[0]), -1), progress=progress)
     except ValueError as error:
         raise ConfigError(

@@ -23,11 +23,11 @@ class Fold:
 
 @dataclass(frozen=True)
 class FitRows:
-    """Training rows and the rows that decide when to stop.
+    """Training rows, and the dev rows that decide when to stop.
 
-    ``n_drawn`` rows were permuted to draw the split; the same random stream then orders the
-    batches, so models share their batch order exactly when both ``n_drawn`` and the number of
-    training rows agree.
+    ``n_drawn`` is the number of rows that were permuted to draw the split, 0 if none were. The
+    same random stream then orders the batches, so two models have the same batch order exactly if
+    they have the same ``n_drawn`` and the same number of training rows.
     """
 
     train: RowIndices
@@ -43,9 +43,9 @@ class FitRows:
 def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fold]:
     """Return folds with nearly equal class shares, as scikit-learn's shuffled ``StratifiedKFold``.
 
-    The sorted labels are dealt out in turn, which fixes how many examples of each class a fold
-    gets; then, class by class in order of first appearance, the fold numbers are shuffled over the
-    examples of the class.
+    The sorted labels are dealt out to the folds in turn, which fixes how many examples of each
+    class a fold gets. Then, class by class in order of first appearance, the fold numbers are
+    shuffled over the examples of the class.
     """
     _, first, codes, counts = np.unique(
         labels, return_index=True, return_inverse=True, return_counts=True
@@ -55,11 +55,11 @@ def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fol
             f"a class has {counts.min()} examples, need at least {n_folds} for {n_folds} folds"
         )
 
-    # Classes are numbered by first appearance.
+    # Number the classes by first appearance: argsort twice gives the rank of each class.
     appearance = np.argsort(np.argsort(first))
     codes = appearance[codes]
 
-    # The examples of a class are spread over the folds.
+    # Deal out the sorted labels, and shuffle the folds over the examples of each class.
     dealt = np.sort(codes)
     rng = np.random.RandomState(seed)
     fold_of = np.empty(len(codes), dtype=np.int64)
@@ -77,7 +77,7 @@ def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fol
 
 
 def holdout_split(rows: RowIndices, share: float, *, seed: int) -> FitRows:
-    """Return a random split of ``rows``, ``int(share * len(rows))`` of which are dev rows."""
+    """Return a random split of ``rows`` in which ``int(share * len(rows))`` are dev rows."""
     order = np.random.RandomState(seed).permutation(len(rows))
     n_held_out = int(share * len(rows))
     return FitRows(train=rows[order[n_held_out:]], dev=rows[order[:n_held_out]], n_drawn=len(rows))
@@ -87,6 +87,7 @@ def epoch_orders(stream: tuple[int, int], *, seed: int) -> Iterator[RowIndices]:
     """Yield one permutation of the training rows per epoch, for the ``stream`` of a split."""
     n_train, n_drawn = stream
     rng = np.random.RandomState(seed)
+    # Bring the random stream to where it was after the draw of the split.
     if n_drawn:
         rng.permutation(n_drawn)
     while True:

@@ -1,9 +1,9 @@
 """Many softmax regressions trained side by side, as the transfer protocol trains each one alone.
 
-A *cohort* holds the models whose training sets have the same size: with the protocol's one seed
-they start from the same weights and see their rows in the same order of positions, so they advance
-in lockstep and one batched matrix product serves all of them. Bias is one more weight on a constant
-feature, which is how the protocol treats it too (weight decay included).
+A *cohort* holds the models whose training sets have the same size and whose batches have the same
+order of positions. With the protocol's one seed they also start from the same weights, so they
+advance in lockstep, and one batched matrix product computes all of them. The bias is one more
+weight, on a constant feature; the protocol applies weight decay to it too.
 
 Shapes: ``F`` splits, ``R`` penalties per split, ``K`` classes, ``D`` features with the constant,
 ``B`` rows of a batch. Weights are ``(F, R*K, D)``.
@@ -51,8 +51,8 @@ def require_finite(features: Features, name: str) -> Features:
     return features
 
 
-# Optimisers, written out because rows of their state must go when a finished model leaves the
-# batch.
+# Optimisers. They are written out because the rows of their state that belong to a finished split
+# must be removed.
 
 
 class RmsProp:
@@ -117,9 +117,9 @@ OPTIMIZERS: dict[ProbeOptimizer, type[RmsProp] | type[Adam]] = {"adam": Adam, "r
 class FitSettings:
     """How one model is trained.
 
-    Every ``epoch_size`` passes the dev accuracy is taken; training ends at the (``tenacity`` +
-    1)-th time that it does not rise (the count is never reset), or once more than ``max_epoch``
-    passes are done. The weights with the best dev accuracy are kept.
+    The dev accuracy is measured after every ``epoch_size`` passes. Training ends when it has failed
+    to rise ``tenacity`` + 1 times in all (the count is never reset), or after more than
+    ``max_epoch`` passes. The weights with the best dev accuracy are kept.
     """
 
     optimizer: ProbeOptimizer
@@ -189,6 +189,7 @@ def fit_linear(
     n_splits, n_penalties = penalties.shape
     weights = torch.empty(n_splits, n_penalties, n_classes, design.shape[1])
     accuracy = np.empty((n_splits, n_penalties))
+    # Splits with the same batch order are trained together.
     for stream in sorted({split.stream for split in splits}):
         members = [i for i, split in enumerate(splits) if split.stream == stream]
         own = [splits[i] for i in members]
@@ -201,7 +202,7 @@ def fit_linear(
 
 @dataclass
 class _Cohort:
-    """Models that advance in lockstep; those of a finished split leave the batch."""
+    """Models that advance in lockstep; the models of a finished split leave the batch."""
 
     design: Tensor
     labels: Tensor
@@ -240,13 +241,15 @@ class _Cohort:
                     self._step(self._rows[:, batch])
             epoch += settings.epoch_size
             task.advance(self._judge())
-        task.advance(int(self._running().sum()))
+        task.advance(int(self._running().sum()))  # the models that stop at the last epoch
 
     def _step(self, rows: Tensor) -> None:
+        """Train all models on one batch: the rows ``(F, B)``, those of each split by itself."""
         n_splits, n_rows = rows.shape
         inputs = self.design.index_select(0, rows.flatten()).view(n_splits, n_rows, -1)
         logits = torch.bmm(self._weights, inputs.transpose(1, 2))  # (F, R*K, B)
-        # The gradient of the cross-entropy: probabilities, less 1 for the right class.
+        # The gradient of the cross-entropy with respect to the logits: the probabilities, less 1
+        # for the right class.
         errors = self._by_model(logits).softmax(dim=2)  # (F, R, K, B)
         labels = self.labels[rows][:, None, None, :].expand(-1, errors.shape[1], 1, -1)
         errors.scatter_add_(2, labels, torch.tensor(-1.0).expand(labels.shape))
@@ -257,7 +260,7 @@ class _Cohort:
         return self._failures <= self.settings.tenacity
 
     def _judge(self) -> int:
-        """Score the dev rows, and return how many models stopped.
+        """Score the models on their dev rows, and return how many of them have stopped.
 
         Improved weights are kept, and finished splits are dropped.
         """

@@ -1,6 +1,4 @@
-"""`simcse eval mteb`: present an encoder as an mteb model, and run tasks.
-
-The tasks are selected here, and their scores are averaged by category.
+"""`simcse eval mteb`: select mteb tasks, run them, and average their scores by category.
 
 Each task is loaded, run and scored by mteb's classes, and its result is kept in mteb's format under
 ``RESULTS/results/MODEL/REVISION/TASK.json``. The revision of a Hub model is its commit, as the
@@ -60,11 +58,11 @@ _LONGEST_NAME = 200  # it becomes the name of a folder
 def select_tasks(
     *, benchmark: str = DEFAULT_BENCHMARK, tasks: Sequence[str] = (), categories: Sequence[str] = ()
 ) -> list[Any]:
-    """Return mteb task objects.
+    """Return the chosen tasks as objects of mteb.
 
-    ``benchmark``, a name or an alias, decides the splits and subsets of its tasks: the default one
-    has only en-en of STS17, and only en of STS22 and AmazonCounterfactual. ``tasks`` chooses
-    among them; a task that the benchmark lacks is taken from the rest of mteb, with its English
+    ``benchmark``, a name or an alias, determines the splits and subsets of its tasks: the default
+    one has only en-en of STS17, and only en of STS22 and AmazonCounterfactual. ``tasks`` chooses
+    among them; a task that is not in the benchmark is taken from the rest of mteb, with its English
     subsets only. ``categories`` are the types of tasks to keep.
     """
     mteb = _import_mteb()
@@ -98,8 +96,8 @@ def run_mteb(
 ) -> SuiteResult:
     """Score an encoder on mteb tasks; finished tasks are read from the folder of results.
 
-    A stored score is used only if it was measured on the same data: a local folder counts by its
-    contents.
+    A stored score is used only if it was measured on the same data; local data are the same if
+    their contents are.
 
     ``--data-dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it,
     laid out as on the Hub; SentEval files serve the seven STS tasks of the papers. Scores are
@@ -151,7 +149,7 @@ def category_means(
 ) -> dict[str, Any]:
     """Return the mean and the number of the scores of each category.
 
-    Those of the papers come first, in their order.
+    The categories of the papers come first, in the order of their tables.
     """
     members: dict[str, list[float | None]] = {}
     for task, score in scores.items():
@@ -170,6 +168,8 @@ def category_means(
 
 
 class _Runner:
+    """Runs mteb tasks with one encoder, and stores and reads their results."""
+
     def __init__(self, opened: EvalEncoder, results_dir: Path, *, rerun: bool) -> None:
         self._mteb = _import_mteb()
         self._encoder = _MtebEncoder(opened)
@@ -192,7 +192,7 @@ class _Runner:
         ``dataset`` is the name of its data on the Hub.
         """
         started = time.perf_counter()
-        metadata = task.metadata  # a local one is forgotten when mteb unloads the data
+        metadata = task.metadata  # read now, since mteb drops that of local data on unloading
         stored = self._stored(task)
         outcome = self._evaluate(task, stored)
         facts = {
@@ -217,7 +217,8 @@ class _Runner:
         return TaskResult(score, extra=facts)
 
     def _evaluate(self, task: Any, stored: Any) -> Any:
-        """Return the result as it is stored, where mteb rounds to six decimals."""
+        """Evaluate a task unless it is stored, and return its result as stored, to six decimals."""
+        # An aggregate task is scored from the results of its parts.
         if task.is_aggregate and stored is None:
             parts = [self._evaluate(part, self._stored(part)) for part in task.metadata.tasks]
             self._cache.save_to_cache(
@@ -228,11 +229,12 @@ class _Runner:
         return self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
 
     def _run_with_mteb(self, task: Any, *, overwrite: str) -> None:
+        """Load the data of a task, and let mteb evaluate it and store the result."""
         name = task.metadata.name
         repository = task.metadata.dataset["path"]
         revision = str(task.metadata.revision)
         is_local = revision.startswith(LOCAL_REVISION)
-        # Local data of one name may differ, so each version has a cache of its own.
+        # Local datasets of one name may have different contents, so each has its own cache.
         with mteb_files.cache_of(revision) if is_local else nullcontext():
             try:
                 _load(task, repository)
@@ -257,7 +259,7 @@ class _Runner:
                     task.unload_data()
 
     def _stored(self, task: Any) -> Any:
-        """Return the stored result; None unless it can be read and is of the same data."""
+        """Return the stored result, or None if it cannot be read or is of other data."""
         if self._rerun:
             return None
         stored = None
@@ -269,9 +271,9 @@ class _Runner:
 
 
 class _MtebEncoder:
-    """The encoder as mteb sees it; has the methods of ``mteb.EncoderProtocol``.
+    """An encoder with the methods of ``mteb.EncoderProtocol``.
 
-    A Hub model that is used as it is there goes by name and commit, anything else by what
+    mteb knows an unchanged Hub model by its name and commit, and anything else by a digest of what
     determines its vectors.
     """
 
@@ -317,8 +319,8 @@ class _MtebEncoder:
         texts = [text for batch in inputs for text in batch["text"]]
         if not self._prompts:
             return self._encode(texts)
-        # mteb chooses by task, by its type, by query or document; the latter may have any usual
-        # name.
+        # mteb chooses by the task, by its type, or by query and document. A prompt for documents
+        # may have other usual names, which are tried after that.
         name = get_prompt_name(self._prompts, task_metadata, prompt_type)
         if name is None and prompt_type is not None and prompt_type.value == "document":
             name = next((name for name in DOCUMENT_PROMPTS if name in self._prompts), None)
@@ -332,6 +334,7 @@ def _with_local_data(task: Any, data_dir: Path) -> Any:
     local = copy.copy(task)
     dataset = dict(task.metadata.dataset)
     changes: dict[str, Any] = {"dataset": dataset}
+    # An aggregate task is local if one of its parts is.
     if task.is_aggregate:
         changes["tasks"] = [_with_local_data(part, data_dir) for part in task.metadata.tasks]
         revisions = [part.metadata.revision for part in changes["tasks"]]
@@ -385,7 +388,7 @@ def eval_mteb(
         benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category)
     )
 
-    # Finished tasks outlast an interruption.
+    # Finished tasks are kept if the evaluation is interrupted.
     folder = results_folder(options)
     again = "the same command without --rerun" if options.rerun else "the same command"
 
@@ -396,6 +399,7 @@ def eval_mteb(
 
     if options.checkpoints:
         return evaluate_checkpoints(encoder, run, mteb_checkpoints, progress)
+    # Without --data-dir, --fit nli looks for its files in the current folder.
     opened = open_with_postprocess(encoder, options.data_dir or Path(), progress, force=force)
     result = run(opened)
     progress.detail(f"mteb results are in {folder}")

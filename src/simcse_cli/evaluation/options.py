@@ -1,4 +1,4 @@
-"""The options of an evaluation; a light module, as ``--help`` imports it."""
+"""The options of an evaluation; a module with few imports, so that ``--help`` is fast."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,9 @@ POSTPROCESS_HELP = (
 )
 _CHECKPOINTS_HELP = "Score every checkpoint kept in the run folder --model, and mark the best."
 _CACHE_VARIABLE = "SIMCSE_CACHE"
+# Options that have no use with vectors from elsewhere.
 _OF_MODELS = tuple(name for name in settings_of(LoadOptions) if name != "device")
+# Options that have no use with several checkpoints.
 _OF_ONE_MODEL = (
     "vectors",
     "embeddings",

@@ -32,7 +32,7 @@ from simcse_cli.settings.choices import TransferProtocol
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
 HOLDOUT_SHARE = 0.05
 
-# Of the probe of scikit-learn.
+# Settings of scikit-learn's probe.
 INVERSE_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 N_INNER_FOLDS = 5
 MAX_ITERATIONS = 1000
@@ -41,6 +41,8 @@ _SKLEARN_SEED = 1111
 
 @dataclass(frozen=True)
 class ProbeSettings:
+    """The number of folds, the training, and the weight decays to choose from."""
+
     n_folds: int
     fit: FitSettings
     penalties: tuple[float, ...] = PENALTIES
@@ -84,9 +86,9 @@ def run_probe(
 ) -> ProbeResult:
     """Choose the weight decay and score the test rows of every outer split.
 
-    ``features`` are ``(N, D)``, ``labels`` ``(N,)`` classes from 0. With a single outer split,
-    ``dev_rows`` replace the inner folds; the chosen model is then final, since a last fit on the
-    same rows from the same seed would repeat it.
+    ``features`` are ``(N, D)``, and ``labels`` ``(N,)`` are classes from 0. If there is a single
+    outer split, ``dev_rows`` may replace the inner folds. The chosen model is then final, since a
+    last fit on the same rows from the same seed would repeat it.
     """
     design = with_constant(features)
     targets = torch.from_numpy(labels)
@@ -112,6 +114,7 @@ def run_probe(
             fit_linear, design, targets, settings=settings.fit, n_classes=n_classes, task=task
         )
         grid = fit(splits, np.tile(settings.penalties, (len(splits), 1)))
+        # The mean over the inner folds of each outer split.
         means = grid.dev_accuracy.reshape(len(outer), -1, n_penalties).mean(axis=1)
         choices = choose_penalties(means)
         if dev_rows is None:
@@ -158,7 +161,7 @@ def collect_result(
 
 
 def choose_penalties(accuracies: Floats) -> RowIndices:
-    """Return the best column of each row of ``(F, R)`` mean accuracies, the first of equals.
+    """Return the best column of each row of ``(F, R)`` mean accuracies; the first if several are.
 
     As in the protocol, accuracies are compared in percent rounded to two decimals.
     """
@@ -178,15 +181,15 @@ def run_sklearn_probe(
 ) -> ProbeResult:
     """Fit and score scikit-learn's LogisticRegressionCV on every outer split, as ``run_probe``.
 
-    A present-day probe for those who do not need the old protocol's numbers. Features are
-    standardised on the training rows; the strength of the L2 penalty is chosen by stratified
-    five-fold accuracy and the model is fitted to convergence, so there is no learning rate, no
-    batch order and no early stopping to agree on.
+    This is a present-day probe for those who do not need the numbers of the old protocol. Features
+    are standardised on the training rows, the strength of the L2 penalty is chosen by stratified
+    five-fold accuracy, and the model is fitted to convergence. There is no learning rate, batch
+    order or early stopping that others would have to repeat.
 
-    ``dev_rows`` choose the penalty instead of inner folds; the last fit then uses them for training
-    too. ``penalties`` are the inverse strengths C chosen for each outer split.
+    If there are ``dev_rows``, they choose the penalty instead of inner folds, and the last fit uses
+    them for training too. The ``penalties`` of the result are the inverse strengths C.
     """
-    # Imported here, as the other probe does without scikit-learn.
+    # Imported here, since the other probe does not need scikit-learn.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegressionCV
     from sklearn.model_selection import PredefinedSplit, StratifiedKFold
@@ -204,6 +207,7 @@ def run_sklearn_probe(
             inner = StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=_SKLEARN_SEED)
             if dev_rows is not None:
                 rows = np.concatenate([fold.train, dev_rows])
+                # Rows marked -1 are always trained on; those marked 0 are the only fold.
                 inner = PredefinedSplit(np.repeat([-1, 0], [len(fold.train), len(dev_rows)]))
             classifier = LogisticRegressionCV(
                 Cs=list(INVERSE_PENALTIES),

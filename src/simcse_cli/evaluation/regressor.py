@@ -1,8 +1,8 @@
-"""The similarity regressor that some papers train on STS-B and SICK-R before they correlate.
+"""The regressor that some papers train to predict the similarities of STS-B and SICK-R.
 
-Source: Tai et al. 2015, section 4.2 (score as a distribution over the integers 1 to 5), in the form
-SentEval gives it (Conneau and Kiela 2018): squared error instead of their divergence, early
-stopping on the dev Pearson correlation.
+Source: Tai et al. 2015, section 4.2, who predict a score as a distribution over the integers 1 to
+5. SentEval (Conneau and Kiela 2018) trains it on the squared error instead of a divergence, and
+stops early by the Pearson correlation on the dev set.
 """
 
 from dataclasses import dataclass
@@ -70,19 +70,20 @@ def fit_regressor(
     name: str,
     progress: Progress = SILENT,
 ) -> Floats:
-    """Train a regressor, which ``dev`` stops, and return its similarities of the ``test`` pairs.
+    """Train a regressor, and return the similarities ``(n,)`` that it predicts for ``test``.
 
-    One linear layer and a softmax over five grades, mean squared error over all entries, Adam
-    without weight decay, batches of 64. After every 50 passes the dev Pearson correlation of the
-    expected grade is taken; training ends when it has failed to rise four times (never reset) or
-    after more than 1,000 passes. The best model makes the predictions, in 1 .. 5.
+    It is one linear layer with a softmax over five grades, trained by Adam on the mean squared
+    error over all entries, without weight decay and in batches of 64. After every 50 passes the
+    Pearson correlation of the expected grade with the gold scores of ``dev`` is measured. Training
+    ends when it has failed to rise four times in all (the count is never reset), or after more than
+    1,000 passes. The best model makes the predictions, in 1 .. 5.
     """
     design = train.design(name)
     targets = torch.from_numpy(grade_distribution(train.gold))
     dev_design = dev.design(name)
     weights = linear.initial_weights(design.shape[1] - 1, N_GRADES, seed=REGRESSOR_SEED)
     optimizer = linear.Adam(weights)
-    stream = len(design), 0  # all rows, with no draw before theirs
+    stream = len(design), 0  # all rows; no split was drawn before
     orders = epoch_orders(stream, seed=REGRESSOR_SEED)
 
     # Train until the dev correlation no longer rises.
@@ -110,6 +111,7 @@ def fit_regressor(
 def _pass(
     weights: Tensor, optimizer: linear.Adam, design: Tensor, targets: Tensor, order: Tensor
 ) -> None:
+    """Train the weights in place, in one pass over the rows in the given order."""
     for rows in torch.split(order, BATCH_SIZE):
         inputs = design.index_select(0, rows)  # (B, D)
         grades = (inputs @ weights.T).softmax(dim=1)  # (B, 5)
@@ -127,12 +129,13 @@ def _expected_grade(weights: Tensor, design: Tensor) -> Floats:
 def regress_task(
     name: str, encode: Encode, data_dir: Path | str, *, progress: Progress = SILENT
 ) -> Floats:
-    """Return the similarity ``(n,)`` that a regressor predicts for test pairs, in 1 .. 5.
+    """Return the similarities ``(n,)`` that a regressor predicts for test pairs, in 1 .. 5.
 
-    ``name`` is STS-B or SICK-R, whose training and dev pairs it is fitted on.
+    ``name`` is STS-B or SICK-R. The regressor is trained on its training pairs, and its dev pairs
+    choose the best model.
 
-    As in the protocol, each split is sorted by number of words of both sentences and by gold score,
-    which fixes the batches; predictions are returned in file order.
+    As in the protocol, each split is sorted by the number of words of its left and of its right
+    sentences and by gold score, which fixes the batches. Predictions are returned in file order.
     """
     splits: tuple[Split, ...] = ("train", "dev", "test")
     parts = {split: read_sts_task(data_dir, name, split=split).subsets[split] for split in splits}
@@ -146,7 +149,7 @@ def regress_task(
         right = np.stack([vectors[part.right[i]] for i in order])
         rated.append(PairVectors(left, right, part.gold[order]))
 
-    # The test pairs come last; their predictions go back to file order.
+    # ``order`` is that of the test pairs, which come last; put their predictions in file order.
     in_order = fit_regressor(*rated, progress=progress, name=f"{name} regressor")
     predicted = np.empty_like(in_order)
     predicted[order] = in_order

@@ -1,3 +1,5 @@
+"""Scores of ranked search results, and the exact ranking of texts by cosine."""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,19 +57,21 @@ class RetrievalScores:
 
 
 def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) -> RetrievalScores:
-    """Return recall@k, hit rate@k, MRR@k and nDCG@k over the queries that have a relevant row.
+    """Return recall@k, hit rate@k, MRR@k and nDCG@k of the queries that have a relevant row.
 
-    recall@k is the share of a query's relevant rows among its first k, so at most ``k /
-    n_relevant``; hit rate@k is 1 when at least one is among them (image-caption papers call this
-    one recall@k). The reciprocal rank is that of the first relevant row, 0 when none is among the
-    first k. nDCG@k divides ``sum relevance_i / log2(i + 1)`` over ranks i up to k by its largest
-    possible value: 1 for a perfect ranking, 0.63 for the only relevant row at rank 2. Recall and
-    nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``).
+    - recall@k: the share of the relevant rows of a query that are among its first k, which is at
+      most ``k / n_relevant``.
+    - hit rate@k: 1 if at least one relevant row is among the first k, else 0. Image-caption papers
+      call this recall@k.
+    - MRR@k: the mean of 1 / rank of the first relevant row, 0 if none is among the first k.
+    - nDCG@k: the sum of ``relevance_i / log2(i + 1)`` over ranks i up to k, divided by its largest
+      possible value: 1 for a perfect ranking, 0.63 for the only relevant row at rank 2.
 
-    ``ranked`` are ``(M, depth)`` rows, best first, -1 where there are fewer; ``relevant`` are for
-    each query the rows that count with their relevance above 0, and a query with none is left out.
+    Recall and nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``). ``ranked`` holds the rows
+    ``(M, depth)`` of each query, best first, with -1 in unused places. ``relevant`` maps for each
+    query the relevant rows to their relevance, which is above 0; a query without any is left out.
     """
-    # What each rank of a query gains, and what it could gain at best.
+    # The relevance at each rank of a query, and the largest that it could be.
     depth = ranked.shape[1]
     gained: list[list[float]] = []
     best: list[list[float]] = []
@@ -108,7 +112,8 @@ def rank_exactly(queries: NDArray[np.float32], corpus: NDArray[np.float32], dept
     for start in range(0, len(units), _BLOCK):
         cosines = units[start : start + _BLOCK] @ others
         for row, scores in enumerate(cosines, start=start):
-            # All that are as near as the last one taken; the stable sort prefers lower rows.
+            # Sort only the rows at least as near as the last one that is taken. All its ties are
+            # among them, and the stable sort prefers lower rows.
             least = np.partition(scores, -size)[-size]
             near = np.flatnonzero(scores >= least)
             ranked[row, :size] = near[np.argsort(-scores[near], kind="stable")][:size]

@@ -26,7 +26,7 @@ from simcse_cli.results.runs import is_run, seed_runs
 
 AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
 _OF_ONE_RUN = ("seed", "ci", "average_ci", "pair_scores", "predictions")  # have no mean
-_DIFFERENT = object()
+_DIFFERENT = object()  # the mean of values that differ and are not numbers
 
 
 def evaluate_each_seed(
@@ -35,13 +35,13 @@ def evaluate_each_seed(
     options: AnySuite,
     progress: Progress,
 ) -> Outcome | None:
-    """Evaluate a model, or each seed of a folder of several with mean and deviation.
+    """Evaluate a model, or each seed in a folder of several, with their mean and deviation.
 
-    The JSON object then holds means, under ``deviation`` the sample deviations of the same numbers,
-    and under ``runs`` the object of each seed. A file of ``--save-scores`` gets the seed before its
-    ending.
+    With several seeds, the JSON object holds means, the sample deviations of the same numbers under
+    ``deviation``, and the object of each seed under ``runs``. The name of a file of
+    ``--save-scores`` gets the seed before its ending.
     """
-    # Anything but a folder of seeds is evaluated as it is.
+    # A source that is not a folder of seeds is evaluated alone.
     runs: dict[int, Path] = {}
     if not (encoder.vectors or encoder.embeddings):
         runs = seed_runs(encoder.model)
@@ -49,14 +49,14 @@ def evaluate_each_seed(
         return evaluate(encoder, options)
     folders = list(runs.values())
 
-    # What these options do belongs to a single run.
+    # These options work on a single run.
     one_run = f"is for one run, such as --model {folders[0]}"
     if options.checkpoints:
         raise UsageError(one_run, option="--checkpoints")
     if encoder.save_postprocess:
         raise UsageError(one_run, option="--save-postprocess")
 
-    # Each seed, as if it had been given alone.
+    # Evaluate each seed as if it had been given alone.
     payloads: list[dict[str, Any]] = []
     reports: list[Sequence[Report]] = []
     for seed, run in runs.items():
@@ -80,10 +80,10 @@ def evaluate_each_seed(
 
 
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
-    """Return mean and sample deviation of equally built values, number by number.
+    """Return the mean and the sample deviation of JSON values of the same structure.
 
-    A value that all share is its own mean; values that differ and are not numbers are left out.
-    Deviations are given for floats and for objects that contain floats.
+    Objects are averaged key by key. A value that all share is its own mean; values that differ and
+    are not numbers are left out. Only floats, and objects that contain floats, have a deviation.
     """
     first = values[0]
     if _are_all(values, Mapping):
@@ -106,6 +106,7 @@ def _are_all(values: Sequence[Any], kind: Any) -> bool:
 
 
 def _means_by_key(values: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the means and the deviations of objects, for the keys that all of them have."""
     means = {}
     deviations = {}
     for key in values[0]:
@@ -120,9 +121,9 @@ def _means_by_key(values: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], 
 
 
 def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
-    """Return one table of all seeds, with mean and deviation.
+    """Return the tables of all seeds as one, with the mean and deviation over seeds.
 
-    A table that is not about models becomes its mean.
+    If the rows of the tables are not models, the result holds only the means.
     """
     first = reports[0]
     head = first.columns[0].key
@@ -165,7 +166,7 @@ def evaluate_checkpoints(
         raise UsageError(what, option="--checkpoints")
     run_dir = Path(options.model)
 
-    # One checkpoint is allowed, but the user has likely expected more.
+    # A single checkpoint is allowed, but the user probably expected more.
     kept = kept_checkpoints(run_dir)
     if len(kept) == 1:
         progress.warn(
@@ -173,7 +174,7 @@ def evaluate_checkpoints(
             "to have more"
         )
 
-    # Each starts from the run's model, with the weights of a kept state put in.
+    # Open the run's model for each checkpoint, and load the weights of the kept state into it.
     results: list[SuiteResult] = []
     scored: list[dict[str, Any]] = []
     model_step = None

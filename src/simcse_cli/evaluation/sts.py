@@ -35,7 +35,7 @@ from simcse_cli.results.examples import SubsetPairs
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 
-# Raise when a change of the evaluation moves its numbers: kept results are then not reused.
+# Increase this when a change of the evaluation changes scores, so that kept results are not reused.
 _RESULT_VERSION = 2
 
 
@@ -107,8 +107,9 @@ class StsSuite:
     def of_options(cls, options: StsOptions, split: Split, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
-        Without --tasks no other tasks are scored beside pair files, else all that have the split;
-        of the demo corpus, which is taken without a folder, STS-B alone.
+        Without --tasks, the tasks are STS-B for the split dev. For other splits they are none
+        beside pair files, else all that have the split. Of the demo corpus, which is used if there
+        is no folder, only STS-B is scored.
         """
         columns = parse_columns(options.columns, SCORED_PAIR)
         given = Given.of(options, columns, roles=SCORED_PAIR, progress=progress)
@@ -189,7 +190,7 @@ def leave_out(
     data_dir: Path | str | None,
     progress: Progress,
 ) -> None:
-    """Warn of tasks that have no data, by their reasons; raise DataError if no task has any."""
+    """Warn about each task without data, with the reason; raise DataError if no task has data."""
     for name, reason in missing.items():
         progress.warn(f"{name} is left out of the average: {reason}")
     if len(missing) == len(tasks):
@@ -239,7 +240,7 @@ def evaluate_sts(
     *,
     progress: Progress = SILENT,
 ) -> SuiteResult:
-    """Score an encoder on STS tasks; one that returns gold-ordered similarities scores 1.
+    """Score an encoder on STS tasks; cosines in the order of the gold scores give 1.
 
     ``encode`` is called once with all distinct sentences of all tasks. With a regressor, its
     predictions, in 1 .. 5, replace the cosines of STS-B and SICK-R.
@@ -247,7 +248,7 @@ def evaluate_sts(
     found, missing = suite.read(progress)
     sentences = [sentence for task in found.values() for sentence in task.sentences]
 
-    # The cost is that of encoding and scoring, without the reading of files.
+    # The time covers encoding and scoring, but not the reading of files.
     started = time.perf_counter()
     vectors = encode_distinct(encode, sentences)
     scored = {name: score_sts_task(task, vectors) for name, task in found.items()}
@@ -279,9 +280,9 @@ def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:
 def evaluate_per_task(
     encode_for: Callable[[str], Encode], suite: StsSuite, setting: StsSetting, *, progress: Progress
 ) -> SuiteResult:
-    """Score each task by an encode function of its own.
+    """Score each task with its own encode function.
 
-    Post-processing that is fitted on the target needs this.
+    Post-processing that is fitted on each task (``--fit target``) needs this.
     """
     # A task without data must not cost the others their scores.
     results: list[SuiteResult] = []
@@ -291,6 +292,7 @@ def evaluate_per_task(
             alone = replace(suite, tasks=(task,))
             results.append(evaluate_sts(encode_for(task), alone, setting, progress=progress))
         except DataError as error:
+            # If no task could be scored, the error of the last one is raised.
             if task == suite.tasks[-1] and not results:
                 raise
             missing[task] = error.message

@@ -39,14 +39,14 @@ from simcse_cli.results.report import Outcome, Report, mean_and_deviation
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
-# Raise when a change of the probe moves its numbers: kept results are then not reused.
+# Increase this when a change of the probe changes scores, so that kept results are not reused.
 _RESULT_VERSION = 1
 _ARRAYS = ("test_rows", "predictions")  # of a probe's result
 
 
 @dataclass(frozen=True)
 class TransferSuite:
-    """The tasks to score: those of a SentEval folder, and the user's own by name; and how."""
+    """The tasks to score, of a SentEval folder and the user's own by name, and how to score."""
 
     data_dir: Path | str | None
     tasks: Sequence[str] = TRANSFER_TASKS
@@ -56,7 +56,7 @@ class TransferSuite:
 
     @classmethod
     def of_options(cls, options: TransferOptions, progress: Progress = SILENT) -> Self:
-        """Choose the tasks and read the task files, which have enough examples for the folds."""
+        """Choose the tasks and read the task files; DataError if one has too few examples."""
         roles = ("text", "label", "left", "right")
         by_role = parse_columns(options.columns, roles)
         given = Given.of(options, by_role, roles=roles, progress=progress)
@@ -64,9 +64,9 @@ class TransferSuite:
         for path in options.task_file or ():
             check_task_name(path.stem, [*TRANSFER_TASKS, *own], "--task-file")
             own[path.stem] = read_task_file(path, given)
-            outer_splits(own[path.stem], probe.PROBE_SETTINGS[options.protocol])
+            outer_splits(own[path.stem], probe.PROBE_SETTINGS[options.protocol])  # only checks
 
-        # Beside task files, the tasks of a SentEval folder are only scored if they are named.
+        # If there are task files, tasks of a SentEval folder are scored only if they are named.
         named: tuple[str, ...] = ()
         data_dir = None
         if options.tasks is not None or not own:
@@ -78,7 +78,7 @@ class TransferSuite:
         return cls(data_dir, (*named, *own), own, options.protocol, options.probe)
 
     def missing(self, progress: Progress = SILENT) -> dict[str, str]:
-        """Return the reason for each task that lacks files, with a warning.
+        """Return the tasks that lack files, each with the reason, and warn about them.
 
         Raise DataError if all tasks lack files.
         """
@@ -99,7 +99,7 @@ class TransferSuite:
         self, task: TransferTask, encode: Encode, cache: EvaluationCache, progress: Progress
     ) -> tuple[TaskResult, TaskPredictions]:
         """Return the score and the predictions of a task, from the cache if they are kept there."""
-        # The key has all that a score depends on besides the encoder.
+        # The key holds everything that a score depends on besides the encoder.
         settings = probe.PROBE_SETTINGS[self.protocol]
         key = {
             "version": _RESULT_VERSION,
@@ -117,14 +117,14 @@ class TransferSuite:
                 kept[name] = np.array(kept[name].split(), dtype=np.int64)
             return _score(task, probe.ProbeResult(**kept))
 
-        # The features: a vector, or for pairs the difference and product of two.
+        # The features are a vector or, for pairs, the difference and the product of two vectors.
         outer, dev_rows = outer_splits(task, settings)
         features: Features = cache.embed(task.name, task.sentences, encode)
         if task.right:
             features = difference_and_product(*np.split(features, 2))
         require_finite(features, task.name)
 
-        # The probe, whose errors get the name of the task.
+        # Run the probe; its errors get the name of the task.
         run: Callable[..., probe.ProbeResult] = probe.run_sklearn_probe
         if self.probe is Probe.SENTEVAL:
             run = partial(probe.run_probe, settings=settings)
@@ -180,14 +180,15 @@ def evaluate_transfer(
 def outer_splits(
     task: TransferTask, settings: probe.ProbeSettings
 ) -> tuple[list[Fold], RowIndices | None]:
-    """Return the splits to score and the dev rows of a task that has them.
+    """Return the outer splits of a task, and its dev rows; None if it has no dev set.
 
-    Raise DataError if a class, or what is held out for early stopping, has too few examples.
+    Raise DataError if a class has too few examples for the folds, or if there are too few training
+    examples to hold some out for early stopping.
     """
     if "dev" in task.parts:
         return [Fold(task.rows("train"), task.rows("test"))], task.rows("dev")
 
-    # Every inner fold needs an example of each class, also in the training rows of an outer fold.
+    # Every inner fold needs an example of each class. An outer fold may take two of them away.
     is_nested = "all" in task.parts
     rows = task.rows("all" if is_nested else "train")
     needed = settings.n_folds
@@ -221,6 +222,7 @@ def outer_splits(
 
 
 def _score(task: TransferTask, result: probe.ProbeResult) -> tuple[TaskResult, TaskPredictions]:
+    """Return the score of a task and its predictions, from the result of the probe."""
     gold = task.labels[result.test_rows]
     left = tuple(task.left[row] for row in result.test_rows)
     right: tuple[str, ...] = ()
@@ -237,7 +239,11 @@ def _score(task: TransferTask, result: probe.ProbeResult) -> tuple[TaskResult, T
 
 
 def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
-    """Return the F1 of class 1: twice the hits over gold plus predicted examples; 0 without any."""
+    """Return the F1 score of class 1.
+
+    It is twice the number of hits over the number of gold plus predicted examples of the class; 0
+    if there are none.
+    """
     hits = int(((gold == 1) & (predicted == 1)).sum())
     total = int((gold == 1).sum() + (predicted == 1).sum())
     return 2 * hits / max(1, total)

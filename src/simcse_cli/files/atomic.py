@@ -31,7 +31,7 @@ _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)",
 
 
 def check_output(path: Path | str, *, force: bool = False) -> Path:
-    """Return ``path`` if it may be written, creating its parent folder."""
+    """Return ``path`` if it may be written, else raise OutputError; create its parent folder."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -64,7 +64,7 @@ def make_folder_of(path: Path) -> None:
 
 
 def output_error(path: Path, error: OSError) -> OutputError:
-    """Return the error of a failed write, which names the file and, for a full disk, the fix."""
+    """Return the error of a failed write; it names the file and, for some errors, the fix."""
     hint = _HINTS.get(error.errno or 0)
     return OutputError(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
@@ -75,10 +75,10 @@ def temporary_beside(target: Path, kind: str = "tmp") -> Path:
 
 
 def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
-    """Remove the temporary files of killed writers from a folder that is locked.
+    """Remove the temporary files that killed writers have left in a folder.
 
-    These are the writers of ``names``, by default of any output. A folder that was moved aside
-    (``old``) is restored if its replacement never appeared.
+    The caller holds the lock of the outputs ``names``; by default all outputs are meant. A folder
+    that was moved aside (``old``) is restored if its replacement never appeared.
     """
     if not folder.is_dir():
         return
@@ -86,7 +86,7 @@ def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None
         found = _LEFTOVER.fullmatch(path.name)
         if found is None or (names is not None and found["name"] not in names):
             continue
-        # A folder moved aside is the only copy until its replacement has appeared.
+        # Until its replacement has appeared, a folder that was moved aside is the only copy.
         if found["kind"] == "old" and not os.path.lexists(folder / found["name"]):
             os.replace(path, folder / found["name"])
         elif path.is_dir() and not path.is_symlink():
@@ -96,7 +96,7 @@ def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None
 
 
 def fsync_tree(folder: Path) -> None:
-    """Give the files in a new folder the permissions of its umask, and write all to disk."""
+    """Write a new folder to disk, and give its files the permissions that the umask gave it."""
     mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for path in folder.rglob("*"):
         if path.is_file() and stat.S_IMODE(path.stat().st_mode) != mode:
@@ -117,12 +117,12 @@ def staging_folder(target: Path) -> Iterator[Path]:
 
 
 def publish(complete: Path, target: Path, folder: Path) -> None:
-    """Move the other files in ``folder`` beside ``target``, then the complete file to its place.
+    """Move the file ``complete`` to ``target``, after moving the rest of ``folder`` beside it.
 
-    A target always has its own companions: an earlier target is removed before new companions are
-    moved.
+    An earlier target is removed before its companions are replaced, so that no target ever has the
+    companions of another one.
     """
-    # All bytes are on disk before a name leads to them.
+    # Write everything to disk first, so that no name ever leads to missing bytes.
     fsync_tree(folder)
     others = [path for path in folder.iterdir() if path != complete]
     if others:
@@ -135,13 +135,13 @@ def publish(complete: Path, target: Path, folder: Path) -> None:
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Turn errors of the operating system, those of Rust too, into one that names the output."""
+    """Turn system errors, also those of Rust libraries, into an error that names the output."""
     try:
         yield
     except OSError as error:
         raise output_error(target, error) from error
     except Exception as error:
-        told = re.search(r"\(os error (\d+)\)", str(error))  # Rust gives the number in the text
+        told = re.search(r"\(os error (\d+)\)", str(error))  # Rust puts the number into its text
         if told is None or isinstance(error, SimcseError):
             raise
         code = int(told[1])
@@ -154,8 +154,8 @@ def atomic_path(
 ) -> Iterator[Path]:
     """Yield a temporary path that becomes ``target`` on success.
 
-    ``companions`` is called with the complete temporary file; files that it writes beside it appear
-    beside the target.
+    ``companions`` is called with the complete temporary file. The files that it writes beside this
+    file will be beside the target.
     """
     target = check_output(target, force=force)
     with writing(target), staging_folder(target) as folder:
@@ -188,7 +188,7 @@ def atomic_text(
 
 @contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Yield stdout, flushed at the end; ``BrokenPipeError`` means that its reader has ended."""
+    """Yield stdout and flush it at the end; BrokenPipeError means that its reader has ended."""
     if sys.stdout is None:
         hint = "write to a file, or redirect it: > FILE"
         raise OutputError("standard output is closed", hint=hint)
@@ -198,7 +198,7 @@ def standard_output() -> Iterator[TextIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # What is left in the buffer would fail again at exit.
+        # Python flushes the rest of the buffer at exit: let it go to the null device.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise output_error(Path("standard output"), error) from error

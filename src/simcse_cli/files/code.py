@@ -1,7 +1,7 @@
-"""Code of the user: a class or function of a file that the command line names, or of a package.
+"""Load the user's own code: a class or function from a file, or from an installed package.
 
-A file of code is taken from the command line (or a call in Python) alone, never from a recipe, an
-environment variable, a run folder or a model.
+Only the command line (or a call in Python) may name a file of code, never a recipe, an environment
+variable, a run folder or a model.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ def names_code(text: object) -> bool:
 
 
 def require_typed(values: Mapping[str, Any], typed: Mapping[str, Any], place: str) -> None:
-    """Raise ConfigError if settings that were read name a file of code that nobody has typed."""
+    """Raise ConfigError if settings from a file name code that the user has not typed."""
     for key in _KEYS:
         value = values.get(key)
         if names_code(value) and typed.get(key) != value:
@@ -42,18 +42,19 @@ def require_typed(values: Mapping[str, Any], typed: Mapping[str, Any], place: st
 
 
 def load_code(text: str, place: str) -> Any:
-    """Return what ``FILE.py:NAME`` names, from a module that is read once.
+    """Return the object that ``FILE.py:NAME`` names; the file is imported once.
 
-    Errors name ``place``: the file is missing, cannot be imported, or has no such name.
+    Raise an error if the file is missing, cannot be imported, or has no such name. ``place`` is the
+    option that named the code, for messages.
     """
-    # The file and the name in it.
+    # Split the text into the file and the name in it.
     found = _NAMED.fullmatch(text)
     if found is None:
         raise ConfigError(f"{place} {text}: need FILE.py:NAME, such as my_file.py:MyClass")
     require_file(found["file"], hint="need FILE.py:NAME, with the path of the file")
     path = Path(found["file"]).resolve()
 
-    # Whatever goes wrong in the user's code is an error of the file.
+    # The user's code may raise anything, so report every exception as an error of the file.
     try:
         module = _module(path)
     except Exception as error:
@@ -64,7 +65,7 @@ def load_code(text: str, place: str) -> Any:
         ) from error
 
     if not hasattr(module, found["name"]):
-        # Name what the file defines itself, not what it imports.
+        # Suggest what the file defines itself, not what it imports.
         own = [name for name, value in vars(module).items() if _is_own(value, module)]
         has = f"{found['file']} has {', '.join(own) or 'no class or function of its own'}"
         hint = did_you_mean(found["name"], own, has)
@@ -83,7 +84,7 @@ def _module(path: Path) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses look up their module here
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -93,12 +94,12 @@ def _module(path: Path) -> Any:
 
 
 def code_digest(text: str) -> dict[str, str]:
-    """Return the digest of each file of code that a setting names, by its name as it was given."""
+    """Return the digest of each file of code that a setting names, by the path as typed."""
     return {file: sha256_file(file) for file in _FILES.findall(text)}
 
 
 def entry_point(group: str, name: str) -> Any:
-    """Return what an installed package offers under a name; None if none does."""
+    """Return what an installed package offers under a name, or None if no package does."""
     for found in entry_points(group=group, name=name):
         return found.load()
     return None

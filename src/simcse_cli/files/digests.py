@@ -1,4 +1,4 @@
-"""SHA-256 of files and values, and the digests that name an encoder."""
+"""SHA-256 digests of files, of values and of encoders."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ def sha256_file(path: Path | str) -> str:
 
 
 def digest(*parts: str | bytes | memoryview) -> str:
-    """Return the SHA-256 of joined parts as 64 hex digits; texts are UTF-8 with surrogates."""
+    """Return the SHA-256 of the joined parts as 64 hex digits; texts are encoded as UTF-8."""
     state = hashlib.sha256()
     for part in parts:
         state.update(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part)
@@ -21,15 +21,15 @@ _ENCODER_MARK = "2-"
 
 
 def encoder_digest(*parts: str | bytes | memoryview) -> str:
-    """Return the digest of an encoder, with a mark that tells it from those of version 1.0.0.
+    """Return the digest of an encoder, with a mark that tells it from digests of version 1.0.0.
 
-    Those cover neither the tokenizer nor the configuration, so that nothing is known by them.
+    The older digests leave out the tokenizer and the configuration, so they identify no encoder.
     """
     return _ENCODER_MARK + digest(*parts)
 
 
 def is_older_digest(found: object, now: str) -> bool:
-    """Tell whether a recorded digest is of version 1.0.0, and that of today is not."""
+    """Tell whether the recorded digest ``found`` is of version 1.0.0, and ``now`` is not."""
     is_marked = isinstance(found, str) and found.startswith(_ENCODER_MARK)
     return found is not None and now.startswith(_ENCODER_MARK) and not is_marked
 

@@ -1,6 +1,6 @@
-"""Name the encodings that bytes may be in.
+"""Suggest the encodings that bytes may be in.
 
-None is taken without asking, since several give readable letters.
+The user must choose among them, since several may give readable letters.
 """
 
 import unicodedata
@@ -21,7 +21,7 @@ _SCRIPTS = {
     "cp1256": ("ARABIC",),
     "cp874": ("THAI",),
 }
-"""Encodings, and the first words of the Unicode names of their letters."""
+"""Encodings, and the words with which the Unicode names of their letters begin."""
 _MOST = 4
 _LEAST_SHARE = 0.85
 _LINES = 500
@@ -29,8 +29,11 @@ _SHOWN = 40
 
 
 def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
-    """Return encodings that give letters of one script, likely ones first, each with a line."""
-    # ASCII is the same in all of them.
+    """Return likely encodings, the likeliest first, each with a line of the decoded text.
+
+    They are those that decode the bytes to letters of their own script.
+    """
+    # Look only at lines with other characters than ASCII, which all encodings share.
     lines = [line for line in content.splitlines()[:_LINES] if not line.isascii()]
     found: list[tuple[float, str, str]] = []
     for name, scripts in _SCRIPTS.items():
@@ -43,16 +46,17 @@ def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
             shown = " ".join(text.split("\n")[0].split())[:_SHOWN]
             found.append((round(share, 1), name, shown))
 
-    # Likely ones first; among equals, those that are listed first.
+    # Sort by share; equal ones keep the order of _SCRIPTS.
     found.sort(key=lambda each: -each[0])
     return [(name, text) for _, name, text in found[:_MOST]]
 
 
 def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
-    """Return the share of the letters beyond ASCII that are of the scripts and in a usual place.
+    """Return the share of non-ASCII characters that are plausible letters of the scripts.
 
-    A capital after a small letter, letters of two scripts in a word, and two accents in a row are
-    unusual: bytes of another encoding give them.
+    A capital after a small letter, letters of two scripts in a word, and two accented letters in a
+    row are not plausible: they appear when bytes are decoded by a wrong encoding. Punctuation,
+    spaces and marks do not count, except for signs that a wrong encoding puts after Latin letters.
     """
     is_latin = scripts == ("LATIN",)
     n_own = n_others = 0
@@ -62,7 +66,7 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
             before = letter
             continue
 
-        # Latin words mix with ASCII letters, words of other scripts do not.
+        # In Latin words such letters stand beside ASCII letters, in words of other scripts not.
         is_odd = letter.isupper() and before.islower()
         is_odd |= before.isalpha() and before.isascii() is not is_latin
         if letter.isalpha():

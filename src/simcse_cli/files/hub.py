@@ -16,7 +16,7 @@ _HINTS: dict[int, str] = {
 def hub_failure(
     error: BaseException, kind: str, name: str, revision: str | None = None
 ) -> tuple[str, str | None] | None:
-    """Return what the Hub or the network answered, and a hint; None for any other error."""
+    """Return a message and a hint for an error of the Hub or the network; None for any other."""
     from huggingface_hub import errors  # takes half a second
 
     called = name
@@ -25,7 +25,7 @@ def hub_failure(
     for cause in _causes(error):
         response = cause.response if isinstance(cause, errors.HfHubHTTPError) else None
 
-        # The repository: restricted, without this revision, unknown.
+        # Problems of the repository: restricted access, no such revision, no such name.
         if isinstance(cause, errors.GatedRepoError) or "is a gated dataset" in str(cause):
             hint = f"ask on its page, then {_LOG_IN}"
             return f"access to the {kind} {name} is granted on request", hint
@@ -36,7 +36,7 @@ def hub_failure(
             hint = f"check the name; a private {kind} needs a token: {_LOG_IN}"
             return f"the Hugging Face Hub has no {kind} {name}, or it is private", hint
 
-        # The Hub and the way to it.
+        # Problems of the Hub, and of the connection to it.
         if response is not None:
             answer = f"{response.status_code} ({response.reason_phrase})"
             hint = _HINTS.get(response.status_code, "try again later")
@@ -51,7 +51,7 @@ def hub_failure(
 
 
 def _is_unknown(cause: BaseException, response: Any) -> bool:
-    """Tell whether the Hub knows no such repository or hides it; it may answer 401 for both."""
+    """Tell whether a repository does not exist or is private: the Hub may answer 401 for both."""
     if response is None:
         return type(cause).__name__ == "DatasetNotFoundError"
     if "Invalid credentials" in response.headers.get("X-Error-Message", ""):
@@ -60,6 +60,7 @@ def _is_unknown(cause: BaseException, response: Any) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and the errors that it was raised from."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

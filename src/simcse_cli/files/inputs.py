@@ -18,13 +18,13 @@ from simcse_cli.files.schema import checked, foreign_format, parse_json
 STDIO = "-"
 """The name of standard input and output."""
 LARGEST_TEXT = 1 << 28
-"""Largest file that is read at once, such as JSON, in characters."""
+"""The largest file that is read as a whole, such as JSON, in characters."""
 _REMOTE = re.compile(r"(s3|gs|gcs|abfss?|file)://")
 _REMOTE_BLOCK = 8 << 20  # each is a separate request
 
 
 def require_file(path: Path | str, *, hint: str | None = None) -> Path:
-    """Return ``path`` if it is a readable file with something in it."""
+    """Return ``path`` if it is a readable file that is not empty, else raise DataError."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -35,13 +35,13 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
             raise DataError(f"{path} cannot be read (permission denied)", hint=hint)
         if path.is_file() and path.stat().st_size == 0:
             raise DataError(f"{path} is empty", hint=hint)
-    except OSError as error:  # a name that is too long, a folder that may not be entered
+    except OSError as error:  # such as a name that is too long, or a closed folder
         raise DataError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     return path
 
 
 def _near(path: Path) -> str | None:
-    """Return a hint at a neighbour of a missing file whose name is like its own."""
+    """Suggest a file in the folder of a missing one whose name is similar; None without one."""
     with suppress(OSError):
         names = [each.name for each in islice(path.parent.iterdir(), 1000)]
         for near in get_close_matches(path.name, names, 1, cutoff=0.8):
@@ -50,7 +50,7 @@ def _near(path: Path) -> str | None:
 
 
 def is_remote(path: Path | str) -> bool:
-    """Tell whether a path is an address: S3, Google Cloud Storage, Azure, or ``file://``."""
+    """Tell whether a path is an address of S3, Google Cloud Storage, Azure, or ``file://``."""
     return _REMOTE.match(str(path)) is not None
 
 
@@ -64,7 +64,7 @@ def file_system(address: Path | str) -> tuple[Any, str]:
 
 
 def remote_file(address: Path | str) -> Any:
-    """Return the type, the size and the time of the last change of a file at an address."""
+    """Return pyarrow's record of a file at an address: type, size and time of the last change."""
     system, path = file_system(address)
     with foreign_format(address, "a file that can be reached"):
         return system.get_file_info(path)
@@ -80,7 +80,7 @@ def file_state(file: Path | str) -> str:
 
 @contextmanager
 def open_input(source: Path | str) -> Iterator[BinaryIO]:
-    """Yield a seekable stream of a file's bytes; the errors are those of ``require_file``."""
+    """Yield a seekable stream of a file's bytes; raise DataError if it cannot be opened."""
     if not is_remote(source):
         with require_file(source).open("rb") as stream:
             yield stream
@@ -95,7 +95,10 @@ def open_input(source: Path | str) -> Iterator[BinaryIO]:
 def read_json(
     path: Path | str, kind: Any = Any, *, place: str | None = None, hint: str | None = None
 ) -> Any:
-    """Return the JSON value of a file as a ``kind`` of ``checked``; ``place`` is for messages."""
+    """Return the JSON value of a file, converted to ``kind`` by ``checked``.
+
+    ``place`` names the value in messages; by default it is the path.
+    """
     text = read_text(path, hint=hint)
     return checked(parse_json(text, str(path), hint=hint), kind, place or str(path), hint=hint)
 
@@ -129,7 +132,7 @@ class Inputs:
 
 
 def _identity(path: Path | str) -> tuple[int, ...] | None:
-    """Return facts that change with the content of a file; None if there is no file."""
+    """Return facts that change when a file is written; None without a regular file."""
     if is_remote(path):
         seen = remote_file(path)
         return (seen.size or 0, seen.mtime_ns or 0)

@@ -1,4 +1,7 @@
-"""Locks that allow one writer per output, name their holder and are freed when it ends."""
+"""Locks that allow one writer for each output.
+
+A lock names its holder, and is freed when the holder ends.
+"""
 
 import errno
 import json
@@ -15,17 +18,17 @@ from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.system import open_itself, remove_locked, try_lock
 
 _held: list[int] = []
-_HOLDER = '{"pid": '  # the content of a lock file begins so
+_HOLDER = '{"pid": '  # how the content of a lock file begins
 
 
 @contextmanager
 def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     """Hold the lock of an output while the block writes it; remove the remains of killed writers.
 
-    The operating system locks the file ``.NAME.lock`` beside the output, or ``.lock`` inside an
-    existing output folder, and frees it when its holder ends for any reason. On a file system
-    without locks the block runs without one. ``companions`` are other files that only writers of
-    ``target`` write. Empty folders that it made are removed.
+    The lock is on the file ``.NAME.lock`` beside the output, or on ``.lock`` inside an existing
+    output folder. The operating system frees it when the holder ends for any reason. On a file
+    system without locks, the block runs without one. ``companions`` are other files that only
+    writers of ``target`` write. At the end, folders that were created here are removed if empty.
     """
     if str(target) == STDIO:
         yield
@@ -54,7 +57,7 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders from the innermost on, up to the first that is not empty."""
+    """Remove folders, the innermost first, until one is not empty."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
@@ -67,7 +70,7 @@ def _lock_path(target: Path) -> Path:
 
 
 def lock_text(target: Path) -> str | None:
-    """Return who has been writing an output since when, from its lock; None without a writer."""
+    """Return the text of an output's lock file, which names its writer; None if there is none."""
     try:
         return _lock_path(target).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -75,18 +78,18 @@ def lock_text(target: Path) -> str | None:
 
 
 def held_locks() -> tuple[int, ...]:
-    """Return the descriptors of the locks held here; whoever inherits them shares the locks."""
+    """Return the descriptors of this process's locks; a child that inherits them shares these."""
     return tuple(_held)
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether a folder holds a lock file of this program, perhaps of a killed writer."""
+    """Tell whether a folder has a lock file of this program; a killed writer may have left it."""
     return folder.is_dir() and (lock_text(folder) or "").startswith(_HOLDER)
 
 
 def _lock(path: Path, target: Path) -> int:
     """Take the lock, record its holder in the lock file, and return the file's descriptor."""
-    # Another try if the holder removes the lock file after it was opened.
+    # Try again if the previous holder removes the lock file after it was opened here.
     while True:
         try:
             lock = open_itself(path, os.O_RDWR | os.O_CREAT)
@@ -101,16 +104,16 @@ def _lock(path: Path, target: Path) -> int:
                 what = f"{target} is being written by {_holder(_content(lock))}"
                 raise OutputError(what, hint=hint)
 
-            # The file is locked: it must be ours, and still have its name.
+            # The file is locked now. It must be a file of this program, and still have its name.
             holder = _content(lock)
             if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
             if not (os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))):
-                continue  # its holder has removed it in between
+                continue  # the previous holder has removed it in between
             on_failure.pop_all()
             on_failure.callback(remove_locked, path, lock)
 
-            # Name the holder.
+            # Record this process as the holder.
             since = datetime.now(UTC).isoformat(timespec="seconds")
             facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
             os.ftruncate(lock, 0)
@@ -121,7 +124,7 @@ def _lock(path: Path, target: Path) -> int:
 
 
 def _release(path: Path, lock: int, target: Path) -> None:
-    with writing(target):  # if this fails, the file stays, and the next holder takes it over
+    with writing(target):  # if this fails, the file stays, and the next holder uses it
         remove_locked(path, lock)
 
 

@@ -24,20 +24,23 @@ WORK_RECORD = "search.json"
 
 @contextmanager
 def output_path(target: Path | str, *, force: bool = False) -> Iterator[Path]:
-    """Yield a path that becomes an output on success, and remove what killed writers left."""
+    """Yield a temporary path that becomes an output on success.
+
+    The output is locked meanwhile, and the remains of killed writers are removed.
+    """
     with sole_writer(Path(target)), atomic_path(target, force=force) as temporary:
         yield temporary
 
 
 @contextmanager
 def output_text(target: Path | str, *, force: bool = False) -> Iterator[TextIO]:
-    """Yield a text stream that becomes an output on success; otherwise as ``output_path``."""
+    """Yield a text stream that becomes an output on success, under the same lock."""
     with sole_writer(Path(target)), atomic_text(target, force=force) as stream:
         yield stream
 
 
 def require_writable(target: Path, *, force: bool = False) -> None:
-    """Check an output before anything is computed; the errors are those of ``output_path``."""
+    """Raise the errors of ``output_path`` now, before anything is computed."""
     with sole_writer(target):
         check_output(target, force=force)
 
@@ -45,16 +48,18 @@ def require_writable(target: Path, *, force: bool = False) -> None:
 class Output:
     """A context that locks and checks an output while it is written, and watches its inputs.
 
-    On entry it takes the lock, removes the remains of killed writers, and refuses to replace an
-    output or record of somebody else. ``-`` is standard output, which needs none of this.
+    On entry it takes the lock, removes the remains of killed writers, and checks that nothing is
+    replaced by mistake: an existing output without ``force``, or a record file that this program
+    did not write. ``-`` is standard output, which needs none of this.
 
     Args:
         path: the path of the output.
-        record: the file beside it that records its origin, if any; a file without ``key`` belongs
-            to somebody else.
+        record: the file beside it that records its origin, if any.
+        key: a key that every such record has; a file without it was written by something else.
         inputs: files that must not change until the record is written.
         companions: other files that only writers of this output write.
-        lock: the name to lock instead, for one of several processes that write one output.
+        lock: the path to lock instead, if several processes write parts of one output.
+        force: replace an existing output and its record.
         resume: accept an existing output, which this command may continue.
     """
 
@@ -85,7 +90,7 @@ class Output:
     def __enter__(self) -> Self:
         if str(self.path) == STDIO:
             return self
-        # The lock is given back if a check fails, else at exit.
+        # If a check fails, the lock is freed here, else on exit from this context.
         with ExitStack() as stack:
             stack.enter_context(sole_writer(self._lock, *self._companions))
             check_output(self.path, force=self._may_exist)
@@ -100,14 +105,17 @@ class Output:
     def write_record(
         self, folder: Path, facts: Mapping[str, Any], *, hint: str | None = None
     ) -> None:
-        """Check the inputs, and write the record into the folder from which it is published."""
+        """Check that the inputs have not changed, and write the record into ``folder``.
+
+        This is the folder from which output and record are published together.
+        """
         self._inputs.require_unchanged(hint=hint)
         if self.record is not None:
             write_json(folder / self.record.name, facts)
 
 
 def _require_own_record(path: Path, key: str, *, force: bool) -> None:
-    """Raise OutputError if the record would replace a foreign file: one without ``key``."""
+    """Raise OutputError if the record would replace a file without ``key``, which is no record."""
     if force or (not path.is_symlink() and not path.exists()):
         return
     try:
@@ -124,19 +132,20 @@ def work_folder(
 ) -> Iterator[Path]:
     """Yield a folder for the finished parts of a command, which is removed after a success.
 
-    An existing folder is continued if it has the same ``facts``. Nothing in it is read, replaced or
-    removed unless all of it is ours: plain files whose names match ``names``, a regular expression.
+    With ``resume``, the work in an existing folder is continued if its ``facts`` are the same.
+    Nothing in the folder is used, replaced or removed unless this program wrote all of it: plain
+    files whose names match the regular expression ``names``.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         hint = "rename it, or choose another name with -o"
         raise OutputError(f"{path} is in the way: it is not a folder", hint=hint)
 
-    # Finished parts of an earlier call are not thrown away unasked.
+    # Do not throw away finished parts of an earlier call unless the user asks for it.
     record = path / WORK_RECORD
     if record.exists() and any(path.glob("*.npy*")) and not (resume or force):
         raise left_unfinished(path, "search")
 
-    # One process works in the folder; it stays only while work is left in it.
+    # Lock the folder for this process; in the end, remove it unless work is left in it.
     make_folder_of(record)
     try:
         with sole_writer(path):
@@ -155,11 +164,11 @@ def work_folder(
                 yield path
             except Exception:
                 if {entry.name for entry in path.iterdir()} <= {".lock", WORK_RECORD}:
-                    _clear(path)  # nothing is done yet
+                    _clear(path)  # no part is finished yet
                 raise
             _clear(path)
     finally:
-        with suppress(OSError):  # something is left in it
+        with suppress(OSError):  # not empty
             path.rmdir()
 
 

@@ -10,5 +10,5 @@ def resource(name: str) -> str:
 
 
 def resource_rows(name: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of a tab-separated file that comes with the package, by column."""
+    """Yield the rows of a tab-separated resource file as mappings from column to text."""
     return csv.DictReader(resource(name).splitlines(), delimiter="\t")

@@ -1,7 +1,7 @@
-"""Headers of safetensors files, where the library cannot write or read what we need.
+"""Headers of safetensors files, for what the safetensors library cannot write or read.
 
-A file has 8 bytes with the length of its header (little-endian), the header in JSON, which may end
-in spaces, and the bytes of the tensors.
+A file has three parts: 8 bytes with the length of the header (little-endian), the header in JSON,
+which may end in spaces, and the bytes of the tensors.
 """
 
 import json
@@ -15,7 +15,7 @@ _TYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "I8": "|i1", "U8": "|u1"}
 
 
 def header_of_one(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], length: int) -> bytes:
-    """Return the beginning of a file of one tensor, padded with spaces to ``length`` bytes."""
+    """Return the length and the header of a file with one tensor, padded to ``length`` bytes."""
     (kind,) = (kind for kind, code in _TYPES.items() if code == dtype.str)
     n_bytes = int(np.prod(shape)) * dtype.itemsize
     tensor = {"dtype": kind, "shape": list(shape), "data_offsets": [0, n_bytes]}
@@ -23,7 +23,7 @@ def header_of_one(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], lengt
 
 
 def mapped_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a file whose layout was checked, on disk."""
+    """Return the tensors of a file as memory maps; its layout must have been checked."""
     header, start = _read_header(path)
     header.pop("__metadata__", None)
     tensors: dict[str, NDArray[Any]] = {}
@@ -37,7 +37,7 @@ def mapped_tensors(path: Path) -> dict[str, NDArray[Any]]:
 def sort_metadata(path: Path) -> None:
     """Sort the metadata of a file, so that equal content gives equal bytes."""
     header, length = _read_header(path)
-    # Sorting moves keys alone, so the header keeps its length.
+    # Sorting only moves keys, so the header keeps its length.
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":"))
     with path.open("r+b") as stream:
@@ -52,4 +52,5 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _padded(text: str, length: int) -> bytes:
+    """Return a header with its 8 bytes of length, padded with spaces to ``length`` bytes."""
     return (length - 8).to_bytes(8, "little") + text.encode().ljust(length - 8)

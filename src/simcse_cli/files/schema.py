@@ -1,4 +1,4 @@
-"""Check the content of files: JSON and YAML, values of a known type, numbers, foreign formats."""
+"""Check the content of files: JSON and YAML, the types of values, numbers, and foreign formats."""
 
 import json
 import math
@@ -22,9 +22,9 @@ from simcse_cli.errors import (
 
 MAX_DEPTH = 100
 MAX_DIGITS = 300
-"""Whole numbers of more digits have no floating-point value."""
+"""The most digits that a whole number may have; one of 310 digits has no float value."""
 
-# Of YAML: a number of 5,000 digits, the 31st of June.
+# What the YAML parser raises for bad values, such as a number of 5,000 digits or the 31st of June.
 _BAD_VALUES = (ValueError, TypeError, OverflowError, RecursionError)
 _NAMES: dict[Any, str] = {
     dict: "an object",
@@ -48,11 +48,11 @@ def parse_json(
 ) -> Any:
     """Return the JSON value of a text, with finite numbers and at most ``MAX_DEPTH`` levels.
 
-    ``line`` is the line number of a text that is one line of a file; ``lenient`` reads NaN and
-    Infinity, which Python writes but JSON does not have, as null.
+    ``line`` is the line number if the text is one line of a file. ``lenient`` reads NaN and
+    Infinity, which Python writes although JSON does not have them, as null.
     """
 
-    # Python reads more numbers than JSON has, or than are worth holding.
+    # Python would also read NaN, Infinity and numbers of any length.
     def number(digits: str) -> Any:
         value = float(digits)
         if math.isfinite(value):
@@ -68,7 +68,7 @@ def parse_json(
         if not lenient:
             raise ValueError(f"{name[:40]} is no finite number; a missing number is null")
 
-    # Every failure names its place, and where it can the line.
+    # Every error names its place and, if it is known, the line.
     at = place
     if line is not None:
         at += f", line {line}"
@@ -83,7 +83,7 @@ def parse_json(
     except RecursionError as error:
         raise DataError(f"{at}: nested more than {MAX_DEPTH} levels deep", hint=hint) from error
 
-    # Few texts have brackets enough to be too deep, so most need no check.
+    # Checking the depth takes time, and most texts have too few brackets to be too deep.
     if text.count("[") + text.count("{") > MAX_DEPTH:
         check_depth(value, at, hint=hint)
     return value
@@ -112,10 +112,10 @@ def parse_yaml(text: str, place: str) -> Any:
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
-    """Count a value and all values nested in it; what an alias repeats counts each time.
+    """Return the number of values in a value, itself included; aliased values count each time.
 
     The depth must have been checked. ``known`` keeps the counts by ``id``, so that each value is
-    visited once.
+    visited only once.
     """
     if id(value) not in known:
         known[id(value)] = 1 + sum(_size(part, known) for part in _parts(value))
@@ -145,11 +145,11 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> Any:
-    """Convert a value from a file to ``kind``, or raise DataError with the place within the value.
+    """Convert a value from a file to ``kind``, or raise DataError that names the wrong part.
 
-    ``kind`` is an annotation: a dataclass (from an object with its fields), ``str``, ``int``,
-    ``float`` (finite; a whole number counts), ``bool``, an enumeration, ``list[...]``, ``tuple[...,
-    ...]``, ``dict[str, ...]``, ``None``, ``Any`` and unions of these.
+    ``kind`` is an annotation: ``str``, ``int``, ``float`` (finite; a whole number is converted),
+    ``bool``, ``None``, ``Any``, ``Literal[...]``, a ``StrEnum``, ``list[X]``, ``tuple[X, ...]``,
+    ``dict[str, X]``, a dataclass (from an object with its fields), or a union of these.
     """
     try:
         return _fit(value, kind, "")
@@ -158,7 +158,7 @@ def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> An
 
 
 class _MisfitError(ValueError):
-    """A value of the wrong type at ``path`` within the whole."""
+    """A value has the wrong type; ``path`` tells where it is within the whole value."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path} {problem}" if path else problem)
@@ -166,10 +166,11 @@ class _MisfitError(ValueError):
 
 
 def _fit(value: Any, kind: Any, path: str) -> Any:
+    """Convert a value to ``kind``, or raise _MisfitError with the path of the wrong part."""
     origin = get_origin(kind)
     parts = get_args(kind)
 
-    # Anything, one of several kinds, or one of some constants.
+    # Any value, a union, or one of some constants.
     if kind is Any:
         return value
     if origin in (Union, UnionType):
@@ -210,11 +211,12 @@ def _misfit(value: Any, needed: str, path: str) -> _MisfitError:
 
 
 def _fit_any(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
+    """Convert a value to the first kind of a union that it fits."""
     for kind in kinds:
         try:
             return _fit(value, kind, path)
         except _MisfitError as error:
-            if error.path != path:  # the right kind of container with something wrong inside
+            if error.path != path:  # the container fits, but a part of it does not
                 raise
     raise _misfit(value, " or ".join(map(_described, kinds)), path)
 
@@ -260,16 +262,16 @@ def parse_number(text: str, place: str, what: str = "value", *, hint: str | None
 def foreign_format(
     place: object, what: str, *, error: type[SimcseError] = DataError, hint: str | None = None
 ) -> Iterator[None]:
-    """Turn any exception of a library into one error: the file, and ``what`` it should be.
+    """Turn any exception of a library into one error that names the file and ``what`` it must be.
 
-    Parsers of foreign formats raise dozens of types, and Rust extensions raise panics that are not
-    an ``Exception``. Wrap only one call of the library, so that our own mistakes stay visible.
+    Parsers of foreign formats raise dozens of types, and panics of Rust extensions are no
+    ``Exception``. Wrap only the call of the library, so that mistakes of this program stay visible.
     """
     try:
-        with warnings.catch_warnings():  # PyTorch warns before it refuses
+        with warnings.catch_warnings():  # PyTorch warns of pickle before it refuses it
             warnings.filterwarnings("ignore", "Detected pickle protocol")
             yield
-    except DataError as found:  # in a file that belongs to it
+    except DataError as found:  # from reading another file that belongs to this one
         raise error(found.message, hint=found.hint or hint) from found
     except SimcseError:
         raise
@@ -281,7 +283,7 @@ def foreign_format(
             raise
         if isinstance(found, ImportError) and is_out_of_memory(found):
             raise
-        # PyTorch goes on to advise how to run the code in it.
+        # PyTorch's message advises how to load pickled objects all the same; do not repeat that.
         problem = f"{place} cannot be read ({reason_of(found)})"
         if "Weights only load failed" in str(found):
             problem = f"{place} holds pickled objects, which may run code and are not loaded"
@@ -290,8 +292,8 @@ def foreign_format(
 
 
 def inside(folder: str, relative: Any) -> str:
-    """Return a path named by a file of a model folder, if it stays inside the folder."""
-    # What is no text counts as outside.
+    """Return a path that a model file names; raise CheckpointError if it leaves the folder."""
+    # A value that is not a text counts as outside.
     parts = relative.replace("\\", "/").split("/") if isinstance(relative, str) else [".."]
     is_absolute = len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":"))
     if ".." in parts or is_absolute or "\0" in relative:

@@ -25,8 +25,9 @@ _Stream = BinaryIO | gzip.GzipFile
 def open_standard_streams() -> None:
     """Make the standard streams accept any text in any locale.
 
-    They are UTF-8, with lone surrogates as escapes. Closed ones are opened to the null device: the
-    next file would get their number, and the output of libraries.
+    Input and output are UTF-8, except on a terminal; lone surrogates are written as escapes. A
+    closed stream is opened to the null device. Otherwise the next file would get its number, and
+    with it the output of libraries.
     """
     for descriptor in range(3):
         try:
@@ -40,7 +41,7 @@ def open_standard_streams() -> None:
 
 
 def _conversion(name: str) -> str:
-    """Return a hint that converts a file to UTF-8, under a name with the same ending."""
+    """Return a hint with a command that converts a file to UTF-8, under a new name."""
     if name == "standard input":
         return "put `iconv -f cp1252 -t utf-8` into the pipe before it"
     plain = Path(name.removesuffix(".gz"))
@@ -52,7 +53,7 @@ def _conversion(name: str) -> str:
 
 
 def raw_lines(stream: _Stream, name: str) -> Iterator[bytes]:
-    """Yield the lines of a binary stream with their ends; raise DataError for an endless one."""
+    """Yield the lines of a binary stream with their ends; raise DataError if one is too long."""
     number = 0
     while line := stream.readline(LONGEST_LINE + 1):
         number += 1
@@ -72,7 +73,10 @@ _BLOCK = 1 << 20
 def _decoded_lines(
     stream: _Stream, name: str, encoding: str, *, asks_encoding: bool = False
 ) -> Iterator[str]:
-    """Yield the lines of a stream, decoded in blocks; a fault is then looked for line by line."""
+    """Yield the lines of a stream without their ends; raise DataError for what is not text.
+
+    Whole blocks are decoded, which is fast. Only for an error message are lines decoded one by one.
+    """
     blocks = _whole_lines(stream, name)
     first = next(blocks, b"")
     blocks = chain([first], blocks)
@@ -82,7 +86,7 @@ def _decoded_lines(
 
     n_before = 0
     for block in blocks:
-        # Refuse what is not text, by the number of its line.
+        # Refuse what is not text, with the number of the line.
         if b"\0" in block:
             _refuse_nul(block, name, n_before)
         try:
@@ -90,7 +94,7 @@ def _decoded_lines(
         except UnicodeDecodeError as error:
             raise _not_text(block, name, n_before, encoding, asks_encoding=asks_encoding) from error
 
-        # The lines without a byte order mark and without their ends.
+        # Split the block into lines, without the byte order mark and without line ends.
         if not n_before:
             text = text.removeprefix("\ufeff")
         lines = text.split("\n")
@@ -103,12 +107,12 @@ def _decoded_lines(
 
 
 def _whole_lines(stream: _Stream, name: str) -> Iterator[bytes]:
-    """Yield blocks of whole lines as they come; a DataError for an endless line names it."""
+    """Yield blocks of whole lines as they arrive; raise DataError for a line that is too long."""
     read = getattr(stream, "read1", stream.read)
     rest = b""
     n_lines = 0
     while block := read(_BLOCK):
-        # A line may go on over several blocks.
+        # A line may extend over several blocks; ``rest`` is its beginning.
         first_end = block.find(b"\n") + 1
         if len(rest) + (first_end or len(block)) > LONGEST_LINE:
             raise _endless(name, n_lines + 1)
@@ -135,8 +139,8 @@ def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
 def _not_text(
     block: bytes, name: str, n_before: int, encoding: str, *, asks_encoding: bool
 ) -> DataError:
-    """Return the error of the first line in another encoding, with those that it may be in."""
-    # Only the whole block is known to have a fault.
+    """Return the error of the first line that cannot be decoded, with encodings that might fit."""
+    # So far it is only known that the block has a fault, so look for the line.
     for number, raw in enumerate(block.split(b"\n"), start=n_before + 1):
         try:
             raw.decode(encoding)
@@ -153,12 +157,12 @@ def _not_text(
 
 
 def is_utf16(start: bytes) -> bool:
-    """Tell by its byte order mark whether a text is UTF-16, such as Excel's "Unicode text"."""
+    """Tell by the byte order mark whether a text is UTF-16, as Excel's "Unicode text" is."""
     return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Convert a UTF-16 text to UTF-8; it comes in any pieces and leaves in whole lines."""
+    """Convert pieces of a UTF-16 text, which may end anywhere, to blocks of whole UTF-8 lines."""
     decoder = codecs.getincrementaldecoder("utf-16")()
     rest = ""
     try:
@@ -177,8 +181,8 @@ def iter_lines(
 ) -> Iterator[str]:
     """Yield the lines of a text file without their ends, which are LF or CR LF.
 
-    ``-`` is standard input, and ``.gz`` is unpacked. ``asks_encoding`` is whether an error may name
-    the option ``--encoding``.
+    ``-`` is standard input, and a ``.gz`` file is unpacked. ``asks_encoding`` tells whether the
+    command has the option ``--encoding``, which an error may then suggest.
     """
     if str(source) == STDIO:
         if sys.stdin is None:
@@ -198,7 +202,7 @@ def iter_lines(
 def iter_json_lines(
     source: Path | str, *, encoding: str = "utf-8", lenient: bool = False, hint: str | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the number and the value of each line of JSON Lines that is not blank."""
+    """Yield the line number and the value of each line of a JSON Lines file that is not blank."""
     name = "standard input" if str(source) == STDIO else str(source)
     for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
         if line.strip():

@@ -1,4 +1,4 @@
-"""What differs between operating systems: locks, links, flushing, memory, folders and processes."""
+"""Functions that differ between operating systems: locks, links, disks, memory and processes."""
 
 import ctypes
 import errno
@@ -14,14 +14,17 @@ from typing import Any
 from simcse_cli.errors import ConfigError
 
 _LOCKED_BYTE = 1 << 30
-"""On Windows nobody can read a locked byte; this one is behind the text that names the holder."""
+"""The byte to lock on Windows, where nobody can read a locked byte.
+
+It lies behind the text that names the holder, so that the text can be read.
+"""
 _FROM_HERE = -100  # AT_FDCWD of Linux
 _EXCHANGE = 2  # RENAME_EXCHANGE
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def open_itself(path: Path, flags: int) -> int:
-    """Return a descriptor of a file; raise OSError (``ELOOP``) for a link."""
+    """Open a file and return its descriptor; raise OSError (``ELOOP``) for a link."""
     if sys.platform == "win32":
         if path.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
@@ -32,7 +35,7 @@ def open_itself(path: Path, flags: int) -> int:
 def try_lock(descriptor: int) -> bool:
     """Lock a file until its descriptor is closed; return False if another process has locked it.
 
-    On a file system without locks it is taken for locked.
+    On a file system without locks, the result is True.
     """
     if sys.platform == "win32":
         import msvcrt
@@ -56,10 +59,11 @@ def try_lock(descriptor: int) -> bool:
 
 
 def remove_locked(path: Path, descriptor: int) -> None:
-    """Close and remove a locked file; Windows removes no file that is open."""
+    """Close and remove a locked file."""
     if sys.platform == "win32":
+        # Windows removes no open file, so close it first; the next holder may then have it open.
         os.close(descriptor)
-        with suppress(PermissionError):  # the next holder has it open
+        with suppress(PermissionError):
             path.unlink(missing_ok=True)
         return
     try:
@@ -69,7 +73,7 @@ def remove_locked(path: Path, descriptor: int) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or the names in a folder are on disk; on Windows, files only."""
+    """Wait until a file, or the names in a folder, are on disk; on Windows folders are skipped."""
     flags = os.O_RDONLY
     if sys.platform == "win32":
         if path.is_dir():
@@ -87,7 +91,7 @@ def sync(path: Path) -> None:
 
 
 def memory_bytes() -> int | None:
-    """Return the memory of this machine; None if the system does not tell, as without ``/proc``."""
+    """Return the memory of this machine in bytes; None if the system does not tell it."""
     import psutil  # takes 20 ms, and is needed only for records
 
     try:
@@ -97,7 +101,7 @@ def memory_bytes() -> int | None:
 
 
 def swap_names(new: Path, old: Path) -> bool:
-    """Exchange two names in one step; return False, and change nothing, if that is impossible."""
+    """Exchange two names in one step, or return False and change nothing if that is impossible."""
     if not sys.platform.startswith("linux"):
         return False
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
@@ -108,13 +112,16 @@ def swap_names(new: Path, old: Path) -> bool:
 
 
 def usable_cores(quotas: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the number of cores that affinity and the quota of the container allow."""
+    """Return the number of cores that the CPU affinity and the container's quota allow.
+
+    ``quotas`` is the folder of control groups.
+    """
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
 
-    # Quota and period in microseconds; "max" is no quota.
+    # Read quota and period, in microseconds; a quota of "max" means none.
     numbers: list[str] = []
     with suppress(OSError):
         numbers = (quotas / "cpu.max").read_text().split()
@@ -142,7 +149,7 @@ def peak_process_bytes() -> int:
 def apart(descriptors: Sequence[int]) -> dict[str, Any]:
     """Return the options of ``Popen`` for a process that Ctrl-C does not reach.
 
-    It inherits the descriptors, but none on Windows.
+    It inherits the ``descriptors``, except on Windows.
     """
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
@@ -156,7 +163,7 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 
 def ask_to_stop(process: "subprocess.Popen[bytes]", signum: int) -> None:
-    """Pass a stop signal on to a process that was started ``apart``; on Windows it is SIGBREAK."""
+    """Pass a stop signal on to a process started with ``apart``; Windows can only send SIGBREAK."""
     if sys.platform == "win32":
         signum = signal.CTRL_BREAK_EVENT
     process.send_signal(signum)

@@ -9,15 +9,20 @@ from simcse_cli.machine.precision import no_autocast
 def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:
     """Return the Barlow Twins loss, a sum over entries of the cross-correlation matrix.
 
-    Source: Zbontar et al. 2021, Eq. 1-2, normalised as in the authors' code: columns standardised
-    over the batch with the biased variance (+ 1e-5), ``C = Z_a^T Z_b / N``, loss ``sum_i (1 -
-    C_ii)^2 + redundancy_weight * sum_{i != j} C_ij^2``. No division by P or P^2.
+    Source: Zbontar et al. 2021, Eq. 1-2, normalised as in the authors' code. Z_a and Z_b are the
+    views with each column standardised over the batch (biased variance + 1e-5):
+
+        C = Z_a^T Z_b / N
+        loss = sum_i (1 - C_ii)^2 + redundancy_weight * sum_{i != j} C_ij^2
+
+    The sums are not divided by P or P^2.
 
     The views are ``(N, P)`` projections, already gathered over processes; row i of both is the same
-    sentence. N is at least 2, else a ValueError; ``redundancy_weight`` is 0 or more, lambda in the
-    paper.
+    sentence. N below 2 raises a ValueError. ``redundancy_weight`` is 0 or more; the paper calls it
+    lambda.
 
-    Independent columns with both views equal: about 0; views constant over the batch: P.
+    Equal views with independent columns give about 0; views that are constant over the batch give
+    P.
     """
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):
@@ -27,17 +32,17 @@ def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0
 
 
 def standardise(view: Tensor, *, eps: float = 1e-5) -> Tensor:
-    """Return each column with mean 0 and variance ``var / (var + eps)``, shape kept.
+    """Return the view with each column scaled to mean 0 and variance ``var / (var + eps)``.
 
-    The variance divides by N (biased): what BatchNorm without affine parameters does in training
-    mode.
+    ``var`` is the biased variance (divided by N), so this equals BatchNorm without affine
+    parameters in training mode.
     """
     variance, mean = torch.var_mean(view, dim=0, correction=0)
     return (view - mean) * torch.rsqrt(variance + eps)
 
 
 def off_diagonal_squares(matrix: Tensor) -> Tensor:
-    """Return the sum of squares of a square matrix off its diagonal, a scalar."""
+    """Return the sum of the squared off-diagonal entries of a square matrix."""
     diagonal = torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
     return matrix.masked_fill(diagonal, 0.0).square().sum()
 

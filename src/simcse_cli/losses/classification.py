@@ -10,19 +10,22 @@ IGNORED_LABEL = -100
 
 
 def sbert_features(left: Tensor, right: Tensor) -> Tensor:
-    """Return ``[u, v, |u - v|]`` for each pair, ``(B, D)`` and ``(B, D)`` to ``(B, 3D)``.
+    """Return ``[u, v, |u - v|]`` for each pair of rows u and v, ``(B, D)`` twice to ``(B, 3D)``.
 
-    Source: Reimers and Gurevych 2019, section 3, the best row of their Table 6; no ``u * v`` term.
+    Source: Reimers and Gurevych 2019, section 3; the best row of their Table 6, which has no
+    ``u * v`` term.
     """
     return torch.cat([left, right, (left - right).abs()], dim=1)
 
 
 def classification(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the softmax cross-entropy, mean over the rows of all processes, in nats.
+    """Return this process's share of the mean softmax cross-entropy over all rows, in nats.
 
-    ``logits`` are ``(B, K)``, rows of this process; ``labels`` ``(B,)`` integers in ``0 .. K-1``;
-    rows labelled -100 are left out. The scalar is this process's share of the mean. Equal logits:
-    ``ln K``; no labelled row: 0.
+    ``logits`` ``(B, K)`` are the rows of this process; ``labels`` ``(B,)`` are integers in
+    ``0 .. K-1``. Rows labelled -100 are left out. The mean of the shares over the processes is the
+    mean over the rows of all processes.
+
+    Equal logits give ``ln K``; without a labelled row, the loss is 0.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     losses = functional.cross_entropy(logits, labels, reduction="none", ignore_index=IGNORED_LABEL)

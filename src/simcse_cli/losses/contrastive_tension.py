@@ -8,16 +8,17 @@ from simcse_cli.machine.gather import mean_over_processes
 
 
 def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Tensor:
-    """Return the binary cross-entropy of dot products, in nats, averaged over all processes.
+    """Return this process's share of the mean binary cross-entropy of dot products, in nats.
 
-    Source: Carlsson et al. 2021, averaged as in the authors' code (sentence-transformers sums). The
-    probability that both sides of pair i are the same sentence is ``sigmoid(left_i . right_i)``.
+    Source: Carlsson et al. 2021. The loss is a mean over pairs, as in the authors' code;
+    sentence-transformers takes the sum. The probability that both sides of pair i are the same
+    sentence is ``sigmoid(left_i . right_i)``.
 
     ``left`` and ``right`` are ``(B, D)``: the vectors of this process's pairs by the first and by
     the second encoder. ``is_positive`` is ``(B,)``: 1 or true where both sides are the same
     sentence, else 0. Other shapes raise a ValueError.
 
-    The loss of orthogonal or zero vectors is ``ln 2``.
+    Orthogonal or zero vectors give ``ln 2``.
     """
     if left.ndim != 2 or left.shape != right.shape or is_positive.shape != left.shape[:1]:
         raise ValueError(

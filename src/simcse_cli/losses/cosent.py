@@ -11,25 +11,29 @@ from simcse_cli.losses.similarity import l2_normalize
 
 
 def cosent(left: Tensor, right: Tensor, scores: Tensor, *, temperature: float) -> Tensor:
-    """Return the ranking loss of scored pairs, in nats.
+    """Return the CoSENT ranking loss of scored pairs, in nats.
 
-    Source: Su 2022, kexue.fm/archives/8847; sentence-transformers ``CoSENTLoss``, whose scale is 1
-    / temperature: ``log(1 + sum over s_i < s_j of exp((cos_i - cos_j) / temperature))``.
+    Source: Su 2022, kexue.fm/archives/8847; ``CoSENTLoss`` of sentence-transformers, whose scale is
+    1 / temperature. With the score s_i and the cosine c_i of pair i:
+
+        loss = ln(1 + sum over all i, j with s_i < s_j of exp((c_i - c_j) / temperature))
 
     ``left`` and ``right`` are ``(N, D)``, any norm, already gathered over processes; ``scores`` are
     ``(N,)`` on any scale: only their order counts, and pairs of equal scores are not compared.
-    ``temperature`` has no unit. A ValueError for other shapes, or one that is not above 0.
+    ``temperature`` has no unit. Other shapes, or a temperature that is not above 0, raise a
+    ValueError.
 
-    Two pairs with different scores and equal cosines: ``ln 2``; no two scores differ: 0.
+    Two pairs with different scores and equal cosines give ``ln 2``. If all scores are equal, the
+    loss is 0.
     """
     return _ranking(functional.cosine_similarity, left, right, scores, temperature)
 
 
 def angle(left: Tensor, right: Tensor, scores: Tensor, *, temperature: float) -> Tensor:
-    """Return the ranking loss of scored pairs by the angle score of AnglE, in nats.
+    """Return the CoSENT loss with AnglE's ``complex_score`` in place of the cosine, in nats.
 
-    Source: Li and Li 2023 (AnglE), as its released code has it, with scale 20: CoSENT with
-    ``complex_score`` in place of the cosine. Arguments and values as those of ``cosent``.
+    Source: Li and Li 2023 (AnglE) and their released code, which multiplies by 20: a temperature of
+    0.05. Arguments and errors are those of ``cosent``.
     """
     return _ranking(complex_score, left, right, scores, temperature)
 
@@ -37,11 +41,15 @@ def angle(left: Tensor, right: Tensor, scores: Tensor, *, temperature: float) ->
 def complex_score(left: Tensor, right: Tensor) -> Tensor:
     """Return ``|cos(u, v) + omega(u, v)|`` of each row, ``(N, D)`` twice to ``(N,)``.
 
-    Source: the code of AnglE. The halves of a vector are real and imaginary parts, u = (a, b) and v
-    = (c, e): ``|(a.c + b.e) + (b.c - a.e)| / (|u| |v|)``, the absolute sum of the two parts of a
-    complex product, which is no angle. An odd width is filled up with 0; a zero vector scores 0.
+    Source: the released code of AnglE. The first half of a vector is read as real parts, the second
+    as imaginary parts: u = (a, b) and v = (c, e). ``cos`` and ``omega`` are the real and the
+    imaginary part of a complex product:
 
-    A vector with itself, or with its opposite: 1.
+        cos = (a.c + b.e) / (|u| |v|)
+        omega = (b.c - a.e) / (|u| |v|)
+
+    In spite of AnglE's name, their absolute sum is not an angle. A vector of odd width is padded
+    with one 0; a zero vector scores 0. A vector scores 1 with itself and with its opposite.
     """
     if left.shape[-1] % 2:
         left = functional.pad(left, (0, 1))
@@ -60,6 +68,7 @@ def _ranking(
     scores: Tensor,
     temperature: float,
 ) -> Tensor:
+    """Check the arguments and return the CoSENT loss for any similarity function ``score``."""
     if left.ndim != 2 or left.shape != right.shape or scores.shape != left.shape[:1]:
         shapes = ", ".join(str(tuple(each.shape)) for each in (left, right, scores))
         raise ValueError(f"shapes {shapes}: need (N, D), (N, D) and (N,)")
@@ -67,7 +76,8 @@ def _ranking(
         raise ValueError(f"temperature {temperature}: must be above 0")
     dtype = torch.promote_types(left.dtype, torch.float32)
     similarities = score(left.to(dtype), right.to(dtype)) / temperature
-    # Of each pair of pairs, only the one whose score is lower should be less similar.
+    # Of two pairs, only the one with the lower score should be less similar; other gaps drop out.
     gaps = similarities[:, None] - similarities[None, :]
     gaps = gaps.masked_fill(scores[:, None] >= scores, -math.inf)
+    # The prepended 0 is the "1 +" inside the logarithm, as exp(0) = 1.
     return torch.cat([gaps.new_zeros(1), gaps.flatten()]).logsumexp(dim=0)

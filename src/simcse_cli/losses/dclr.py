@@ -1,4 +1,4 @@
-"""DCLR: random vectors as negatives, pushed to where they are hardest, and its released loss."""
+"""DCLR: random negatives moved to where they are hardest, and the loss of its released code."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch.nn import functional
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.losses.similarity import l2_normalize, similarity_matrix
 
-STEP = 1e-3  # of the released code
+STEP = 1e-3  # step length in the released code
 
 
 def ascended(
@@ -19,13 +19,16 @@ def ascended(
     n_steps: int,
     excluded: Tensor | None = None,
 ) -> Tensor:
-    """Return noise vectors after steps of length 0.001 up the in-batch loss, as constants.
+    """Return the noise after ``n_steps`` steps of length 0.001 that raise the in-batch loss.
 
-    Source: Zhou et al. 2022 (DCLR) and the authors' code: ``g <- g + 0.001 grad / |grad|``, with
-    the gradient of InfoNCE over positives and noise; a vector without a gradient stays.
+    Source: Zhou et al. 2022 (DCLR) and the authors' code. For each noise vector g, ``grad`` is the
+    gradient of InfoNCE with the noise as extra negatives:
 
-    ``noise`` is ``(K, D)``, ``anchors`` and ``positives`` are ``(N, D)``, already gathered over
-    processes. 0 steps: the noise itself.
+        g <- g + 0.001 grad / |grad|
+
+    A vector with a zero gradient stays where it is. ``noise`` is ``(K, D)``, ``anchors`` and
+    ``positives`` are ``(N, D)``, already gathered over processes. No gradient flows through the
+    result. With 0 steps it is the noise itself.
     """
     anchors = anchors.detach()
     positives = positives.detach()
@@ -45,14 +48,15 @@ def released_dclr(
 ) -> Tensor:
     """Return the loss that the released code of DCLR computes, a mean over entries, in nats.
 
-    The logits are the cosines over temperature of anchors with positives and ``noise``, ``(N, N +
-    K)``, and 0 at pairs that are ``false`` ``(N, N)`` negatives; R is their softmax, and the loss
-    the mean binary cross-entropy of all entries of R against the identity.
+    The logits ``(N, N + K)`` are the cosines of the anchors with the positives and with ``noise``
+    ``(K, D)``, divided by the temperature. They are set to 0 where ``false`` ``(N, N)`` marks a
+    false negative. The loss is the mean binary cross-entropy of all entries of their row-wise
+    softmax against the identity matrix.
 
-    Equal logits in M columns: ``(ln M - (M - 1) ln(1 - 1 / M)) / M``, 0.45056 for 6.
+    Equal logits in M columns give ``(ln M - (M - 1) ln(1 - 1 / M)) / M``: 0.45056 for M = 6.
     """
     logits = similarity_matrix(anchors, torch.cat([positives, noise])) / temperature
-    is_false = functional.pad(false, (0, len(noise)))  # noise is no false negative
+    is_false = functional.pad(false, (0, len(noise)))  # noise vectors are never false negatives
     shares = logits.masked_fill(is_false, 0.0).softmax(dim=1)
     target = torch.eye(*logits.shape, dtype=logits.dtype, device=logits.device)
     return functional.binary_cross_entropy(shares, target)

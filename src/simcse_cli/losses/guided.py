@@ -1,4 +1,4 @@
-"""Guided masking (GIST): no text that a guide finds closer than the labelled pair is a negative."""
+"""Guided in-batch loss (GIST): a guide model decides which texts are left out as negatives."""
 
 from collections.abc import Collection, Sequence
 
@@ -23,18 +23,24 @@ def guided_info_nce(
     """Return the in-batch loss, mean over anchors, in nats, and the share of removed negatives.
 
     Source: Solatorio 2024 (GISTEmbed) and its code. ``views`` are the student's anchors, positives
-    and perhaps hard negatives, each ``(N, D)``, already gathered over processes; ``guide`` has the
-    guide's vectors of the same texts. The columns of anchor i are cosines over temperature to
-    positives, hard negatives, other anchors (``aa``), and positive i to other positives (``pp``).
-    A column is removed where the guide's cosine of its two texts is above ``b_i - margin``, b_i
-    that of anchor i and positive i; the labelled pair always stays, and so do equal cosines.
+    and perhaps hard negatives, each ``(N, D)``, already gathered over processes. ``guide`` holds
+    the guide model's vectors of the same texts.
 
-    *Ours:* the diagonals of ``aa`` and ``pp``, a text with itself, are never negatives. Pairs that
-    are ``excluded`` ``(N, N)`` are in no block.
+    The logits of row i are the student's cosines, divided by the temperature, of
 
-    All equal vectors and no margin, two views: ``ln(3N - 2)``; without blocks it is InfoNCE.
+    - anchor i with all positives and all hard negatives,
+    - anchor i with the other anchors (block ``aa``),
+    - positive i with the other positives (block ``pp``).
+
+    A text is removed from row i where the guide gives it a cosine above ``b_i - margin``; b_i is
+    the guide's cosine of anchor i and positive i. The labelled pair itself always stays. Unlike the
+    source, ``aa`` and ``pp`` never compare a text with itself. Pairs that are true in ``excluded``
+    ``(N, N)`` are left out of every block but that of the hard negatives.
+
+    Two views of equal vectors give ``ln(3N - 2)`` without a margin. Without blocks and with nothing
+    removed, the loss is InfoNCE.
     """
-    # The views that are compared: anchors with all others, and what the blocks add.
+    # The pairs of views to compare, by their positions in ``views``.
     anchors = views[0]
     check_pairs(anchors, views[1], temperature)
     pairs = [(0, other) for other in range(1, len(views))]
@@ -43,15 +49,15 @@ def guided_info_nce(
     if ContrastBlock.PP in blocks:
         pairs.append((1, 1))
 
-    # The bar of each row is that of its labelled pair.
+    # The bar of each row: the guide's cosine of its labelled pair, less the margin.
     is_own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
     bars = similarity_matrix(guide[0], guide[1]).diagonal()[:, None] - margin
 
-    # Each block: its cosines, and where it is removed.
+    # For each pair of views: the student's cosines, and the entries to remove.
     logits, removed = [], []
     n_candidates = 0
     for left, right in pairs:
-        is_of_rows = right < 2  # the diagonal is the labelled pair, or a text with itself
+        is_of_rows = right < 2  # not hard negatives: their diagonal is no labelled pair
         is_closer = similarity_matrix(guide[left], guide[right]) > bars
         if is_of_rows:
             is_closer = is_closer & ~is_own
@@ -64,7 +70,7 @@ def guided_info_nce(
         block = similarity_matrix(views[left], views[right])
         logits.append(block.masked_fill(is_closer, -torch.inf))
 
-    # The labelled pairs are the diagonal of the first block.
+    # The first block is anchors with positives, so column i is right for row i.
     labels = torch.arange(len(anchors), device=anchors.device)
     loss = functional.cross_entropy(torch.cat(logits, dim=1) / temperature, labels)
     return loss, torch.stack(removed).sum() / n_candidates

@@ -1,4 +1,4 @@
-"""InfoNCE, the loss of SimCSE: in-batch negatives, weighted hard negatives."""
+"""InfoNCE, the loss of SimCSE, with in-batch negatives and weighted hard negatives."""
 
 import math
 
@@ -25,32 +25,37 @@ def info_nce(
 ) -> Tensor:
     """Return the in-batch contrastive loss, mean over anchors, in nats.
 
-    Source: Gao et al. 2021, Eq. 1, 5 and 8. Anchor i is classified among all positives (and hard
-    negatives): ``-log(exp(s_ii) / (sum_j exp(s_ij) + sum_j w_ij exp(s-_ij)))`` with ``s =
-    similarity / temperature`` and ``w_ij = alpha`` where j = i, 1 elsewhere: an anchor's own hard
-    negative counts alpha times.
+    Source: Gao et al. 2021, Eq. 1, 5 and 8. Anchor i is classified among all positives and hard
+    negatives:
 
-    ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes;
-    ``hard_negatives`` are ``(N, D)``, ``(S * N, D)`` with S per anchor (rows i, N + i, ...), or
-    None. ``temperature`` has no unit; it divides dot products too, and the paper's dot-product runs
-    use 1. ``symmetric`` averages with the direction from positives to anchors, which sees no hard
-    negatives: not in the paper, whose authors found no clear difference. A ValueError for other
-    shapes, or a temperature or alpha that is not above 0.
+        loss_i = -ln(exp(p_ii) / (sum_j exp(p_ij) + sum_j w_ij exp(h_ij)))
 
-    ``texts`` ``(N, 2 + S)`` are numbers of the texts of each row: anchor, positive, hard negatives.
-    With them, no text that is known to be right is a negative: ``exp(s_ij)`` is left out where
-    another row j has the anchor or positive of row i, or anchor i as its positive; ``exp(s-_ij)``
-    where the hard negative is anchor or positive of row i. Rows without such a text keep their
-    value, bit for bit; all rows equal: 0.
+    p_ij and h_ij are the similarities of anchor i to positive j and to hard negative j, divided by
+    the temperature. w_ij is alpha for the anchor's own hard negatives, else 1.
 
-    ``extra_negatives`` ``(M, D)`` belong to no row and count once for each anchor; ``excluded``
-    ``(N, N)`` is true where positive j is no negative of anchor i, and not on the diagonal. The
-    other direction sees no extra negatives either.
+    ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes.
+    ``hard_negatives`` are ``(S * N, D)``, S for each anchor: those of anchor i are rows i, N + i
+    and so on. ``temperature`` has no unit. It divides dot products too; the paper's dot-product
+    runs use 1. Other shapes, or a temperature or alpha that is not above 0, raise a ValueError.
 
-    All embeddings equal: ``ln N``, ``ln(2N - 1 + alpha)`` with one hard negative each, or
-    ``ln(N + M)`` with M extra negatives.
+    ``symmetric`` averages this loss with that of the direction from positives to anchors, which
+    has neither hard nor extra negatives. It is not in the paper, whose authors found no clear
+    difference.
+
+    ``texts`` ``(N, 2 + S)`` number the texts of each row (anchor, positive, hard negatives); equal
+    texts have equal numbers. With them, exp(p_ij) is left out where another row j has the same
+    anchor or positive as row i, or has anchor i as its positive. exp(h_ij) is left out where the
+    hard negative is the anchor or positive of row i. Rows without such a text keep their loss, bit
+    for bit. If all rows are equal, the loss is 0.
+
+    ``extra_negatives`` ``(M, D)`` belong to no row and count once for each anchor. ``excluded``
+    ``(N, N)`` is true where positive j is not to be a negative of anchor i; it is false on the
+    diagonal.
+
+    Equal embeddings give ``ln N``, ``ln(2N - 1 + alpha)`` with one hard negative for each anchor,
+    or ``ln(N + M)`` with M extra negatives.
     """
-    # Each anchor among all positives, its own on the diagonal.
+    # Compare each anchor with all positives; its own is on the diagonal.
     check_pairs(anchors, positives, temperature)
     n_rows = len(anchors)
     labels = torch.arange(n_rows, device=anchors.device)
@@ -61,13 +66,13 @@ def info_nce(
     if excluded is not None:
         logits = logits.masked_fill(excluded, -torch.inf)
 
-    # The other direction is taken before hard and extra negatives join.
+    # The other direction has no hard or extra negatives, so it is computed before they are added.
     backward = functional.cross_entropy(logits.T, labels) if symmetric else None
 
     # Every negative is one more column for all anchors.
     if hard_negatives is not None:
         _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
-        # (N, S * N)
+        # The weight alpha of an own negative becomes ln(alpha) in its logit, (N, S * N).
         negative_logits = similarity_matrix(anchors, hard_negatives, similarity) / temperature
         own = torch.eye(n_rows, device=anchors.device, dtype=negative_logits.dtype)
         own = own.repeat(1, len(hard_negatives) // n_rows)
@@ -85,7 +90,10 @@ def info_nce(
 
 
 def equal_pairs(texts: Tensor) -> Tensor:
-    """Return ``(N, N)``: whether anchor i and positive j of another row are a known pair."""
+    """Return ``(N, N)``: true where positive j, of another row, is known to fit anchor i.
+
+    It does if the rows have the same anchor or the same positive, or positive j is anchor i itself.
+    """
     anchors = texts[:, 0]
     positives = texts[:, 1]
     has_same_anchor = anchors[:, None] == anchors
@@ -95,7 +103,7 @@ def equal_pairs(texts: Tensor) -> Tensor:
 
 
 def _is_right(texts: Tensor) -> Tensor:
-    """Return ``(N, S * N)``: the hard negative has the text of row i's anchor or positive."""
+    """Return ``(N, S * N)``: true where a hard negative has the text of anchor or positive i."""
     negatives = texts[:, 2:].T.flatten()
     return (texts[:, :1] == negatives) | (texts[:, 1:2] == negatives)
 

@@ -1,4 +1,4 @@
-"""MixCSE: hard negatives mixed from an anchor's positive and another row's."""
+"""MixCSE: hard negatives that are mixtures of the vectors of two rows."""
 
 import torch
 from torch import Tensor
@@ -22,28 +22,37 @@ def mixcse(
 ) -> Tensor:
     """Return the in-batch loss with mixed negatives, mean over anchors, in nats.
 
-    Source: Zhang et al. 2022 (MixCSE) and the authors' code. Row i is mixed with the next one:
-    ``u_i = mix p_i + (1 - mix) p_(i+1)``, v_i likewise of anchors, cyclic, constants. The logits
-    are the similarities of anchors and positives, of anchors and u, and of v and positives,
-    ``(N, 3N)``, over temperature. Where a mixed vector holds a row's pair by its smaller part, at
-    (i, i - 1) and (i, i + 1), it is excluded; ``zero`` puts 0 there, as the released code does.
+    Source: Zhang et al. 2022 (MixCSE) and the authors' code. Each row is mixed with the next one,
+    the last with the first; a_i is anchor i and p_i positive i:
+
+        u_i = mix p_i + (1 - mix) p_(i+1)
+        v_i = mix a_i + (1 - mix) a_(i+1)
+
+    No gradient flows through u and v. The logits ``(N, 3N)`` are similarities divided by the
+    temperature: of anchors with positives, of anchors with u, and of v with positives. The last
+    block is missing unless ``sides`` is both.
+
+    u_(i-1) contains the positive of anchor i, and v_i contains the anchor of positive i + 1, both
+    with the weight 1 - mix. ``masked`` says what happens to the logits of these pairs: ``exclude``
+    leaves them out, ``zero`` sets their similarity to 0, as the released code does.
 
     ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes, so that
-    partners are those of the global batch. Pairs that are ``excluded`` ``(N, N)`` are in no block.
+    rows are mixed within the global batch. ``excluded`` ``(N, N)`` is true where positive j is not
+    to be a negative of anchor i; mixtures that contain such a pair are masked as well.
 
-    All vectors equal: ``ln(3N - 2)``, or ``ln(3N - 2 + 2 exp(-1 / temperature))`` with ``zero``.
+    Equal vectors give ``ln(3N - 2)``, or ``ln(3N - 2 + 2 exp(-1 / temperature))`` with ``zero``.
     """
     check_pairs(anchors, positives, temperature)
     is_own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
     known = torch.zeros_like(is_own) if excluded is None else excluded
     blocks = [similarity_matrix(anchors, positives, similarity).masked_fill(known, -torch.inf)]
 
-    # Anchors with mixed positives; mixed anchors with positives.
-    own_mixed = (known | is_own).roll(-1, dims=1)  # column j holds positive j + 1 as well
+    # Add the blocks of anchors with mixed positives, and of mixed anchors with positives.
+    own_mixed = (known | is_own).roll(-1, dims=1)  # u_j also contains positive j + 1
     logits = similarity_matrix(anchors, _mixed(positives, mix), similarity)
     blocks.append(_without(logits, own_mixed, known, masked))
     if sides is MixSides.BOTH:
-        own_mixed = (known | is_own).roll(-1, dims=0)  # row i holds anchor i + 1 as well
+        own_mixed = (known | is_own).roll(-1, dims=0)  # v_i also contains anchor i + 1
         logits = similarity_matrix(_mixed(anchors, mix), positives, similarity)
         blocks.append(_without(logits, own_mixed, known, masked))
     logits = torch.cat(blocks, dim=1) / temperature

@@ -12,20 +12,22 @@ from simcse_cli.settings.choices import Similarity
 
 
 def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: Tensor) -> Tensor:
-    """Return minus the Jensen-Shannon estimate of mutual information, in nats, from ``-2 ln 2``.
+    """Return minus the Jensen-Shannon estimate of mutual information, in nats.
 
-    Source: Zhang et al. 2020, as in the authors' code. With ``T = local . global`` (no scaling), M
-    tokens and N sentences: ``E+ = 1/M sum over (token, own sentence) of [ln 2 - softplus(-T)]``,
-    ``E- = 1/(M (N - 1)) sum over (token, other sentence) of [softplus(T) - ln 2]``, loss ``E- -
-    E+``.
+    Source: Zhang et al. 2020, as in the authors' code. T is the dot product of the features of a
+    token and a sentence, for all M tokens and N sentences:
 
-    ``local_features`` ``(M, D)`` are the real tokens of this process's sentences;
-    ``global_features`` ``(N, D)`` all sentences, already gathered over processes; ``owners``
-    ``(M,)`` integers, the row there of each token's sentence. A ValueError for other shapes, or a
-    single sentence, which leaves no negative pair.
+        E+ = 1 / M * sum over (token, own sentence) of (ln 2 - softplus(-T))
+        E- = 1 / (M (N - 1)) * sum over (token, other sentence) of (softplus(T) - ln 2)
+        loss = E- - E+
 
-    The scalar is this process's share: the mean of the shares over processes is the global loss.
-    All features zero: 0.
+    ``local_features`` ``(M, D)`` belong to the tokens of this process's sentences, without padding.
+    ``global_features`` ``(N, D)`` belong to all sentences, already gathered over processes.
+    ``owners`` ``(M,)`` holds the row of each token's sentence in ``global_features``. Other shapes,
+    or a single sentence, which leaves no negative pair, raise a ValueError.
+
+    The result is this process's share: the mean of the shares over processes is the global loss. It
+    is never below ``-2 ln 2`` on one process. If all features are zero, it is 0.
     """
     if (
         local_features.shape[1:] != global_features.shape[1:]
@@ -40,7 +42,7 @@ def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: T
     if n_sentences < 2:
         raise ValueError("a batch of one sentence has no negative pair: need at least 2 sentences")
 
-    # The pairs of a token with its own sentence, and with the others.
+    # Sum over the pairs of a token with its own sentence, and over those with other sentences.
     scores = similarity_matrix(local_features, global_features, Similarity.DOT)  # (M, N)
     own = owners.unsqueeze(1) == torch.arange(n_sentences, device=owners.device)
     n_tokens = sum_over_processes(scores.new_full((), len(scores))).clamp_min(1.0)

@@ -14,15 +14,15 @@ def nt_xent(
     """Return the normalised-temperature cross-entropy of two views, mean over 2N vectors, in nats.
 
     Source: Chen et al. 2020, Eq. 1, as Giorgi et al. 2021 (DeCLUTR) use it: each of the 2N vectors
-    is classified among the other 2N - 1 by cosine over temperature; its partner is right, the
-    remaining 2(N - 1) are negatives.
+    is classified among the other 2N - 1 by its cosine divided by the temperature. The vector of the
+    same row in the other view is its partner; the remaining 2(N - 1) are negatives.
 
-    ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes; row i
-    of both belongs together. ``temperature`` has no unit; 0.05 in DeCLUTR. Rows that are
-    ``excluded`` ``(N, N)`` are no negatives of each other. A ValueError for other shapes, or a
-    temperature that is not above 0.
+    ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes.
+    ``temperature`` has no unit; DeCLUTR uses 0.05. ``excluded`` ``(N, N)`` is true where rows i
+    and j are not to be negatives of each other. Other shapes, or a temperature that is not above 0,
+    raise a ValueError.
 
-    All embeddings equal: ``ln(2N - 1)``; one pair alone: 0.
+    Equal embeddings give ``ln(2N - 1)``; a single row gives 0.
     """
     check_pairs(anchors, positives, temperature)
     n_rows = len(anchors)

@@ -11,16 +11,17 @@ from simcse_cli.settings.choices import Similarity
 def quick_thoughts(inputs: Tensor, outputs: Tensor, neighbours: Tensor) -> Tensor:
     """Return the QuickThoughts loss of sentences in document order, mean over rows, in nats.
 
-    Source: Logeswaran and Lee 2018, with the released code's two habits: scores are raw dot
-    products of the two encoders, and a sentence's score with itself is set to 0 (not to minus
-    infinity), so it keeps its share ``exp(0)`` of the denominator. The target spreads evenly over
-    the true neighbours of each row.
+    Source: Logeswaran and Lee 2018 and their released code. As there, the logits are raw dot
+    products of the vectors of two encoders, and the logit of a sentence with itself is set to 0,
+    not to minus infinity, so that it adds ``exp(0)`` to the denominator. The target of a row gives
+    each of its neighbours the same probability.
 
-    ``inputs`` ``(N, D)`` are rows of the first encoder, ``outputs`` the same sentences through the
-    second; ``neighbours`` ``(N, N)`` is true where sentence j stands beside sentence i. A
-    ValueError for other shapes.
+    ``inputs`` ``(N, D)`` are the sentences' vectors by the first encoder, ``outputs`` those by the
+    second. ``neighbours`` ``(N, N)`` is true where sentence j stands beside sentence i. Other
+    shapes raise a ValueError.
 
-    The mean is over the rows with a neighbour; 0 if no row has one. All vectors zero: ``ln N``.
+    Rows without a neighbour are left out; if no row has one, the loss is 0. Zero vectors give
+    ``ln N``.
     """
     n_rows = len(inputs)
     if inputs.shape != outputs.shape or neighbours.shape != (n_rows, n_rows):

@@ -1,4 +1,4 @@
-"""RankCSE: agreement of both directions of the similarities, and the order that a teacher gives."""
+"""RankCSE: consistency of two views' similarities, and learning a teacher's ranking of texts."""
 
 import torch
 from torch import Tensor
@@ -10,11 +10,11 @@ from simcse_cli.machine.precision import no_autocast
 def consistency(logits: Tensor) -> Tensor:
     """Return the Jensen-Shannon divergence of both directions, mean over rows, in nats.
 
-    Source: Liu et al. 2023 (RankCSE), as a community's code has it. P is the softmax over the rows
-    of ``logits`` ``(N, N)``, Q that over their transpose, M = (P + Q) / 2, and a row gives
+    Source: Liu et al. 2023 (RankCSE), as in a community's code. P and Q are the row-wise softmax of
+    ``logits`` ``(N, N)`` and of their transpose, M = (P + Q) / 2. The loss of a row is
     ``(KL(P || M) + KL(Q || M)) / 2``.
 
-    Symmetric logits: 0; never above ``ln 2``.
+    Symmetric logits give 0; the loss is never above ``ln 2``.
     """
     log_p = logits.log_softmax(1)
     log_q = logits.T.log_softmax(1)
@@ -25,9 +25,10 @@ def consistency(logits: Tensor) -> Tensor:
 
 
 def negative_entropy(logits: Tensor) -> Tensor:
-    """Return ``-(H(P) + H(Q)) / 2``, mean over rows, which that code computes for ``consistency``.
+    """Return ``-(H(P) + H(Q)) / 2``, mean over rows, with P and Q of ``consistency``.
 
-    The code clamps ln M, which is never above 0, to at least 1e-7, so that M drops out.
+    The community's code computes this, minus the mean entropy, in place of ``consistency``: it
+    clamps ln M, which is never above 0, to at least 1e-7, so that M drops out.
     """
     log_p = logits.log_softmax(1)
     log_q = logits.T.log_softmax(1)
@@ -35,17 +36,22 @@ def negative_entropy(logits: Tensor) -> Tensor:
 
 
 def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """Return the cross-entropy of the teacher's and the student's distribution over other rows.
+    """Return the cross-entropy of the student's with the teacher's softmax over the other rows.
 
-    Source: Cao et al. 2007 in RankCSE: ``-mean_i sum_{j != i} softmax_j(teacher_ij) ln
-    softmax_j(logits_ij)``, both ``(N, N)`` without the diagonal, in nats.
+    Source: Cao et al. 2007, as used in RankCSE. ``logits`` and ``teacher_logits`` are ``(N, N)``.
+    p_ij and q_ij are the teacher's and the student's softmax over row i without its diagonal
+    entry:
 
-    Two rows: 0; equal logits off the diagonal: the teacher's entropy there.
+        loss = -mean_i sum_{j != i} p_ij ln q_ij
+
+    The unit is the nat. Two rows give 0. Logits that equal the teacher's give the teacher's
+    entropy.
     """
     n_rows = len(logits)
     is_other = ~torch.eye(n_rows, dtype=torch.bool, device=logits.device)
     shape = n_rows, n_rows - 1
-    # Sorted to the front, as a GPU would have to say how many places a mask selects.
+    # The places off the diagonal are sorted to the front: indexing by a mask instead would wait for
+    # a GPU to report how many places the mask selects.
     order = is_other.flatten().to(torch.int8).argsort(descending=True, stable=True)
     places = order[: n_rows * (n_rows - 1)]
     student = logits.flatten()[places].view(shape)
@@ -54,17 +60,20 @@ def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
 
 def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
-    """Return the likelihood of the teacher's order, negative logarithm, mean over rows, in nats.
+    """Return the negative log-likelihood of the teacher's ranking, mean over rows, in nats.
 
-    Source: Xia et al. 2008 in RankCSE: ``sum_k ( ln sum_{m >= k} exp(a_pi(m)) - a_pi(k) )`` with
-    the ``logits`` a ``(N, N)`` of a row and pi its columns by falling ``teacher`` similarity, the
-    own column first, equal ones in the order of columns.
+    Source: Xia et al. 2008, as used in RankCSE. ``logits`` and ``teacher`` are ``(N, N)``. a_1 to
+    a_N are the logits of a row, ordered by falling teacher similarity; the diagonal entry comes
+    first, and equal similarities keep the order of the columns:
 
-    Equal logits: ``ln N!``, 3.1781 for 4 rows. The term of k = 1 is InfoNCE.
+        loss of a row = sum_k (ln sum_{m >= k} exp(a_m) - a_k)
+
+    The term of k = 1 is InfoNCE. Equal logits give ``ln N!``: 3.1781 for 4 rows.
     """
     is_own = torch.eye(len(teacher), dtype=torch.bool, device=teacher.device)
     ranks = teacher.masked_fill(is_own, torch.inf).argsort(dim=1, descending=True, stable=True)
     ordered = logits.gather(1, ranks)
+    # Flipped twice, the cumulative sum runs from the last column back to the first.
     with no_autocast(logits.device):
         left = ordered.flip(1).logcumsumexp(1).flip(1)
     return (left - ordered).sum(1).mean()

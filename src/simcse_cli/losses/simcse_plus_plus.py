@@ -21,16 +21,20 @@ def off_dropout(
     similarity: Similarity = Similarity.COSINE,
     excluded: Tensor | None = None,
 ) -> Tensor:
-    """Return the in-batch loss with negatives without dropout, mean over rows, in nats.
+    """Return the in-batch loss whose negatives have no dropout, mean over rows, in nats.
 
-    Source: Xu et al. 2023 (SimCSE++) and the authors' code. With ``s = similarity / temperature``
-    of ``anchors`` and ``positives`` and ``s0`` that of the ``plain`` vectors among themselves, row
-    i loses ``-a s_ii + ln(exp(a s_ii) + sum over j != i of exp(s0_ij))``, a = ``positive_scale``.
+    Source: Xu et al. 2023 (SimCSE++) and the authors' code. ``plain`` are the vectors of the same
+    sentences without dropout. s_i is the similarity of anchor i and positive i, q_ij that of plain
+    vectors i and j, both divided by the temperature; a is ``positive_scale``:
 
-    All three are ``(N, D)``, any norm, already gathered over processes. Pairs that are ``excluded``
-    ``(N, N)`` are no negatives.
+        loss_i = -a s_i + ln(exp(a s_i) + sum_{j != i} exp(q_ij))
 
-    All vectors equal and scale 1: ``ln N``; all three equal: InfoNCE.
+    ``anchors``, ``positives`` and ``plain`` are ``(N, D)``, any norm, already gathered over
+    processes. ``excluded`` ``(N, N)`` is true where rows i and j are not to be negatives of each
+    other.
+
+    Equal vectors and a scale of 1 give ``ln N``. If the three arguments are equal, the loss is
+    InfoNCE.
     """
     check_pairs(anchors, positives, temperature)
     right = similarity_matrix(anchors, positives, similarity).diagonal() / temperature
@@ -43,16 +47,19 @@ def off_dropout(
 
 
 def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) -> Tensor:
-    """Return the contrast between dimensions, mean over those of the first view, in nats.
+    """Return the contrastive loss between the dimensions of two views, mean over them, in nats.
 
-    Source: Xu et al. 2023 (SimCSE++) and the authors' code. ``C = Y_a^T Y_b / (N temperature)``
-    with columns standardised over the batch (biased variance, + 1e-5); dimension k of one view is
-    classified among all of the other: ``-C_kk + ln sum over l of exp(C_kl)``.
+    Source: Xu et al. 2023 (SimCSE++) and the authors' code. Y_a and Y_b are the views with each
+    column standardised over the batch (biased variance + 1e-5). Dimension k of the first view is
+    classified among all dimensions of the second:
 
-    The views are ``(N, D)``, already gathered over processes; N is at least 2, else a ValueError.
+        C = Y_a^T Y_b / (N temperature)
+        loss_k = -C_kk + ln sum_l exp(C_kl)
 
-    Equal views of independent columns: about ``ln(exp(1 / t) + D - 1) - 1 / t``; constant columns:
-    ``ln D``.
+    The views are ``(N, D)``, already gathered over processes. N below 2 raises a ValueError.
+
+    At temperature t, equal views with independent columns give about
+    ``ln(exp(1 / t) + D - 1) - 1 / t``; constant columns give ``ln D``.
     """
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):

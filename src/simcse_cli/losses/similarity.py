@@ -9,6 +9,7 @@ from simcse_cli.settings.choices import Similarity
 
 def l2_normalize(vectors: Tensor) -> Tensor:
     """Return the rows divided by their L2 norm; a zero row stays zero, with a finite gradient."""
+    # A norm of 1 in place of 0 avoids a division by zero, also in the gradient.
     norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     is_long = norms > torch.finfo(norms.dtype).tiny
     return vectors / torch.where(is_long, norms, torch.ones_like(norms))
@@ -19,8 +20,8 @@ def similarity_matrix(
 ) -> Tensor:
     """Return all similarities of two sets of rows, ``(N, D)`` and ``(M, D)`` to ``(N, M)``.
 
-    Computed in float32 at least, also under autocast: divided by a temperature of 0.05, the eight
-    bits of a bfloat16 cosine would move a logit by up to 0.08.
+    They are computed in at least float32, even under autocast: a bfloat16 cosine has only eight
+    significant bits, which would shift its logit at a temperature of 0.05 by up to 0.08.
     """
     with no_autocast(left.device):
         dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)

@@ -17,15 +17,18 @@ class VicregTerms(NamedTuple):
 
 
 def variance_loss(view: Tensor, *, gamma: float = 1.0, eps: float = 1e-4) -> Tensor:
-    """Return the mean over columns of ``max(0, gamma - sqrt(var + eps))``, with unbiased variance.
+    """Return the mean over columns of ``max(0, gamma - sqrt(var + eps))``, var being unbiased.
 
-    A view constant over the batch gives ``gamma - sqrt(eps)``, 0.99 with the defaults.
+    A view that is constant over the batch gives ``gamma - sqrt(eps)``: 0.99 with the defaults.
     """
     return functional.relu(gamma - torch.sqrt(view.var(dim=0, correction=1) + eps)).mean()
 
 
 def covariance_loss(view: Tensor) -> Tensor:
-    """Return the sum of off-diagonal squares of the unbiased covariance, divided by P."""
+    """Return the sum of the squared off-diagonal covariances of a view ``(N, P)``, over P.
+
+    The covariance is unbiased (divided by N - 1).
+    """
     centred = view - view.mean(dim=0)
     covariance = centred.T @ centred / (len(view) - 1)  # (P, P)
     return off_diagonal_squares(covariance) / view.shape[1]
@@ -41,14 +44,14 @@ def vicreg(
 ) -> VicregTerms:
     """Return VICReg's three terms, weighted; their sum is the loss.
 
-    Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code: invariance is the mean
-    squared difference over all ``N * P`` entries (the paper's Eq. 5, a squared norm per pair, is P
-    times larger), the variance term is the *average* of the two views, the covariance term their
-    *sum*.
+    Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code. The invariance term is
+    the mean squared difference over all ``N * P`` entries; Eq. 5 of the paper, a squared norm for
+    each pair, is P times larger. The variance term is the *average* over the two views, the
+    covariance term their *sum*.
 
-    The views are ``(N, P)`` projections, already gathered over processes, with N at least 2, else a
-    ValueError. The weights are 0 or more: lambda, mu and nu in the paper. Both views constant and
-    equal: 0, ``variance_weight * 0.99``, 0.
+    The views are ``(N, P)`` projections, already gathered over processes. N below 2 raises a
+    ValueError. The weights are 0 or more; the paper calls them lambda, mu and nu. If both views are
+    constant and equal, the terms are 0, ``variance_weight * 0.99`` and 0.
     """
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):

@@ -1,4 +1,7 @@
-"""Buffers that passes over a model reuse: page faults of fresh memory cost more than arithmetic."""
+"""Memory that the passes over a model reuse.
+
+The page faults of newly allocated memory can cost more time than the arithmetic in it.
+"""
 
 import math
 import weakref
@@ -9,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-_ALIGNMENT = 64  # bytes, of a cache line and of a vector
+_ALIGNMENT = 64  # bytes of a cache line, and of a vector register
 _HUGE_PAGE = 1 << 21  # bytes; NumPy requests huge pages for arrays of 4 MiB and more
 # NumPy types by the bytes of a value; NumPy has no bfloat16.
 _HELD_AS = {
@@ -23,9 +26,9 @@ _HELD_AS = {
 class BufferPool:
     """Lend memory to tensors, and take it back when no tensor or view refers to it any more.
 
-    Threads may share a pool: its only shared steps are those of a deque, which are atomic. Sizes
-    are powers of two, so that a slightly larger batch reuses the same buffers; pages never written
-    to take no memory.
+    Threads may share a pool, since they meet only in the operations of a deque, which are atomic.
+    Buffer sizes are powers of two, so that a slightly larger batch fits the same buffers. Pages
+    that are never written to take no memory.
     """
 
     def __init__(self) -> None:
@@ -47,22 +50,23 @@ class BufferPool:
         return tensor if tensor.dtype is dtype else tensor.view(dtype)
 
     def concatenated(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the parts joined along their rows, in memory of this pool."""
         sizes = (sum(map(len, parts)), *parts[0].shape[1:])
         return torch.cat(list(parts), out=self.tensor(sizes, parts[0].dtype))
 
 
 class _Lease(np.ndarray):
-    """The lent part of a buffer (its base), which returns the buffer when it is deleted."""
+    """The lent part of a buffer; when it is deleted, the buffer (its base) is free again."""
 
     home: deque[np.ndarray]
 
     def __del__(self) -> None:
-        # It uses no global: at exit, modules may be gone.
+        # This uses no global name: at interpreter exit, modules may be gone.
         self.home.append(self.base)  # type: ignore[arg-type]
 
 
 def _aligned(size: int) -> np.ndarray:
-    """Return aligned memory; from the size of a huge page on, it is aligned to huge pages."""
+    """Return memory aligned to cache lines, or to huge pages if it has the size of one."""
     alignment = _ALIGNMENT
     if size >= _HUGE_PAGE:
         alignment = _HUGE_PAGE
@@ -75,4 +79,5 @@ _OF_MODULE: weakref.WeakKeyDictionary[nn.Module, BufferPool] = weakref.WeakKeyDi
 
 
 def pool_of(module: nn.Module) -> BufferPool:
+    """Return the pool of a module, which lives as long as the module."""
     return _OF_MODULE.setdefault(module, BufferPool())

@@ -14,17 +14,17 @@ from simcse_cli.settings.config import DEVICE_FORM
 def resolve_device(device: str = Device.AUTO) -> torch.device:
     """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
 
-    ``cuda:N`` is the GPU of this number. Otherwise each process takes that of its ``LOCAL_RANK``,
-    which launchers set.
+    ``cuda:N`` is GPU number N. Without a number, each process takes the GPU of its ``LOCAL_RANK``,
+    a variable that launchers set.
     """
-    # The form of the name, before it is looked up.
+    # Check the form of the name first, since ``Device`` raises a plain ValueError.
     asked = str(device)
     name, _, number = asked.partition(":")
     if re.fullmatch(DEVICE_FORM[0], asked) is None:
         raise UsageError(f"{asked!r}; need {DEVICE_FORM[1]}", option="--device")
     device = Device(name)
 
-    # The kind of device, which this machine must have.
+    # This machine must have a device of the kind.
     available = {
         Device.CUDA: torch.cuda.is_available(),
         Device.MPS: torch.backends.mps.is_available(),
@@ -36,7 +36,7 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
         what = f"--device {asked}: not available on this machine"
         raise ConfigError(what, hint="use --device cpu, or auto")
 
-    # A number must be that of a GPU, and only one process may have it.
+    # A number must be that of an existing GPU, and several processes cannot share that GPU.
     if number:
         n_gpus = torch.cuda.device_count()
         if int(number) >= n_gpus:
@@ -48,7 +48,7 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
             raise ConfigError(what, hint="use --device cuda")
         return torch.device("cuda", int(number))
 
-    # Without a number, the processes of a machine take its GPUs in turn.
+    # Without a number, the processes of this machine are spread over its GPUs.
     if device is Device.CUDA:
         rank = int(os.environ.get("LOCAL_RANK", "0"))
         return torch.device("cuda", rank % torch.cuda.device_count())

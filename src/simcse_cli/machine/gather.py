@@ -1,10 +1,10 @@
-"""Collectives that keep gradients; every function is the identity on one process.
+"""Exchange tensors between processes, with gradients.
 
-Convention: each process computes its share of one global loss, and the training loop averages
-parameter gradients over processes (DDP). Backward passes here *sum* the gradients that all
-processes contribute to a tensor, so the averaged gradient is the true gradient of the mean of the
-processes' losses. A loss that every process computes in full on gathered rows therefore has exactly
-the gradient of one process with the global batch.
+Each process computes its share of one global loss, and the training loop averages the gradients of
+the parameters over the processes (DDP). Backward passes here *sum* the gradients that all processes
+contribute to a tensor. The averaged gradient is therefore the true gradient of the mean of the
+processes' losses. If every process computes the full loss on gathered rows, this is exactly the
+gradient of one process with the global batch.
 """
 
 from collections.abc import Sequence
@@ -52,16 +52,16 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         gradient = gradients[0]
-        # Sums of many values lose bits in a half.
+        # A sum of many values in 16 bits would lose precision.
         dtype = torch.promote_types(gradient.dtype, torch.float32)
         own = _sum_own_rows(torch.split(gradient.to(dtype), ctx.counts))
         return own.to(gradient.dtype), None
 
 
 def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Return the sum of the parts for this process; every process gives one to each."""
+    """Return the sum over processes of their parts for this process; part i is for process i."""
     if _scatters():
-        # All parts must have one size.
+        # Reduce-scatter needs parts of one size, so pad their rows.
         most = max(map(len, parts))
         padded = []
         for part in parts:
@@ -76,12 +76,12 @@ def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _scatters() -> bool:
-    """Tell whether the group supports reduce-scatter; gloo does since PyTorch 2.8."""
+    """Tell whether the process group supports reduce-scatter; gloo does from PyTorch 2.8 on."""
     return distributed.get_backend() != "gloo" or TorchVersion(torch.__version__) >= "2.8"
 
 
 def sum_over_processes(tensor: Tensor) -> Tensor:
-    """Return the sum of a tensor of one shape over all processes, differentiable on each."""
+    """Return the differentiable sum over processes of a tensor, which has one shape on all."""
     if n_processes() == 1:
         return tensor
     total: Tensor = _SumOverProcesses.apply(tensor)  # type: ignore[no-untyped-call]
@@ -92,7 +92,7 @@ def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
     """Return this process's share of a mean: ``n_processes * total / sum of counts``.
 
     ``total`` is the sum of this process's ``count`` values. The mean of the shares over processes
-    is the global mean, even if local batches differ in size; 0 if no process has a value.
+    is the global mean, even if local batches differ in size. If no process has a value, it is 0.
     """
     if isinstance(count, Tensor):
         own = count.to(total.dtype)
@@ -107,6 +107,7 @@ def mean_over_processes(row_values: Tensor) -> Tensor:
 
 
 def row_counts(rows: Tensor) -> list[int]:
+    """Return the number of rows that each process has, in rank order."""
     if n_processes() == 1:
         return [len(rows)]
     local = torch.tensor([len(rows)], device=rows.device)
@@ -118,7 +119,7 @@ def row_counts(rows: Tensor) -> list[int]:
 def gather_views(
     views: Sequence[Tensor], counts: Sequence[int] = (), *, original_scaling: bool = False
 ) -> list[Tensor]:
-    """Return ``gather_with_grad`` of each of several views, ``(B, D)``, all in one exchange."""
+    """Return the result of ``gather_with_grad`` for several views ``(B, D)``, in one exchange."""
     if n_processes() == 1:
         return list(views)
     rows = torch.stack(list(views), dim=1)  # (B, V, D)
@@ -130,10 +131,10 @@ def gather_with_grad(
 ) -> Tensor:
     """Return the rows of all processes in rank order, ``(B, ...)`` to ``(N, ...)``, with gradients.
 
-    Numbers of rows may differ between processes; ``counts`` are exchanged if not given.
-    ``original_scaling`` reproduces the original SimCSE code: rows of other processes are constants,
-    so DDP's average leaves 1 / n_processes of the true gradient of the global loss (the pattern
-    that DeCLUTR's authors multiply back).
+    ``counts`` are the numbers of rows of the processes, which may differ; they are exchanged if not
+    given. ``original_scaling`` reproduces the original SimCSE code, where the rows of other
+    processes are constants. DDP's average then gives 1 / n_processes of the true gradient of the
+    global loss; DeCLUTR's authors multiply their loss by n_processes to make up for it.
     """
     if n_processes() == 1:
         return rows
@@ -141,6 +142,7 @@ def gather_with_grad(
     if not original_scaling:
         return _GatherRows.apply(rows, counts)  # type: ignore[no-any-return, no-untyped-call]
     joined = _GatherRows.apply(rows.detach(), counts)  # type: ignore[no-untyped-call]
+    # Only the own rows carry a gradient.
     parts = list(joined.split(counts))
     parts[distributed.get_rank()] = rows
     return torch.cat(parts)

@@ -11,15 +11,18 @@ BETA_2 = 0.999
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
-    """AdamW without bias correction, as BERT was trained.
+    """AdamW without bias correction, the optimizer with which BERT was trained.
 
-    It is ``AdamW(correct_bias=False)`` of transformers 2 to 4.
+    It is ``AdamW(correct_bias=False)`` of transformers 2 to 4. For a weight w with the gradient g
+    and the moments m and v:
 
-    ``m = 0.9 m + 0.1 g;  v = 0.999 v + 0.001 g^2;  w -= lr m / (sqrt(v) + eps);  w -= lr
-    weight_decay w``
+        m = 0.9 m + 0.1 g
+        v = 0.999 v + 0.001 g^2
+        w -= lr m / (sqrt(v) + eps)
+        w -= lr weight_decay w
 
-    From zero moments the first step is ``0.1 / sqrt(0.001) = 3.16`` times that of the corrected
-    AdamW.
+    The moments start at 0, so the first step is ``0.1 / sqrt(0.001) = 3.16`` times that of AdamW
+    with bias correction.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                     self.state[p]["exp_avg"] = torch.zeros_like(p)
                     self.state[p]["exp_avg_sq"] = torch.zeros_like(p)
 
-            # One step of all parameters together.
+            # Update all parameters together: fewer, larger operations are faster.
             gradients = [p.grad for p in parameters]
             means = [self.state[p]["exp_avg"] for p in parameters]
             squares = [self.state[p]["exp_avg_sq"] for p in parameters]

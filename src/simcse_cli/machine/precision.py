@@ -1,4 +1,4 @@
-"""The arithmetic of a computation."""
+"""The precision of arithmetic: which one to use, and how to switch it."""
 
 import torch
 
@@ -23,12 +23,15 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 
 def resolve_precision(precision: Precision | str, device: torch.device) -> Precision:
-    """Return the arithmetic to use; ``auto`` takes bf16 where it is fast, else fp32."""
+    """Return the precision to use; ``auto`` takes bf16 where it is fast, else fp32.
+
+    Raise ConfigError for a precision that the device does not have.
+    """
     precision = Precision(precision)
     if precision is Precision.AUTO:
         return Precision.BF16 if has_fast_bf16(device) else Precision.FP32
 
-    # The user's choice, where the device has it.
+    # Refuse what the device does not have.
     if precision is Precision.FP16 and device.type == "cpu":
         hint = "use --precision bf16 or fp32 on a CPU"
         raise ConfigError("--precision fp16 needs a GPU", hint=hint)
@@ -42,7 +45,7 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
 
 
 def set_float32_products(precision: Precision, device: torch.device) -> None:
-    """Let float32 products and convolutions on a GPU round to TF32 for tf32, and only then."""
+    """Let float32 products and convolutions on a GPU round to TF32 if the precision is tf32."""
     if device.type == "cuda":
         is_rounded = precision is Precision.TF32
         torch.set_float32_matmul_precision("high" if is_rounded else "highest")

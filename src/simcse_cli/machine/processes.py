@@ -24,14 +24,15 @@ from simcse_cli.progress import Progress
 
 _T = TypeVar("_T")
 START_TIMEOUT = "SIMCSE_START_TIMEOUT"
-"""Environment variable: seconds between the first and the last start of a process, at most."""
+"""Environment variable: how many seconds processes wait for the others to start."""
 LONGEST_WAIT = timedelta(days=30)
-"""Limit of waiting for another process, which may be scoring a model or assembling an output.
+"""How long to wait for another process, which may be scoring a model or assembling an output.
 
-A dead process is noticed at once, through its connections or by its launcher.
+The limit can be this long because a dead process is noticed at once, by its closed connections or
+by its launcher.
 """
 LONGEST_DELAY_S = 60.0
-"""Limit until another machine sees a new file; NFS takes up to 30 seconds."""
+"""How long to wait until another machine sees a new file; NFS takes up to 30 seconds."""
 BUCKET_BYTES = 25 << 20
 """Size of the gradients averaged in one exchange, as in DDP."""
 LAUNCHED = "SIMCSE_LAUNCHED"
@@ -64,7 +65,10 @@ def is_launched() -> bool:
 
 
 def end_with_launcher() -> None:
-    """End this process when the one that started it has ended, which closes standard input."""
+    """End this process when its launcher has ended.
+
+    The launcher holds the other end of standard input, which closes with it.
+    """
 
     def watch() -> None:
         os.read(0, 1)
@@ -94,12 +98,12 @@ def in_contact() -> Iterator[None]:
 def join_group() -> None:
     """Form a group with the processes that were started together, unless it exists.
 
-    It is left at exit; otherwise its threads abort the process at its end.
+    The group is left at exit, as its threads would otherwise abort the process when it ends.
     """
     if process_count() == 1 or distributed.is_initialized():
         return
 
-    # The environment is checked first, as a wrong one fails late and unclearly.
+    # Check the environment first: a wrong one would fail late, with an unclear message.
     rank = process_rank()
     n_processes = process_count()
     for variable in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
@@ -111,7 +115,7 @@ def join_group() -> None:
         what = f"RANK is {rank}, need a number below {n_processes} (WORLD_SIZE)"
         raise ConfigError(what, hint=_HOW_TO_START)
 
-    # Only this meeting has a short limit; later waits may take days.
+    # Only the first meeting has a short limit; later waits may take days.
     backend = "gloo"
     if torch.cuda.is_available() and distributed.is_nccl_available():
         backend = "cpu:gloo,cuda:nccl"
@@ -169,7 +173,7 @@ def add_up(rows: NDArray[np.float32]) -> None:
 
 def require_shared(output: Path) -> None:
     """Raise OutputError unless all processes see the lock of an output that the first one holds."""
-    # A new file takes a while to appear on other machines.
+    # A new file takes a while to appear on other machines, so try again until the deadline.
     first = exchange(lock_text(output))[0]
     deadline = time.monotonic() + LONGEST_DELAY_S
     while lock_text(output) != first and time.monotonic() < deadline:
@@ -205,7 +209,7 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
     """Average gradients over processes as DDP does: several in one exchange, in their order."""
     if n_processes == 1:
         return
-    # A bucket is full at a size, and holds one kind of numbers.
+    # A bucket is exchanged when the next gradient would exceed its size or has another dtype.
     bucket: list[Tensor] = []
     n_bytes = 0
     for gradient in [each.grad for each in parameters if each.grad is not None]:
@@ -220,6 +224,7 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
 
 
 def _average(gradients: list[Tensor], n_processes: int) -> None:
+    """Average gradients of one dtype over processes, in place, as one flat tensor."""
     parts = [gradient.flatten() for gradient in gradients]
     flat = torch.cat(parts) if len(parts) > 1 else parts[0]
     distributed.all_reduce(flat)

@@ -1,4 +1,4 @@
-"""What this machine is, and what is fastest on its processor."""
+"""Facts about this machine, and the constants that are fastest on its processor."""
 
 import os
 import platform
@@ -18,21 +18,21 @@ def is_x86() -> bool:
 
 
 Product = Literal["prepacked", "linear", "numpy"]
-"""What multiplies: oneDNN on weights in its own layout, ``F.linear``, or NumPy's BLAS."""
+"""What multiplies matrices: oneDNN on weights in its layout, ``F.linear``, or NumPy's BLAS."""
 
 
 class CpuConstants(NamedTuple):
-    """What is fastest on processors of one kind, as ``benchmarks/bench_constants.py`` finds it.
+    """The fastest choices on processors of one kind, measured by ``benchmarks/bench_constants.py``.
 
     Attributes:
         bf16: whether bfloat16 products take less time than float32 ones.
-        inference_product: what multiplies by the weights of a model in float32, which it may
-            arrange beforehand.
+        inference_product: what multiplies by the float32 weights of a model, which can be put into
+            another layout beforehand.
         product: what multiplies other float32 matrices, in compiled training and in searches.
-        fused_from: the length of text from which PyTorch's fused attention takes the place of two
-            batched products; 1,024 where it is never faster, since its memory does not grow with
-            the square of the length.
-        batch_tokens: the tokens of a batch in inference, for each arithmetic of products.
+        fused_from: the length of text from which PyTorch's fused attention replaces two batched
+            products. It is 1,024 where fused attention is never faster: it is still used for such
+            long texts, since its memory does not grow with the square of the length.
+        batch_tokens: the tokens of a batch in inference, by the dtype of the products.
     """
 
     bf16: bool
@@ -57,9 +57,10 @@ CPU_CONSTANTS = {
 def cpu_kind() -> str:
     """Return the key of ``CPU_CONSTANTS`` for the instructions of this processor that are on.
 
-    ``avx512_bf16`` are AMD's processors: for Intel's, bfloat16 instructions do half of the work of
-    float32 ones in the same time, and they have AMX instead (not in every virtual machine). On
-    AMD's, OpenBLAS multiplies float32 faster than MKL, and with AVX2 alone faster than oneDNN.
+    Only AMD's processors get the key ``avx512_bf16``. On Intel's, AVX-512 bfloat16 instructions do
+    half of the work of float32 ones in the same time; these processors have AMX instead, though not
+    in every virtual machine. On AMD's, OpenBLAS multiplies float32 faster than MKL, and on those
+    with AVX2 alone faster than oneDNN.
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"
@@ -77,7 +78,7 @@ def cpu_kind() -> str:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory of the GPU, or of the process."""
+    """Return the peak memory of this process: on the GPU if that is the device, else in RAM."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return system.peak_process_bytes()
@@ -98,7 +99,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 def capability() -> str:
     """Return the instructions that PyTorch uses, such as ``avx512, avx512_bf16, amx``."""
     named = {"avx512_bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported"}
-    has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # not where oneDNN is told to leave it
+    has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # a variable may forbid it
     found = [torch.backends.cpu.get_cpu_capability().lower()]
     for name, check in named.items():
         if has_bf16 and getattr(torch.cpu, check, lambda: False)():

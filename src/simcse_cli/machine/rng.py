@@ -7,13 +7,16 @@ from torch import Tensor
 
 
 def has_rng_state(device: torch.device) -> bool:
-    """Tell whether ``RngState`` covers the generator of dropout masks on the device."""
+    """Tell whether ``RngState`` can save the generator that draws dropout masks on a device."""
     return device.type in ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
 class RngState:
-    """State of the random generators on the CPU and one GPU; restored, dropout masks repeat."""
+    """The state of the random generators of the CPU and one GPU.
+
+    After it is restored, the same dropout masks are drawn again.
+    """
 
     cpu: Tensor
     cuda: Tensor | None

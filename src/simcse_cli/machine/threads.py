@@ -14,9 +14,9 @@ from threadpoolctl import ThreadpoolController
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-# More threads would wait for Python's lock; with more cores, each thread computes on several.
+# More workers would wait for Python's lock; with more cores than this, each worker uses several.
 _MOST_WORKERS = 16
-_SOFT_PAUSE = 1  # OpenMP 5.0, omp_pause_soft: threads may go, settings stay
+_SOFT_PAUSE = 1  # omp_pause_soft of OpenMP 5.0: it ends threads and keeps settings
 
 
 def map_on_cores(
@@ -24,26 +24,26 @@ def map_on_cores(
 ) -> Iterator[_Result]:
     """Yield ``function(item)`` for each item in order, several at a time on PyTorch's threads.
 
-    An item on one thread costs less than on all threads, which would synchronise after every
-    product. The division into items must not depend on the number of threads, so that results do
-    not either, apart from rounding.
+    One thread for each item is faster than all threads for one item at a time, as these would
+    synchronise after every product. The caller must divide the work into items in the same way for
+    any number of threads; then the results do not depend on it either, apart from rounding.
 
-    The caller computes too, and worker threads are reused: new ones often start on the caller's
-    core, which costs up to 15 ms. ``function`` computes with PyTorch or NumPy on the CPU under the
-    default gradient and inference modes; after an exception, remaining items are dropped. A single
+    The caller computes too. Worker threads are reused: new ones often start on the caller's core,
+    which costs up to 15 ms. ``function`` computes with PyTorch or NumPy on the CPU, with gradients
+    enabled and inference mode off. After an exception, the remaining items are dropped. A single
     item gets all threads.
     """
     n_threads = _SHARES.threads_of_caller()
     n_workers = max(1, min(n_threads, len(items), at_once, _MOST_WORKERS))
     n_each = n_threads // n_workers
 
-    # One item at a time, on all threads.
+    # With one worker, the caller computes the items one by one on all threads.
     if n_workers == 1:
         with _SHARES.lend(n_each):
             yield from map(function, items)
         return
 
-    # Several at a time; the caller is one of the workers.
+    # Otherwise the caller is one of the workers.
     _pause_openmp()
     work = _Work(function, items)
     with _SHARES.lend(n_each), _helpers(n_workers - 1, n_each, n_threads) as helpers:
@@ -56,7 +56,7 @@ def map_on_cores(
 
 
 class _Work(Generic[_Item, _Result]):
-    """Items that several threads take in turn."""
+    """Items that several threads share: each takes the next one when it is free."""
 
     def __init__(self, function: Callable[[_Item], _Result], items: Sequence[_Item]) -> None:
         self._function = function
@@ -65,11 +65,12 @@ class _Work(Generic[_Item, _Result]):
         self._results: dict[int, Future[_Result]] = {i: Future() for i in range(len(items))}
 
     def results(self) -> Iterator[_Result]:
-        """Yield the results in order, each once, and compute items while a result is not ready."""
+        """Yield the results in order; while the next one is not ready, compute further items."""
         can_take = True
         for number in range(len(self._results)):
             while can_take and not self._results[number].done():
-                with torch.inference_mode(False), torch.enable_grad():  # as in any other thread
+                # A new thread has these modes, so the caller must have them too.
+                with torch.inference_mode(False), torch.enable_grad():
                     can_take = self._take_one()
             yield self._results.pop(number).result()
 
@@ -82,12 +83,12 @@ class _Work(Generic[_Item, _Result]):
             self._left = iter(())
 
     def _take_one(self) -> bool:
-        """Compute the next item, if there is one, and tell so; an error is stored as its result."""
+        """Compute the next item and store its result or error; return False if none is left."""
         with self._lock:
             number, item = next(self._left, (None, None))
         if number is None:
             return False
-        result = self._results[number]  # looked up first: whoever waits for it removes it
+        result = self._results[number]  # now, as ``results`` removes it from the dictionary
         try:
             result.set_result(self._function(cast(_Item, item)))
         except Exception as error:
@@ -105,19 +106,22 @@ def _pause_openmp() -> None:
 
 
 def _forget_threads() -> None:
-    """Drop what a forked child has copied: it has no threads, and nobody computes in it."""
+    """Drop the pools and shares that a forked child has copied: their threads do not exist here."""
     _IDLE.clear()
     _SHARES.reset()
 
 
 if hasattr(os, "register_at_fork"):
-    # A child would wait for ever for threads of OpenMP that only its parent has.
+    # A forked child would wait for ever for OpenMP threads that exist only in its parent.
     os.register_at_fork(before=_pause_openmp, after_in_child=_forget_threads)
 
 
 @contextmanager
 def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
-    """Lend idle threads that use ``n_threads`` each, as the caller; nested calls get others."""
+    """Lend a pool of idle helpers, and let these and the caller compute on ``n_threads`` each.
+
+    A nested call gets another pool. At the end the caller gets ``n_threads_after`` threads back.
+    """
     idle = _IDLE.setdefault((n_helpers, n_threads), [])
     helpers = idle.pop() if idle else _new_helpers(n_helpers, n_threads)
     torch.set_num_threads(n_threads)
@@ -129,6 +133,7 @@ def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[T
 
 
 def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
+    """Start helpers that compute on ``n_threads`` each, and wait until all have started."""
     have_started = Barrier(n_helpers + 1)
 
     def start() -> None:
@@ -138,7 +143,7 @@ def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
 
     helpers = ThreadPoolExecutor(n_helpers, "simcse-core", initializer=start)
     for _ in range(n_helpers):
-        helpers.submit(int)  # a thread starts with its first task
+        helpers.submit(int)  # an empty task, as each task starts one thread
     have_started.wait()
     return helpers
 
@@ -147,10 +152,10 @@ _math_libraries = functools.cache(ThreadpoolController)
 
 
 class _Shares:
-    """The threads of calls of ``map_on_cores`` that overlap in several threads of the program.
+    """Keep track of the thread counts while calls of ``map_on_cores`` overlap.
 
-    PyTorch and NumPy's BLAS have one number for the process. The first call notes those numbers,
-    and the last one restores them.
+    The calls may come from several threads of the program, but NumPy's BLAS has one thread count
+    for the whole process. The first call notes it, and the last one to end restores it.
     """
 
     def __init__(self) -> None:
@@ -164,7 +169,7 @@ class _Shares:
         self._first: Any = None
 
     def threads_of_caller(self) -> int:
-        """Return how many threads PyTorch has outside all calls; inside one, those of its share."""
+        """Return how many threads the caller may use: inside a call its share, else all threads."""
         with self._lock:
             is_inside = getattr(self._own, "depth", 0) > 0
             if self._lent and not is_inside:
@@ -172,12 +177,12 @@ class _Shares:
             return torch.get_num_threads()
 
     def enter_for_good(self) -> None:
-        """Note that this thread computes for a call, so that a call in it takes its share alone."""
+        """Mark this thread as a worker, so that a nested call stays within its share of threads."""
         self._own.depth = 1
 
     @contextmanager
     def lend(self, n_each: int) -> Iterator[None]:
-        """Let a product of NumPy take this many threads; by itself it would take all cores."""
+        """Limit NumPy's products to ``n_each`` threads; by default each would take all cores."""
         with self._lock:
             if not self._lent:
                 self._n_outside = torch.get_num_threads()
@@ -193,7 +198,7 @@ class _Shares:
                 self._take_back(n_each)
 
     def _take_back(self, n_each: int) -> None:
-        if n_each not in self._lent:  # forked in the middle of a call
+        if n_each not in self._lent:  # a fork in the middle of the call has reset the shares
             return
         self._lent.remove(n_each)
         if self._lent:
@@ -208,10 +213,11 @@ _SHARES = _Shares()
 
 @functools.cache
 def _openmp_pause() -> Callable[[int], int]:
-    """Return the function of OpenMP that ends its idle threads.
+    """Return the function of OpenMP that ends its idle threads, or one without effect.
 
-    After a product they spin for some milliseconds while they wait for the next one, and the
-    workers here need those cores. Where the loaded OpenMP library has no such function, they spin.
+    After a product, OpenMP's threads spin for some milliseconds while they wait for the next one.
+    They would take cores from the workers here. Where the loaded OpenMP library lacks the function,
+    ``int`` takes its place, and the threads go on spinning.
     """
     loaded = ctypes.CDLL(None) if os.name == "posix" else None
     return getattr(loaded, "omp_pause_resource_all", int)

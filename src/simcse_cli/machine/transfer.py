@@ -14,7 +14,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 class HostCopy:
-    """A tensor being copied to the CPU while a GPU continues with later work."""
+    """A copy of a tensor to the CPU, which a GPU makes while it continues with other work."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._arrival: Any = None
@@ -22,12 +22,13 @@ class HostCopy:
             self._arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._copy.copy_(tensor, non_blocking=True)
-            # By default, an event waits for the current GPU, which may be another one.
+            # By default the event would be recorded on the current GPU, which may be another one.
             self._arrival.record(torch.cuda.current_stream(tensor.device))
         else:
             self._copy = tensor.cpu()
 
     def arrived(self) -> Tensor:
+        """Wait for the copy and return it."""
         if self._arrival is not None:
             self._arrival.synchronize()
         return self._copy

@@ -1,6 +1,6 @@
-"""LoRA adapters by PEFT (extra ``peft``).
+"""Add LoRA adapters to an encoder, save them alone, and merge them into its weights.
 
-They are added to an encoder, saved alone, and merged into the weights.
+The library PEFT does this (extra ``peft``).
 
 An adapter folder holds ``adapter_config.json``, which names the base model, and the adapter's
 weights alone.
@@ -38,11 +38,15 @@ def add_lora(
 ) -> None:
     """Freeze a transformer and add LoRA to all its linear layers, except those of its own pooler.
 
-    Source: Hu et al. 2022: each weight W becomes ``W + alpha / rank * B A``. A is drawn from the
-    global generator, and B is zero, so the model computes the same at first.
+    Source: Hu et al. 2022. Each weight W, ``(D_out, D_in)``, becomes
+
+        W + alpha / rank * B A
+
+    with A ``(rank, D_in)`` and B ``(D_out, rank)``. A is drawn from the global generator. B starts
+    at zero, so the outputs of the model are unchanged at first.
     """
     peft = _peft()
-    # Embeddings do not pass through the architecture's own pooler.
+    # No sentence vector passes through the architecture's own pooler, so it needs no adapter.
     has_own_pooler = getattr(backbone, "pooler", None) is not None
     config = peft.LoraConfig(
         r=rank,
@@ -58,7 +62,8 @@ def add_lora(
 def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
     """Return the tensors of a model under their plain names.
 
-    Every W that has LoRA is replaced by ``W + scale B A``.
+    A weight W with LoRA is replaced by ``W + scale * B A``. PEFT keeps its three matrices as
+    ``NAME.base_layer.weight`` (W), ``NAME.lora_A...`` and ``NAME.lora_B...``.
     """
     merged: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -89,8 +94,8 @@ def _config_of(backbone: Any) -> Any:
 def save_adapter(backbone: nn.Module, folder: Path) -> None:
     """Write the adapter of a transformer in PEFT's format, without a model card."""
     config = _config_of(backbone)
-    # PEFT shortens long lists of layers to patterns, which would find the architecture's own pooler
-    # in its place.
+    # PEFT shortens a long list of layers to patterns. Whoever loads the file and follows these
+    # patterns would also adapt the architecture's own pooler, so the file excludes it.
     values = config.to_dict() | {"inference_mode": True, "exclude_modules": _OWN_POOLER}
     for name, value in values.items():
         if isinstance(value, set):
@@ -109,7 +114,7 @@ def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
 
 
 def put_adapter(backbone: nn.Module, folder: Path) -> Any:
-    """Return PEFT's model of a transformer and the adapter in a folder, not merged."""
+    """Return PEFT's model of a transformer with the adapter of a folder beside its weights."""
     peft = _peft()
     if not any((folder / name).is_file() for name in (WEIGHTS_FILE, "adapter_model.bin")):
         raise CheckpointError(
@@ -120,7 +125,7 @@ def put_adapter(backbone: nn.Module, folder: Path) -> Any:
         adapted = peft.PeftModel.from_pretrained(
             backbone, str(folder), torch_device="cpu", low_cpu_mem_usage=True, local_files_only=True
         )
-        # PEFT passes over weights that are missing or have no place.
+        # PEFT itself ignores weights that fit no layer, and leaves missing ones on the meta device.
         weights = peft.load_peft_weights(str(folder), device="cpu", local_files_only=True)
         found = peft.set_peft_model_state_dict(adapted, weights)
         missing = [name for name, weight in adapted.named_parameters() if weight.is_meta]

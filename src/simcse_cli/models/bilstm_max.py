@@ -39,11 +39,13 @@ _VECTORS_HINT = "version 1 goes with glove.840B.300d.txt, version 2 with crawl-3
 class BiLstmMax:
     """InferSent sentence vectors, ``(N, 2 * hidden)`` float32.
 
-    Source: Conneau et al. 2017 and facebookresearch/InferSent. White-space tokens between the two
-    markers; words without a vector are skipped; each dimension is the maximum over the tokens of
-    the BiLSTM's output. In version 1 the padding counts in the maximum as zeros, so no value is
-    negative. The original code pads all but the longest sentences of each batch; here every
-    sentence is padded, so a vector does not depend on its batch.
+    Source: Conneau et al. 2017 and facebookresearch/InferSent. A sentence is split at white space
+    and put between the two markers; words without a vector are skipped. Each dimension is the
+    maximum of the BiLSTM's output over the tokens.
+
+    In version 1, the zeros of the padding take part in the maximum, so no value is negative. The
+    original code pads all but the longest sentences of a batch. Here, every sentence counts as
+    padded, so its vector does not depend on the batch.
 
     Args:
         checkpoint: a state dict with ``enc_lstm.*``; pickles are read with the weights-only loader.
@@ -81,6 +83,7 @@ class BiLstmMax:
     def encode(
         self, sentences: Sequence[str], *, progress: Progress = SILENT
     ) -> NDArray[np.float32]:
+        """Return the vectors of the sentences, ``(N, 2 * hidden)``."""
         begin, end = MARKERS[self.version]
         tokens: list[list[str]] = []
         for sentence in sentences:
@@ -106,12 +109,13 @@ class BiLstmMax:
         packed, _ = self.lstm(pack_padded_sequence(padded, lengths, batch_first=True))
         hidden, _ = pad_packed_sequence(packed, batch_first=True, padding_value=float("-inf"))
         maximum: Tensor = hidden.amax(dim=1)
-        if self.version == 1:
+        if self.version == 1:  # the zeros of the padding take part
             return maximum.clamp(min=0)
         return maximum
 
 
 def _read_state(path: Path) -> dict[str, Tensor]:
+    """Return the state dict in a file, without executing anything in it."""
     with foreign_format(path, "weights alone", error=CheckpointError, hint=_CHECKPOINT_HINT):
         if path.suffix == ".safetensors":
             state = load_file(path)
@@ -127,6 +131,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
 
 
 def _lstm_from(state: dict[str, Tensor], path: Path) -> nn.LSTM:
+    """Return the BiLSTM of a state dict, whose ``weight_ih_l0`` has rows for four gates."""
     weights: dict[str, Tensor] = {}
     for name, value in state.items():
         if "enc_lstm." in name:

@@ -1,9 +1,9 @@
-"""The model card of a run, from the record of the run and its results.
+"""Write the model card of a run from the record of the run and its results.
 
-The file ``card.md.j2`` holds the text.
+The template ``card.md.j2`` holds the text. Facts that the run does not have are left out.
 
-Source: https://huggingface.co/docs/hub/model-cards; ``model-index`` as
-``huggingface_hub.EvalResult`` reads it. Facts that the run does not have are left out.
+Source: https://huggingface.co/docs/hub/model-cards. The entries of ``model-index`` are those of
+``huggingface_hub.EvalResult``.
 """
 
 import re
@@ -55,11 +55,11 @@ _HUB_TASKS = {"sts": "semantic-similarity", "transfer": "text-classification"}
 
 
 class CardScore(EvalResult):
-    """One number of the card, a fraction; ``metric_name`` describes the setting."""
+    """One score of the card, as a fraction of 1; ``metric_name`` describes how it was measured."""
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Data, split, metric and setting; a card has one score for each combination."""
+        """Dataset, split, metric and its description; a card has one score for each combination."""
         return (
             self.dataset_name,
             self.dataset_split or "–",
@@ -71,8 +71,8 @@ class CardScore(EvalResult):
 def base_facts(name: str, folder: Path | None) -> _Entries:
     """Return the Hub name, commit, license and language of the model that training started from.
 
-    License and language come from its own card; the language only if there is just one. What is
-    not known is left out.
+    License and language come from the card of that model. A language is given only if the model has
+    just one. What is not known is left out.
     """
     found: _Entries = {"name": hub_name_of(name)}
     if folder is not None:
@@ -87,7 +87,7 @@ def base_facts(name: str, folder: Path | None) -> _Entries:
 
 
 def _metadata_of(path: Path) -> _Entries:
-    """Return the metadata of a card; nothing if it is missing or unreadable."""
+    """Return the metadata of a card; an empty dict if the card is missing or unreadable."""
     if not path.is_file():
         return {}
     values: Any = None
@@ -112,10 +112,10 @@ def write_cards(run_dir: Path, record: RunRecord, model: SentenceEncoder) -> Non
 
 
 def update_cards(run_dir: Path, progress: Progress) -> None:
-    """Update the scores in the cards of a run with what ``eval`` has kept there.
+    """Update the scores in the cards of a run from the results that ``eval`` wrote into its folder.
 
-    The rest of a card, edited or not, is untouched. A card for which that is impossible is left as
-    it is, with a warning.
+    The rest of a card stays unchanged, whether a user has edited it or not. A card that cannot be
+    updated in this way is left as it is, with a warning.
     """
     record = read_run_record(run_dir)
     if record.model_digest is None:  # still training
@@ -129,14 +129,14 @@ def update_cards(run_dir: Path, progress: Progress) -> None:
 
 
 def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
-    """Replace the scores of a card, between their marks and in ``model-index``.
+    """Replace the scores of a card, in the table between two marks and in ``model-index``.
 
-    A card without marks is not ours and stays as it is.
+    A card without the first mark does not come from this toolkit, and stays as it is.
     """
     if not path.is_file():
         return
 
-    # The text gets plain line ends for the edit; its own come back at the end.
+    # The edit uses the line end \n; the line ends of the file are restored before it is written.
     with foreign_format(path, "a model card in UTF-8"):
         raw = path.read_bytes().decode()
     end = "\r\n" if "\r\n" in raw else "\n"
@@ -144,7 +144,7 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
     if _SCORES_START not in text:
         return
 
-    # Between the marks there may be nothing but our table.
+    # The text between the marks will be replaced, so it may be nothing but the table of scores.
     front = _FRONT_MATTER.match(text)
     before, _, after = text[front.end() if front else 0 :].partition(_SCORES_START)
     block, mark, rest = after.partition(_SCORES_END)
@@ -159,7 +159,7 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
             f"{path} lacks its metadata or the second mark of the scores, or mixes line ends"
         )
 
-    # Table and metadata change together, and an unchanged card is not touched.
+    # Table and metadata change together. The first four cells of a row are its ``CardScore.key``.
     below_heading = rows[2:]
     listed = {tuple(line.strip("| ").split(" | ")[:4]): line for line in below_heading}
     metadata = _with_index(front[1], str(path), run_dir, scores, listed)
@@ -176,12 +176,13 @@ def _with_index(
     scores: list[CardScore],
     listed: Mapping[tuple[str, ...], str],
 ) -> str:
-    """Return metadata whose ``model-index`` has these scores in place of those ``listed``.
+    """Return the metadata ``front`` with new ``scores`` in its ``model-index``.
 
-    ``listed`` holds the rows of the card's table by their keys; a row that is not in
-    ``model-index`` is not ours.
+    They replace the scores that are ``listed``, the rows of the card's table by
+    ``CardScore.key``. Raise DataError for a row that is not in ``model-index``: somebody else has
+    added it, and it would be lost.
     """
-    # The index of the card; a row of the table must be in it, or it is not ours.
+    # The index of the card, which must have every row of the table.
     values = checked(parse_yaml(front, place), _Entries, place)
     models = checked(values.get(_INDEX, []), list[_Entries], f"{place}: {_INDEX}")
     first = models[0] if models else {"name": run_dir.resolve().name}
@@ -192,7 +193,7 @@ def _with_index(
         if key not in indexed:
             raise DataError(f"{place}: {line[:40]!r} in the table of scores would be lost")
 
-    # Metrics that are neither measured now nor in the table belong to others.
+    # Metrics that are neither in ``scores`` nor in the table come from somebody else and stay.
     ours = {score.key for score in scores} | set(listed)
     kept: list[_Entries] = []
     for result, own in zip(results, keys, strict=True):
@@ -205,7 +206,7 @@ def _with_index(
     measured = eval_results_to_model_index("", [*scores])[0]["results"]
     index = [first | {"results": [*measured, *kept]}, *models[1:]]
 
-    # Only the text of this key is replaced, so the rest keeps its form.
+    # Only the text of this key is replaced, so the rest keeps its form; an empty index is left out.
     start, stop = span_of_key(front, _INDEX)
     text = ""
     expected = {key: value for key, value in values.items() if key != _INDEX}
@@ -214,7 +215,7 @@ def _with_index(
         expected[_INDEX] = index
     new = front[:start] + text + front[stop:]
 
-    # The edit counts only if it reads back as intended and loses no remark.
+    # The edit is made only if it loses no YAML comment and changes no other key.
     try:
         is_safe = "#" not in front[start:stop] and parse_yaml(new, place) == expected
     except ConfigError:
@@ -233,16 +234,16 @@ def _keys_of(result: _Entries, place: str) -> list[tuple[str, ...]]:
 
 
 def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> list[CardScore]:
-    """Return the scores that ``eval`` has kept for these weights in the papers' settings.
+    """Return the float32 scores of the weights of a run from the results that ``eval`` wrote.
 
-    The dev score is not among them: it has chosen the model. Of what was measured alone and in a
-    suite, the suite's score counts. Results that cannot be held against the run are named.
+    Where a task was measured alone and in a suite, the score of the suite counts. The user is told
+    of results that are left out because they are older or have another precision.
     """
     found: dict[tuple[str, ...], CardScore] = {}
     paths = sorted((run_dir / RESULTS).glob("*.json"))
     results = [(SuiteResult.from_json(read_json(path), str(path)), path) for path in paths]
     for result, path in sorted(results, key=lambda each: -len(each[0].tasks)):
-        # Only scores of these weights count, and of these only those in float32.
+        # Only scores of these weights count, and among them only those in float32.
         of_result = result.settings.get("model_digest")
         if outdated := older_result(run_dir, record.model_digest, path, of_result):
             progress.warn(f"the model card leaves out a result: {outdated}")
@@ -256,7 +257,7 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
             progress.info(f"the model card has scores in fp32, and leaves out {path.name} ({how})")
             continue
 
-        # The largest suite comes first; what was measured again alone does not count.
+        # The result with the most tasks comes first, and the first score of a key is kept.
         with foreign_format(path, "a result of `simcse eval`"):
             for name, task in result.tasks.items():
                 if task is None:
@@ -272,7 +273,7 @@ def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardS
     own = result.settings
     facts = task.extra
 
-    # A score that has chosen the model must not pass for a test score.
+    # A score by which the model was chosen is marked, so that nobody takes it for a test score.
     split: str | None = CHOSE_MODEL if name in result.chosen_on else result.split
 
     # Each suite names its data and its metrics in its own way.
@@ -341,7 +342,7 @@ def _template() -> Template:
 
 
 def _score_block(scores: list[CardScore]) -> str:
-    """Return the scores between their marks."""
+    """Return the table of scores with its two marks."""
     template = _template()
     return "".join(template.blocks["scores"](template.new_context({"scores": scores})))
 
@@ -349,6 +350,7 @@ def _score_block(scores: list[CardScore]) -> str:
 def _card(
     run_dir: Path, record: RunRecord, model: SentenceEncoder, scores: list[CardScore], place: str
 ) -> str:
+    """Return the text of a card; ``place`` is the model folder, relative to that of the card."""
     sources = _listed(record.config.get("train_file"))
     compared = {Similarity.COSINE: "their cosine", Similarity.DOT: "their dot product"}
     return _template().render(
@@ -380,7 +382,7 @@ def _metadata(record: RunRecord, sources: list[str]) -> _Entries:
         record.objective,
     ]
     library: str | None = "sentence-transformers"
-    if record.pooler == Pooler.MASK:
+    if record.pooler == Pooler.MASK:  # which sentence-transformers does not have
         library = None
         del tags[0]
     metadata = {
@@ -410,13 +412,14 @@ def _listed(value: Any) -> list[str]:
 
 
 def _file_name(source: str) -> str:
-    """Return a file without the folders of the machine it was on; a Hub dataset keeps its name."""
+    """Return the name of a file without its folders; a dataset of the Hub keeps its whole name."""
     if re.match(r"hf://\w", source):
         return source
     return Path(source).name
 
 
 def _settings(record: RunRecord) -> str:
+    """Return the settings of a run as YAML, without those that have their default value."""
     defaults = TrainConfig().to_dict()
     shown: _Entries = {}
     for key, value in record.config.items():

@@ -1,4 +1,7 @@
-"""Load encoders, also those of the checkpoints that a run keeps; no weight is silently random."""
+"""Load encoders from model folders, and the weights of the checkpoints that a run keeps.
+
+A weight that the files lack is an error or, if the user has allowed it, gives a warning.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,7 +45,7 @@ _POSITION_TABLES = ("position_embeddings", "embed_positions")
 class _Modules(NamedTuple):
     """The transformer, its tokenizer, and the architecture's own pooler.
 
-    The pooler is present if the files hold its weights.
+    ``own_pooler`` is None unless the files hold its weights.
     """
 
     backbone: Any
@@ -90,7 +93,10 @@ def _load_tokenizer(source: ModelFiles) -> Any:
 
 
 class NoPooler(nn.Module):
-    """Stands where the architecture has its own pooler: some architectures call it unasked."""
+    """A module in the place of the architecture's own pooler, which some architectures always call.
+
+    It computes nothing.
+    """
 
     def forward(self, *_: Any) -> None:
         return None
@@ -99,7 +105,7 @@ class NoPooler(nn.Module):
 def detach_pooler(backbone: nn.Module) -> nn.Module | None:
     """Remove the architecture's own pooler from the transformer and return it.
 
-    No forward pass then computes it.
+    Forward passes then no longer compute it. Return None if there is no such pooler.
     """
     pooler = getattr(backbone, "pooler", None)
     if isinstance(pooler, nn.Module) and isinstance(getattr(pooler, "dense", None), nn.Linear):
@@ -132,8 +138,8 @@ def load_encoder(
         precision: arithmetic of the transformer; pooling and head stay float32.
         force_pooler: accept a pooler that contradicts the record, and a head drawn at random.
         dropout: probability for every dropout of the transformer; default is the checkpoint's.
-        encode_only: the encoder is for encoding only. If the folder allows it, it is opened without
-            the modelling code of transformers, which takes seconds to import. Vectors are the same.
+        encode_only: the encoder is for encoding only. If possible, the folder is opened without the
+            modelling code of transformers, which takes seconds to import. The vectors are the same.
         progress: shows remarks, such as the pooler that was chosen.
 
     Raises:
@@ -158,7 +164,7 @@ def load_encoder(
     is_recorded = template == source.record.template
     token_cnn = _load_cnn(source, modules)
     head = _load_head(source, modules, chosen, token_cnn, force_pooler, progress)
-    # The whole.
+    # The encoder of these parts.
     record = replace(
         source.record,
         pooler=chosen,
@@ -176,10 +182,10 @@ def load_encoder(
         name=source.name,
         folder=source.folder,
     )
-    if n_added := encoder.template.n_added:
+    if n_added := encoder.template.n_added:  # a text leaves room for its template
         room = _most_tokens(modules) - n_added
         encoder.tokens.max_length = min(encoder.tokens.max_length, room)
-    if packed_backbone(encoder.backbone) is None:
+    if packed_backbone(encoder.backbone) is None:  # a packed form reads no padding
         encoder.reads_padding = reads_padding(encoder.backbone)
     _check_weights(encoder, source.named)
     encoder.to(target).eval()
@@ -192,7 +198,8 @@ def load_encoder(
 def _choose_pooler(
     source: ModelFiles, asked: Pooler | str | None, force: bool, progress: Progress
 ) -> Pooler:
-    # What was asked for must be what is recorded, unless that is forced.
+    """Return the pooler to use: the one asked for, else the recorded one, else the mean."""
+    # A pooler that was asked for must be the recorded one, unless it is forced.
     name = source.name
     record = source.record
     if asked:
@@ -206,7 +213,8 @@ def _choose_pooler(
     if record.pooler is not None:
         return record.pooler
 
-    # Neither: the mean, except for a checkpoint whose head may count.
+    # No pooler is asked for or recorded, so it is the mean. A checkpoint of the original code is
+    # refused: whether its head belongs to the vectors depends on its training.
     if has_original_head(source):
         raise CheckpointError(
             f"{name} is a SimCSE checkpoint that does not say how it was trained",
@@ -220,6 +228,7 @@ def _choose_pooler(
 def _choose_template(
     source: ModelFiles, pooler: Pooler, asked: str | None, force: bool
 ) -> str | None:
+    """Return the template for the pooler ``mask``, given or recorded; None for other poolers."""
     name = source.name
     recorded = source.record.template
     if pooler is not Pooler.MASK:
@@ -245,13 +254,13 @@ def _choose_template(
 def has_original_head(source: ModelFiles) -> bool:
     """Tell whether the files hold the ``mlp`` of the original SimCSE code.
 
-    The files do not say whether this head counts.
+    They do not say whether vectors are taken before this head or behind it.
     """
     return bool(read_tensors(source.folder, "mlp.dense."))
 
 
 def _load_cnn(source: ModelFiles, modules: _Modules) -> TokenCnn | None:
-    """Return the convolutions that the record names; their weights give their sizes."""
+    """Return the convolutions that the record names, or None; their weights give their sizes."""
     if source.record.cnn_folder is None:
         return None
     folder = source.folder / source.record.cnn_folder
@@ -264,6 +273,7 @@ def _load_cnn(source: ModelFiles, modules: _Modules) -> TokenCnn | None:
     with foreign_format(
         folder, f"convolutions over states of width {width}", error=CheckpointError
     ):
+        # Each convolution has a weight and a bias.
         shapes = [tuple(weights[f"{i}.weight"].shape) for i in range(len(weights) // 2)]
         n_channels, dim, _ = shapes[0]
         if dim != width:
@@ -281,9 +291,9 @@ def _load_head(
     force: bool,
     progress: Progress,
 ) -> MlpHead | None:
-    """Return the head that the pooler or the record needs.
+    """Return the head that the pooler or the record needs, or None if they need none.
 
-    With ``force``, it is a random head if the files have none.
+    If the files lack that head, it is random with ``force``, and an error without.
     """
     is_recorded = source.record.pooler is pooler and source.record.head_use is HeadUse.KEPT
     if not POOLERS[pooler].has_head and not is_recorded:
@@ -306,7 +316,7 @@ def _load_head(
 
 
 def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> MlpHead | None:
-    """Return the head in the files.
+    """Return the head in the files, or None if they hold none.
 
     It is a Dense module, an unconverted SimCSE ``mlp``, or the architecture's own pooler.
     """
@@ -332,9 +342,10 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
 
 
 def _check_weights(encoder: SentenceEncoder, folder: Path) -> None:
-    """Raise CheckpointError for weights that are not finite, or all zero where none ever are.
+    """Raise CheckpointError for weights that are not finite, or all zero although they must not be.
 
-    Never zero are scales of norms, the table of words, and matrices of head and convolutions.
+    The scales of norms, the table of words, and the matrices of head and convolutions must not be
+    zero.
     """
     for name, weight in encoder.named_parameters():
         is_needed = name.endswith("word_embeddings.weight") or not name.startswith("backbone.")
@@ -354,11 +365,11 @@ def _check_weights(encoder: SentenceEncoder, folder: Path) -> None:
 
 
 def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> ReadyEncoder:
-    """Return an encoder that can only encode, with the given options.
+    """Return an encoder for encoding only, as the options say.
 
-    A hint is shown where bfloat16 would be faster.
+    A hint tells the user where bfloat16 would be faster, or where it is slower than float32.
     """
-    # The model and its use.
+    # The model, and how it is used.
     name = pinned(name, options.revision)
     model = load_encoder(
         name,
@@ -396,7 +407,7 @@ def _max_length(modules: _Modules, record: ModelRecord) -> int:
     limit = _most_tokens(modules)
     if record.max_length is None:
         return int(min(limit, modules.tokenizer.model_max_length, NO_LIMIT))
-    # Without a table of positions, a recorded length holds beyond the configuration's.
+    # Without a table of positions, a recorded length may exceed that of the configuration.
     if _n_positions(modules.backbone) is None:
         return record.max_length
     return int(min(limit, record.max_length))
@@ -405,7 +416,7 @@ def _max_length(modules: _Modules, record: ModelRecord) -> int:
 def _most_tokens(modules: _Modules) -> int:
     """Return how many tokens the configuration and a table of positions have room for."""
     claimed = getattr(modules.backbone.config, "max_position_embeddings", None) or NO_LIMIT
-    if claimed <= 0:
+    if claimed <= 0:  # XLNet, which has no limit, gives -1
         claimed = NO_LIMIT
     return min(claimed, _n_positions(modules.backbone) or NO_LIMIT)
 
@@ -413,7 +424,7 @@ def _most_tokens(modules: _Modules) -> int:
 def _n_positions(backbone: nn.Module) -> int | None:
     """Return how many tokens a table of absolute positions has room for; None without such a table.
 
-    Tables of the RoBERTa family start behind the position of the padding token.
+    In the RoBERTa family, tokens use only the rows behind that of the padding token.
     """
     packed = packed_backbone(backbone)
     if packed is not None:
@@ -432,7 +443,7 @@ def _n_positions(backbone: nn.Module) -> int | None:
 
 @dataclass(frozen=True)
 class KeptCheckpoint:
-    """Weights of one step: a state, or the run's model where ``is_model``."""
+    """The weights of one training step, in the run's model (``is_model``) or in a kept state."""
 
     step: int
     path: Path
@@ -442,7 +453,7 @@ class KeptCheckpoint:
 def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
     """Return the checkpoints of a run in step order.
 
-    The step of its model appears once, as the model.
+    If there is also a state for the step of the run's model, only the model is returned.
     """
     model = resolve_model(run_dir)
     record = read_run_record(run_dir)
@@ -458,12 +469,13 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
 
 
 def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
-    """Give the encoder of a run's model the weights of one of its states."""
+    """Load the weights of a training state into the encoder of the run's model."""
     hint = (
         "remove the folder to go without it, or judge the model alone with --model "
         f"{state.parent.parent}"
     )
     with foreign_format(state, "the weights of one step", error=CheckpointError, hint=hint):
+        # The state names the part of the training module that holds the encoder.
         served = read_json(state / STATE_FILE)["served"]
         tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
         prefix = f"module.{served}."

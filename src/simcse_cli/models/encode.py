@@ -53,7 +53,7 @@ PLAIN = Use()
 
 @dataclass(frozen=True)
 class ReadyEncoder:
-    """An encoder together with its use, as commands and the Python interface take it."""
+    """An encoder and how it is used; commands and the Python interface work with this pair."""
 
     model: SentenceEncoder
     use: Use = PLAIN
@@ -112,10 +112,10 @@ class ReadyEncoder:
 
     @property
     def variations(self) -> dict[str, Any]:
-        """How vectors differ from those of the plain model.
+        """The settings that make vectors differ from those of the plain model.
 
-        The prompt, fewer components, windows of long texts, and fewer levels of int8 weights on
-        older processors.
+        They are the prompt, the template, fewer components, windows of long texts, and fewer levels
+        of int8 weights on older processors.
         """
         return self._variations(self.prompt)
 
@@ -140,10 +140,10 @@ class ReadyEncoder:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all that makes the vectors: equal digests give equal vectors.
+        """SHA-256 over all that the vectors depend on: equal digests give equal vectors.
 
-        That is weights, the entries of the configuration that the forward pass reads, tokenizer,
-        length, pooler, head use and variations.
+        It covers the weights, the entries of the configuration that the forward pass reads, the
+        tokenizer, the length, the pooler, the use of the head, normalisation and the variations.
         """
         return self.digest_with(self.prompt)
 
@@ -175,7 +175,7 @@ class ReadyEncoder:
         return found | {name: str(value) for name, value in self._variations(prompt).items()}
 
     def warn_truncated(self, progress: Progress) -> None:
-        """Warn of the texts that were cut since the last call of this, if any."""
+        """Warn of the texts that were cut since the last warning, if there are any."""
         self.model.tokens.warn_truncated(progress)
 
     def encode(
@@ -183,7 +183,8 @@ class ReadyEncoder:
     ) -> _Vectors:
         """Return one vector per sentence.
 
-        See ``encode``. ``prompt`` takes the place of the prompt in use.
+        ``prompt`` replaces the prompt in use. The other arguments are those of the function
+        ``encode``.
         """
         use = self.use if prompt is None else replace(self.use, prompt=prompt)
         return encode(self.model, sentences, use, **how)
@@ -194,7 +195,7 @@ def with_use(
 ) -> ReadyEncoder:
     """Return the encoder with a prompt, fewer components, or windows for long texts.
 
-    The prompt is a text or a name.
+    ``prompt`` is a text, or the name of a prompt of the model.
     """
     if truncate_dim is not None and truncate_dim > model.dim:
         has = f"vectors of {model.name} have {model.dim} components"
@@ -279,10 +280,11 @@ def encode(
             size = batch_tokens or _batch_tokens(model)
             for batch, made in _batch_vectors(model, rows, size, n_skipped, shared):
                 vectors[batch] = made
+                # Progress counts texts, and a text may have several rows.
                 task.advance(len(batch) * len(positions) / len(rows))
     finally:
         model.train(was_training)
-    if shared:
+    if shared:  # each process has filled its own rows, and the others are zero
         add_up(vectors)
     if check_finite:
         owners: list[str] = []
@@ -290,7 +292,7 @@ def encode(
             owners += [sentence] * len(own)
         check_vectors(vectors, owners, model.name)
 
-    # From windows to texts, to fewer components, to length 1.
+    # Average the windows of a text, drop components, and scale to length 1.
     if model.record.normalize:
         vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
     if len(rows) > len(positions):
@@ -317,8 +319,8 @@ class _Texts:
     """Sub-words of texts, each in one piece or in windows.
 
     Attributes:
-        frame: how many tokens of each piece come before and after those of its text; zeros if not
-            needed.
+        frame: how many tokens of each piece come before its text (with the prompt) and after it;
+            zeros if nothing needs these numbers.
         pieces: one list of rows per text.
         cut: positions of the texts that were cut at the model's own length.
     """
@@ -336,6 +338,7 @@ class _Texts:
         long: LongTexts,
         max_length: int | None,
     ) -> "_Texts":
+        """Cut sentences, with the prompt before each, into sub-words in one piece or in windows."""
         tokens = model.tokens
         limit = min(max_length or tokens.max_length, tokens.max_length)
         has_windows = long is LongTexts.MEAN
@@ -344,6 +347,7 @@ class _Texts:
             frame = tokens.frame(prompt, limit)
         texts = model.template.texts([prompt + sentence for sentence in sentences])
         rows = tokens.ids(texts, limit)
+        # The user is warned only of texts that are cut at the model's own length.
         beyond: dict[int, list[int]] = {}
         if has_windows or limit == tokens.max_length:
             beyond = tokens.longer_than(limit, texts, rows)
@@ -395,11 +399,11 @@ def _batch_vectors(
 
 
 def one_behind(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield items one step late, so the GPU computes the next while the caller reads this one."""
+    """Yield items one step late, so that the GPU computes one while the caller reads another."""
     before, after = tee(items)
     next(after, None)
     for item in before:
-        next(after, None)
+        next(after, None)  # starts the next item before the caller gets this one
         yield item
 
 

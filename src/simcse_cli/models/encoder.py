@@ -36,11 +36,11 @@ def _forget_prepared(encoder: Any, _: object) -> None:
 
 
 def unread_mask(backbone: Any, mask: Tensor) -> Tensor:
-    """Return the mask ``(B, L)`` in a form whose values the transformer does not read.
+    """Return the mask ``(B, L)`` in a form whose values transformers does not check.
 
-    transformers checks whether any token is padded, and on a GPU that check waits for all
-    pending work. It does not read a mask that already has an axis for heads, so such a mask is
-    built here where attention covers whole sentences.
+    transformers checks whether any token is padded, and on a GPU that check waits for all pending
+    work. It skips the check for a mask that already has an axis for heads. Such a mask is built
+    here for the architectures with a packed form, whose tokens attend to their whole sentence.
     """
     if mask.device.type == "cpu":
         return mask
@@ -75,7 +75,8 @@ class SentenceEncoder(nn.Module):
         tokens: its tokenizer.
         name: the name that the user gave.
         folder: where it was loaded from, or None.
-        matmul_dtype: type of packed matrix products; None for that of autocast, else the weights.
+        matmul_dtype: type of packed matrix products; None for the type of autocast if that is on,
+            else of the weights.
         packs_anywhere: whether rows are packed on GPUs too.
         checkpoints_layers: whether training keeps only the inputs of layers and computes the rest
             again.
@@ -181,8 +182,8 @@ class SentenceEncoder(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Return the ``(B, L, H)`` states of the last layer, or of all if the pooler needs them.
 
-        Of all layers, the embedding output comes first. The states are at least float32, as is
-        everything after the transformer, even under autocast.
+        Of all layers, the embedding output comes first. The states, and everything computed after
+        the transformer, are at least float32, even under autocast.
         """
         all_layers = POOLERS[self.pooler].needs_all_layers
         mask = unread_mask(self.backbone, attention_mask)
@@ -220,7 +221,7 @@ class SentenceEncoder(nn.Module):
         # An attention of the padded pass.
         backbone: Any = self.backbone
         library = FLASH_LIBRARIES.get(attention)
-        # Without it, transformers would fetch code from the Hub.
+        # Without this library, transformers would fetch code from the Hub.
         if library is not None and find_spec(library) is None:
             raise ConfigError(
                 f"--attention {attention}: {library} is not installed",
@@ -274,7 +275,7 @@ class SentenceEncoder(nn.Module):
         Return whether rows are packed.
         """
         packed = self._packed()
-        if packed is not None and not packed.nested:
+        if packed is not None and not packed.nested:  # a nested form casts weights in every pass
             packed.prepare(self.matmul_dtype)
         if self.reads_padding:
             attend_as_configured(self.backbone)
@@ -283,14 +284,15 @@ class SentenceEncoder(nn.Module):
     def freeze_unread(self) -> None:
         """Freeze the parameters of the transformer that no vector depends on.
 
-        They are those of tasks beside text: global attention, entities, an own pooler. Otherwise,
-        processes would wait for their gradients.
+        Such parameters belong to global attention, to entities, or to the architecture's own
+        pooler. In distributed training, processes would wait for their gradients.
         """
         trained = [weight for weight in self.backbone.parameters() if weight.requires_grad]
         if not trained:
             return
         was_training = self.training
         self.eval()
+        # A pass over any three sub-words shows which parameters get a gradient.
         ids, mask = pad([[5, 6, 7]], self.tokens.pad_id, self.device)
         with torch.enable_grad():
             total = self(ids % self.tokens.n_known, mask).sum()
@@ -300,9 +302,10 @@ class SentenceEncoder(nn.Module):
         self.train(was_training)
 
     def _packed(self) -> PackedBackbone | None:
-        """Return the packed form of the transformer.
+        """Return the packed form of the transformer, or None where padded rows are needed.
 
-        There is one for the BERT family, on a CPU or with ``packs_anywhere``.
+        The BERT family has a packed form, on a CPU or with ``packs_anywhere``. Convolutions over
+        the tokens need padded rows, and so does training that computes layers again.
         """
         can_pack = (self.packs_anywhere or self.device.type == "cpu") and self.token_cnn is None
         if not can_pack or (self.checkpoints_layers and self.training):
@@ -334,9 +337,10 @@ class SentenceEncoder(nn.Module):
         return self.checkpoints_layers or self._packed() is None
 
     def checkpoint_layers(self) -> None:
-        """Save memory in training: keep the inputs of layers alone, and compute the rest again.
+        """Save memory in training: keep only the inputs of layers, and compute the rest again.
 
-        The padded pass does this in its backward pass, with the same dropout masks both times.
+        Training then takes padded rows. Each layer is computed again in the backward pass, with the
+        same dropout masks.
         """
         backbone: Any = self.backbone
         enable = getattr(backbone, "activation_checkpointing_enable", None)
@@ -381,7 +385,10 @@ class SentenceEncoder(nn.Module):
         return self.apply_head(pooled)
 
     def pooled_rows(self, rows: TokenRows, *, n_skipped: int = 0) -> Tensor:
-        """Return what ``embed_rows`` does, before any head."""
+        """Return the vectors ``(R, D)`` that ``embed_rows`` gives to the head.
+
+        The state of a template is not subtracted from them.
+        """
         packed = self._packed_for(rows)
         if packed is None:
             return self._pooled(*self._padded(rows), n_skipped=n_skipped)
@@ -395,7 +402,10 @@ class SentenceEncoder(nn.Module):
         )
 
     def movable_positions(self) -> PackedBackbone:
-        """Return what numbers the tokens; raise ConfigError where it can skip none."""
+        """Return the packed form, which numbers the tokens, so that positions can be skipped.
+
+        Raise ConfigError if there is none.
+        """
         layout = packed_backbone(self.backbone)
         if layout is None:
             raise ConfigError(
@@ -406,17 +416,17 @@ class SentenceEncoder(nn.Module):
         return layout
 
     def around_nothing(self, template: MaskTemplate, rows: TokenRows) -> Tensor:
-        """Return what a template alone would give for each of its rows, ``(R, H)``.
+        """Return the state of [MASK] in a template without a sentence, for each row, ``(R, H)``.
 
-        Source: Jiang et al. 2022 (PromptBERT). The state of [MASK] without a sentence, where the
-        positions of the suffix are moved up by the n sub-words that the sentence of the row has;
-        each n is computed once, so that rows of one n share a dropout mask. For an empty sentence
-        it is the row's own state.
+        Source: Jiang et al. 2022 (PromptBERT). If the sentence of a row has n sub-words, the
+        positions of the suffix are moved up by n, as if the sentence were there. Each n is computed
+        once, so rows with the same n share a dropout mask. For a row with an empty sentence, the
+        result is the row's own state.
         """
         lengths = [template.n_of_sentence(row) for row in rows]
         distinct = sorted(set(lengths))
 
-        # The positions as of the rows, with a gap where the sentence was.
+        # The template once for each n, with a gap of n positions in the place of the sentence.
         layout = self.movable_positions()
         (alone,) = template.around(self.tokens.ids([""], None))
         alike = [alone] * len(distinct)
@@ -437,10 +447,10 @@ class SentenceEncoder(nn.Module):
 
     @contextmanager
     def _no_dropout(self) -> Iterator[None]:
-        """Switch dropout off, inside a model in training mode.
+        """Switch dropout off in a model that stays in training mode.
 
-        Only the parts of the transformer leave that mode. In evaluation mode, the transformer
-        itself would prepare its weights for inference, although the next step changes them.
+        Only the children of the transformer are put into evaluation mode. If the transformer itself
+        were, its weights would be prepared for inference, although the next step changes them.
         """
         parts = list(self.backbone.children())
         for part in parts:
@@ -469,10 +479,7 @@ class SentenceEncoder(nn.Module):
         return packed_states(packed, rows, dtype=self.matmul_dtype)
 
     def embed_with_states(self, rows: TokenRows) -> tuple[Tensor, Tensor, Tensor]:
-        """Return embeddings ``(R, D)``, their token states, and the mask ``(R, L)``.
-
-        The token states behind the embeddings are ``(R, L, H)``.
-        """
+        """Return embeddings ``(R, D)``, the token states ``(R, L, H)``, and the mask ``(R, L)``."""
         ids, mask = self._padded(rows)
         states = self.hidden_states(ids, mask)
         return self.apply_head(self.pool_states(states, ids, mask)), states[-1], mask

@@ -68,7 +68,7 @@ PROBE_SENTENCES = (
 )
 PROBE_TOLERANCE = 1e-5
 FOLLOWED_VERSION = 6
-"""The version of sentence-transformers whose vectors are followed."""
+"""The major version of sentence-transformers whose vectors an export must reproduce."""
 _ONLY_HERE = "simcse_cli.PoolerMaskWithTemplate"
 """The module that sentence-transformers would need for the pooler ``mask``."""
 
@@ -102,7 +102,7 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
 def restore_moved(target: Path) -> None:
     """Put back a folder that a killed ``atomic_folder`` has moved aside and not replaced."""
     with sole_writer(target.with_name(f"{target.name}.folder"), target):
-        pass
+        pass  # taking the lock has put the folder back
 
 
 _MODEL_FILES = re.compile(
@@ -142,7 +142,10 @@ def _require_model_files_only(target: Path) -> None:
 
 
 def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
-    """Return the head as the architecture's own pooler, or None if it does not fit there."""
+    """Return the head as the architecture's own pooler, or None if it does not fit there.
+
+    It must map to the same width and end in tanh.
+    """
     head = encoder.head
     if head is None or head.dense.out_features != head.dense.in_features or not head.tanh:
         return None
@@ -168,7 +171,7 @@ def _write_module(
 
 
 def _write_layer_weights(encoder: SentenceEncoder, folder: Path) -> None:
-    """Write the weighted mean of layers."""
+    """Write the module of sentence-transformers that averages the layers of the pooler."""
     n_layers = int(encoder.config.num_hidden_layers)
     config = {
         "word_embedding_dimension": encoder.hidden_size,
@@ -190,7 +193,7 @@ def _write_cnn(cnn: TokenCnn, folder: Path) -> None:
 
 
 def _write_pooling(encoder: SentenceEncoder, folder: Path) -> None:
-    """Write the pooling, which has a flag for each way."""
+    """Write the configuration of the pooling, which has a flag for each mode."""
     width = encoder.hidden_size
     if encoder.token_cnn is not None:
         width = encoder.token_cnn.dim
@@ -248,7 +251,8 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
         for i, (part, kind) in enumerate(modules)
     ]
     if not has_pooling:
-        # Without a list, sentence-transformers would take means; this one it cannot open.
+        # Without any list, sentence-transformers would silently pool by the mean. It stops at a
+        # module that it does not know.
         listing.append({"idx": len(listing), "name": "mask", "path": "", "type": _ONLY_HERE})
     write_json(folder / "modules.json", listing)
     settings: _Entries = {"prompts": record.prompts, "similarity_fn_name": record.similarity}
@@ -266,7 +270,9 @@ def _write_files(
     keep_adapter: bool,
     mlm_head: MlmHead | None,
 ) -> None:
-    # The backbone is saved with our pooler and then gets its own back.
+    """Write transformer (or adapter), tokenizer, modules and record into a folder."""
+    # While it is saved, the transformer has the head as its own pooler. sentence-transformers gets
+    # the states of all layers only if the configuration says so.
     backbone: Any = encoder.backbone
     had_pooler_slot = hasattr(backbone, "pooler")
     detached = getattr(backbone, "pooler", None)
@@ -290,7 +296,7 @@ def _write_files(
         if had_pooler_slot:
             backbone.pooler = detached
 
-    # The record describes what is in the folder, not what was in training.
+    # The record describes how the folder is used; a train-only head is not used any more.
     pooler = encoder.pooler
     if encoder.record.head_use is HeadUse.TRAIN_ONLY:
         pooler = without_head(pooler)
@@ -329,9 +335,10 @@ def save_encoder(
     accident. LoRA is merged into the weights.
 
     With ``keep_adapter``, the LoRA adapter is saved in place of the transformer; with ``mlm_head``,
-    both are saved as a masked language model. The folder appears complete or not at all: ``check``
-    is called with it before. ``facts`` are further entries of ``simcse.json``. ``backends`` get a
-    graph, and with ``quantize`` one of 8-bit integers as well.
+    both are saved as a masked language model. The folder appears complete or not at all; before it
+    appears, ``check`` is called with the complete copy. ``facts`` are further entries of
+    ``simcse.json``. Each of the ``backends`` gets a graph and, with ``quantize``, a second one in
+    8-bit integers.
     """
     with atomic_folder(folder, force=force) as temporary:
         _write_files(encoder, temporary, facts, keep_adapter, mlm_head)
@@ -375,7 +382,7 @@ def export_model(
         progress=progress,
     )
 
-    # The facts of the training, and a digest by which the next export sees an edited card.
+    # Facts of the training, and the digest by which the next export notices an edited card.
     known = _facts_of(files.named)
     facts: _Entries = {key: known[key] for key in ("objective", "step") if key in known}
     copied = files.named / CARD_FILE
@@ -397,7 +404,7 @@ def export_model(
         **facts,
     )
 
-    # A loader that is not installed has None. Vectors of 8-bit graphs are only similar.
+    # A loader that was not tried has None. Vectors of 8-bit graphs are only similar.
     tried: list[str] = []
     near = ""
     for way, found in differences.items():
@@ -414,7 +421,7 @@ def export_model(
 
 
 def _choose_card(copied: Path, target: Path, name: str, progress: Progress) -> bytes | None:
-    """Return the card of the model, if it has one, or the target's own where that was edited."""
+    """Return the model's card, or None without one; a card in the target that was edited wins."""
     new = copied.read_bytes() if copied.is_file() else None
     own = target / CARD_FILE
     if not own.is_file() or sha256_file(own) == _facts_of(target).get("card_sha256"):
@@ -490,6 +497,7 @@ def _plain_pass(
             if encoder.record.subtracts_template:
                 vectors = vectors - encoder.around_nothing(encoder.template, [row])
             if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
+                # Where the head was saved as the pooler of AutoModel, the latter is checked, too.
                 own = None
                 if name == "auto_model" and not files.is_adapter and encoder.pooler is Pooler.CLS:
                     own = getattr(output, "pooler_output", None)
@@ -507,8 +515,8 @@ def _vectors_by_sentence_transformers(
 ) -> _Vectors | None:
     """Return vectors by ``SentenceTransformer``, encoded one at a time, so without padding.
 
-    None if it is not installed, finds no base model, wants files for more than text, or lacks the
-    pooler of the model.
+    The result is None if the package is not installed, cannot find the base model of an adapter,
+    wants a processor for more than text, or lacks the pooler (``mask``).
     """
     is_installed = importlib.util.find_spec("sentence_transformers") is not None
     if not is_installed or not is_here(files.base_name) or wants_processor(files.base):
@@ -533,17 +541,18 @@ def is_here(base: str | None) -> bool:
 
 
 def probe_vectors(encoder: SentenceEncoder, *, check_finite: bool = False) -> _Vectors:
-    """Return the vectors ``(4, D)`` of sentences that differ much."""
+    """Return the vectors ``(4, D)`` of the probe sentences, which differ much from each other."""
     return encode(encoder, PROBE_SENTENCES, Use(prompt=""), check_finite=check_finite)
 
 
 def _vectors_of_source(
     files: ModelFiles, encoder: SentenceEncoder, progress: Progress
 ) -> _Vectors | None:
-    """Return probe vectors that sentence-transformers gives for a folder before it is copied.
+    """Return the probe vectors that sentence-transformers gives for the folder to be exported.
 
-    None where another pooler than its own was chosen, where it is missing or older than the version
-    that is followed here, or where it cannot open the folder.
+    The result is None if the user has chosen another pooler than that of the folder, if the folder
+    has no ``modules.json``, or if sentence-transformers is not installed, older than
+    ``FOLLOWED_VERSION`` or unable to open the folder.
     """
     if encoder.pooler is not files.record.pooler or not (files.named / MODULES_FILE).is_file():
         return None
@@ -575,10 +584,11 @@ def verify_export(
 ) -> dict[str, float | None]:
     """Load a saved model in every supported way, and return the largest difference for each.
 
-    Compared are the vectors of the probe sentences. A loader that is not installed has None, and a
-    graph of 8-bit integers its least cosine. The result is written to ``simcse.json``. A difference
-    above 1e-5, relative to the largest component if that exceeds 1, or a cosine below 0.9 is an
-    error. ``called`` is the name for messages, ``source`` has the vectors of the original folder.
+    The vectors of the probe sentences are compared with those of this toolkit. The result has None
+    for a loader that was not tried, and the least cosine for a graph of 8-bit integers; it is also
+    written to ``simcse.json``. A difference above 1e-5, relative to the largest component if that
+    exceeds 1, is an error, and so is a cosine below 0.9. ``called`` is the name of the folder in
+    messages; ``source`` holds the vectors of the original folder.
     """
     # The same probes by every loader; 8-bit graphs are judged by cosine.
     files = find_model(folder)
@@ -591,7 +601,7 @@ def verify_export(
     if source is not None:
         others["sentence_transformers_before"] = source
 
-    # What is too far; so is a difference that is not a number.
+    # ``not <=`` instead of ``>``, so that a difference that is not a number is refused, too.
     tolerance = PROBE_TOLERANCE * max(1.0, float(np.abs(ours).max()))
     differences: dict[str, float | None] = {}
     for loader, vectors in others.items():
@@ -613,7 +623,7 @@ def verify_export(
                 hint="leave --quantize out",
             )
 
-    # A folder that is no export of ours, or is read-only, gets no entry.
+    # The result is recorded only in a folder that has a record and can be written.
     path = folder / RECORD_FILE
     if path.is_file() and os.access(path, os.W_OK):
         facts = read_json(path)

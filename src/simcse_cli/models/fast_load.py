@@ -59,6 +59,7 @@ _TOKENIZER_BEYOND = (
     "split_special_tokens",
     "auto_map",
 )
+# Tokenizers for which transformers takes tokenizer.json as it is.
 _VERBATIM_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 # transformers repairs the splitting rule of some tokenizers with larger vocabularies.
@@ -81,9 +82,9 @@ class EncodingBackbone(nn.Module):
         )
 
     def put(self, name: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-        """Add a module on the meta device under a dotted name.
+        """Add a module under a dotted name; the tensors become its parameters.
 
-        The tensors of the module take the place of its parameters.
+        Until then, its parameters are on the meta device and have no values.
         """
         for part, parameter in list(module.named_parameters()):
             tensor = tensors[f"{name}.{part}"]
@@ -124,7 +125,7 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     Weights and their names, and therefore the digest, are those of ``AutoModel``. The
     architecture's own pooler is included if the file holds it.
     """
-    # What is not a plain encoder in one file.
+    # Leave everything that is not a plain encoder in one file to transformers.
     config = _json_object(folder / "config.json")
     prefix = plain_prefix(config.get("model_type"))
     if prefix is None or not (folder / "model.safetensors").is_file():
@@ -158,7 +159,7 @@ def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with _weights(path), safe_open(path, "pt") as stream:
-            every = stream.keys()  # of what is no mapping
+            every = stream.keys()  # the stream itself cannot be iterated
             names = [name for name in every if name.startswith(prefix)]
             found |= {name[len(prefix) :]: stream.get_tensor(name) for name in names}
     if not found:
@@ -174,7 +175,10 @@ def _weights(path: Path) -> AbstractContextManager[None]:
 
 
 def _json_object(path: Path) -> _Entries:
-    """Return a JSON object, empty if it is missing or broken, which transformers will report."""
+    """Return the JSON object in a file; an empty one if the file is missing or broken.
+
+    transformers then loads the folder and reports the problem.
+    """
     try:
         values = read_json(path)
     except DataError:
@@ -183,7 +187,7 @@ def _json_object(path: Path) -> _Entries:
 
 
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
-    """Return modules that hold the tensors."""
+    """Return an encoder of the sizes in ``config`` whose parameters are the tensors."""
     backbone = EncodingBackbone(config)
     width = config.hidden_size
     # The embeddings.
@@ -238,13 +242,13 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
     kind = settings.get("tokenizer_class")
     try:
         with foreign_format(folder, "a tokenizer"):
-            # Files from which transformers would make another tokenizer.
+            # Leave files to transformers from which it would make another tokenizer.
             if not _special_tokens_agree(settings, content):
                 return None
             is_plain_bert = kind in _BERT_CLASSES and _is_plain_bert(settings, content)
             if kind not in _VERBATIM_CLASSES and not is_plain_bert:
                 return None
-            # The tokenizer, and what transformers would know of it.
+            # The tokenizer, and the attributes that transformers would give it.
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             tokenizer.no_padding()
             tokenizer.no_truncation()
@@ -258,7 +262,7 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
 
 
 def _length_and_side(settings: _Entries, content: _Entries) -> tuple[int, str]:
-    """Return most sub-words and truncation side as transformers finds them in these files."""
+    """Return the length limit and the truncation side that transformers reads from these files."""
     length = settings.get("model_max_length", settings.get("max_len"))
     own = (content.get("truncation") or {}).get("direction", "right")
     side = settings.get("truncation_side", own.lower())
@@ -281,7 +285,7 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
     if any(settings.get(key) for key in _TOKENIZER_BEYOND):
         return False
 
-    # Each added token is special, and takes no space with it.
+    # Each added token must be special, and must not include the space beside it.
     listed = settings.get("added_tokens_decoder", {}).values()
     added = content.get("added_tokens", [])
     for token in (*added, *listed):
@@ -289,7 +293,7 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
         if takes_more or not token.get("special"):
             return False
 
-    # All places name the same ones.
+    # tokenizer.json and the settings must name the same tokens.
     named: set[str | None] = set()
     for name, token in settings.items():
         if name.endswith("_token") and not name.startswith("add_"):
@@ -338,4 +342,4 @@ def _puts_around(processor: _Entries, start: str | None, end: str | None) -> boo
     for piece in processor.get("single", ()):
         token = piece.get("SpecialToken") or piece.get("Sequence") or {}
         names.append(token.get("id"))
-    return names == [start, "A", end]
+    return names == [start, "A", end]  # A is the place of the sentence

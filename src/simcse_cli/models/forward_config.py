@@ -5,10 +5,10 @@ from typing import Any
 
 from simcse_cli.packed.architectures import plain_prefix
 
-# What encoding alone needs of plain models. Their folder may be opened without transformers, which
-# knows the defaults.
+# The entries that matter for plain models. Their folders may be opened without transformers, so its
+# defaults for missing entries are not known here.
 _PLAIN = ("hidden_act", "layer_norm_eps", "model_type", "num_attention_heads", "pad_token_id")
-# Where a model comes from, how it was trained, what it is called, and what heads give.
+# Entries that no state depends on: origin, training, names, and outputs of heads.
 _UNREAD = re.compile(
     r"_.*|architectures|auto_map|transformers_version|(torch_)?dtype|tokenizer_class"
     r"|finetuning_task|task_specific_params"
@@ -23,7 +23,7 @@ _UNREAD = re.compile(
 def read_entries(config: Any) -> dict[str, Any]:
     """Return the entries of a configuration on which states depend.
 
-    The shapes of the weights, on which states depend as well, are left out.
+    For plain models, sizes are left out: the shapes of the weights tell them.
     """
     if plain_prefix(config.model_type) is not None:
         return {name: getattr(config, name, None) for name in _PLAIN}

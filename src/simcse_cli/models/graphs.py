@@ -1,11 +1,11 @@
-"""The transformer of a model as a graph for ONNX Runtime and OpenVINO.
+"""Write the transformer of a model as a graph for ONNX Runtime and OpenVINO.
 
 The extras are ``onnx`` and ``openvino``.
 
 The files are where the backends of sentence-transformers look for them. A graph gives the states of
 the last layer; pooler and head are not part of it. Graphs of 8-bit integers are made by the tools
-of the two projects and need no text: ONNX Runtime rounds the inputs of a layer with one scale a
-batch, OpenVINO gets rounded weights and decides itself.
+of the two projects and need no text. In ONNX Runtime, the inputs of a layer are rounded with one
+scale per batch; OpenVINO gets rounded weights and decides by itself how to multiply by them.
 """
 
 import contextlib
@@ -117,7 +117,7 @@ def write_graphs(
                 int8 = folder / GRAPH_FILES["onnx_int8"]
                 quantize_dynamic(target, int8, per_channel=True, weight_type=QuantType.QInt8)
 
-    # It was only a step on the way.
+    # Without the backend ``onnx``, the ONNX graph was only needed to make the others.
     if Backend.ONNX not in backends:
         target.unlink()
         target.parent.rmdir()
@@ -140,6 +140,7 @@ def _write_openvino(encoder: SentenceEncoder, onnx: Path, folder: Path, *, quant
 
 
 def _trace(encoder: SentenceEncoder, target: Path) -> None:
+    """Write the transformer as an ONNX graph for batches and texts of any size."""
     accepted = inspect.signature(encoder.backbone.forward).parameters
     known = accepted.keys() & encoder.tokenizer.model_input_names
     names = tuple(name for name in _INPUTS if name in known)
@@ -197,6 +198,7 @@ def open_graphs(folder: Path) -> dict[str, GraphPass]:
 
 
 def _open(path: Path, backend: Backend) -> GraphPass:
+    """Return a graph as a function from ids and mask to states."""
     run: Callable[[dict[str, NDArray[np.int64]]], Any]
     if backend is Backend.ONNX:
         import onnxruntime

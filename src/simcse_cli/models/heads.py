@@ -14,8 +14,8 @@ class MlpHead(nn.Module):
     """One linear layer and tanh: the head of SimCSE, BERT's own pooler, or a Dense module.
 
     Args:
-        std: of the initial weights, as the encoder's ``initializer_range``; the bias starts at 0,
-            as in BERT.
+        std: standard deviation of the initial weights, by default BERT's ``initializer_range``; the
+            bias starts at 0, as in BERT.
         tanh: whether tanh follows; False for a plain linear Dense module of sentence-transformers.
     """
 
@@ -77,7 +77,8 @@ class Projector(nn.Sequential):
     """Three linear layers with BatchNorm and ReLU after the first two, ``(B, D)`` to ``(B, P)``.
 
     Barlow Twins has no biases; VICReg has them in the first two layers. P is the width of all
-    three, 8192 in both papers. PyTorch's default initialisation, as in both official codes.
+    three, 8192 in both papers. The weights start as PyTorch's defaults do, as in both official
+    codes.
     """
 
     def __init__(self, dim: int, width: int, *, bias: bool) -> None:
@@ -95,8 +96,9 @@ class Projector(nn.Sequential):
 class BatchNormHead(nn.Sequential):
     """The head of DiffCSE, ``(R, D)`` to ``(R, D)``: two linear layers without bias, and BatchNorm.
 
-    BatchNorm follows both layers, after the second one without scale and shift, and ReLU the first.
-    Two rows become entries near 1 and -1, or 0 where they are equal. PyTorch's initialisation.
+    The order is linear, BatchNorm, ReLU, linear, BatchNorm. The last BatchNorm has no scale and
+    shift, so a batch of two rows becomes entries near 1 and -1, or 0 where the rows are equal. The
+    weights start as PyTorch's defaults do.
     """
 
     def __init__(self, dim: int) -> None:
@@ -112,9 +114,9 @@ class BatchNormHead(nn.Sequential):
 class TokenCnn(nn.Module):
     """Parallel convolutions over token states: the local features of IS-BERT.
 
-    One convolution per kernel size, "same" padding, no activation (the paper has a ReLU, the
-    released code none). Padded positions are zeros, so a sentence's features do not depend on its
-    batch. ``kernel_sizes`` are odd.
+    There is one convolution for each of ``kernel_sizes``, which are odd, so that L stays the same.
+    No activation follows (the paper has a ReLU, the released code none). Padded positions are
+    zeros, so the features of a sentence do not depend on its batch.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""``simcse --info``: what a report of a bug should say of the program and the machine."""
+"""``simcse --info``: what a bug report should say about the program and the machine."""
 
 import json
 import os
@@ -82,6 +82,7 @@ def as_json(facts: dict[str, Any]) -> str:
 
 
 def _line(value: Any) -> str:
+    """Return the value of one fact as text; a dict of booleans gives the names of the true ones."""
     if not isinstance(value, dict):
         return str(value)
     if value and all(isinstance(each, bool) for each in value.values()):

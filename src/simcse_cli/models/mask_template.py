@@ -16,13 +16,14 @@ class MaskTemplate:
     """Words around a sentence, as in ``This sentence : "{}" means {mask}`` and a full stop.
 
     Source: Jiang et al. 2022 (PromptBERT) and the authors' code. ``{}`` is the place of the
-    sentence; ``{.}`` too, and a sentence that does not end in one of ``.?"'`` gets a full stop.
-    ``{mask}`` stands behind it, so that the last [MASK] of a row is the template's, whatever the
-    sentence holds. A row has the sub-words ``[CLS] prefix sentence suffix [SEP]``; a sentence is
-    cut before the template goes on. The template ``{}`` changes nothing.
+    sentence. ``{.}`` is the same, but a sentence that does not end in one of ``.?"'`` gets a full
+    stop. ``{mask}`` must come after the sentence: the last [MASK] of a row is then that of the
+    template, even if the sentence holds one. A row has the sub-words ``[CLS] prefix sentence suffix
+    [SEP]``; a long sentence is cut before the template is put around it. The template ``{}``
+    changes nothing.
 
     Attributes:
-        text: as it was given.
+        text: the template as it was given.
         n_added: how many sub-words it adds to a row.
         n_before: how many sub-words of a row come before the sentence, special ones included.
     """
@@ -41,7 +42,7 @@ class MaskTemplate:
         self.n_before = self._n_first + len(self._before)
 
     def _read(self, text: str, tokens: Tokens) -> None:
-        """Find the sub-words of both sides; raise ConfigError for a text that is no template."""
+        """Find the sub-words around a sentence; raise ConfigError for an invalid template."""
         place = f"--template {text!r}"
         parts = _PLACE.split(text)
         if len(parts) != 3 or _MASK in parts[0] or parts[2].count(_MASK) != 1:
@@ -70,7 +71,7 @@ class MaskTemplate:
             raise ConfigError(f"{place}: {tokens.name} does not read {mask} as one sub-word")
 
     def texts(self, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences as they are cut into sub-words."""
+        """Return the sentences for the tokenizer, with the space and the stop of the template."""
         return [self._space + self._stopped(sentence) for sentence in sentences]
 
     def _stopped(self, sentence: str) -> str:
@@ -79,7 +80,7 @@ class MaskTemplate:
         return sentence
 
     def around(self, rows: list[list[int]]) -> list[list[int]]:
-        """Return rows of sub-words with the template in them."""
+        """Return rows of sub-words with the template put around their sentences."""
         if not self.n_added:
             return rows
         framed = []
@@ -90,5 +91,5 @@ class MaskTemplate:
         return framed
 
     def n_of_sentence(self, row: Sequence[int]) -> int:
-        """Return how many sub-words of a row are the sentence's."""
+        """Return how many sub-words of a row belong to the sentence."""
         return len(row) - self.n_added - self._n_first - self._n_last

@@ -14,6 +14,7 @@ from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.config import pinned
 
+# What a configuration may claim at most, see _check_sizes.
 _MOST_LAYERS = 1_000
 _LAYERS = re.compile(r"(^|_)(layers?|groups?|blocks?|depth|experts)$")
 _ROWS = re.compile(r"(^|_)(vocab_size|positions?|position_embeddings|intermediate_size)$")
@@ -67,6 +68,7 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         own = of_base = read_record(base, progress)
         if base != named:
             own = read_record(named, progress)
+        # The name of a published checkpoint may appear only in the path of its folder.
         record = own or of_base or record_by_name(f"{base_name or name}/{base}")
         folder = base if own is None else named
 
@@ -151,6 +153,7 @@ def _check_sizes_of(folder: Path, *, is_needed: bool) -> None:
 
 
 def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
+    """Refuse a number of layers, rows or columns that goes far beyond ``n_bytes`` of weights."""
     widths = map(config.get, _WIDTHS)
     width = next((value for value in widths if type(value) is int), 1)
     for key, value in config.items():

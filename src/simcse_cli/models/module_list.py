@@ -1,9 +1,9 @@
-"""Read what a folder says about its vectors.
+"""Read the record of a model: what its folder says about its vectors.
 
-It is read from ``simcse.json``, or from the files of sentence-transformers.
+The record is in ``simcse.json`` or in the files of sentence-transformers.
 
-Every entry that sentence-transformers 6 reads is honoured, or the folder is refused by the name of
-the entry. Files of its earlier versions are read as version 6 reads them.
+Every entry that sentence-transformers 6 reads is followed, or an error names the entry and the
+folder is refused. Files of earlier versions are read as version 6 reads them.
 """
 
 import itertools
@@ -39,7 +39,7 @@ _ENCODE_ELSEWHERE = (
     "this toolkit cannot compute it: encode with sentence-transformers, or choose another model"
 )
 
-# The modules that are computed, in the only order in which they are; Normalize may be repeated.
+# The supported modules, in the only supported order; Normalize may be repeated.
 _ORDER = ("Transformer", "WeightedLayerPooling", "CNN", "Pooling", "Dense", "Normalize")
 # Where each version of sentence-transformers has its classes; the newer names repeat the class in
 # lower case.
@@ -114,7 +114,7 @@ def _refuse(path: Path, what: str, hint: str = _ENCODE_ELSEWHERE) -> CheckpointE
 
 
 def _require_known(config: _Entries, path: Path, *known: str) -> None:
-    """Refuse entries on which sentence-transformers stops, too."""
+    """Refuse unknown entries, as sentence-transformers does."""
     strange = [name for name in config if name not in known]
     if strange:
         raise _refuse(path, f"{', '.join(strange)} is not supported; need {', '.join(known)} alone")
@@ -179,7 +179,7 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     kinds = [_kind(row, path) for row in rows]
     places = [inside(str(path), row.get("path")) for row in rows]
     _check_order(kinds, path)
-    # What each of them says.
+    # What each module says about the record.
     reduction: Reduction | None = None
     of_layers: Pooler | None = None
     found: _Entries = {}
@@ -200,13 +200,13 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
             case "Normalize":
                 _check_normalize(folder / place)
                 found["normalize"] = True
-    # The pooler of the last layer.
+    # The pooler, if only the last layer is read.
     has_head = "head_folder" in found
     pooler: Pooler | None = None
     if reduction is not None:
         pooler = _pooler_of(reduction, has_head=has_head)
-    # That of several; sentence-transformers skips the module unless the transformer gives all
-    # layers.
+    # The pooler, if several layers are read. sentence-transformers skips this module unless the
+    # transformer outputs all layers.
     if of_layers is not None:
         config = entries_of(folder / found["transformer_folder"] / "config.json")
         if config.get("output_hidden_states"):
@@ -257,7 +257,7 @@ def _transformer(folder: Path) -> _Entries:
         if config:
             break
     _require_known(config, path, *_TRANSFORMER_ENTRIES, *_ARGUMENTS, *_NO_MATTER)
-    # Settings of other classes: whatever they change, it is not read here.
+    # Arguments for classes of transformers, which this toolkit does not follow.
     for name in _ARGUMENTS:
         values = checked(config.get(name) or {}, _Entries, f"{path}: {name}")
         given = [key for key in values if key != "trust_remote_code"]
@@ -323,9 +323,9 @@ def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
 
 
 def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
-    """Return the weights of the hidden states in the mean of a pooler.
+    """Return how often a pooler takes each hidden state into its mean, ``(n_layers + 1,)``.
 
-    There is one for every hidden state, ``(n_layers + 1,)``, and the embedding output comes first.
+    The embedding output comes first.
     """
     weights = torch.zeros(n_layers + 1)
     for layer in POOLERS[pooler].layers:
@@ -334,13 +334,13 @@ def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
 
 
 def _pooler_of_weights(folder: Path) -> Pooler:
-    """Return the first pooler whose mean of layers a WeightedLayerPooling module takes."""
+    """Return the first pooler that averages the layers as a WeightedLayerPooling module does."""
     path = folder / "config.json"
     config = read_json(path, _Entries)
     _require_known(config, path, "layer_start", "num_hidden_layers", *_WIDTHS)
     start = checked(config.get("layer_start", 4), int, f"{path}: layer_start")
     n_layers = checked(config.get("num_hidden_layers", 12), int, f"{path}: num_hidden_layers")
-    # Weights of simcse's poolers; those before the first layer of the module are zero.
+    # The module has weights from layer ``start`` on; the layers before have weight zero.
     weights = read_tensors(folder, LAYER_WEIGHTS).get("", torch.zeros(0)).float()
     is_whole = 0 <= start <= n_layers and weights.shape == (n_layers + 1 - start,)
     if is_whole and n_layers and weights.sum() > 0:
@@ -356,6 +356,7 @@ def _pooler_of_weights(folder: Path) -> Pooler:
 
 
 def _check_cnn(folder: Path) -> None:
+    """Refuse convolutions that do not give one output for each token."""
     path = folder / "cnn_config.json"
     config = read_json(path, _Entries)
     _require_known(
@@ -391,7 +392,11 @@ def _check_normalize(folder: Path) -> None:
 
 
 def _dense_has_tanh(folder: Path, progress: Progress) -> bool:
-    """Tell whether a Dense module ends in tanh, not in nothing."""
+    """Tell whether a Dense module ends in tanh; otherwise it ends in no activation.
+
+    Other activations are refused, except those of other packages: for these, sentence-transformers
+    uses tanh.
+    """
     path = folder / "config.json"
     config = read_json(path, _Entries)
     known = ("in_features", "out_features", "bias", "activation_function", "use_residual")

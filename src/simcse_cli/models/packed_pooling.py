@@ -12,7 +12,7 @@ from simcse_cli.settings.choices import Pooler
 
 
 def packed_ahead(packed: PackedBackbone, rows: Sequence[Sequence[int]]) -> PackedRows:
-    """Return rows packed for ``packed_vectors`` on the device of the model; packed ones as is."""
+    """Return rows packed on the device of the model; packed rows are returned unchanged."""
     if isinstance(rows, PackedRows):
         return rows
     return PackedRows(rows, packed.pack(rows, multiple=ROUNDED_TO))
@@ -29,7 +29,8 @@ def packed_vectors(
 ) -> Tensor:
     """Return sentence vectors before any head, ``(R, H)`` in float32 or wider, in order of rows.
 
-    The first ``n_skipped`` tokens of each row do not count, as in ``pool``; every row is longer.
+    Pooling ignores the first ``n_skipped`` tokens of each row, as in ``pool``; every row must have
+    more tokens than that.
     ``dtype`` is as in ``PackedBackbone.hidden_states``. ``mask_id`` is the id of [MASK], which only
     the pooler ``mask`` reads.
     """
@@ -37,13 +38,13 @@ def packed_vectors(
     spec = POOLERS[pooler]
     if spec.reduction is Reduction.MASK:
         (last,) = packed.hidden_states(tokens, dtype=dtype)
-        # Each group has rows of one length; ids go through ``rows`` as states of width 1.
+        # Each group has rows of one length. The ids are grouped like states, of width 1.
         by_group = zip(tokens.rows(wide(last)), tokens.rows(tokens.ids[:, None]), strict=True)
         pooled = torch.cat([at_last(own, ids.squeeze(2) == mask_id) for own, ids in by_group])
     elif n_skipped or spec.reduction is Reduction.MEAN:
         states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
         if packed.nested and not n_skipped:
-            # In one call for all lengths; "unsafe" skips a check of the offsets that would wait for
+            # One call pools all lengths. "unsafe" skips a check of the offsets that would wait for
             # the GPU.
             offsets = tokens.offsets
             means: list[Tensor] = []
@@ -69,7 +70,7 @@ def packed_vectors(
 def packed_states(
     packed: PackedBackbone, rows: Sequence[Sequence[int]], *, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the last layer's states end to end, ``(T, H)``, and the start of each row."""
+    """Return the last layer's states end to end, ``(T, H)``, and where rows start, ``(R,)``."""
     tokens = packed_ahead(packed, rows).tokens
     (states,) = packed.hidden_states(tokens, dtype=dtype)
     return wide(states), tokens.first_tokens().index_select(0, tokens.order.argsort())

@@ -11,13 +11,13 @@ from simcse_cli.machine.transfer import to_device
 
 CPU = torch.device("cpu")
 TokenRows = Sequence[Sequence[int]]
-"""Token ids with special tokens, one sequence a sentence."""
+"""Token ids with special tokens, one sequence per sentence."""
 
 
 class PaddedRows(Sequence[Sequence[int]]):
     """Rows padded ahead of time, possibly already on another device.
 
-    A slice has views of their tensors.
+    A slice holds views of the tensors.
     """
 
     def __init__(self, rows: TokenRows, ids: Tensor, mask: Tensor) -> None:
@@ -60,7 +60,7 @@ def pad(rows: TokenRows, pad_id: int, device: torch.device = CPU) -> tuple[Tenso
 def real_positions(rows: TokenRows) -> Tensor:
     """Return the positions of real tokens in the padded rows laid end to end, ``(T,)``.
 
-    The mask is not read.
+    They follow from the lengths of the rows, so no mask has to be read from a GPU.
     """
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return torch.from_numpy(np.flatnonzero(np.arange(lengths.max()) < lengths[:, None]))

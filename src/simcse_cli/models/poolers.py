@@ -1,4 +1,4 @@
-"""The poolers, which turn token states into one sentence vector, as one table."""
+"""The poolers, which turn token states into one sentence vector; a table describes them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from simcse_cli.settings.choices import Pooler
 class Reduction(StrEnum):
     """How tokens become one vector.
 
-    The values are pooling modes of sentence-transformers, which does not have the last one.
+    The values are pooling modes of sentence-transformers, except for ``MASK``, which it lacks.
     """
 
     CLS = "cls_token"
@@ -43,7 +43,7 @@ class PoolerSpec:
 
     @property
     def trains_head(self) -> bool:
-        """Whether training puts a fresh head behind it."""
+        """Whether training puts a new head behind this pooler."""
         return self.has_head or self.reduction is Reduction.MASK
 
     @property
@@ -109,7 +109,11 @@ def pool(
 
 
 def at_last(states: Tensor, is_mask: Tensor) -> Tensor:
-    """Return the state of each row's last true token: ``(B, L, D)``, ``(B, L)`` to ``(B, D)``."""
+    """Return the state ``(B, D)`` of the last [MASK] of each row.
+
+    ``states`` are ``(B, L, D)``; ``is_mask`` is ``(B, L)``, true on [MASK].
+    """
+    # The largest number among the true places is that of the last one.
     numbers = torch.arange(1, states.shape[1] + 1, device=states.device)
     places = (is_mask * numbers).argmax(dim=1)
     return states.gather(1, places[:, None, None].expand(-1, 1, states.shape[2])).squeeze(1)

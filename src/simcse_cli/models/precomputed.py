@@ -1,6 +1,6 @@
-"""Vectors computed elsewhere as a sentence encoder.
+"""A sentence encoder that looks up vectors which were computed elsewhere.
 
-With it, any model can be evaluated, even one behind an API.
+So any model can be evaluated, even one behind an API.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def read_matrix(path: Path | str) -> NDArray[Any]:
         raise DataError(
             f"{path}: shape {matrix.shape} of {matrix.dtype}, {need}", hint=_FORMATS_HINT
         )
-    # A damaged file may hold only zeros; in blocks, because it may be larger than the memory.
+    # A damaged file may hold only zeros. It is read in blocks, as it may be larger than the memory.
     with np.errstate(invalid="ignore"):  # NaN is found later, where its sentence is known
         is_zero = not any(matrix[i : i + _BLOCK].any() for i in range(0, len(matrix), _BLOCK))
     if len(matrix) and is_zero:

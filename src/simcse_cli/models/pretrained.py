@@ -1,7 +1,7 @@
-"""Backbones, tokenizers and masked-LM heads, loaded by transformers.
+"""Load backbones, tokenizers and masked-LM heads with transformers.
 
-Importing transformers takes seconds, and folders that ``fast_load`` can open do not need it. So it
-is imported here only, on first use.
+Importing transformers takes seconds, and folders that ``fast_load`` can open do not need it. It is
+therefore imported only in this module, on first use.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def _transformers() -> ModuleType:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence the progress bars of transformers, and its reports of what we check ourselves."""
+    """Silence the progress bars of transformers, and its warnings; callers check what they need."""
     logging = _transformers().utils.logging
     verbosity = logging.get_verbosity()
     had_bars = logging.is_progress_bar_enabled()
@@ -84,7 +84,7 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
         backbone, info = _transformers().AutoModel.from_pretrained(
             folder, config=config, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
         )
-    # What was read must be all of a text encoder.
+    # What was read must be a text encoder, with weights of the right shapes.
     has_width = isinstance(getattr(config, "hidden_size", None), int)
     if backbone.main_input_name != "input_ids" or not has_width:
         raise CheckpointError(
@@ -100,8 +100,8 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
 def load_decoder(folder: Path, config: Any) -> nn.Module:
     """Return a causal language model with cross-attention from the weights of an encoder's folder.
 
-    ``config`` is the encoder's own. The layers of the cross-attention are new, and the head where
-    the files have none.
+    ``config`` is that of the encoder. The cross-attention starts with new weights, and so does the
+    head if the files hold none.
     """
     own = copy.deepcopy(config)
     own.is_decoder = own.add_cross_attention = True
@@ -123,9 +123,9 @@ def load_decoder(folder: Path, config: Any) -> nn.Module:
 
 
 def load_masked_lm(folder: Path) -> Any:
-    """Return a masked language model in float32, in evaluation mode; all of its weights are read.
+    """Return a masked language model in float32 and in evaluation mode.
 
-    CheckpointError if the files lack some of them, such as its head.
+    Raise CheckpointError if the files lack any of its weights, such as those of the head.
     """
     _refuse_own_code(folder)
     with _model_files(folder, "a masked language model"), quiet_transformers():
@@ -154,9 +154,10 @@ def _refuse_own_code(folder: Path) -> None:
 
 
 def _require_encoder(folder: Path, config: Any) -> None:
-    """Refuse models with a decoder, and decoders."""
+    """Refuse decoders, and models that have a decoder besides an encoder."""
     kind = config.model_type
-    # The encoder of such a model alone is saved with is_encoder_decoder false.
+    # The encoder of such a model, saved alone, has is_encoder_decoder false; the default of its
+    # class still tells.
     if config.is_encoder_decoder or type(config)().is_encoder_decoder:
         raise CheckpointError(
             f"{folder}: {kind} has an encoder and a decoder, need an encoder alone",
@@ -195,7 +196,10 @@ def _require_text_alone(folder: Path, backbone: Any) -> None:
 
 
 def reads_padding(backbone: Any) -> bool:
-    """Tell whether the states of a text depend on the padding behind it."""
+    """Tell whether the states of a text depend on the padding behind it.
+
+    Apart from known cases, two short texts are computed with and without padding.
+    """
     config = backbone.config
     is_sparse = getattr(config, "attention_type", None) == "block_sparse"
     if config.model_type in _READ_PADDING or is_sparse:
@@ -210,16 +214,16 @@ def reads_padding(backbone: Any) -> bool:
 
 
 def attend_as_configured(backbone: Any) -> None:
-    """Undo the switch of BigBird, which attends fully for ever after its first short text."""
+    """Restore the attention of BigBird, which its first short text makes full for good."""
     if hasattr(backbone, "set_attention_type"):
         backbone.set_attention_type(backbone.config.attention_type)
 
 
 @torch.inference_mode()
 def _states(backbone: Any, length: int, n_padded: int = 0) -> Tensor:
-    """Return the last states ``(1, length + n_padded, H)`` of a row of sub-words.
+    """Return the last states ``(1, length + n_padded, H)`` of any sub-words and padding.
 
-    The model is in evaluation mode.
+    This puts the model into evaluation mode.
     """
     config = backbone.config
     words = torch.arange(5, 5 + length) % max(1, int(getattr(config, "vocab_size", 5 + length)))
@@ -239,7 +243,7 @@ def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[N
 def _reads_only_backwards(model_type: str) -> bool:
     """Tell whether transformers has an architecture as a causal and not as a masked language model.
 
-    XLNet does not count.
+    XLNet does not count: without its masks for generation, its tokens see the whole text.
     """
     auto = _transformers().models.auto.modeling_auto
     causal = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -251,7 +255,7 @@ def load_tokenizer(folder: Path) -> Any:
     """Return the fast tokenizer of a model folder, or raise CheckpointError."""
     with _model_files(folder, "a tokenizer"), quiet_transformers():
         tokenizer = _auto_tokenizer(folder)
-        # From no file, transformers makes one without words.
+        # If the files are missing, transformers makes a tokenizer without words.
         if len(tokenizer) <= len(tokenizer.all_special_tokens):
             raise CheckpointError(
                 f"{folder} holds no vocabulary: its tokenizer.json or vocab.txt is missing or "
@@ -262,6 +266,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def _auto_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of a folder; a missing package or code from the folder is an error."""
     try:
         return _transformers().AutoTokenizer.from_pretrained(folder, **_LOCAL)
     except ImportError as error:  # tokenizers of some languages cut words by a library of their own
@@ -284,7 +289,7 @@ def _auto_tokenizer(folder: Path) -> Any:
 
 
 def _named_package(message: str) -> str | None:
-    """Return the package or dictionary that transformers asks for in its own words."""
+    """Return the package or dictionary that an error message of transformers asks for."""
     found = re.search(
         r"need to install (\w+) to use|The (\w+) dictionary is not installed", message
     )
@@ -308,8 +313,8 @@ def auto_model(folder: Path) -> tuple[Any, Any]:
 def wants_processor(folder: Path) -> bool:
     """Tell whether other libraries want a processor that the folder does not have.
 
-    For some architectures (MarkupLM), they want one of pages or pictures, unless
-    ``read_as_text`` has told them otherwise.
+    For some architectures, such as MarkupLM, they want a processor of pages or pictures, unless
+    ``read_as_text`` has marked the folder.
     """
     kind = read_json(folder / "config.json", dict[str, Any]).get("model_type")
     if kind not in _transformers().models.auto.processing_auto.PROCESSOR_MAPPING_NAMES:
@@ -321,7 +326,7 @@ def wants_processor(folder: Path) -> bool:
 
 
 def read_as_text(folder: Path) -> None:
-    """Tell other libraries that the tokenizer alone reads the texts of a saved model."""
+    """Mark a saved model so that other libraries read its texts by the tokenizer alone."""
     path = folder / TOKENIZER_SETTINGS
     write_json(path, entries_of(path) | {"processor_class": TEXT_PROCESSOR})
 
@@ -359,12 +364,13 @@ class MlmHead(nn.Module):
         return self.head(tokens)  # type: ignore[no-any-return]
 
     def load_pretrained(self, folder: str) -> bool:
-        """Copy the pre-trained head of a checkpoint; return whether it has one."""
+        """Copy the head of a checkpoint, and return True; return False if it has none."""
         model, info = _transformers().AutoModelForMaskedLM.from_pretrained(
             folder, output_loading_info=True, **FROM_FOLDER
         )
         head = _after_encoder(model)
         prefix = next(name for name, module in model.named_children() if module is head)
+        # The decoder may be missing in the files: its matrix is the embedding there.
         for key in info["missing_keys"]:
             if key.startswith(f"{prefix}.") and "decoder" not in key:
                 return False
@@ -379,7 +385,8 @@ class MlmHead(nn.Module):
     ) -> None:
         """Write transformer and head as the masked language model of their architecture.
 
-        ``weights`` stand in for those of the transformer. A head that is tied is saved as such.
+        If given, ``weights`` are saved in place of those of the transformer. The configuration
+        records whether the head is tied to the embedding.
         """
         with torch.device("meta"):
             model = _transformers().AutoModelForMaskedLM.from_config(backbone.config)
@@ -397,6 +404,7 @@ class MlmHead(nn.Module):
 
 
 def _after_encoder(model: Any) -> nn.Module:
+    """Return the only module of a masked language model besides its encoder, which is the head."""
     children: list[nn.Module] = [
         child for child in model.children() if child is not model.base_model
     ]
@@ -408,5 +416,5 @@ def _after_encoder(model: Any) -> nn.Module:
 
 
 def _decoder_path(head: nn.Module) -> str:
-    """Return the dotted name of the last linear layer: the one that maps to the vocabulary."""
+    """Return the dotted name of the last linear layer, which maps to the vocabulary."""
     return str([name for name, module in head.named_modules() if isinstance(module, nn.Linear)][-1])

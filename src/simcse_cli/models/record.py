@@ -1,4 +1,4 @@
-"""The record of a model, which says how vectors leave it.
+"""The record of a model, which says how its vectors are made.
 
 It comes from ``simcse.json`` or from the name of a published checkpoint.
 """
@@ -20,18 +20,19 @@ _K = TypeVar("_K")
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """How vectors leave a model.
+    """How a model makes its vectors.
 
     Attributes:
         pooler: None if the folder does not record one.
         head_use: when the head applies, if the folder has one.
         head_folder: subfolder with a Dense module; None for the transformer's own pooler weights.
-        head_tanh: whether tanh follows the head.
+        head_tanh: whether the head ends in tanh.
+        normalize: whether the model scales its vectors to length 1.
         max_length: most sub-words a sentence; None for the limit of the tokenizer and the
             transformer.
         cnn_folder: subfolder with convolutions over the token states (IS-BERT); None without.
         include_prompt: whether pooling counts the tokens of a prompt.
-        prompts: texts that the model expects before others, by name.
+        prompts: texts that the model expects before the text to encode, by name.
         default_prompt: name of the prompt to use by default, or None.
         similarity: how vectors are compared, in the words of sentence-transformers.
         lower_case: whether texts are lower-cased before the tokenizer's own normalisation.
@@ -63,7 +64,8 @@ class ModelRecord:
     def to_json(self, **extra: Any) -> dict[str, Any]:
         """Return the content of ``simcse.json``: the record and further facts about the model.
 
-        Prompts, similarity and ``truncate_dim`` go into the file that sentence-transformers reads.
+        Prompts, similarity and ``truncate_dim`` are left out, as they are in a file that
+        sentence-transformers reads.
         """
         elsewhere = {
             "origin",
@@ -82,6 +84,7 @@ class ModelRecord:
 
     def find_prompt(self, prompt: str, name: str) -> str:
         """Return the prompt of this name, else the text itself; ``name`` is that of the model."""
+        # A single word is taken for a mistyped name.
         if prompt not in self.prompts and re.fullmatch(r"[\w.-]+", prompt):
             names = "it has none"
             if self.prompts:
@@ -95,9 +98,9 @@ class ModelRecord:
 
 
 def record_by_name(name: str) -> ModelRecord:
-    """Return the record of a checkpoint that the authors published.
+    """Return the record of a checkpoint that the authors of SimCSE published, by its name.
 
-    These checkpoints hold no record. The result is empty for other names.
+    These checkpoints hold no record. For any other name, the result has no pooler.
     """
     if "unsup-simcse" in name.lower():
         return ModelRecord(
@@ -118,9 +121,9 @@ def own_record(folder: Path) -> ModelRecord:
 
 
 def checked_length(length: int | None, path: Path) -> int | None:
-    """Return the most sub-words that a sentence may have, which is at least three.
+    """Return a limit on the sub-words of a sentence; raise DataError if it is below three.
 
-    The three are two special sub-words and one more.
+    Two special sub-words and one of the text must fit.
     """
     if length is not None and length < 3:
         raise DataError(f"{path}: sentences of at most {length} sub-words, need at least 3")
@@ -136,7 +139,7 @@ def entries_of(path: Path) -> dict[str, Any]:
 
 
 def read_fields(path: Path, kind: type[_K]) -> _K:
-    """Return the fields of a dataclass from a JSON object that may hold more.
+    """Return a dataclass made from the JSON object in a file, whose other entries are ignored.
 
     A missing file counts as an empty object.
     """

@@ -130,6 +130,7 @@ def is_local(name: str) -> bool:
 
 
 def _model_folder(path: Path) -> Path:
+    """Return the model folder at a path; raise CheckpointError with a hint at likely mistakes."""
     # The model itself, or a run folder that holds one.
     if any((path / name).is_file() for name in ("config.json", "modules.json", ADAPTER_FILE)):
         return path
@@ -182,7 +183,7 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
         cached = try_to_load_from_cache(hub_name, "config.json", revision=revision)
         if not isinstance(cached, str) and not constants.HF_HUB_OFFLINE:
             progress.info(f"fetching {called} from the Hugging Face Hub")
-        # The files, without weights in the older format where there are newer ones.
+        # Weights in PyTorch's format are fetched only where there are none as safetensors.
         before = {*blobs.glob("*")}
         fetch = partial(snapshot_download, hub_name, revision=revision)
         folder = Path(fetch(allow_patterns=_HUB_FILES))
@@ -193,16 +194,16 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
         raise CheckpointError(what, hint=_local_choices()) from error
     except Exception as error:  # the client passes on errors of several libraries
         raise _not_fetched(error, hub_name, revision) from error
-    # What is new in the cache must be as the Hub has it.
+    # Files that are new in the cache must have the digests that the Hub names.
     for blob in {*blobs.glob("*")} - before:
         _check_digest(blob, called)
     return folder
 
 
 def _older_weights(folder: Path) -> list[str]:
-    """Return patterns of weights in PyTorch's format.
+    """Return patterns of weight files in PyTorch's format.
 
-    They are for the modules that have no weights as safetensors.
+    They are for the modules whose weights are not there as safetensors.
     """
     path = folder / "modules.json"
     rows: Any = read_json(path) if path.is_file() else []
@@ -220,6 +221,7 @@ def _older_weights(folder: Path) -> list[str]:
 
 
 def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> CheckpointError:
+    """Return the error for a model that could not be fetched, with a hint at a similar alias."""
     failure = hub_failure(error, "model", hub_name, revision)
     if failure is None:
         return CheckpointError(
@@ -237,7 +239,7 @@ def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> Check
 def _check_digest(blob: Path, called: str) -> None:
     """Remove a fetched file whose SHA-256 is not what the Hub says, and raise an error.
 
-    The name of the file in the cache is the SHA-256 that the Hub says.
+    The cache names large files by the SHA-256 that the Hub says; others are not checked.
     """
     if not re.fullmatch("[0-9a-f]{64}", blob.name):
         return

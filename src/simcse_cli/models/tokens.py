@@ -1,4 +1,4 @@
-"""Texts to sub-word ids: whole, cut at a length, or in windows."""
+"""Turn texts into sub-word ids: whole, cut at a length, or in windows."""
 
 import functools
 import json
@@ -77,10 +77,10 @@ class Tokens:
 
     @functools.cached_property
     def description(self) -> str:
-        """Text that changes whenever the sub-words of a text may.
+        """A text that changes with every setting of the tokenizer that may change sub-words.
 
-        The processor that adds special tokens has several forms of one meaning: what it adds to a
-        text stands for it.
+        The same rule for special tokens can be written in several ways in a file, so the rule is
+        described by the ids of a short text with its special tokens.
         """
         rust = self._rust_tokenizer(None)
         if rust is None:
@@ -109,10 +109,10 @@ class Tokens:
         return int(self.tokenizer.pad_token_id or 0)
 
     def ids(self, texts: Sequence[str], limit: int | None) -> list[list[int]]:
-        """Return sub-word ids with special tokens, cut at ``limit``, or whole without one."""
+        """Return sub-word ids with special tokens, cut at ``limit``; None leaves texts whole."""
         rust = self._rust_tokenizer(limit)
 
-        # At half of a character, the tokenizers would stop without its place.
+        # For half of a character, the tokenizers would raise an error that does not name the text.
         for text in texts:
             if not text.isascii() and _SURROGATE.search(text):
                 raise DataError(
@@ -159,10 +159,10 @@ class Tokens:
         return self._rust_tokenizers[limit]
 
     def words(self, texts: Sequence[str], limit: int) -> list[list[int | None]]:
-        """Return the number of the word that each of the ``ids`` is a part of.
+        """Return, for each of the ``ids`` of a text, the number of the word that it is a part of.
 
-        The words are those into which the tokenizer cuts a text first, numbered from 0 in each
-        text; special tokens have none.
+        The tokenizer first cuts a text into these words. They are numbered from 0 in each text;
+        special tokens have None.
         """
         rust = self._rust_tokenizer(limit)
         if rust is None:
@@ -180,6 +180,7 @@ class Tokens:
             mask = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         else:
             mask = rust.encode("a").special_tokens_mask
+        # The mask has 1 for special tokens; those at its end come after the text.
         n_after = len(mask) - len("".join(map(str, mask)).rstrip("1"))
         n_before = len(self.ids([prompt], None)[0]) - n_after
         if n_before + n_after >= limit:
@@ -194,7 +195,7 @@ class Tokens:
     ) -> dict[int, list[int]]:
         """Return all sub-words of the texts that have more than ``limit``, by position.
 
-        In ``rows``, these texts are cut.
+        ``rows`` holds the sub-words of all texts, cut at ``limit``.
         """
         candidates = [position for position, row in enumerate(rows) if len(row) >= limit]
         if not candidates:
@@ -212,7 +213,7 @@ class Tokens:
         )
 
     def warn_truncated(self, progress: Progress) -> None:
-        """Warn of the texts cut since the last call of this, if any."""
+        """Warn of the texts that were cut since the last warning, if there are any."""
         if self.n_cut:
             progress.warn(self.cut_note(self.n_cut))
         self.n_cut = 0
@@ -221,7 +222,7 @@ class Tokens:
 def in_windows(ids: list[int], frame: tuple[int, int], limit: int) -> list[list[int]]:
     """Return the sub-words of a text in pieces of at most ``limit``.
 
-    Each piece has the tokens that frame the text.
+    ``frame`` tells how many tokens stand before and after the text; each piece gets these tokens.
     """
     n_before, n_after = frame
     end = len(ids) - n_after

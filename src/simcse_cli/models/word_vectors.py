@@ -1,4 +1,4 @@
-"""Averages of GloVe, word2vec or fastText vectors as sentence vectors, plain or weighted by SIF.
+"""Sentence vectors as means of GloVe, word2vec or fastText vectors, plain or weighted by SIF.
 
 A vectors file of several gigabytes is scanned once for the position of each word; numbers are
 parsed only for words that occur in the sentences.
@@ -61,7 +61,7 @@ class WordVectors:
         return self._vectors[word]
 
     def load(self, words: Sequence[str]) -> None:
-        """Read the vectors of ``words`` in file order, which is faster than one by one."""
+        """Read the vectors of ``words`` in file order, which is the fastest."""
         new = sorted((self._places[word], word) for word in set(words) - self._vectors.keys())
         with self.path.open("rb") as stream:
             for place, word in new:
@@ -82,7 +82,7 @@ class WordVectors:
         places: dict[str, int] = {}
         dim = n_announced = number = stop = 0
 
-        # Only places are kept, as few of the words will be asked for.
+        # Only the places of lines are kept, because few of the words will be looked up.
         with self.path.open("rb") as stream:
             for number, full_line in enumerate(raw_lines(stream, str(self.path)), start=1):
                 place, stop = stop, stop + len(full_line)
@@ -91,6 +91,7 @@ class WordVectors:
                 if number == 1 and _is_header(line):
                     n_announced, dim = map(int, line.split())
                     continue
+                # Without a header, the first line gives the dimension.
                 dim = dim or n_values
                 word = line.partition(b" ")[0]
                 if n_values != dim or not dim:
@@ -101,7 +102,7 @@ class WordVectors:
                     raise DataError(f"{self.path}, line {number}: {what}", hint=_TEXT_HINT)
                 places[word.decode("utf-8", errors="replace")] = place
 
-        # A file that is empty, or was cut off.
+        # Refuse a file that is empty or was cut off.
         if not places:
             raise DataError(f"{self.path} holds no word vectors", hint=_TEXT_HINT)
         if number - 1 < n_announced:
@@ -113,9 +114,9 @@ class WordVectors:
         return dim, places
 
     def _check_spaced_word(self, line: bytes, number: int, dim: int) -> None:
-        """Accept a line whose word has spaces.
+        """Raise DataError unless a line is a word with spaces and as many numbers as needed.
 
-        Raise DataError if values are missing, or if the word is numbers too.
+        If all parts of such a word were numbers, the line would have too many values.
         """
         fields = line.split(b" ")
         extra = fields[1 : len(fields) - dim]
@@ -159,15 +160,18 @@ def read_word_frequencies(path: Path | str) -> dict[str, float]:
 class WordAverage:
     """Sentence vectors as means of word vectors over white-space tokens, ``(N, D)`` float32.
 
-    Plain: the bag-of-words example of SentEval (Conneau and Kiela 2018), case kept. With
-    ``frequencies``: the weighted mean of SIF (Arora et al. 2017, algorithm 1, first step), looked
-    up in lower case, ``v_s = (1 / |s|) sum_w a / (a + p(w)) v_w``; a word without a frequency
-    weighs 1. SIF's second step is ``postprocess.directions.CommonComponentRemoval``.
+    Without ``frequencies``, the mean is plain and words keep their case, as in the bag-of-words
+    example of SentEval (Conneau and Kiela 2018). ``frequencies``, the shares of words in a corpus,
+    give the weighted mean of SIF (Arora et al. 2017, algorithm 1, first step) over words in lower
+    case. With the words w of a sentence s, their vectors v_w and shares p(w), the vector is
 
-    Tokens without a vector are skipped and not counted in ``|s|`` (the SIF paper leaves this open).
-    A sentence without any known token has the zero vector, whose cosine with anything counts as 0.
+        v_s = (1 / |s|) sum_w a / (a + p(w)) v_w
 
-    ``frequencies`` are the shares of words in a corpus; None gives the plain mean.
+    where a is ``SIF_SMOOTHING`` and a word without a share has p(w) = 0. SIF's second step is
+    ``postprocess.directions.CommonComponentRemoval``.
+
+    Tokens without a vector are skipped and not counted in |s| (the SIF paper leaves this open). A
+    sentence without any known token has the zero vector, whose cosine with anything counts as 0.
     """
 
     def __init__(
@@ -187,7 +191,7 @@ class WordAverage:
         return digest(sha256_file(self.vectors.path), weights)
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> Float32Array:
-        """Return one vector per sentence; warns when sentences have no known word."""
+        """Return one vector per sentence; warn of sentences without a known word."""
         known = [self._known_tokens(sentence) for sentence in sentences]
         self.vectors.load([token for tokens in known for token in tokens])
         rows = np.zeros((len(sentences), self.dim), dtype=np.float32)

@@ -19,7 +19,7 @@ class BarlowTwinsOptions(ProjectedOptions):
 
 
 class BarlowTwins(ProjectedViews):
-    """Equal views correlate in each dimension, and different dimensions do not.
+    """Two views of a sentence correlate in each dimension, and different dimensions do not.
 
     Source: Zbontar et al. 2021.
     """

@@ -25,7 +25,7 @@ from simcse_cli.settings.declare import setting
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Terms that add up to the loss, and metrics that are only logged.
 
-All of them are scalars, which nobody reads before they are due.
+All of them are scalar tensors: reading their values would wait for the device.
 """
 
 
@@ -47,9 +47,9 @@ class ObjectiveOptions:
 class Examples:
     """The examples of one epoch.
 
-    ``files`` has the number of examples and the passes per epoch of each training file; empty
-    means one file in one pass. ``are_rows`` says that example i is row i of the data, so that
-    what is known of the rows, such as their duplicates, holds for the examples.
+    ``files`` has the number of examples and the passes per epoch of each training file; if it is
+    empty, there is one file in one pass. ``are_rows`` says that example i is row i of the data, so
+    that facts about rows, such as their duplicates, apply to examples.
     """
 
     items: Sequence[Any]
@@ -64,11 +64,14 @@ class Examples:
 class Batch:
     """Token ids of all texts of a step, view by view.
 
-    ``rows`` are ids with special tokens, ``n_views * n_examples`` rows: all of view 1, then all of
-    view 2, ... ``n_examples`` are those of this process, ``counts`` those of each process in rank
-    order, where they are known. ``texts`` are for people to read, one tuple of views per example;
-    ``extra`` is further input of the objective's loss. ``offset`` is the position of the first row
-    in the whole batch, for a part of one.
+    Attributes:
+        rows: token ids with special tokens, one row for each text: all texts of view 1, then all of
+            view 2, and so on.
+        n_examples: the number of examples of this process.
+        texts: the texts for people to read, one tuple of views per example.
+        extra: further input of the objective's loss.
+        offset: for a part of a batch, the position of its first row in the whole batch.
+        counts: the number of examples of each process, in rank order; empty if not known.
     """
 
     rows: TokenRows
@@ -84,7 +87,7 @@ class Batch:
 
     @property
     def n_sentences(self) -> int:
-        """The number of distinct texts, counted in each example.
+        """The number of distinct texts of each example, summed over the examples.
 
         A sentence that is its own positive counts as one text, a triplet as three.
         """
@@ -92,9 +95,9 @@ class Batch:
         return sum(len(set(views[:n_views])) for views in self.texts)
 
     def prepacked(self, encoder: SentenceEncoder) -> "Batch":
-        """Return the batch with its rows as ``encoder`` takes them.
+        """Return the batch with its rows in the form in which ``encoder`` reads them.
 
-        The tensors of the batch are placed where a GPU fetches them by itself.
+        For a GPU, the tensors are put into pinned memory, which it can copy without the CPU.
         """
         batch = replace(self, rows=encoder.prepacked(self.rows))
         if encoder.device.type != "cuda":
@@ -112,6 +115,7 @@ class Batch:
         return self._with_tensors(moved)
 
     def _with_tensors(self, change: Callable[[Any], Any]) -> "Batch":
+        """Return the batch with ``change`` applied to its padded rows and the tensors of extra."""
         changed = replace(self, extra=dict(self.extra))
         if isinstance(self.rows, PaddedRows):
             changed.rows = change(self.rows)
@@ -130,24 +134,24 @@ class Batch:
 
 
 class Objective(nn.Module, ABC):
-    """Joins an encoder, heads and a loss.
+    """The base class of training methods: an encoder, further layers and a loss.
 
-    There is one subclass per method, with the dataclass of its ``Options``.
+    There is one subclass for each method, with a dataclass of its ``Options``.
 
-    The loop asks for an epoch's ``examples``, turns slices of them into batches with ``collate``
-    (in a thread, with a generator that depends on seed and step alone), and calls the module on a
-    batch. Forward is ``encode`` (row by row through the encoder, so it can be cut into chunks)
-    followed by ``losses``.
+    The training loop asks for the ``examples`` of an epoch, and turns parts of them into batches by
+    ``collate``. This runs in a thread, with a generator that depends on the seed and the step
+    alone. Then the loop calls the objective on a batch. Its ``forward`` is ``encode``, which treats
+    each row by itself and so can be done in chunks, followed by ``losses`` of the whole batch.
     """
 
-    name: ClassVar[str]  # a class in a file is called as its file and itself
+    name: ClassVar[str]  # of a class in a user's file: FILE.py:CLASS
     Options: ClassVar[type[ObjectiveOptions]] = ObjectiveOptions
     reads: ClassVar[DataKind] = DataKind.ROWS
     ordered: ClassVar[bool] = False  # examples keep their order instead of being shuffled
-    rows_are_examples: ClassVar[bool] = False  # else the examples are made from all rows together
+    rows_are_examples: ClassVar[bool] = False  # else examples are made from all rows together
     n_columns: ClassVar[tuple[int, int]] = (1, 3)  # of texts in a row, at least and at most
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
-    defaults: ClassVar[Mapping[str, Any]] = {}  # what the method changes of the training defaults
+    defaults: ClassVar[Mapping[str, Any]] = {}  # training defaults that the method changes
 
     options: ObjectiveOptions
 
@@ -158,9 +162,9 @@ class Objective(nn.Module, ABC):
         self.warnings: list[str] = []  # what the user should know before training starts
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
-        """Return the examples of one epoch; every epoch has the same number of them.
+        """Return the examples of one epoch; every epoch must have the same number of them.
 
-        They are the rows if ``rows_are_examples``, else the distinct texts.
+        By default they are the rows if ``rows_are_examples``, else the distinct texts.
         """
         if self.rows_are_examples:
             return Examples(data.rows, data.files, are_rows=True)
@@ -168,34 +172,36 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def collate(self, examples: Sequence[Any], generator: np.random.Generator) -> Batch:
-        """Return the batch of some examples; equal arguments give an equal batch."""
+        """Return the batch of some examples; equal arguments must give an equal batch."""
 
     def embed(self, batch: Batch) -> Tensor:
         """Return the embeddings of the rows, ``(R, D)``."""
         return self.encoder.embed_rows(batch.rows)
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return tensors whose rows follow the batch's rows; here their embeddings."""
+        """Return tensors with rows in the order of the batch's rows; by default the embeddings."""
         return (self.embed(batch),)
 
     @abstractmethod
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
-        """Return the loss terms of a whole batch.
+        """Return the loss terms of a whole batch, and metrics.
 
-        The batch is gathered over processes where the method needs it.
+        ``representations`` are what ``encode`` returns for this process's rows; a method that needs
+        those of other processes gathers them.
         """
 
     def after_step(self) -> None:
         """Update what no gradient reaches, such as a queue or a moving average.
 
-        It is called after each step of the optimizer, before the step is saved. Register such
-        tensors as buffers, so that a resumed run goes on with them.
+        This is called after each step of the optimizer, before its state is saved. Register such
+        tensors as buffers, so that they are part of the state.
         """
 
     def forward(self, batch: Batch) -> Losses:
         return self.losses(self.encode(batch), batch)
 
     def eval_encoder(self) -> SentenceEncoder:
+        """Return the encoder that is evaluated and saved."""
         return self.encoder
 
     def mlm_head(self) -> MlmHead | None:
@@ -216,7 +222,7 @@ class TwoEncoderOptions(ObjectiveOptions):
 
 
 class TwoEncoders(Objective):
-    """An objective whose first view goes through one encoder, and the others maybe through another.
+    """An objective that may encode the first view by one encoder and the others by a second one.
 
     Source: Gao et al. 2021, Table 2, "two encoders"; Contrastive Tension; QuickThoughts.
     """
@@ -229,7 +235,7 @@ class TwoEncoders(Objective):
         super().__init__(encoder, options)
         self.second: SentenceEncoder | None = None
         if self.options.dual_encoder or self.always_two:
-            # What is in this memo of deepcopy is shared, not copied.
+            # deepcopy does not copy objects in its memo, so both encoders share the tokenizer.
             shared = {id(encoder.tokenizer): encoder.tokenizer}
             self.second = copy.deepcopy(encoder, shared)
         elif self.options.serve_encoder is ServedEncoder.SECOND:

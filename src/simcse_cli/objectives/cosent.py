@@ -25,10 +25,10 @@ class CosentOptions(LabelledPairOptions):
 
 
 class Cosent(LabelledPairs):
-    """The ranking loss over all pairs of the batch, of cosines, of AnglE's score, or of both.
+    """The ranking loss of all scored pairs of a batch, by cosines, by AnglE's score, or by both.
 
-    Source: Su 2022; Li and Li 2023 (AnglE); the defaults are those of sentence-transformers for
-    STS-B, the batch size is a toolkit default.
+    Source: Su 2022; Li and Li 2023 (AnglE). The defaults are those of sentence-transformers for
+    STS-B, but the batch size is a default of this toolkit.
     """
 
     name = ObjectiveName.COSENT

@@ -21,7 +21,7 @@ TensionExample = tuple[str, str, bool]
 class TensionPairs(Sequence[TensionExample]):
     """The pairs of an epoch, made when they are asked for.
 
-    A pair has a left and a right sentence, and it tells whether they are the same one.
+    A pair has a left sentence, a right sentence, and a flag: true if they are the same sentence.
     """
 
     def __init__(
@@ -47,10 +47,11 @@ class TensionOptions(TwoEncoderOptions):
 
 
 class ContrastiveTension(TwoEncoders):
-    """Identical sentences against pairs of random ones, seven of these for each; raw dot products.
+    """Two encoders tell pairs of identical sentences from random pairs, by dot products.
 
-    Source: Carlsson et al. 2021, settings of their code: mean pooling, dropout off, RMSProp without
-    clipping, a learning rate that falls in steps.
+    There are seven random pairs for each identical one. Source: Carlsson et al. 2021, with the
+    settings of their code: mean pooling, no dropout, RMSProp without clipping, and a learning rate
+    that falls in steps.
     """
 
     name = ObjectiveName.CT
@@ -73,7 +74,7 @@ class ContrastiveTension(TwoEncoders):
     options: TensionOptions
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
-        """Return the pairs of an epoch: as many positives as the file has distinct sentences."""
+        """Return the pairs of an epoch, with as many positives as there are distinct sentences."""
         sentences = list(dict.fromkeys(row[0] for row in data.rows))
         return Examples(TensionPairs(sentences, self.options.n_negatives, generator))
 
@@ -93,13 +94,12 @@ class ContrastiveTension(TwoEncoders):
 def sample_tension_pairs(
     n_sentences: int, *, n_negatives: int = 7, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return an epoch of Contrastive Tension.
+    """Return the pairs of an epoch: left indices, right indices, and which pairs are positive.
 
-    It consists of left indices, right indices, and which pairs are positive.
-
-    Source: Carlsson et al. 2021, as in their code. ``n_sentences`` groups of ``1 + n_negatives``
-    consecutive rows: (s, s) with s drawn with replacement, then pairs of two sentences, each drawn
-    independently of all else: s and equal ones are among them.
+    Source: Carlsson et al. 2021, as in their code. There are ``n_sentences`` groups of
+    ``1 + n_negatives`` consecutive pairs. The first pair of a group is positive: one sentence,
+    drawn with replacement, on both sides. Both sides of the negative pairs are drawn independently,
+    so that they may be equal by chance.
     """
     if n_sentences < 2:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""DeCLUTR: contrast nearby spans of a document with spans from everywhere else."""
+"""DeCLUTR: contrast nearby spans of a document with all other spans of the batch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,10 +36,11 @@ class Span:
 
 @dataclass(frozen=True)
 class SpanSampler:
-    """Anchor and positive spans of DeCLUTR (Giorgi et al. 2021, section 3.1, and their code).
+    """Draws the anchor and positive spans of DeCLUTR from a document.
 
-    Lengths are in tokens, ``max_length`` exclusive; it is also the length of the blocks that hold
-    an anchor each.
+    Source: Giorgi et al. 2021, section 3.1, and their code. The lengths of spans are in tokens, at
+    least ``min_length`` and below ``max_length``. For anchors, a document is cut into blocks of
+    ``max_length`` tokens.
     """
 
     n_anchors: int = 2
@@ -61,11 +62,12 @@ class SpanSampler:
     ) -> list[tuple[Span, list[Span]]]:
         """Return the anchors of one document, each with its positives.
 
-        Anchor lengths follow Beta(4, 2) (long), positive lengths Beta(2, 4) (short). An anchor is
-        anywhere inside a randomly chosen block; that block and its neighbours are closed to later
-        anchors. Where few blocks are left, it takes the first or the last of them. A positive
-        starts anywhere from its own length before the anchor to the anchor's end, as far as the
-        document allows: it overlaps the anchor, touches it or is inside it.
+        The lengths of anchors follow Beta(4, 2), which is mostly long, those of positives
+        Beta(2, 4), which is mostly short. An anchor lies anywhere inside a randomly chosen block;
+        later anchors cannot lie in that block or its neighbours. If few blocks are left, the anchor
+        takes the first or the last of them. A positive starts anywhere from its own length before
+        the anchor to the anchor's end, as far as the document allows: it overlaps the anchor,
+        touches it, or is inside it.
 
         Raises:
             ValueError: the document is shorter than ``min_document``.
@@ -74,7 +76,7 @@ class SpanSampler:
             raise ValueError(f"a document of {n_tokens} tokens: need at least {self.min_document}")
         blocks = list(range(0, n_tokens - self.max_length + 1, self.max_length))
         groups = []
-        # Each anchor closes three blocks at most, so few may be left for the last ones.
+        # An anchor closes up to three blocks, but fewer at the ends: take these if few are left.
         for n_left in range(self.n_anchors, 0, -1):
             if len(blocks) // n_left < n_left:
                 chosen = int(generator.choice([0, len(blocks) - 1]))
@@ -117,12 +119,12 @@ class DeclutrOptions(ObjectiveOptions):
 
 
 class Declutr(Objective):
-    """Anchor spans against the mean of their positive spans, both ways.
+    """The contrast of anchor spans with the mean of their positive spans, in both directions.
 
-    Masked LM on the anchors is added to the loss.
+    A masked-LM loss on the anchors is added.
 
-    Source: Giorgi et al. 2021, settings of their code. Spans are counted in sub-words, ``max_span``
-    exclusive; a document needs ``2 * n_anchors * max_span``.
+    Source: Giorgi et al. 2021, with the settings of their code. Spans are shorter than ``max_span``
+    sub-words; a document needs at least ``2 * n_anchors * max_span`` of them.
     """
 
     name = ObjectiveName.DECLUTR
@@ -156,12 +158,13 @@ class Declutr(Objective):
         self._documents: list[TokenIds] | None = None
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
-        """Return the sub-words of each document that is long enough; they are counted once."""
+        """Return the sub-words of each document that is long enough, which are computed once."""
         if self._documents is None:
             self._documents = self._long_documents(data)
         return Examples(self._documents)
 
     def _long_documents(self, data: Any) -> list[TokenIds]:
+        """Return the sub-words of the documents that are long enough; warn of shorter ones."""
         limit = self.sampler.min_document
         # Texts start with a space, so that byte-level BPE treats their first word as any other.
         texts = [" ".join(["", *document]) for document in data.documents]
@@ -186,7 +189,8 @@ class Declutr(Objective):
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:
         """Draw the spans of each document.
 
-        The rows are all anchors, then all first positives, then all second ones, and so on.
+        The batch has the rows of all anchors, then of all first positives, then of all second ones,
+        and so on.
         """
         groups: list[tuple[str, ...]] = []
         for ids in examples:
@@ -202,10 +206,7 @@ class Declutr(Objective):
         return str(self.encoder.tokenizer.decode(document[span.start : span.stop]))
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the embeddings of the spans.
-
-        For the masked anchors, also return the summed MLM loss of each.
-        """
+        """Return the embeddings of the spans and, with an MLM term, the MLM loss of each anchor."""
         if self.mlm is None:
             return super().encode(batch)
         embeddings, states, _ = self.encoder.embed_with_states(batch.rows)

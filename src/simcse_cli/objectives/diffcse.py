@@ -1,4 +1,4 @@
-"""DiffCSE: SimCSE, and a detector of replaced tokens that reads the vector of the sentence."""
+"""DiffCSE: SimCSE with a detector of replaced tokens that reads the sentence's vector."""
 
 import copy
 from collections.abc import Sequence
@@ -49,10 +49,10 @@ class DiffcseOptions(SimcseOptions):
 
 
 class Detector(nn.Module):
-    """A copy of the encoder, with weights of its own, that tells which tokens were replaced.
+    """A copy of the encoder, with its own weights, that tells which tokens were replaced.
 
-    It reads a sentence with a vector in place of the embedding of the first token, behind the
-    embedding's normalisation and dropout.
+    It reads the tokens of a sentence, but the embedding of the first token, after normalisation and
+    dropout, is replaced by the vector of the original sentence.
     """
 
     def __init__(self, encoder: SentenceEncoder) -> None:
@@ -84,13 +84,13 @@ class Detector(nn.Module):
 
 
 class Diffcse(Simcse):
-    """SimCSE, and the detection of the tokens that a frozen masked language model has replaced.
+    """SimCSE, and the detection of tokens that a frozen masked language model has replaced.
 
-    Source: Chuang et al. 2022 and the authors' code. The generator reads masked copies of all
-    views and gives an edited sentence; the detector reads that and the view's vector, and its
-    gradient reaches the encoder through the vector. The loss is a mean over tokens, in nats: ln 2
-    for equal logits. An encoder without a head gets a BatchNorm head. Head, detector and generator
-    are dropped after training.
+    Source: Chuang et al. 2022 and the authors' code. The generator turns a masked copy of each view
+    into an edited sentence. The detector reads this sentence and the vector of the view; its
+    gradient reaches the encoder through the vector. The detection loss is a mean over tokens, in
+    nats; equal logits give ``ln 2``. An encoder without a head gets a BatchNorm head, which is
+    dropped after training, like the detector and the generator.
     """
 
     name = ObjectiveName.DIFFCSE
@@ -108,7 +108,7 @@ class Diffcse(Simcse):
             self.detector = Detector(encoder)
 
     def _load_generator(self) -> nn.Module:
-        """Return the generator of the options, frozen."""
+        """Return the frozen masked language model that the options name."""
         name = self.options.generator
         if name is None:
             raise ConfigError(
@@ -128,7 +128,7 @@ class Diffcse(Simcse):
         return model.requires_grad_(False)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        """Tokenise the views, and mask a copy of each of their rows for the generator."""
+        """Tokenise the views, and add a masked copy of each row for the generator."""
         batch = super().collate(examples, generator)
         if self.generator is not None:
             tokenizer = self.encoder.tokenizer
@@ -155,9 +155,9 @@ class Diffcse(Simcse):
         return terms, metrics
 
     def detection(self, vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return this process's shares of the loss and of the part of tokens that are replaced.
+        """Return the detection loss and the fraction of replaced tokens, as shares of their means.
 
-        ``vectors`` are those of the views, ``(R, D)``.
+        ``vectors`` ``(R, D)`` are those of this process's views, view by view.
         """
         pad_id = self.encoder.tokens.pad_id
         ids, mask = pad(batch.rows[: len(vectors)], pad_id, vectors.device)
@@ -167,7 +167,7 @@ class Diffcse(Simcse):
         logits = self.detector(vectors, edited, mask)
         losses = functional.cross_entropy(logits.mT, is_replaced, reduction="none")
 
-        # Means are over real tokens; the released code takes padding into that of the loss.
+        # Means are over tokens without padding; only the loss of the released code includes it.
         n_tokens = mask.sum()
         share = share_of_mean(is_replaced.sum().to(losses.dtype), n_tokens)
         if self.options.as_released:
@@ -176,17 +176,18 @@ class Diffcse(Simcse):
 
     @torch.no_grad()
     def edited(self, ids: Tensor, masked: Tensor, mask: Tensor) -> Tensor:
-        """Return the generator's tokens for the masked ones, ``(R, L)``.
+        """Return the sentences as the generator edits them, ``(R, L)``.
 
-        It fills every place, so that tokens that were not masked may change too; the first token
-        and padding stay as they are in ``ids``.
+        Every token is the generator's, so tokens that were not masked may change too. Only the
+        first token and padding are those of ``ids``.
         """
         self.generator.train(self.options.as_released)
         unread = unread_mask(self.generator.base_model, mask)
         logits = self.generator(input_ids=masked, attention_mask=unread).logits
         logits = logits[..., : len(self.encoder.tokenizer)].float()
         if self.options.fill is Fill.SAMPLE:
-            # The largest of logits less the logarithms of exponential draws is a draw by softmax.
+            # The Gumbel-max trick: with the logarithm of an exponential draw subtracted from each
+            # logit, the argmax is a draw from the softmax.
             logits = logits - torch.empty_like(logits).exponential_().log()
         stays = mask == 0
         stays[:, 0] = True

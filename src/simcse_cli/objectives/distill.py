@@ -1,4 +1,4 @@
-"""Distillation: a student takes over vectors, or similarities, of frozen teachers."""
+"""Distillation: a student learns the vectors, or the similarities, of frozen teachers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,11 +28,12 @@ class DistillOptions(ObjectiveOptions):
 
 
 class Distill(Objective):
-    """The student's vector of a text, or its cosines with others, become the teachers'.
+    """A student learns the teachers' vector of a text, or the teachers' cosines of a batch.
 
-    Source: Reimers and Gurevych 2020 for ``mse``; the others are plain forms of it. The teachers'
-    vectors have length 1, several are joined by the roots of their weights. A linear map without
-    bias is trained between unlike widths; it is dropped afterwards.
+    Source: Reimers and Gurevych 2020 for ``match=mse``; the other two are variants. A teacher's
+    vector has length 1; vectors of several teachers are joined, each times the square root of its
+    share of the weights. If student and teachers differ in width, a linear map without bias is
+    trained between them and dropped afterwards; cosines need no map.
     """
 
     name = ObjectiveName.DISTILL

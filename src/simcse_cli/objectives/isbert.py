@@ -1,4 +1,4 @@
-"""IS-BERT: distinguish the feature of a token's own sentence from those of other sentences."""
+"""IS-BERT: tokens recognise the vector of their own sentence among those of other sentences."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ class IsBertOptions(ObjectiveOptions):
 
 
 class IsBert(Objective):
-    """Convolutions over the last layer, which give token features.
+    """Convolutions over the last layer give token features; their mean is the sentence's vector.
 
-    The mean of these features is the sentence's vector, and is kept.
+    The loss is ``jensen_shannon_mi`` of the token features and the sentence vectors. The three
+    convolutions have ``n_channels`` each and are kept after training.
 
-    Source: Zhang et al. 2020, settings of their code. Each of the three convolutions has
-    ``n_channels``.
+    Source: Zhang et al. 2020, with the settings of their code.
     """
 
     name = ObjectiveName.IS_BERT
@@ -66,7 +66,7 @@ class IsBert(Objective):
         return Batch(rows, len(examples), texts=[(sentence,) for sentence in examples])
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the features ``(M, D)`` of all real tokens, and those of the sentences.
+        """Return the features ``(M, D)`` of all tokens but padding, and the vectors of sentences.
 
         The tokens come sentence by sentence.
         """
@@ -78,7 +78,7 @@ class IsBert(Objective):
         local_features, sentence_features = representations
         counts = list(batch.counts) or row_counts(sentence_features)
         rank = torch.distributed.get_rank() if len(counts) > 1 else 0
-        # The place of each token's sentence among the sentences of all processes.
+        # Number each token's sentence among the sentences of all processes.
         lengths = torch.tensor([len(row) for row in batch.rows])
         owners = torch.repeat_interleave(torch.arange(len(lengths)), lengths) + sum(counts[:rank])
         loss = jensen_shannon_mi(

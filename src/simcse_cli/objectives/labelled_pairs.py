@@ -1,4 +1,4 @@
-"""What the objectives on pairs of sentences with a label or a score share."""
+"""The base of objectives on pairs of sentences with a label or a score."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class LabelledPairOptions(ObjectiveOptions):
 
 
 class LabelledPairs(Objective):
-    """One encoder for both sides."""
+    """An objective on pairs with a label or a score; one encoder reads both sides."""
 
     rows_are_examples = True
 
@@ -26,7 +26,7 @@ class LabelledPairs(Objective):
 
     @abstractmethod
     def target(self, labels: Sequence[str]) -> Tensor:
-        """Return the third column of some rows as numbers."""
+        """Convert the labels or scores of some pairs to numbers."""
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         left, right, labels = zip(*examples, strict=True)

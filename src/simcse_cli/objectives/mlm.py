@@ -1,6 +1,6 @@
 """Masked language modelling, alone or as an auxiliary term.
 
-It works row by row, so that cached gradients apply.
+The loss of each row is computed by itself, so that cached gradients can be used.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,17 +26,17 @@ from simcse_cli.settings.declare import setting
 NOT_MASKED = -100
 _KEPT_SHARE = _RANDOM_SHARE = 0.1
 Words = Sequence[Sequence[int | None]]
-"""The number of the word that each token of each row is a part of."""
+"""For each token of each row, the number of its word in the row."""
 
 
 class MlmTerm(nn.Module):
     """The masked-LM head of the encoder's checkpoint, its masks and its loss.
 
-    Source: Devlin et al. 2019; as auxiliary term Gao et al. 2021 (Table D.2) and Giorgi et al.
+    Source: Devlin et al. 2019; as an auxiliary term, Gao et al. 2021 (Table D.2) and Giorgi et al.
     2021.
 
-    ``tied``: the input embedding is the matrix of the output layer too. ``is_pretrained`` tells
-    whether the checkpoint has a masked-LM head; a fresh one is used otherwise.
+    With ``tied``, the input embedding also serves as the matrix of the output layer.
+    ``is_pretrained`` tells whether the checkpoint has a masked-LM head; otherwise the head is new.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class MlmTerm(nn.Module):
         self.special_ids = frozenset(tokenizer.all_special_ids)
         self.n_vocabulary = len(tokenizer)
 
-        # The head has the weights of the checkpoint, if it brings some.
+        # The head gets the weights of the checkpoint's head, if it has one.
         try:
             embeddings: nn.Embedding = encoder.backbone.get_input_embeddings()  # type: ignore[operator]
             self.head = MlmHead(encoder.config, embeddings, tied=tied)
@@ -72,7 +72,7 @@ class MlmTerm(nn.Module):
 
     @property
     def warnings(self) -> list[str]:
-        """What to say of the head before training."""
+        """What the user should know about the head before training."""
         if self.is_pretrained:
             return []
         no_head = "has no masked-LM head: training starts from a fresh one over the word embeddings"
@@ -92,14 +92,14 @@ class MlmTerm(nn.Module):
         )
 
     def row_losses(self, states: Tensor, labels: TokenRows, starts: Tensor | None = None) -> Tensor:
-        """Return the summed cross-entropy of each row's masked tokens.
+        """Return the summed cross-entropy of each row's masked tokens, ``(R,)``, in nats.
 
-        ``states`` are ``(R, L, H)``, the last layer for the masked rows, or ``(T, H)`` with the
-        ``starts`` ``(R,)`` of the rows; ``labels`` one list a row, original ids where a token was
-        chosen, -100 elsewhere. Returns ``(R,)`` in nats. Only chosen positions pass through the
-        head: ``(M, H)`` to ``(M, V)``.
+        ``states`` are the last layer for the masked rows: padded rows ``(R, L, H)``, or packed
+        tokens ``(T, H)`` with the position ``starts`` ``(R,)`` of each row's first token.
+        ``labels`` has one list for each row: the original id where a token was chosen, else -100.
+        To save time, only chosen tokens pass through the head: ``(M, H)`` to ``(M, V)``.
         """
-        # Padded rows are laid end to end, as packed ones are.
+        # Lay padded rows end to end, so that both forms are indexed in one way.
         if starts is None:
             starts = torch.arange(0, states[:, :, 0].numel(), states.shape[1], device=states.device)
             states = states.flatten(0, 1)
@@ -107,7 +107,7 @@ class MlmTerm(nn.Module):
         for row, ids in enumerate(labels):
             target[row, : len(ids)] = torch.tensor(ids)
 
-        # The chosen places are found on the CPU: a GPU would have to say how many there are.
+        # Find the chosen places on the CPU: the program would have to wait for a GPU's count.
         chosen = target != NOT_MASKED
         found = (*chosen.nonzero().unbind(1), target[chosen])
         owners, places, wanted = (to_device(part, states.device) for part in found)
@@ -117,9 +117,9 @@ class MlmTerm(nn.Module):
         return losses.new_zeros(len(starts)).index_add(0, owners, losses)
 
     def loss(self, row_losses: Tensor, labels: TokenRows) -> Tensor:
-        """Return weight times this process's share of the mean over all masked tokens.
+        """Return the weighted share of this process in the mean loss of all masked tokens.
 
-        The result is 0 if there are no masked tokens.
+        Without masked tokens, the result is 0.
         """
         n_masked = sum(label != NOT_MASKED for row in labels for label in row)
         return self.weight * share_of_mean(row_losses.sum(), n_masked)
@@ -128,10 +128,7 @@ class MlmTerm(nn.Module):
 def mlm_term(
     encoder: SentenceEncoder, weight: float, probability: float, *, tied: bool, warnings: list[str]
 ) -> MlmTerm | None:
-    """Return the MLM term, or None for weight 0.
-
-    A warning is added where the checkpoint has no masked-LM head.
-    """
+    """Return the MLM term, or None for weight 0; add to ``warnings`` what the user should know."""
     if not weight > 0:
         return None
     term = MlmTerm(encoder, weight=weight, probability=probability, tied=tied)
@@ -151,14 +148,13 @@ class MlmOptions(ObjectiveOptions):
 
 
 class MaskedLm(Objective):
-    """Masked language modelling alone, to adapt an encoder to a field.
+    """Masked language modelling alone, to adapt an encoder to a field: predict masked tokens.
 
-    The task is to predict the tokens that were masked.
-
-    Source: Devlin et al. 2019, section 3.1, settings of its appendix A.2; Gururangan et al. 2020.
-    The loss is the mean cross-entropy of all chosen tokens of the step, in nats: ``ln V`` for
-    scores that are all equal. The output matrix is the input embedding, as in BERT, and the head is
-    saved with the encoder. Whole words are those of the authors' later models.
+    Source: Devlin et al. 2019, section 3.1, with the settings of its appendix A.2; Gururangan et
+    al. 2020. The loss is the mean cross-entropy of all chosen tokens of the step, in nats; equal
+    scores of all V tokens give ``ln V``. The input embedding is also the output matrix, as in BERT,
+    and the head is saved with the encoder. Masking of whole words follows the BERT authors' later
+    models.
     """
 
     name = ObjectiveName.MLM
@@ -216,33 +212,31 @@ def mask_tokens(
     generator: np.random.Generator,
     words: Words | None = None,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return rows with some tokens masked, and labels.
-
-    A label is the original id where a token was chosen, and -100 elsewhere.
+    """Return rows with some tokens masked, and labels: original ids of chosen tokens, else -100.
 
     Source: Devlin et al. 2019, section 3.1. Each token that is not special is chosen with
-    ``probability``; of the chosen, 80% become the mask token, 10% a random token and 10% stay as
-    they are. Random tokens are drawn below ``n_vocabulary``, special ones included. With ``words``,
-    whole words are chosen with ``probability``, and the fate of each of their tokens is still its
-    own.
+    ``probability``. Of the chosen tokens, 80% become the mask token, 10% a random token, and 10%
+    stay as they are. A random token is any id below ``n_vocabulary``, special ones included. With
+    ``words``, a word is chosen with ``probability``, with all of its tokens; what each of these
+    becomes is drawn separately.
     """
     ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
     draws = generator.random(len(ids))
     if words is not None:
-        # All tokens of a word take the draw of its first one.
+        # All tokens of a word get the draw of its first token, so that they are chosen together.
         of_token = [(row, word) for row, own in enumerate(words) for word in own]
         first: dict[tuple[int, int | None], int] = {}
         draws = draws[[first.setdefault(word, token) for token, word in enumerate(of_token)]]
     chosen = (draws < probability) & ~np.isin(ids, list(special_ids))
     labels = np.where(chosen, ids, NOT_MASKED)
 
-    # Each chosen token is masked, replaced, or kept.
+    # Mask, replace or keep each chosen token.
     fate = generator.random(len(ids))
     random_ids = generator.integers(0, n_vocabulary, size=len(ids))
     ids = np.where(chosen & (fate < 1 - _KEPT_SHARE - _RANDOM_SHARE), mask_id, ids)
     ids = np.where(chosen & (fate >= 1 - _RANDOM_SHARE), random_ids, ids)
 
-    # Back to rows.
+    # Cut the tokens into rows again.
     borders = np.cumsum([len(row) for row in rows])[:-1]
     masked = [part.tolist() for part in np.split(ids, borders)]
     targets = [part.tolist() for part in np.split(labels, borders)]

@@ -50,7 +50,7 @@ class NextSentence(Simcse):
 def positions_in_documents(
     documents: Sequence[Sequence[str]],
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """Return all sentences in order, and how many follow each one in its own document."""
+    """Return all sentences in order, and for each how many follow it in its document."""
     sentences = [sentence for document in documents for sentence in document]
     following = [np.arange(len(document) - 1, -1, -1) for document in documents]
     if not following:
@@ -61,14 +61,12 @@ def positions_in_documents(
 def sample_next(
     following: NDArray[np.int64], *, window: int, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return anchor and positive indices.
-
-    A positive is drawn evenly from the next ``window`` sentences.
+    """Return anchor and positive indices; a positive is one of the next ``window`` sentences.
 
     Source: Gao et al. 2021, Table 2, "next sentence" (window 1) and "next 3 sentences" (window 3).
 
-    ``following`` says how many sentences of its document follow each sentence; those with 0 are no
-    anchors. Near the end of a document the draw is among the sentences that are left.
+    ``following`` has, for each sentence, how many sentences of its document follow it; one with 0
+    is no anchor. The positive is drawn evenly; near the end of a document the window is shorter.
     """
     anchors = np.flatnonzero(following > 0)
     return anchors, anchors + generator.integers(1, np.minimum(following[anchors], window) + 1)

@@ -1,4 +1,4 @@
-"""PromptBERT: the vector is the state of [MASK] in a sentence about the sentence."""
+"""PromptBERT: a sentence is put into a template, whose state at [MASK] is its vector."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class TemplateViews(Simcse):
         self._check_template_room()
 
     def _check_template_room(self) -> None:
-        """Raise ConfigError if a row may go beyond the encoder's positions."""
+        """Raise ConfigError if a text in the longer template may exceed the encoder's positions."""
         longer = self.other.n_added - self.first.n_added
         room = self.encoder.tokens.max_length - max(longer, 0)
         if self.options.max_length > room:
@@ -73,13 +73,17 @@ class PromptbertOptions(TemplateOptions):
 
 
 class Promptbert(TemplateViews):
-    """SimCSE between two templates, less what each template gives without a sentence.
+    """SimCSE whose two views have different templates, without the part of the template alone.
 
-    Source: Jiang et al. 2022 and the authors' code. ``z = head(h - delta(n))``: h is the state of
-    [MASK], and delta(n) that of the template alone for the n sub-words of the text
-    (``SentenceEncoder.around_nothing``), with dropout and gradient. A pass over several chunks
-    draws delta for each chunk, as it draws all masks. Pairs and triplets have the first template on
-    all texts. An empty text without dropout: ``h - delta(0) = 0``.
+    Source: Jiang et al. 2022 and the authors' code. The vector of a text with n sub-words is
+
+        z = head(h - delta(n))
+
+    h is the state of [MASK] in the template with the text. delta(n) is that state for the template
+    alone, placed as around n sub-words (``SentenceEncoder.around_nothing``); it has dropout and a
+    gradient. In a pass by chunks, delta is computed for each chunk, with dropout masks of its own.
+    Pairs and triplets have the first template for all texts. For an empty text without dropout,
+    ``h - delta(0)`` is 0.
     """
 
     name = ObjectiveName.PROMPTBERT
@@ -119,7 +123,7 @@ class Promptbert(TemplateViews):
     def embed(self, batch: Batch) -> Tensor:
         if not self.subtracts:
             return super().embed(batch)
-        # The rows of the first template, and those of the other.
+        # Split the rows into those of the first template and those of the other.
         rows = batch.rows
         n_first = len(rows)
         if self._is_single:

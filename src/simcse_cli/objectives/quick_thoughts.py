@@ -14,15 +14,14 @@ from simcse_cli.objectives.base import Batch, DataKind, Examples, Losses, TwoEnc
 from simcse_cli.settings.choices import ObjectiveName
 
 PlacedSentence = tuple[str, int]
-"""A sentence and its place; places of one document are consecutive, documents are apart."""
+"""A sentence and its place: places are consecutive in a document, with a gap after it."""
 
 
 class QuickThoughts(TwoEncoders):
-    """Two encoders, with which each sentence finds its neighbours by dot product.
+    """Each sentence finds its neighbours by the dot products of two encoders' vectors.
 
-    The sentences of a batch are in document order.
-
-    Source: Logeswaran and Lee 2018, with two transformers in the place of two GRUs.
+    The sentences of a batch are in document order. Source: Logeswaran and Lee 2018, with two
+    transformers in place of two GRUs.
     """
 
     name = ObjectiveName.QUICK_THOUGHTS

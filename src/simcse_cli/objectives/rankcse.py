@@ -1,4 +1,4 @@
-"""RankCSE: SimCSE whose similarities agree with each other and are ordered as a teacher's."""
+"""RankCSE: SimCSE with consistent similarities that are ranked as by a teacher."""
 
 from dataclasses import dataclass
 
@@ -35,10 +35,10 @@ class RankcseOptions(SimcseOptions):
 
 
 class Rankcse(Simcse):
-    """SimCSE, the Jensen-Shannon divergence of both directions, and the order of frozen teachers.
+    """SimCSE with two more terms: consistency of both directions, and the teachers' ranking.
 
-    Source: Liu et al. 2023 (RankCSE), as a community's code has it; the authors' was not found.
-    Teachers read the text of the anchor as it is in the file, without dropout.
+    Source: Liu et al. 2023 (RankCSE), as in a community's code; the authors' code was not found.
+    The teachers are frozen and read the anchor's text as it is in the file, without dropout.
     """
 
     name = ObjectiveName.RANKCSE
@@ -59,6 +59,7 @@ class Rankcse(Simcse):
         return terms, metrics
 
     def _rank(self, logits: Tensor, cosines: Tensor, teacher: Tensor) -> Tensor:
+        """Return the loss of the teachers' ranking, in the form that the options choose."""
         own = self.options
         if own.rank is RankLoss.LISTMLE:
             return list_mle(logits, teacher)

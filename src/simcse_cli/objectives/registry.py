@@ -1,4 +1,4 @@
-"""The list of objectives, and the passing of settings to their constructors."""
+"""The list of objectives, and the construction of an objective from settings."""
 
 import inspect
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from simcse_cli.settings.convert import convert, value_name
 from simcse_cli.settings.declare import Setting, check_rules, check_values, flag_of, settings_of
 
 _PLACE = "--objective"
-# Adding an objective is one line here.
+# Add a new objective to this list.
 OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
     cls.name: cls
     for cls in (
@@ -59,13 +59,13 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
 
 
 _ENTRY_POINTS = "simcse_cli.objectives"
-"""The group under which packages offer objectives."""
+"""The entry-point group in which installed packages offer objectives."""
 _own: dict[str, type[Objective]] = {}
-"""Classes that a program has given instead of a name."""
+"""Classes that a program has registered with ``register_objective``, by their names."""
 
 
 def find_objective(name: str) -> type[Objective]:
-    """Return the class of one of our objectives, of an installed package, or of a user's file."""
+    """Return the class of an objective of this toolkit, an installed package or a user's file."""
     if name in _own:
         return _own[name]
     if name in list(ObjectiveName):
@@ -83,7 +83,7 @@ def find_objective(name: str) -> type[Objective]:
 
 
 def check_objective(found: Any, place: str) -> None:
-    """Raise ConfigError for what is no complete subclass of ``Objective`` with frozen options."""
+    """Raise ConfigError unless a class is a complete subclass of ``Objective`` with ``Options``."""
     if not (isinstance(found, type) and issubclass(found, Objective)):
         raise ConfigError(
             f"{place}: is no subclass of Objective",
@@ -111,14 +111,14 @@ def register_objective(cls: type[Objective]) -> str:
 
 
 def _named(cls: type[Objective], name: str) -> type[Objective]:
-    """Return a class with its name in messages, which it does not inherit."""
+    """Give a class its name for messages unless it defines one; it must not inherit its base's."""
     if "name" not in vars(cls):
         cls.name = objective_label(name)
     return cls
 
 
 def objective_label(name: str) -> str:
-    """Return what an objective is called in records and on cards: a file without its folders."""
+    """Return an objective's name for records and model cards: a file's path without folders."""
     file, colon, cls = name.rpartition(":")
     return f"{PurePath(file).name}{colon}{cls}"
 
@@ -133,12 +133,12 @@ def build_objective(
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Objective:
-    """Return the objective around an encoder.
+    """Return an objective with an encoder and its options.
 
-    Of the common ``settings`` it takes those that it knows; ``options`` are meant for it alone
-    (``--set``).
+    The objective gets those of the common ``settings`` that its options declare. ``options`` come
+    from ``--set`` and must all be options of the objective.
     """
-    # Options that the objective does not have, or that are settings of their own.
+    # Refuse options that the objective does not have, and common settings given as options.
     cls = find_objective(name)
     declared = settings_of(cls.Options)
     own = sorted(declared.keys() - settings.keys())
@@ -153,13 +153,13 @@ def build_objective(
                 hint=did_you_mean(option, own, f"it has: {', '.join(own) or 'none'}", cutoff=0.4),
             )
 
-    # Common settings have their types; what comes with --set may be text.
+    # Common settings have their types already; values from --set may be text.
     kinds = get_type_hints(cls.Options)
     chosen = {key: value for key, value in settings.items() if key in declared}
     for key, value in options.items():
         chosen[key] = convert(value, kinds[key], place_of_option(key, declared[key][1]))
 
-    # Bounds hold for each value, rules for values together.
+    # Check the bounds of each value, then the rules between values.
     check_values(declared, chosen, place_of_option)
     made = cls.Options(**chosen)
     check_rules(declared, vars(made), place_of_option)
@@ -167,7 +167,7 @@ def build_objective(
 
 
 def option_rows(name: str) -> list[tuple[str, str]]:
-    """Return how each option of an objective is given, and its help with the default."""
+    """Return for each option of an objective how to type it, and its help with the default."""
     options = find_objective(name).Options
     kinds = get_type_hints(options)
     rows = []
@@ -186,5 +186,5 @@ def option_rows(name: str) -> list[tuple[str, str]]:
 
 
 def place_of_option(name: str, own: Setting) -> str:
-    """Return how an option is given: by its flag if it has one, else by ``--set``."""
+    """Return how to type an option: as its flag if it has one, else as ``--set NAME``."""
     return flag_of(name, own) if own.flags else f"--set {name}"

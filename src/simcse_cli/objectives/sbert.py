@@ -15,13 +15,13 @@ from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.settings.choices import ObjectiveName
 
 NLI_CLASSES = ("contradiction", "entailment", "neutral")
-"""In the order of the original class numbers."""
+"""The classes, in the order of their original numbers."""
 
 
 class Sbert(LabelledPairs):
-    """A linear classifier of u, v and |u - v| over three NLI classes.
+    """A linear classifier of u, v and |u - v| with three NLI classes.
 
-    It is discarded after training.
+    u and v are the vectors of a pair. The classifier is dropped after training.
 
     Source: Reimers and Gurevych 2019, section 3.
     """

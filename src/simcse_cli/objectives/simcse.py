@@ -1,4 +1,4 @@
-"""SimCSE: the loss of pairs, and annotated pairs with hard negatives."""
+"""SimCSE: the contrast of two views, and its supervised form with hard negatives."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,14 +37,15 @@ class SimcseOptions(TextViewOptions):
 
 
 class Simcse(TextViews):
-    """In-batch contrast of two views, as all forms of SimCSE have it.
+    """The in-batch contrast of two views, which all forms of SimCSE share.
 
     Source: Gao et al. 2021.
 
     ``matryoshka_dims`` are widths of leading parts of the vector that are trained too; the loss is
-    the mean over them and the whole vector (Kusupati et al. 2022). A ``mlm_weight`` above 0 adds a
-    masked-LM term; the paper's best is 0.1 (Table D.2). With ``mlm_tied`` the word embeddings are
-    its output matrix; the original code trains one of its own, which starts from the same values.
+    the mean over these parts and the whole vector (Kusupati et al. 2022). A ``mlm_weight`` above 0
+    adds a masked-LM term; the paper's best weight is 0.1 (Table D.2). With ``mlm_tied``, the word
+    embeddings are the output matrix of this term. The original code trains a separate matrix, which
+    starts from the word embeddings.
     """
 
     in_batch_negatives = True
@@ -70,10 +71,7 @@ class Simcse(TextViews):
         )
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        """Tokenise the views of each example.
-
-        With the MLM term, masked copies of all rows follow them.
-        """
+        """Tokenise the views of each example; with the MLM term, add masked copies of all rows."""
         batch = super().collate(examples, generator)
         if self.mlm is not None:
             masked, labels = self.mlm.mask(batch.rows, generator)
@@ -82,14 +80,11 @@ class Simcse(TextViews):
         return batch
 
     def encode(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the embeddings of the plain rows.
-
-        With the MLM term, also return the loss of each masked row.
-        """
+        """Return the plain rows' embeddings and, with the MLM term, the masked rows' losses."""
         if self.mlm is None:
             return super().encode(batch)
 
-        # A chunk has plain rows, masked rows, or the last of those and the first of these.
+        # A chunk has plain rows, masked rows, or first the last plain ones and then masked ones.
         n_plain = min(max(batch.extra["n_plain"] - batch.offset, 0), len(batch.rows))
         plain = batch.rows[:n_plain]
         masked = batch.rows[n_plain:]
@@ -111,7 +106,7 @@ class Simcse(TextViews):
         return terms, metrics
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
-        """Return what comes from the gathered views: the mean of the loss over the widths."""
+        """Return the terms and metrics of the gathered views; the loss is a mean over widths."""
         texts = numbers_of_texts(batch)
         losses = [self.contrast(part, texts) for part in self.leading_parts(views)]
         return {"contrastive": torch.stack(losses).mean()}, {}
@@ -122,11 +117,9 @@ class Simcse(TextViews):
             yield [view[:, :width] for view in views]
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
-        """Return the contrastive loss of gathered views.
+        """Return the contrastive loss of gathered views: anchors, positives, hard negatives if any.
 
-        Hard negatives are used where the data has them.
-
-        ``texts`` are the numbers of the rows' texts where equal ones are masked.
+        ``texts`` are the numbers of the rows' texts; with them, equal texts are masked.
         """
         anchors, positives, *hard_negatives = views
         return info_nce(
@@ -167,11 +160,12 @@ class SimcseSupOptions(SimcseOptions):
 class SimcseSup(Simcse):
     """Supervised SimCSE: annotated pairs, with each anchor's contradiction as a hard negative.
 
-    Source: Gao et al. 2021, Eq. 5 and 8. A teacher is a guide that masks false negatives (GIST).
+    Source: Gao et al. 2021, Eq. 5 and 8. If a teacher is given, it is a guide that masks false
+    negatives (GIST).
 
     An ``unsup_weight`` above 0 adds the unsupervised loss of the anchors: each is encoded a second
-    time under another dropout mask and is its own positive, as in Eq. 4. The paper tried the
-    combination (section 4) without a gain, and gives neither form nor weight.
+    time under another dropout mask, as its own positive (Eq. 4). The paper tried such a combination
+    without a gain (section 4), but states neither its form nor its weight.
     """
 
     name = ObjectiveName.SIMCSE_SUP
@@ -208,7 +202,7 @@ class SimcseSup(Simcse):
             )
             losses.append(loss)
             shares.append(share)
-        # The guide masks the same pairs at every width.
+        # The guide masks the same pairs at every width, so the first share stands for all.
         return {"contrastive": torch.stack(losses).mean()}, {"masked": shares[0]}
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
@@ -221,7 +215,7 @@ class SimcseSup(Simcse):
 
 
 def numbers_of_texts(batch: Batch) -> Tensor | None:
-    """Return the numbers of the texts of all rows where equal ones are masked, else None."""
+    """Return the text numbers of all rows, at least two columns; None if no texts are masked."""
     texts: Tensor | None = batch.extra.get("texts")
     if texts is not None and texts.shape[1] == 1:
         return texts.expand(-1, 2)  # a single sentence is its own positive
@@ -229,7 +223,7 @@ def numbers_of_texts(batch: Batch) -> Tensor | None:
 
 
 def known_pairs(batch: Batch) -> Tensor | None:
-    """Return which rows are known to belong together, ``(N, N)``, where those are masked."""
+    """Return which rows have equal texts, ``(N, N)``; None if no texts are masked."""
     texts = numbers_of_texts(batch)
     if texts is None:
         return None
@@ -237,13 +231,13 @@ def known_pairs(batch: Batch) -> Tensor | None:
 
 
 def teacher_cosines(batch: Batch) -> Tensor:
-    """Return the teachers' weighted cosines of the anchors of all processes, ``(N, N)``."""
+    """Return the teachers' weighted mean cosines between all anchors of the batch, ``(N, N)``."""
     anchors: Tensor = batch.extra["teacher"][:, 0]
     return anchors @ anchors.T
 
 
 def with_anchors_again(batch: Batch) -> Batch:
-    """Add the rows of the anchors once more, behind the views and before masked rows."""
+    """Add the anchors' rows a second time, after the views and before masked rows."""
     n_plain = batch.extra.get("n_plain", len(batch.rows))
     anchors = batch.rows[: batch.n_examples]
     batch.rows = [*batch.rows[:n_plain], *anchors, *batch.rows[n_plain:]]
@@ -252,6 +246,7 @@ def with_anchors_again(batch: Batch) -> Batch:
 
 
 def training_width(encoder: SentenceEncoder) -> int:
+    """Return the width of the vectors that the loss reads: that of the head, if there is one."""
     if encoder.record.head_use is HeadUse.NONE or encoder.head is None:
         return encoder.hidden_size
     return encoder.head.dense.out_features

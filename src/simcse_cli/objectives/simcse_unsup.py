@@ -1,4 +1,4 @@
-"""Unsupervised SimCSE, and what came after it: other negatives of the same two views."""
+"""Unsupervised SimCSE, and the variants of its successors, which change the negatives."""
 
 import copy
 import math
@@ -110,11 +110,11 @@ class SimcseUnsupOptions(SimcseOptions):
 
 
 class SimcseUnsup(Simcse):
-    """Unsupervised SimCSE: each sentence is its own positive, told apart by dropout alone.
+    """Unsupervised SimCSE: each sentence is its own positive, and only dropout differs.
 
-    Source: Gao et al. 2021, Eq. 4. A training file with two columns gives the pairs instead. The
-    options are those of its successors (``docs/objectives.md``); without them it is SimCSE, bit for
-    bit.
+    Source: Gao et al. 2021, Eq. 4. If the training file has two columns, these are the two views.
+    The options come from successors of SimCSE (``docs/objectives.md``); without them, the loss is
+    that of SimCSE, bit for bit.
     """
 
     name = ObjectiveName.SIMCSE_UNSUP
@@ -132,7 +132,7 @@ class SimcseUnsup(Simcse):
         self._epoch = 0
 
     def _check_form(self) -> None:
-        """Raise ConfigError for options that the form of the loss cannot use."""
+        """Raise ConfigError for options that the chosen form of the loss cannot use."""
         own = self.options
         form = f"--set negatives={own.negatives}"
         if own.symmetric and (own.mix or own.negatives is not Negatives.DROPOUT):
@@ -147,7 +147,7 @@ class SimcseUnsup(Simcse):
         if own.negatives is not Negatives.NO_DROPOUT:
             return
 
-        # Without dropout, a sentence has one vector, of one encoder.
+        # Negatives without dropout need two views with dropout, and one encoder.
         if own.dropout_mode is not DropoutMode.INDEPENDENT:
             raise ConfigError(
                 f"{form}: with --dropout-mode {own.dropout_mode} there is nothing to leave out",
@@ -164,7 +164,8 @@ class SimcseUnsup(Simcse):
                 "--set negatives=no-dropout compares a sentence with itself; these rows are pairs",
                 hint="use it with single sentences",
             )
-        # The generator is the epoch's own, so that a draw from a copy of it names the epoch.
+        # Identify the epoch by a number that its generator would draw. A copy draws it, so that
+        # later draws stay the same.
         self._epoch = int(copy.deepcopy(generator).integers(1, 2**62))
         return super().examples(data, generator)
 
@@ -181,7 +182,7 @@ class SimcseUnsup(Simcse):
         return batch
 
     def _n_noise(self, n_rows: int) -> int:
-        """Return how many noise vectors a process draws for its rows; too many are cut later."""
+        """Return how many noise vectors a process draws, rounded up; the total is cut later."""
         return math.ceil(self.options.noise * n_rows)
 
     def embed(self, batch: Batch) -> Tensor:
@@ -198,7 +199,7 @@ class SimcseUnsup(Simcse):
         return torch.cat(vectors)
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
-        # Negatives that belong to no row.
+        # Collect the negatives that belong to no row.
         own = self.options
         negatives: list[Tensor] = []
         if self.queue is not None:
@@ -208,7 +209,7 @@ class SimcseUnsup(Simcse):
             noise = gather_with_grad(batch.extra["noise"], counts)
             negatives.append(noise[: int(own.noise * len(views[0]))].to(views[0].dtype))
 
-        # The loss in its form, over every width.
+        # Compute the loss for every width.
         excluded, metrics = self._excluded(batch)
         parts = self.leading_parts([*views, *negatives])
         losses = [self._form(part, excluded) for part in parts]
@@ -224,7 +225,10 @@ class SimcseUnsup(Simcse):
         return terms, metrics
 
     def _excluded(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Return which rows are no negatives of each other, and the share that a teacher found."""
+        """Return which rows are not negatives of each other, and metrics.
+
+        The metric is the share of pairs that a teacher finds too close, if there is a teacher.
+        """
         known = known_pairs(batch)
         bar = self.options.false_negative_cosine
         if bar is None:
@@ -238,8 +242,8 @@ class SimcseUnsup(Simcse):
     def _form(self, views: list[Tensor], excluded: Tensor | None) -> Tensor:
         """Return the contrastive loss of gathered views, in the form that the options choose.
 
-        Behind anchors and positives are the vectors without dropout, or negatives that belong to no
-        row: the queue, then the noise.
+        ``views`` are anchors and positives. They are followed by the vectors without dropout, or by
+        negatives that belong to no row: the queue, then the noise.
         """
         own = self.options
         anchors, positives, *others = views
@@ -254,7 +258,7 @@ class SimcseUnsup(Simcse):
             temperature = own.temperature
             return released_dclr(anchors, positives, noise, excluded, temperature=temperature)
 
-        # The other forms may compare by dot product too.
+        # The forms below can also compare by dot product.
         shared["similarity"] = own.similarity
         if own.negatives is Negatives.NO_DROPOUT:
             scale = own.positive_scale

@@ -1,4 +1,4 @@
-"""SNCSE: the vector of PromptBERT, and negated sentences as soft negatives."""
+"""SNCSE: SimCSE with PromptBERT's templates, and negated sentences as soft negatives."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class Sncse(TemplateViews):
     """SimCSE with the negation of each sentence as a soft negative.
 
     Source: Wang et al. 2022 and the authors' code. The loss is InfoNCE of anchors and positives,
-    which never sees the negations, and ``soft_weight`` times ``soft_negative_margin``.
+    without the negations, plus ``soft_weight`` times ``soft_negative_margin``.
     """
 
     name = ObjectiveName.SNCSE
@@ -58,7 +58,7 @@ class Sncse(TemplateViews):
             )
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        # Negations of no weight are not encoded: they would change the dropout masks.
+        # With weight 0, negations are not encoded, as they would change the dropout masks.
         n_read = 3 if self.options.soft_weight else 2
         return super().collate([texts[:n_read] for texts in examples], generator)
 

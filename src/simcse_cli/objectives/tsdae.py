@@ -1,4 +1,4 @@
-"""TSDAE: rebuild a sentence from the vector of what is left of it."""
+"""TSDAE: rebuild a sentence from the vector of a damaged copy."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -36,10 +36,11 @@ class Tsdae(Objective):
     """A decoder that sees only the vector of a damaged sentence predicts the whole one.
 
     Source: Wang, Reimers and Gurevych 2021; sentence-transformers. The loss is the mean
-    cross-entropy of token t + 1 given the tokens up to t and the vector, in nats; ``ln V`` for
-    scores that are all equal. The decoder has the architecture and weights of the checkpoint and
-    attends to one key, the vector, so that its cross-attention adds ``W_o W_v c``; the query and
-    key of it never matter and are frozen. It is dropped after training.
+    cross-entropy of token t + 1 given the tokens up to t and the vector, in nats; equal scores of
+    all V tokens give ``ln V``. The decoder has the architecture and weights of the checkpoint, and
+    is dropped after training. Its cross-attention sees the vector c as its only key, so it adds
+    ``W_o W_v c`` (W_v and W_o are the value and output weights). The query and key weights have no
+    effect and are frozen.
     """
 
     name = ObjectiveName.TSDAE
@@ -63,7 +64,7 @@ class Tsdae(Objective):
         decoder: Any = load_decoder(find_model(encoder.name).base, encoder.config)
         if self.options.tie_decoder:
             tie_weights(decoder.base_model, encoder.backbone)
-        # Attention to a single key is 1, whatever query and key are.
+        # The attention weight of a single key is 1, whatever the query and key weights are.
         for name, parameter in decoder.named_parameters():
             if "crossattention" in name and (".query." in name or ".key." in name):
                 parameter.requires_grad_(False)
@@ -87,7 +88,7 @@ class Tsdae(Objective):
     def row_losses(self, vectors: Tensor, whole: TokenRows) -> Tensor:
         """Return the summed cross-entropy of a row's tokens after the first, ``(R,)``, in nats."""
         ids, mask = pad(whole, self.encoder.tokens.pad_id, vectors.device)
-        # A token sees those before it alone, so padding on the right needs no mask.
+        # A token sees only those before it, so padding on the right needs no mask.
         output = self.decoder(
             input_ids=ids[:, :-1], encoder_hidden_states=vectors[:, None], use_cache=False
         )
@@ -101,19 +102,19 @@ class Tsdae(Objective):
 
 
 def tie_weights(decoder: nn.Module, encoder: nn.Module) -> None:
-    """Put the parameters of the encoder into the decoder, wherever it has one of the same name."""
+    """Replace the decoder's parameters by those of the encoder that have the same names."""
     for name, parameter in encoder.named_parameters():
         path, _, own = name.rpartition(".")
         try:
             holder = decoder.get_submodule(path)
         except AttributeError:
-            continue  # the encoder's own pooler
+            continue  # a part that only the encoder has, such as a pooler
         if own in dict(holder.named_parameters(recurse=False)):
             setattr(holder, own, parameter)
 
 
 def damage(text: str, probability: float, key: int) -> str:
-    """Return the words that are left; each goes with this probability, one at least stays."""
+    """Delete each word of a text with this probability; at least one word stays."""
     words = split_words(text)
     if not words:
         return text

@@ -12,14 +12,19 @@ from simcse_cli.models.padding import TokenRows
 
 
 class VectorQueue(nn.Module):
-    """The newest vectors of a copy of the encoder that follows it slowly: negatives of no row.
+    """The newest ``size`` vectors by a copy of the encoder whose weights follow it slowly.
 
-    Source: Wu et al. 2021 (ESimCSE) and the authors' code. In step t, with the weights w_t of the
-    step, ``copy_t = momentum * copy_(t-1) + (1 - momentum) * w_t``, and the anchors' vectors by the
-    copy without dropout, through the present head, go to the end; the newest ``size`` stay. The
-    copy starts as ``w_0``, and an epoch starts with an empty queue.
+    Source: Wu et al. 2021 (ESimCSE) and the authors' code. The vectors serve as negatives that
+    belong to no row. In step t, the weights m_t of the copy follow the weights w_t of the encoder;
+    before training they are equal:
 
-    Momentum 0: the encoder's own vectors without dropout; momentum 1: those of the untrained one.
+        m_t = momentum * m_(t-1) + (1 - momentum) * w_t
+
+    Then the anchors are encoded by the copy, without dropout, and by the encoder's present head;
+    these vectors join the queue. An epoch starts with an empty queue.
+
+    With momentum 0 the vectors are the encoder's own without dropout; with momentum 1 those of the
+    untrained encoder.
     """
 
     vectors: Tensor
@@ -36,7 +41,7 @@ class VectorQueue(nn.Module):
         self.epoch = 0
 
     def negatives(self, epoch: int) -> Tensor:
-        """Return the vectors, ``(M, D)``, oldest first; another epoch empties the queue."""
+        """Return the vectors ``(M, D)``, the oldest first; a new epoch first empties the queue."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.n_filled = 0
@@ -44,11 +49,11 @@ class VectorQueue(nn.Module):
 
     @torch.no_grad()
     def push(self, trained: SentenceEncoder, anchors: TokenRows, counts: Sequence[int]) -> None:
-        """Move the copy, and store the vectors of the anchors of all processes."""
+        """Update the copy's weights, and store its vectors of the anchors of all processes."""
         weights = self.encoder.backbone.parameters(), trained.backbone.parameters()
         for slow, fast in zip(*weights, strict=True):
             slow.lerp_(fast, 1 - self.momentum)
-        # In training mode the copy prepares no weights, which are other ones in the next step.
+        # In training mode the copy does not prepare its weights, which change in every step.
         self.encoder.train()
         pooled = self.encoder.embed_rows(anchors, dropout=False)
         rows = gather_with_grad(trained.apply_head(pooled), counts).to(self.vectors.dtype)

@@ -19,7 +19,10 @@ class VicregOptions(ProjectedOptions):
 
 
 class Vicreg(ProjectedViews):
-    """Views agree, dimensions vary, dimensions do not covary (Bardes et al. 2022)."""
+    """Two views agree, each dimension varies, and dimensions do not covary.
+
+    Source: Bardes et al. 2022.
+    """
 
     name = ObjectiveName.VICREG
     projector_bias = True

@@ -1,4 +1,4 @@
-"""Two views of a sentence, and what Barlow Twins and VICReg share: a projector over them."""
+"""Two views of a sentence, and the projector that Barlow Twins and VICReg put over them."""
 
 import itertools
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from simcse_cli.settings.declare import setting
 
 @dataclass(frozen=True)
 class TextViewOptions(TwoEncoderOptions):
-    """``original_scaling`` is the gradient of gathered vectors as in the original SimCSE code."""
+    """Options of two views; ``original_scaling`` is explained in ``gather_with_grad``."""
 
     dropout_mode: DropoutMode = setting(
         DropoutMode.INDEPENDENT, "Dropout masks of the two views.", "--dropout-mode"
@@ -42,7 +42,7 @@ class TextViewOptions(TwoEncoderOptions):
 class TextViews(TwoEncoders):
     """Two views of each example: dropout copies, augmented copies, or the columns of a pair file.
 
-    ``dropout_mode`` ``fixed`` encodes once and uses the vector for both views.
+    With ``dropout_mode=fixed``, a sentence is encoded once, and its vector serves as both views.
     """
 
     rows_are_examples: ClassVar[bool] = True
@@ -71,7 +71,7 @@ class TextViews(TwoEncoders):
             )
 
     def _check_room(self) -> None:
-        """Raise ConfigError if sub-words that are added may go beyond the encoder's positions."""
+        """Raise ConfigError if an augmenter may add more sub-words than the encoder can read."""
         augment = self.options.augment
         if not isinstance(augment, TokenAugmenter) or not augment.most_added:
             return
@@ -114,7 +114,7 @@ class TextViews(TwoEncoders):
         if len(views) == 1 and self.options.dropout_mode is not DropoutMode.FIXED:
             views *= 2
 
-        # An augmenter draws from a key of its own for each text.
+        # Each text has its own key, from which an augmenter draws.
         augment = self.options.augment
         keys: dict[int, list[int]] = {}
         if augment is not None:
@@ -124,7 +124,7 @@ class TextViews(TwoEncoders):
             for side in keys:
                 views[side] = tuple(augment.many(views[side], keys[side]))
 
-        # The rows of all texts, view by view.
+        # Make the rows of all texts, view by view.
         templates = self.templates(len(views))
         texts: list[str] = []
         for template, view in zip(templates, views, strict=True):
@@ -137,7 +137,7 @@ class TextViews(TwoEncoders):
                 own = slice(side * len(examples), (side + 1) * len(examples))
                 rows[own] = map(augment, rows[own], itertools.repeat(frame_ids), keys[side])
 
-        # The templates come last: sub-words are moved and repeated inside the text.
+        # Add the templates last, as augmenters move and repeat only sub-words of the text.
         framed = []
         for number, template in enumerate(templates):
             first = number * len(examples)
@@ -145,13 +145,13 @@ class TextViews(TwoEncoders):
         return Batch(framed, len(examples), texts=list(zip(*views, strict=True)))
 
     def _frame_ids(self) -> frozenset[int]:
-        """Return what the tokenizer puts around a text, which keeps its place."""
+        """Return the ids that the tokenizer puts around a text; augmenters leave them in place."""
         names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
         found = (getattr(self.encoder.tokenizer, name, None) for name in names)
         return frozenset(token for token in found if token is not None)
 
     def templates(self, n_views: int) -> Sequence[MaskTemplate]:
-        """Return what stands around the texts of each view."""
+        """Return the template of each view, which stands around its texts."""
         return [self.encoder.template] * n_views
 
     def local_views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
@@ -171,9 +171,10 @@ class ProjectedOptions(TextViewOptions):
 
 
 class ProjectedViews(TextViews):
-    """Two views of each sentence through encoder and projector: Barlow Twins and VICReg.
+    """Two views of each sentence that pass the encoder and a projector.
 
-    Source of the set-up: Farina and Pappadopulo 2023; [CLS] without a head, batch 256, two epochs.
+    This is the base of Barlow Twins and VICReg. Source of the defaults: Farina and Pappadopulo
+    2023, with [CLS] without a head, batches of 256 and two epochs.
     """
 
     projector_bias: ClassVar[bool]
@@ -195,9 +196,9 @@ class ProjectedViews(TextViews):
         )
 
     def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
-        """Return both views, ``(N, P)`` over all processes.
+        """Return both projected views of all processes, ``(N, P)`` each.
 
-        The views pass the projector one after the other.
+        The views pass the projector one after the other, so each is normalised by itself.
         """
         projected = [self.projector(view) for view in self.local_views(embeddings, batch)]
         return gather_views(projected, batch.counts)

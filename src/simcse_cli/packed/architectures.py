@@ -1,4 +1,4 @@
-"""What is known of each architecture that has a packed form: one row of ``ARCHITECTURES`` each."""
+"""The architectures that have a packed form, one entry of ``ARCHITECTURES`` each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Activation(NamedTuple):
         function: returns a new tensor.
         in_place: changes its argument.
         kind: number for the compiled kernels.
-        fused: its name and its algorithm in oneDNN.
+        fused: its name and its algorithm in oneDNN, which applies it within a matrix product.
     """
 
     function: Callable[[Tensor], Tensor]
@@ -43,20 +43,20 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": _GELU_TANH,
     "relu": Activation(functional.relu, torch.relu_, RELU, ("relu", "")),
 }
-"""By their names in configurations."""
+"""The activations by their names in configurations."""
 
 
 @dataclass(frozen=True)
 class LoraLinear:
     """A linear layer with a low-rank adapter: ``x W^T + bias + scale (x A^T) B^T``.
 
-    Source: Hu et al. 2022, section 4.1; the scale is alpha / r.
+    Source: Hu et al. 2022, section 4.1.
 
     Attributes:
-        base: W and bias, ``(D_out, D_in)``.
+        base: the layer with W, ``(D_out, D_in)``, and its bias.
         down: A, ``(r, D_in)``.
         up: B, ``(D_out, r)``.
-        scale: of the adapter.
+        scale: alpha / r.
     """
 
     base: nn.Linear
@@ -103,11 +103,11 @@ class BackboneParts:
         segment_table: token types (every token has type 0), or None.
         embedding_norm, embedding_dropout: applied to the sum of the embeddings.
         projection: linear layer from embedding to hidden width, or None.
-        layers: from the first to the last.
+        layers: the parts of each layer, from the first to the last.
         n_heads: attention heads.
         activation: name in the configuration, see ``ACTIVATIONS``.
         first_position: position of a sentence's first token.
-        pad_id: id that gets no position of its own, or None.
+        pad_id: id of tokens that are not counted in positions; None if all tokens are counted.
         relative_bias: maps a length L to a bias on the scores, ``(n_heads, L, L)``; or None.
     """
 
@@ -164,12 +164,12 @@ _DISTILBERT = LayerParts(
 
 @dataclass(frozen=True)
 class Architecture:
-    """What is known of an architecture besides its configuration.
+    """What the packed form needs to know of an architecture besides its configuration.
 
     Attributes:
-        layer: names of the parts of a layer, below that of the layer.
-        prefix: starts the names of the tensors in a checkpoint that also holds a head; None if only
-            transformers can open the architecture.
+        layer: names of the parts of a layer, relative to the name of the layer.
+        prefix: in a checkpoint that also holds a head, the names of the encoder's tensors start
+            with it; None if only transformers can open the architecture.
         layers: name of the list of layers.
         activation: entry of the configuration that names the activation.
         numbers_real_tokens: positions count real tokens only, starting at the padding id + 1; if
@@ -200,7 +200,7 @@ ARCHITECTURES = {
     "mpnet": Architecture(_MPNET, numbers_real_tokens=True, has_relative_bias=True),
     "distilbert": Architecture(_DISTILBERT, layers="transformer.layer", activation="activation"),
 }
-"""By ``model_type``. A further row is all that an architecture with BERT's layers needs."""
+"""The architectures by ``model_type``. One with BERT's layers needs no more than an entry here."""
 EMBEDDING_NORM = "embeddings.LayerNorm"
 EMBEDDING_DROPOUT = "embeddings.dropout"
 
@@ -213,7 +213,7 @@ def plain_prefix(model_type: Any) -> str | None:
 
 
 def read_parts(backbone: nn.Module) -> BackboneParts | None:
-    """Return the parts of a model, or None if its packed form would compute something else.
+    """Return the parts of a model, or None if a packed form would compute something else.
 
     Supported are the encoders of ``ARCHITECTURES`` with plain ``Linear`` and ``LayerNorm`` modules,
     or PEFT's plain LoRA around a ``Linear``. A model with another adapter has no packed form.
@@ -244,7 +244,10 @@ def _if_any(owner: nn.Module, name: str, kind: type[Any]) -> Any:
 
 
 def _linear(module: Any) -> Any:
-    """Return a plain linear layer, or a ``LoraLinear`` for PEFT's plain LoRA, without PEFT."""
+    """Return a plain linear layer, or a ``LoraLinear`` for PEFT's plain LoRA.
+
+    PEFT is not imported for this; its layers are known by their attributes.
+    """
     if type(module) is nn.Linear or not hasattr(module, "lora_A"):
         return _plain(module, nn.Linear)
     (name,) = module.active_adapters
@@ -261,6 +264,7 @@ def _linear(module: Any) -> Any:
 
 
 def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
+    """Return the modules of these names; raise TypeError if one is not of its plain type."""
     parts: dict[str, Any] = {}
     for part, name in names._asdict().items():
         if name is None:
@@ -280,7 +284,7 @@ def _backbone_parts(backbone: Any, config: Any, architecture: Architecture) -> B
     layers = backbone.get_submodule(architecture.layers).children()
     parts = tuple(_layer_parts(layer, architecture.layer) for layer in layers)
 
-    # The embeddings, and what some architectures lack.
+    # The embeddings, and how positions are counted.
     embeddings = backbone.embeddings
     first_position = 0
     pad_id = None
@@ -304,8 +308,11 @@ def _backbone_parts(backbone: Any, config: Any, architecture: Architecture) -> B
 
 
 def _relative_bias(backbone: Any) -> RelativeBias:
+    """Return a function from a length L to the bias ``(n_heads, L, L)`` that the model computes."""
+
     def bias(length: int) -> Tensor:
         device = backbone.encoder.relative_attention_bias.weight.device
+        # Only the length and the device of the states are read.
         states = torch.empty(1, length, device=device)
         values: Tensor = backbone.encoder.compute_position_bias(states)
         return values[0]

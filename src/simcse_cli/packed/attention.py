@@ -1,4 +1,4 @@
-"""Attention within sentences of packed tokens, one batch of matrix products a sentence length.
+"""Attention within sentences of packed tokens, one batch of matrix products per sentence length.
 
 Poolers that read only the first token of the last layer need attention from first tokens only.
 """
@@ -34,8 +34,8 @@ def attend(
     """Return the context ``(T, D)`` of attention within sentences, from ``(T, 3D)``.
 
     Tokens of no sentence get zeros. ``qkv`` holds queries, keys and values side by side, each with
-    its heads side by side. ``relative_bias`` maps a length to ``(n_heads, L, L)``, added to the
-    scaled scores.
+    its heads side by side. ``relative_bias`` maps a length L to a bias ``(n_heads, L, L)``, which
+    is added to the scaled scores.
     """
     context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
     end = 0
@@ -55,14 +55,15 @@ def attend_from_first(
 ) -> tuple[Tensor, Tensor]:
     """Return the states of first tokens ``(R, H)`` and their context ``(R, D)``.
 
-    The result is that of ``attend`` on the projected states up to rounding, at about D / n_heads
-    times fewer operations, since only first tokens are multiplied by weight matrices. With x_j the
-    states of a sentence, q the query of its first token, and a_j the attention weights:
+    Up to rounding, the context is that of ``attend``. It takes about D / n_heads times fewer
+    operations, since only first tokens are multiplied by weight matrices. In one head, let x_j be
+    the states of a sentence, q the query of its first token, a_j the attention weights, K and k the
+    weight and bias of the key layer, and V and v those of the value layer. Then
 
         score of x_j:  q . (K x_j + k) = (K^T q) . x_j + q . k
         context:       sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j
 
-    ``states`` ``(T, H)`` are those before the linear layers, in the type of matrix products.
+    ``states`` ``(T, H)`` are the input of the linear layers, in the type of matrix products.
     """
     n_heads = layer.n_heads
     first = states.index_select(0, tokens.first_tokens())
@@ -79,7 +80,7 @@ def attend_from_first(
     if linears.key.bias is not None:
         offset = torch.bmm(by_head, linears.key.bias.view(n_heads, head_width, 1)).squeeze(-1).t()
 
-    # V and v, applied to the mixed states and to the sums of their weights.
+    # Apply V to the mixed states, sum_j a_j x_j, and v to the sums of the weights, sum_j a_j.
     mixed, sums = _mix_states(states, tokens, folded, offset, layer, masks)
     context = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
     if linears.value.bias is not None:
@@ -98,9 +99,9 @@ def _mix_states(
 ) -> tuple[Tensor, Tensor]:
     """Return weighted sums of the states of each sentence, and the sums of the weights.
 
-    They are ``(R, n_heads, H)`` and ``(R, n_heads)``. Weights are the softmax of the products of
-    states ``(T, H)`` and scaled queries ``(R, n_heads, H)``, with offsets ``(R, n_heads)`` and the
-    bias of a length, ``(n_heads, L, L)``, added.
+    The results are ``(R, n_heads, H)`` and ``(R, n_heads)``. The weights are the softmax of scores:
+    products of states ``(T, H)`` and scaled queries ``(R, n_heads, H)``, plus ``offsets``
+    ``(R, n_heads)``, plus the relative bias of the first token if there is one.
     """
     blocks = list(tokens.rows(states))
     sizes = [len(block) for block in blocks]
@@ -124,10 +125,10 @@ def _mix_states(
 def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
     """Yield a block ``(n_rows, L, 3D)`` in parts of its rows, each with the type of its products.
 
-    On a CPU, oneDNN multiplies bfloat16 and keeps memory for every new number of rows. For
-    inference, parts therefore have one of two sizes, which depend on L alone, and remaining rows
-    are computed in float32, so that memory does not grow with the input. With a gradient, where
-    parts would cost copies, everything is float32.
+    On a CPU, oneDNN multiplies bfloat16 and keeps memory for every new number of rows. In
+    inference, a part therefore has one of two sizes, which depend on L alone, and the remaining
+    rows are computed in float32. So memory does not grow with the input. With a gradient, parts
+    would cost copies, so everything is computed in float32.
     """
     if block.dtype is not torch.bfloat16 or block.device.type != "cpu":
         yield block, block.dtype
@@ -154,7 +155,7 @@ def _attend_block(
 ) -> Tensor:
     """Return the context ``(n_rows, L, n_heads, D / n_heads)`` of a block ``(n_rows, L, 3D)``.
 
-    Products are in ``dtype``.
+    The products are computed in ``dtype``.
     """
     n_rows, length, width = block.shape
     head_width = width // (3 * n_heads)
@@ -168,7 +169,7 @@ def _attend_block(
     if length >= CPU_CONSTANTS[cpu_kind()].fused_from and masks is None:
         context = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)
     else:
-        # With beta = 0 the first argument counts for nothing but its type.
+        # With beta = 0, baddbmm reads nothing of its first argument but the type.
         nothing = query.new_zeros(1, 1, 1)
         base = nothing if bias is None else bias
         alpha = 1 / math.sqrt(head_width)
@@ -188,6 +189,7 @@ def _softmax(scores: Tensor) -> Tensor:
     dtype = torch.promote_types(scores.dtype, torch.float32)
     if scores.shape[-1] >= _VECTOR_ROW:
         return torch.softmax(scores, -1, dtype=dtype).to(scores.dtype)
+    # For shorter rows, the steps of a softmax one by one are faster.
     wide = scores.to(dtype)
     weights = (wide - wide.amax(-1, keepdim=True).detach()).exp_()
     return (weights / weights.sum(-1, keepdim=True)).to(scores.dtype)

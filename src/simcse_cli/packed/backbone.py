@@ -36,23 +36,24 @@ KERNELS_NOT_KEPT = (
     "cache folder can be written to keep them; export NUMBA_CACHE_DIR=FOLDER names another"
 )
 KERNELS_COMPILE = "compiling kernels for this processor, once"
-# A compiled kernel uses one thread a share. With more threads than this, PyTorch's many small steps
-# on all of them are faster; an estimate from 54 ms of kernels in steps of 500 ms on two threads.
+# A compiled kernel uses one thread per share. With more threads than this, PyTorch's many small
+# steps on all threads are faster. The number is an estimate: on two threads, kernels take 54 ms of
+# a training step of 500 ms.
 _MOST_THREADS = 8
-# Random sub-words from which int8 learns how large each channel is. Short rows serve short
-# sentences best.
+# int8 measures how large each channel is on random sub-words. Short rows make it most exact for
+# short sentences.
 _SAMPLED_TOKENS = 1024
 _SAMPLED_LENGTH = 12
 
 Prepared = tuple[Operators, list[Layer]]
-# They live as long as the model they were made from and never enter its state or its copies.
+# Prepared weights live as long as their model, and are part neither of its state nor of its copies.
 _PREPARED: WeakKeyDictionary[nn.Module, dict[torch.dtype, Prepared]] = WeakKeyDictionary()
 MakeOperators = Callable[[Any, QueueWeightGradient | None], Operators]
-"""Makes operators from dropout masks and from the function that queues weight gradients."""
+"""A function that makes operators of dropout masks and of the function that queues gradients."""
 
 
 class PackedPath(NamedTuple):
-    """How one forward pass is computed; ``halves`` of the sentences are computed side by side."""
+    """How one forward pass is computed; ``halves`` of the sentences, if given, run side by side."""
 
     layers: list[Layer]
     make_operators: MakeOperators
@@ -60,7 +61,7 @@ class PackedPath(NamedTuple):
 
 
 class PackedBackbone:
-    """A model as a function of packed tokens, by ``packed_backbone``; it owns no parameters."""
+    """A model as a function of packed tokens, from ``packed_backbone``; it owns no parameters."""
 
     def __init__(
         self,
@@ -93,9 +94,9 @@ class PackedBackbone:
         return tokens.to(parts.words.weight.device)
 
     def prepare(self, dtype: torch.dtype | None = None) -> Prepared:
-        """Return operators and layers for inference.
+        """Return operators and layers for inference, which the first call makes.
 
-        The first call makes them, and must come before threads share the model.
+        The first call must come before threads share the model.
         """
         dtype = dtype or self._default_dtype()
         made = _PREPARED.setdefault(self._backbone, {})
@@ -107,7 +108,10 @@ class PackedBackbone:
 
     @torch.no_grad()
     def _quantized(self) -> Prepared:
-        """Return operators and layers in 8-bit integers, fitted by a pass over random sub-words."""
+        """Return operators and layers in 8-bit integers.
+
+        A pass over random sub-words measures how large each channel of their inputs is.
+        """
         layers = read_layers(self._parts, torch.float32, merged=True)
         length = min(_SAMPLED_LENGTH, self.max_tokens)
         n_rows = _SAMPLED_TOKENS // length
@@ -164,9 +168,9 @@ class PackedBackbone:
     ) -> dict[int, Tensor]:
         """Return the states after the wanted layers.
 
-        With ``first_only``, those of the last layer are of first tokens alone.
+        With ``first_only``, the states of the last layer are those of first tokens alone.
         """
-        dtype = dtype or self._default_dtype()  # autocast's, so before it is switched off
+        dtype = dtype or self._default_dtype()  # before autocast is switched off
         with torch.autocast(tokens.ids.device.type, enabled=False):
             masks = self._draw_masks()
             embedded = self._embed(tokens, masks)
@@ -178,7 +182,7 @@ class PackedBackbone:
                 return self._run_halves(embedded, path, first, sorted(set(wanted)))
             operators = path.make_operators(masks, None)
             kept = run_layers(operators, path.layers, embedded, tokens, wanted=wanted, first=first)
-        if first_only and self.nested:
+        if first_only and self.nested:  # nested attention gives the states of all tokens
             kept[self.n_layers] = kept[self.n_layers].index_select(0, tokens.first_tokens())
         return kept
 
@@ -188,7 +192,7 @@ class PackedBackbone:
         activation = parts.activation
         is_live = torch.is_grad_enabled() or self._backbone.training
         if is_live:
-            forget_prepared(self._backbone)
+            forget_prepared(self._backbone)  # the weights may change after this pass
         if self.nested:
             # Weights are cast in every pass: checking whether they have changed would wait for the
             # GPU.
@@ -199,7 +203,8 @@ class PackedBackbone:
             return PackedPath(layers, lambda *_: operators)
         pool = pool_of(self._backbone)
         layers = read_layers(parts, dtype, pool)
-        # Shares pay for many tokens on a CPU, and take all parameters from the layers.
+        # Two shares are faster for many tokens on a CPU. They take all parameters from the layers,
+        # so a relative bias, which is computed by the model itself, excludes them.
         halves = tokens.halves() if tokens.is_large and parts.relative_bias is None else None
         if halves is None or not self.compiles(dtype):
             return PackedPath(layers, lambda masks, _: Operators(dtype, activation, masks), halves)
@@ -221,6 +226,7 @@ class PackedBackbone:
         ) -> list[Tensor]:
             operators = path.make_operators(masks[share], queue_weight_gradient)
             layers, own_first = parameters
+            # A rounded number of rows lets most batches share the kernels of oneDNN.
             rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
             tokens = halves[share]
             kept = run_layers(operators, layers, rounded, tokens, wanted=numbers, first=own_first)
@@ -239,7 +245,7 @@ class PackedBackbone:
             return False
         if self._use_kernels:
             return True
-        # Other processors were not measured.
+        # On other processors than x86, the kernels were not measured.
         pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS
         return pays and kernels.is_installed() and kernels.can_load()
 
@@ -270,6 +276,7 @@ class PackedBackbone:
         return DeviceMasks() if self.nested else DropoutMasks()
 
     def _embed(self, tokens: PackedTokens, masks: Masks | None) -> Tensor:
+        """Return the states ``(T, H)`` before the first layer."""
         parts = self._parts
         p = active_probability(parts.embedding_dropout)
         states = look_up(parts.words, tokens.ids, pool_of(self._backbone))
@@ -292,8 +299,8 @@ def packed_backbone(
 
     This is cheap enough for every forward pass: nothing is copied, and weights prepared for
     inference are kept between calls. ``use_kernels`` turns compiled kernels on or off; by default
-    they are used where they are installed and faster. ``nested`` attends over all sentences in one
-    call, on any device; else there is one call a sentence length, on a CPU.
+    they are used where they are installed and faster. With ``nested``, attention over all sentences
+    is one call, on any device; without, there is one call per sentence length, on a CPU.
     """
     parts = read_parts(backbone)
     if parts is None:
@@ -302,7 +309,7 @@ def packed_backbone(
 
 
 def forget_prepared(backbone: nn.Module) -> None:
-    """Free what was prepared from the weights of a model that are about to change."""
+    """Free what was prepared from the weights of a model, which have changed or are about to."""
     _PREPARED.pop(backbone, None)
 
 
@@ -317,9 +324,10 @@ def run_layers(
 ) -> dict[int, Tensor]:
     """Return the states ``(T, H)`` after the wanted layers, by number; 0 is for the embeddings.
 
-    With ``first``, the last layer attends from first tokens only, by these linear layers, and gives
-    ``(R, H)``.
+    ``first`` are the linear layers with which the last layer attends from first tokens only. Its
+    states are then ``(R, H)``.
     """
+    # ``states`` is the input of the next sum, and ``x`` is that of the next product.
     kept = {0: states} if 0 in wanted else {}
     x = states
     for number, layer in enumerate(layers, 1):

@@ -19,9 +19,9 @@ from simcse_cli.packed.tokens import PackedTokens
 def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
     """Tell whether the compiled kernels can compute these layers.
 
-    They need float32 parameters, products in float32 or bfloat16, heads of a multiple of 16 values
-    that together have the width of the states, no bias on the scores, and norms with a weight and a
-    bias.
+    The kernels need float32 parameters, and products in float32 or bfloat16. The width of a head
+    must be a multiple of 16, and all heads together must have the width of the states. There must
+    be no relative bias, and each norm must have a weight and a bias.
     """
     if dtype not in (torch.float32, torch.bfloat16) or parts.relative_bias is not None:
         return False
@@ -32,7 +32,7 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
 
 
 def _fits(module: nn.Module | LoraLinear | None) -> bool:
-    """Tell whether a part of a layer has parameters in float32, and a norm both of them."""
+    """Tell whether the parameters of a part are float32; a norm must have a weight and a bias."""
     if module is None:
         return True
     if isinstance(module, LoraLinear):
@@ -43,10 +43,10 @@ def _fits(module: nn.Module | LoraLinear | None) -> bool:
 
 
 class CompiledOperators(Operators):
-    """The operators as compiled kernels, forward and backward; results are in memory of ``pool``.
+    """The operators as compiled kernels, forward and backward; ``pool`` lends memory for results.
 
-    Products are in float32 or bfloat16, everything else is in float32. ``queue_weight_gradient`` is
-    for ``kernels.operators.Linear``.
+    Products are in float32 or bfloat16, everything else is in float32. ``queue_weight_gradient``
+    takes the gradients of weights, see ``kernels.operators.Linear``.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class CompiledOperators(Operators):
         return add_low_rank(product, x, linear)
 
     def _drawing(self, dropout: float) -> tuple[int, np.ndarray, BufferPool]:
-        """Return the last arguments of a kernel: its dropout masks and the memory for results."""
+        """Return the last arguments of a kernel: threshold and stream of dropout, and the pool."""
         threshold = kernels.NO_DROPOUT
         if self._masks is not None and dropout > 0:
             threshold = drop_threshold(dropout)
@@ -108,7 +108,7 @@ class CompiledOperators(Operators):
 
 
 def _bias(module: LinearWeights | NormWeights) -> Tensor:
-    """Return the bias, or zeros."""
+    """Return the bias of a module, or zeros, because the kernels always add one."""
     if module.bias is not None:
         return module.bias
     return module.weight.new_zeros(len(module.weight), dtype=torch.float32)

@@ -12,7 +12,7 @@ _RESOLUTION = 1 << 16  # a mask element costs 16 random bits
 
 
 def drop_threshold(p: float) -> int:
-    """Return how many of the 2^16 values of a draw drop an element."""
+    """Return how many of the 2^16 values of a random draw drop an element with probability p."""
     return min(round(p * _RESOLUTION), _RESOLUTION - 1)
 
 
@@ -20,9 +20,10 @@ class Masks(Protocol):
     """The dropout masks of one forward pass."""
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
-        """Return a dropout mask, and the scale of the kept elements, 1 / P(one).
+        """Return a dropout mask, and the scale of the kept elements.
 
-        The mask has independent ones and zeros, and the shape and type of ``like``.
+        The mask has independent ones and zeros, and the shape and type of ``like``. The scale is
+        one divided by the probability of a one.
         """
 
 
@@ -36,14 +37,14 @@ class DeviceMasks:
 class DropoutMasks:
     """The masks of one forward pass, all from one number drawn from PyTorch's generator.
 
-    One ``torch.randint`` seeds an SFC64 generator whose 16-bit words are compared with a threshold,
-    about eight times faster than ``F.dropout``. Restoring ``torch.get_rng_state()`` (as a resumed
-    run, cached gradients and activation checkpointing do) therefore restores the masks, with
-    nothing else to save.
+    One ``torch.randint`` seeds an SFC64 generator, whose 16-bit draws are compared with a
+    threshold. This is about eight times faster than ``F.dropout``. To repeat the masks, it is
+    enough to restore the state of PyTorch's generator, as a resumed run, cached gradients and
+    activation checkpointing do.
 
-    A probability p counts as the nearest multiple q of 2^-16 (0.1 as 0.100006). Kept values are
+    A probability p is rounded to the nearest multiple q of 2^-16 (0.1 to 0.100006). Kept values are
     scaled by 1 / (1 - q) in the arithmetic of the addition or product that follows, so the
-    expectation is exact: in bfloat16, ``F.dropout`` rounds the factor 1.1111 to 1.1094.
+    expectation is exact. In bfloat16, ``F.dropout`` would round the factor 1.1111 to 1.1094.
 
     Attributes:
         stream: the four numbers of SFC64, ``(4,)`` uint64; compiled kernels draw from them and
@@ -60,11 +61,13 @@ class DropoutMasks:
         n_draws = like.numel()
         words = self._draw(-(-n_draws // DRAWS_A_WORD))
         draws = torch.from_numpy(words.view(np.int16))[:n_draws]
+        # The draws are read as signed numbers, so the threshold is shifted by 2^15.
         lowest_kept = threshold - _RESOLUTION // 2
         mask = torch.ge(draws, lowest_kept, out=like.new_empty(n_draws).detach())
         return mask.view(like.shape), _RESOLUTION / (_RESOLUTION - threshold)
 
     def _draw(self, n_words: int) -> np.ndarray:
+        """Return the next words of ``stream``, which compiled kernels may have advanced."""
         state: Any = self._generator.state
         state["state"]["state"] = self.stream
         self._generator.state = state
@@ -80,9 +83,9 @@ def active_probability(dropout: nn.Dropout | None) -> float:
 
 
 def add_dropped(residual: Tensor, update: Tensor, p: float, masks: Masks | None) -> Tensor:
-    """Return ``residual + dropout(update)``: without masks (evaluation) or with p = 0, the sum.
+    """Return ``residual + dropout(update)``; nothing is dropped without masks or with p = 0.
 
-    Without a gradient, the sum may take the place of ``update``.
+    Without a gradient, the sum may be written into the memory of ``update``.
     """
     if masks is None or p == 0:
         if update.requires_grad or update.dtype is not residual.dtype:

@@ -1,4 +1,4 @@
-"""Transformer layers, and rows of an embedding table, as the operators take them."""
+"""Transformer layers, and rows of an embedding table, in the form that the operators take."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class NormWeights(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """The second part of half a layer: a linear layer, dropout, the sum with the states, a norm."""
+    """The end of half a layer: a linear layer, dropout, the sum with the states, and a norm."""
 
     linear: LinearWeights
     norm: NormWeights
@@ -52,10 +52,10 @@ class Layer(NamedTuple):
     """One layer in one pass: its parameters and settings.
 
     Attributes:
-        qkv: gives query, key and value side by side.
-        after_attention: closes the first half.
+        qkv: linear layer that gives query, key and value side by side.
+        after_attention: end of the first half.
         up: linear layer before the activation.
-        after_activation: closes the second half.
+        after_activation: end of the second half.
         n_heads: attention heads.
         dropout: probability on attention weights.
         relative_bias: maps a length L to a bias on the scores, ``(n_heads, L, L)``; or None.
@@ -79,12 +79,13 @@ class QueryKeyValue(NamedTuple):
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Return a tree of tuples and lists with the function applied to each leaf that is a tensor."""
+    """Return a tree of tuples and lists with the function applied to every tensor in it."""
     if isinstance(tree, Tensor):
         return function(tree)
     if not isinstance(tree, tuple | list):
         return tree
     branches = [map_tensors(function, branch) for branch in tree]
+    # A named tuple keeps its type; other branches become lists.
     return type(tree)(*branches) if hasattr(tree, "_fields") else branches
 
 
@@ -102,12 +103,12 @@ def read_layers(
     *,
     merged: bool = False,
 ) -> list[Layer]:
-    """Return the layers of a model, with weights of products in ``dtype`` and with gradients.
+    """Return the layers of a model with weights of products in ``dtype``; gradients flow through.
 
     On a CPU, ``pool`` lends memory for copies of weights and for their gradients. ``merged`` merges
     LoRA into the weights instead of keeping its factors.
     """
-    # The weights of each product, four a layer: query, key and value are one product.
+    # The weights of each product, four per layer: query, key and value are one product.
     products: list[list[LinearWeights]] = []
     for layer in parts.layers:
         attention = (layer.query, layer.key, layer.value)
@@ -141,7 +142,7 @@ def _residual(linear: LinearWeights, norm: nn.LayerNorm, dropout: nn.Dropout | N
 def _parameters(
     linear: nn.Linear | LoraLinear, dtype: torch.dtype, *, merged: bool
 ) -> LinearWeights:
-    """Return the parameters of a linear layer, those of LoRA in ``dtype``."""
+    """Return the parameters of a linear layer; its LoRA factors, if any, are in ``dtype``."""
     if merged or isinstance(linear, nn.Linear):
         return LinearWeights(linear.weight, linear.bias)
     lora = LowRank(linear.down.to(dtype), (linear.scale * linear.up).to(dtype))
@@ -149,13 +150,14 @@ def _parameters(
 
 
 def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWeights:
-    """Return one linear layer, of the stacked ``weight``, that gives all outputs side by side."""
+    """Return one linear layer with the stacked ``weight`` that gives all outputs side by side."""
     if len(linears) == 1:
         return linears[0]._replace(weight=weight)
     biases = [linear.bias for linear in linears if linear.bias is not None]
     bias = torch.cat(biases) if biases else None
     if all(linear.lora is None for linear in linears):
         return LinearWeights(weight, bias)
+    # down factors are stacked; up factors are blocks on a diagonal, each for its own outputs.
     downs = []
     ups = []
     for linear in linears:
@@ -170,7 +172,10 @@ def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWei
 def _copied(
     groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None
 ) -> Sequence[Tensor]:
-    """Return the matrices of each group stacked in ``dtype``; one of this type is not copied."""
+    """Return the matrices of each group, stacked and in ``dtype``.
+
+    A group of one matrix that has this type already is not copied.
+    """
     weights = [group[0] for group in groups]
     needed = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]
     if pool is None or weights[0].device.type != "cpu":
@@ -186,7 +191,7 @@ def _copied(
 
 
 class _Cast(torch.autograd.Function):
-    """Groups of matrices, each stacked and in another type, copied on all cores."""
+    """Copies of groups of matrices, each group stacked and in another type, made on all cores."""
 
     @staticmethod
     def forward(
@@ -206,6 +211,7 @@ class _Cast(torch.autograd.Function):
         groups = [list(itertools.islice(rest, n)) for n in n_matrices]
         ctx.n_rows = [list(map(len, group)) for group in groups]
         copies = list(map_on_cores(copy, groups))
+        # Without this, a copy of frozen weights would need a gradient, too.
         frozen = []
         for out, group in zip(copies, groups, strict=True):
             if not any(matrix.requires_grad for matrix in group):
@@ -230,7 +236,7 @@ class _Cast(torch.autograd.Function):
 
 
 def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:
-    """Return the rows ``(T, H)``; equal to ``table(ids)`` in value and gradient."""
+    """Return ``table(ids)``, ``(T, H)``; on a CPU, ``pool`` lends the memory of the gradient."""
     is_plain = not table.sparse and not table.scale_grad_by_freq and table.max_norm is None
     if not is_plain or ids.device.type != "cpu":
         rows: Tensor = table(ids)
@@ -240,6 +246,8 @@ def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:
 
 
 class _LookUp(torch.autograd.Function):
+    """Rows of an embedding table, with the gradient of the whole table in memory of a pool."""
+
     @staticmethod
     def forward(
         ctx: Any, weight: Tensor, ids: Tensor, padding_id: int | None, pool: BufferPool

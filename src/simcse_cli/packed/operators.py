@@ -1,4 +1,4 @@
-"""The operators of a transformer layer in PyTorch, on parameters or on weights for inference.
+"""The operators of a transformer layer in PyTorch, for training and for inference.
 
 ``compiled_operators`` has the same operators as compiled kernels, for training.
 """
@@ -22,7 +22,7 @@ from simcse_cli.packed.layers import (
 from simcse_cli.packed.products import numpy_product, product_in
 from simcse_cli.packed.tokens import PackedTokens
 
-# The number of rows that oneDNN optimises its layout for; others work too, near ones as fast.
+# The number of rows for which oneDNN chooses its layout. Any number works; near ones are as fast.
 _EXPECTED_ROWS = 2048
 
 
@@ -55,18 +55,18 @@ class Operators:
         """Return ``f(up(x))``, ``(T, F)``."""
         product = self._linear(x, up)
         activation = ACTIVATIONS[self._activation]
-        if product.requires_grad:
+        if product.requires_grad:  # the backward pass needs the product itself
             return activation.function(product)
         return activation.in_place(product)
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        """Return ``norm(states + dropout(linear(x)))`` for the next sum and the next product."""
+        """Return ``norm(states + dropout(linear(x)))`` twice: for the next sum and product."""
         total = add_dropped(states, self._linear(x, end.linear), end.dropout, self._masks)
         normed = functional.layer_norm(total, total.shape[-1:], *end.norm, end.epsilon)
         return normed, normed
 
     def arrange(self, weight: Tensor) -> Tensor:
-        """Return a weight ``(D_out, D_in)`` as these operators take it."""
+        """Return a weight ``(D_out, D_in)`` in the layout that these operators take."""
         return weight
 
     def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:
@@ -79,7 +79,7 @@ class NestedOperators(Operators):
     """The operators for GPUs; attention over all sentences is one call, on nested tensors."""
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
-        if layer.relative_bias is not None:  # no kernel for sentences of many lengths takes one
+        if layer.relative_bias is not None:  # kernels for sentences of many lengths take no bias
             return super().attend(x, tokens, layer)
         last = tokens.groups[-1]
         longest = tokens.groups[0].length
@@ -99,7 +99,7 @@ class NestedOperators(Operators):
 
 
 class PrepackedOperators(Operators):
-    """The operators on weights in oneDNN's layout, with biases and activations in the products."""
+    """The operators on weights in oneDNN's layout; its products include biases and activations."""
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         return self._linear(x, up, ACTIVATIONS[self._activation].fused)
@@ -135,7 +135,7 @@ class NumpyOperators(Operators):
 
 
 def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:
-    """Return the product of ``x`` with a linear layer, its LoRA factors included."""
+    """Return ``product``, of ``x`` and a linear layer, plus what its LoRA factors add."""
     if linear.lora is None:
         return product
     return torch.addmm(product, functional.linear(x, linear.lora.down), linear.lora.up.t())
@@ -143,7 +143,7 @@ def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:
 
 @torch.no_grad()
 def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Operators, list[Layer]]:
-    """Return operators without gradient or dropout, and layers for them, copied in ``dtype``."""
+    """Return operators without gradient or dropout, and the layers for them in ``dtype``."""
     kinds = {"prepacked": PrepackedOperators, "linear": Operators, "numpy": NumpyOperators}
     operators = kinds[product_in(parts.words.weight.device, dtype)](dtype, parts.activation)
 

@@ -8,7 +8,7 @@ from simcse_cli.machine.processor import CPU_CONSTANTS, Product, cpu_kind
 
 
 def product_in(device: torch.device, dtype: torch.dtype) -> Product:
-    """Return what multiplies by a model's weights in inference, in float32 or bfloat16."""
+    """Return the library that multiplies by a model's weights in inference, in ``dtype``."""
     kind = cpu_kind()
     if device.type != "cpu" or kind == "other":
         return "linear"
@@ -20,7 +20,7 @@ def product_in(device: torch.device, dtype: torch.dtype) -> Product:
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """Return ``a b`` in the memory of ``out``, without a graph, by the library fastest here."""
+    """Return ``a b`` in the memory of ``out``, without gradient, by the library fastest here."""
     if out.dtype is not torch.float32 or CPU_CONSTANTS[cpu_kind()].product != "numpy":
         return torch.mm(a, b, out=out)
     numpy_product(a.detach(), b.detach(), out)
@@ -28,6 +28,6 @@ def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
 
 
 def numpy_product(a: Tensor, b: Tensor, out: Tensor) -> None:
-    """Write ``a b`` by NumPy; as in PyTorch, an overflow is infinite and no warning."""
+    """Write ``a b`` by NumPy; as in PyTorch, an overflow gives infinity without a warning."""
     with np.errstate(over="ignore", invalid="ignore"):
         np.matmul(a.numpy(), b.numpy(), out=out.numpy())

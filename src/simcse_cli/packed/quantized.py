@@ -1,21 +1,22 @@
 """Linear layers as products of 8-bit integers, for inference on x86 processors.
 
-Each token has its own scale and offset, each output its own scale: with x ~ low + step * q, q in 0
-... 255, and W_o ~ scale_o * w_o, w_o in -127 ... 127,
+Each token x has its own step and offset ``low``, and each output o with weights W_o its own scale:
 
-    (x W^T)_o ~ step * scale_o * (q . w_o) + low * scale_o * sum(w_o),
+    x ~ low + step * q            q in 0 ... 255
+    W_o ~ scale_o * w_o           w_o in -127 ... 127
+    (x W^T)_o ~ step * scale_o * (q . w_o) + low * scale_o * sum(w_o)
 
-where q . w_o is an exact sum of integers. Two things keep the error small, both exact in
-themselves:
+where q . w_o is an exact sum of integers. Two measures keep the error small. Neither would change
+an exact product:
 
-- The inputs of ``qkv`` and ``up`` are first shifted and scaled by channel, and the weights the
-  other way (SmoothQuant, Xiao et al. 2023, equation 4, with their alpha of 0.5): a channel of large
-  values then takes fewer levels from others.
-- The inputs of ``down`` are split into four groups of channels of like size, each with its own
-  steps and scales.
+- The inputs of ``qkv`` and ``up`` are shifted and scaled by channel, and the weights are scaled the
+  other way (SmoothQuant, Xiao et al. 2023, equation 4, with their alpha of 0.5). A channel of large
+  values then leaves more levels to the others.
+- The inputs of ``down`` are split into four groups of channels of similar size. Each group has its
+  own steps and scales.
 
-How large a channel is, is seen in a pass over random sub-words, and rounded to powers of two, so
-that the last bits of that pass do not matter. Nothing depends on the user's texts.
+The size of a channel is measured in a pass over random sub-words. It is rounded to a power of two,
+so that the last bits of that pass do not matter. Nothing depends on the user's texts.
 """
 
 import functools
@@ -34,12 +35,15 @@ MOST_LEVELS = 127
 _FEWER_LEVELS = 64
 _ALPHA = 0.5
 _N_GROUPS = 4
-_TINY = 1e-20  # no step is smaller, so that its inverse is finite
-_SMALL = 1e-5  # no channel counts as smaller
+_TINY = 1e-20  # the smallest step or scale, so that its inverse is finite
+_SMALL = 1e-5  # the smallest size of a channel
 
 
 class IntegerProduct(NamedTuple):
-    """Rows of integer weights in oneDNN's layout, their scales, and the sums of the scaled rows."""
+    """Integer weights in oneDNN's layout, the scale of each row, and the sums of the scaled rows.
+
+    ``zero_point`` holds the zeros that oneDNN wants.
+    """
 
     weight: Tensor
     scale: Tensor
@@ -48,7 +52,7 @@ class IntegerProduct(NamedTuple):
 
     @classmethod
     def of(cls, weight: Tensor) -> "IntegerProduct":
-        """Round a weight ``(D_out, D_in)``, which is finite; a row of zeros stays zero."""
+        """Round a finite weight ``(D_out, D_in)`` to integers; a row of zeros stays zero."""
         scale = (weight.abs().amax(1) / weight_levels()).clamp(min=_TINY)
         rounded = (weight / scale.unsqueeze(1)).round()
         packed = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), None)
@@ -79,10 +83,10 @@ class QuantizedLinear(NamedTuple):
     """A linear layer as integer products.
 
     Attributes:
-        products: one a group of input channels.
-        sums: of their rows, and below them the bias of the layer and of the shift, ``(n_groups + 1,
-            D_out)``.
-        factor, shift: applied to the inputs by channel, ``(D_in,)``; None for none.
+        products: one for each group of input channels.
+        sums: the sums of each product's rows, and in the last row the bias of the layer, with what
+            corrects for the shift, ``(n_groups + 1, D_out)``.
+        factor, shift: the inputs become ``x * factor + shift`` by channel, ``(D_in,)``; or None.
     """
 
     products: tuple[IntegerProduct, ...]
@@ -93,8 +97,7 @@ class QuantizedLinear(NamedTuple):
     def __call__(self, x: Tensor) -> Tensor:
         """Return the outputs ``(T, D_out)`` of states ``(T, D_in)``, float32.
 
-        Every step but the first of a kind works in place: memory that is in the cache takes half
-        the time.
+        Where it can, a step works in place: memory that is in the cache takes half the time.
         """
         if self.factor is not None and self.shift is not None:
             x = torch.addcmul(self.shift, x, self.factor)
@@ -103,6 +106,7 @@ class QuantizedLinear(NamedTuple):
         highs = torch.cat([group.amax(1, keepdim=True) for group in groups], 1)
         steps = ((highs - lows) / 255).clamp_(min=_TINY)
         inverse = steps.reciprocal()
+        # q = (x - low) / step + 0.5 = x * inverse + offset, whose fraction is then cut off.
         offsets = torch.addcmul(inverse.new_full((1, 1), 0.5), lows, inverse, value=-1)
 
         def part(i: int) -> Tensor:
@@ -110,6 +114,7 @@ class QuantizedLinear(NamedTuple):
             return self.products[i](q).mul_(steps[:, i, None])
 
         total = functools.reduce(Tensor.add_, map(part, range(len(groups))))
+        # Add low * scale_o * sum(w_o) of each group, and once the bias.
         return total.addmm_(functional.pad(lows, (0, 1), value=1.0), self.sums)
 
 
@@ -118,17 +123,17 @@ def _whole(x: Tensor) -> Tensor:
 
     NumPy takes a third of PyTorch's time for this.
     """
-    # A token that is not finite has no byte, and its step makes it NaN.
+    # Values that are not finite become any byte; the step of their token makes the product NaN.
     with np.errstate(invalid="ignore"):
         return torch.from_numpy(x.numpy().astype(np.uint8))
 
 
 class Channels(NamedTuple):
-    """What is known of the inputs of a linear layer, by channel, ``(D_in,)`` each.
+    """The range of each channel in the inputs of a linear layer, ``(D_in,)`` each.
 
     Attributes:
-        middle: the mean, to an eighth.
-        reach: the largest distance from it.
+        middle: the mean, rounded to eighths.
+        reach: the largest distance from ``middle``.
         largest: the largest absolute value.
     """
 
@@ -143,7 +148,7 @@ class Channels(NamedTuple):
 
 
 class RecordingOperators(Operators):
-    """The plain operators in float32; ``seen`` gets the inputs of the four products of a layer."""
+    """The plain operators in float32, which record the inputs of each product in ``seen``."""
 
     def __init__(self, activation: str) -> None:
         super().__init__(torch.float32, activation)
@@ -155,7 +160,7 @@ class RecordingOperators(Operators):
 
 
 class QuantizedOperators(Operators):
-    """The operators on integer products; attention, norms and sums stay float32."""
+    """The operators with integer products; attention, norms and sums stay float32."""
 
     def __init__(self, activation: str) -> None:
         super().__init__(torch.float32, activation)
@@ -168,8 +173,8 @@ class QuantizedOperators(Operators):
 def weight_levels() -> int:
     """Return the largest integer weight whose products are exact here: 127, or 64 without VNNI.
 
-    Without it, sums of two products are cut at 2^15 - 1 = 32,767: 2 x 255 x 127 is more than that,
-    2 x 255 x 64 is less.
+    A processor without VNNI cuts the sum of two products at 2^15 - 1 = 32,767. 2 x 255 x 127 is
+    more than that, and 2 x 255 x 64 is less. A product of the largest values shows which it is.
     """
     weight = torch.full((64, 64), MOST_LEVELS, dtype=torch.int8)
     packed = torch.ops.onednn.qlinear_prepack(weight, None)
@@ -187,13 +192,15 @@ def quantized(layers: Sequence[Layer], seen: Sequence[Channels]) -> list[Any]:
 
     ``seen`` is what ``RecordingOperators`` recorded in a pass.
     """
+    # A layer has four products, with the weights qkv, out, up and down; out needs no record.
     return list(map(_quantized, layers, seen[::4], seen[2::4], seen[3::4]))
 
 
 def _quantized(
     layer: Layer, before_qkv: Channels, before_up: Channels, before_down: Channels
 ) -> Any:
-    # The outputs of ``up`` are sorted by size, so that the groups of ``down`` are alike.
+    """Return a layer with integer products in place of its linear layers."""
+    # The outputs of ``up`` are sorted by size, so that each group of ``down`` has similar sizes.
     by_size = before_down.largest.log2().round().argsort(descending=True, stable=True)
     bias = None if layer.up.bias is None else layer.up.bias[by_size]
     up = LinearWeights(layer.up.weight[by_size], bias)
@@ -209,7 +216,10 @@ def _quantized(
 
 
 def _smoothed(linear: LinearWeights, x: Channels) -> Any:
-    """Return a layer that takes ``(x - middle) / spread``, with the spread a power of two."""
+    """Return an integer layer that first computes ``(x - middle) / spread``.
+
+    The spread of a channel is a power of two. The weights and the bias make up for both.
+    """
     reach = x.reach.clamp(min=_SMALL)
     largest = linear.weight.abs().amax(0).clamp(min=_SMALL)
     spread = (_ALPHA * reach.log2() - (1 - _ALPHA) * largest.log2()).round().exp2()
@@ -219,6 +229,7 @@ def _smoothed(linear: LinearWeights, x: Channels) -> Any:
 
 
 def _grouped(linear: LinearWeights, n_groups: int) -> QuantizedLinear:
+    """Return a linear layer as integer products, one for each group of input channels."""
     products = tuple(map(IntegerProduct.of, linear.weight.tensor_split(n_groups, 1)))
     sums = [product.sums for product in products]
     if linear.bias is None:

@@ -1,7 +1,7 @@
 """A training pass in two shares of the sentences, each on half of the cores and with its own graph.
 
-Two half-size thread teams synchronise less often than one full-size team. The sentences are split
-on any number of cores, so masks and sums are the same everywhere.
+Two teams of half the threads synchronise less often than one team of all. The sentences are split
+even on a single core, so dropout masks and sums are the same on any number of cores.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,17 +21,17 @@ from simcse_cli.packed.layers import map_tensors
 from simcse_cli.packed.products import multiply
 
 ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
-"""A function of the number of a share, its rows, the parameters, and what queues gradients."""
+"""A function of a share's number and rows, the parameters, and what queues gradients."""
 
 
 def run_shares(
     run: ShareRun, inputs: Tensor, sizes: Sequence[int], parameters: Any, pool: BufferPool
 ) -> tuple[Tensor, ...]:
-    """Return what ``run`` returns for each share, one after the other.
+    """Return the outputs of ``run``, each with the rows of all shares one after the other.
 
     Gradients flow to inputs and parameters. ``run`` is called on several threads at once and must
     use no other tensor that needs a gradient. ``inputs`` are the rows of all shares, followed by
-    rows of none; ``parameters`` are a tree of tensors as ``map_tensors`` takes it.
+    rows that belong to no share. ``parameters`` are a tree of tensors as ``map_tensors`` takes it.
     """
     flat: list[Tensor] = []
     map_tensors(flat.append, parameters)
@@ -93,7 +93,7 @@ class _Shares(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         learning = [leaf for leaf in ctx.leaves if leaf.requires_grad]
 
-        # Of each share, the outputs that have a gradient, with their parts of it.
+        # For each share, pairs of an output and its part of the gradient, if there is one.
         own: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ctx.starts]
         for d_output, outputs in zip(gradients, zip(*ctx.outputs, strict=True), strict=True):
             if d_output is not None:
@@ -106,10 +106,10 @@ class _Shares(torch.autograd.Function):
                 outputs, given = zip(*own[share], strict=True)
                 wanted = [ctx.starts[share], *learning]
                 return torch.autograd.grad(outputs, wanted, given, allow_unused=True)
-            finally:
+            finally:  # also after an error, since the jobs of ``multiply`` wait for it
                 products.end_share()
 
-        # Shares and the products of weights are jobs for whichever core is free.
+        # Shares, and the products that give gradients of weights, are jobs for any free core.
         products = ctx.products
         n_shares = len(ctx.starts)
         jobs: list[Callable[[], Any]] = [partial(backward, share) for share in range(n_shares)]
@@ -123,7 +123,7 @@ class _Shares(torch.autograd.Function):
             d_inputs.append(torch.zeros_like(start) if d_start is None else d_start)
         d_inputs.append(d_inputs[0].new_zeros(ctx.n_rest, d_inputs[0].shape[1]))
 
-        # The parameters; weights are summed already where they were queued.
+        # The parameters. Gradients of weights that were queued are sums over the shares already.
         summed = dict(products.gradients)
         for leaf, parts in zip(learning, d_learning, strict=True):
             if id(leaf) not in summed:
@@ -149,7 +149,7 @@ class _WeightProducts:
         self.gradients: dict[int, Tensor] = {}
 
     def put(self, share: int, weight: Tensor, d_out: Tensor, x: Tensor) -> None:
-        """Queue the product ``d_out^T x``, which one share adds to the gradient of a weight."""
+        """Queue the product ``d_out^T x``, the part of a weight's gradient that one share gives."""
         with self._lock:
             own = self._factors.setdefault(id(weight), {})
             own[share] = (d_out, x)
@@ -166,7 +166,10 @@ class _WeightProducts:
 
     @torch.no_grad()
     def multiply(self) -> None:
-        """Compute gradients until none is left; shares are summed in their order."""
+        """Compute queued gradients until all shares have ended.
+
+        The shares are always summed in the same order, so the sums are the same in every run.
+        """
         while (weight := self._complete.get()) is not None:
             by_share = self._factors.pop(weight)
             parts = []
@@ -178,7 +181,7 @@ class _WeightProducts:
 
 
 def _sum(gradients: Sequence[Tensor | None], pool: BufferPool) -> Tensor | None:
-    """Return the sum of those that are not None."""
+    """Return the sum of the gradients that are not None, or None if all are."""
     known = [gradient for gradient in gradients if gradient is not None]
     if len(known) < 2:
         return known[0] if known else None

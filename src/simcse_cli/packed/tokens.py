@@ -13,9 +13,9 @@ from torch import Tensor
 from simcse_cli.machine.transfer import to_device
 
 ROUNDED_TO = 64
-"""Packed sizes are rounded up to multiples of this: most batches then share oneDNN's kernels."""
+"""Packed sizes are rounded up to multiples of this, so that most batches share oneDNN's kernels."""
 LARGE = 1024
-"""With fewer tokens, threads save less than starting them and adding their gradients costs."""
+"""With fewer tokens than this, two shares on threads cost more time than they save."""
 
 
 class Group(NamedTuple):
@@ -39,7 +39,7 @@ class PackedTokens:
         ids: ``(T,)``; zeros follow the last sentence where T was rounded up.
         positions: ``(T,)``, index of each token in the position table.
         groups: sentences of equal length, longest first, covering the tokens from the start.
-        order: for each packed row the caller's row, ``(R,)``.
+        order: for each packed row, the number of the caller's row, ``(R,)``.
     """
 
     ids: Tensor
@@ -49,7 +49,7 @@ class PackedTokens:
 
     @property
     def is_large(self) -> bool:
-        """Tell whether these are enough tokens on a CPU for threads and compiled kernels to pay."""
+        """Whether these tokens, on a CPU, are enough for threads and kernels to save time."""
         return self.ids.device.type == "cpu" and len(self.ids) >= LARGE
 
     @cached_property
@@ -71,7 +71,7 @@ class PackedTokens:
     def rows(self, states: Tensor) -> Iterator[Tensor]:
         """Yield a view ``(n_rows, length, D)`` for each group of packed states ``(T, D)``."""
         sizes = [group.n_rows * group.length for group in self.groups]
-        # One split instead of a slice a group: its backward pass is a single concatenation.
+        # One split, not one slice per group: its backward pass is a single concatenation.
         parts = torch.split(states, [*sizes, len(states) - sum(sizes)])
         for group, part in zip(self.groups, parts, strict=False):
             yield part.view(group.n_rows, group.length, states.shape[-1])
@@ -87,6 +87,7 @@ class PackedTokens:
         if len(lengths) < 2:
             return None
         ends = list(itertools.accumulate(lengths))
+        # The first part ends at the sentence whose end is nearest to the middle.
         n_first = 1 + min(range(len(ends) - 1), key=lambda row: abs(2 * ends[row] - ends[-1]))
         return self._part(lengths, 0, n_first), self._part(lengths, n_first, len(lengths))
 
@@ -124,8 +125,9 @@ def pack(
         first_position: position of the first token of a sentence.
         pad_id: for architectures that number real tokens only (RoBERTa, MPNet): a token with this
             id gets position ``pad_id`` and is not counted. None numbers every token.
-        multiple: T is rounded up to a multiple of this; few distinct T let the matrix-multiply
-            library reuse its kernels. The added tokens belong to no sentence.
+        multiple: T is rounded up to a multiple of this, so that the library that multiplies
+            matrices meets few different T and reuses its kernels. The added tokens belong to no
+            sentence.
     """
     if not all(rows):
         raise ValueError("pack: every row needs at least one token")
@@ -158,7 +160,7 @@ def _positions(ids: np.ndarray, first_position: int, pad_id: int | None) -> np.n
 
 
 class PackedRows(list[Sequence[int]]):
-    """Rows packed ahead of time; a slice must be packed again."""
+    """Rows packed ahead of time. A slice is a plain list, which must be packed again."""
 
     def __init__(self, rows: Sequence[Sequence[int]], tokens: PackedTokens) -> None:
         super().__init__(rows)

@@ -1,7 +1,7 @@
-"""The base of post-processors, which are fitted on vectors and then map vectors without state.
+"""The base class of post-processors, which are fitted on vectors and then map other vectors.
 
-The shape is scikit-learn's: ``fit`` returns self, ``transform`` changes nothing, learned values end
-in ``_``.
+The interface is that of scikit-learn: ``fit`` returns self, ``transform`` changes nothing in the
+object, and the names of learned values end in ``_``.
 """
 
 from abc import ABC, abstractmethod
@@ -21,8 +21,8 @@ _BLOCK_ROWS = 16_384
 
 class PostProcessor(ABC):
     name: ClassVar[Postprocess]
-    parameters: ClassVar[tuple[str, ...]]  # of the constructor
-    learned: ClassVar[tuple[str, ...]]  # arrays: the mean ``(D,)``, a matrix of D rows, and others
+    parameters: ClassVar[tuple[str, ...]]  # names of the constructor's parameters
+    learned: ClassVar[tuple[str, ...]]  # learned arrays: mean ``(D,)``, matrix of D rows, others
     n_features_in_: int
 
     @property
@@ -52,7 +52,7 @@ class PostProcessor(ABC):
         return {name: getattr(self, f"{name}_") for name in self.learned}
 
     def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        """Restore the fit from arrays returned by ``state``; KeyError if one is missing."""
+        """Restore the fit from the arrays of ``state``; raise KeyError if one is missing."""
         mean, matrix = (arrays[name] for name in self.learned[:2])
         if matrix.ndim != 2 or mean.shape != matrix.shape[:1]:
             raise ValueError(
@@ -95,8 +95,8 @@ def mean_row(matrix: FloatArray) -> Float64Array:
 def second_moment(matrix: FloatArray, centre: Float64Array) -> Float64Array:
     """Return the mean of ``(x - centre)(x - centre)^T`` over the rows, ``(D, D)``, in float64.
 
-    With the mean as ``centre`` this is the covariance that divides by N. Works in blocks, so that
-    no float64 copy of the whole matrix is made.
+    With the mean as ``centre``, this is the covariance, divided by N. The sum is computed in
+    blocks, so that no float64 copy of the whole matrix is made.
     """
     total = np.zeros((matrix.shape[1], matrix.shape[1]))
     for start in range(0, len(matrix), _BLOCK_ROWS):
@@ -108,8 +108,8 @@ def second_moment(matrix: FloatArray, centre: Float64Array) -> Float64Array:
 def principal_directions(moment: Float64Array) -> tuple[Float64Array, Float64Array]:
     """Return the eigenvalues of a symmetric matrix, largest first, and the eigenvectors as columns.
 
-    Each column's largest entry in size is positive, so that the signs are the same on every
-    machine.
+    The sign of an eigenvector is arbitrary. Here, the entry of largest size in each column is
+    positive, so that the signs are the same on every machine.
     """
     values, columns = np.linalg.eigh(moment)
     values, columns = values[::-1], columns[:, ::-1]

@@ -10,10 +10,14 @@ from simcse_cli.settings.choices import Postprocess
 
 
 class _DirectionRemoval(base.PostProcessor):
-    """``x' = c - U U^T c`` with ``c = x - mean``, in float64: subtract a centre and directions.
+    """Subtract a centre, and then the projection on some directions, in float64.
 
-    Learned are the centre ``mean_`` ``(D,)`` and ``directions_`` ``(D, M)``, orthonormal columns; a
-    transformed vector is orthogonal to each.
+    A vector x becomes
+
+        x' = c - U U^T c  with  c = x - mean
+
+    Learned are the centre, ``mean_`` ``(D,)``, and the orthonormal columns of U, ``directions_``
+    ``(D, M)``. x' is orthogonal to each of these columns.
     """
 
     parameters: ClassVar = ("n_directions",)
@@ -26,7 +30,7 @@ class _DirectionRemoval(base.PostProcessor):
         self.n_directions = n_directions
 
     def fit(self, vectors: base.FloatArray, *, progress: Progress = SILENT) -> Self:
-        """Learn centre and directions; also raise ``ValueError`` if no dimension would be left."""
+        """Learn centre and directions; raise ``ValueError`` also if no dimension would be left."""
         matrix = base.fit_matrix(vectors)
         dim = matrix.shape[1]
         n_removed = max(1, round(dim / 100)) if self.n_directions is None else self.n_directions
@@ -50,10 +54,13 @@ class _DirectionRemoval(base.PostProcessor):
 class AllButTheTop(_DirectionRemoval):
     """Subtract the mean and the leading principal directions of centred vectors; ``(N, D)`` stays.
 
-    Source: Mu and Viswanath 2018: ``x' = c - sum_i (u_i . c) u_i`` with ``c = x - mu``. They define
-    it for word vectors; on sentence vectors it is an extension. Some public code projects ``x``
-    instead of ``c``. The usual advice for the number of directions, and the default, is D / 100
-    rounded, at least one.
+    Source: Mu and Viswanath 2018. With the mean mu and the directions u_i, a vector x becomes
+
+        x' = c - sum_i (u_i . c) u_i  with  c = x - mu
+
+    The paper defines this for word vectors; for sentence vectors, it is an extension. Some public
+    code projects x instead of c. The default number of directions is D / 100, rounded and at least
+    one, which is also the usual advice.
     """
 
     name: ClassVar[Postprocess] = Postprocess.ALL_BUT_THE_TOP
@@ -63,9 +70,9 @@ class AllButTheTop(_DirectionRemoval):
 class CommonComponentRemoval(_DirectionRemoval):
     """Subtract the projection on the first right singular vectors of the fit; ``(N, D)`` stays.
 
-    Source: Arora et al. 2017, algorithm 1, second step (SIF). The matrix is not centred. SIF fits
-    on the very sentences that are scored, which needs the whole test set at once: fit it on the
-    target.
+    Source: Arora et al. 2017, algorithm 1, second step (SIF). The matrix of fit vectors is not
+    centred. The paper fits on the same sentences that are scored, so it needs the whole test set at
+    once. To do the same, fit on the target.
     """
 
     name: ClassVar[Postprocess] = Postprocess.SIF

@@ -23,9 +23,9 @@ _SCALE_EPSILON = 1e-6
 _TRANSFORM_ROWS = 8192
 
 
-# The layers: actnorm, reversal with additive coupling, and their multi-level stack. Each maps
-# ``(B, C)`` to ``(B, C)`` and returns the log-determinant of its Jacobian, one scalar for all rows:
-# only actnorm changes volume.
+# The layers: actnorm, flow steps (actnorm, reversal, additive coupling), and their multi-level
+# stack. Each maps ``(B, C)`` to ``(B, C)`` and also returns the log-determinant of its Jacobian. It
+# is one scalar for all rows: only actnorm changes volume, by a factor that is the same for all.
 
 
 class ActNorm(nn.Module):
@@ -33,8 +33,9 @@ class ActNorm(nn.Module):
 
     Source: Kingma and Dhariwal 2018.
 
-    The first batch it sees sets both so that the output has mean 0 and variance 1 in every channel;
-    after that they are trained. Log-determinant: ``3 * log_scale`` summed over channels.
+    The first batch sets ``bias`` and ``log_scale`` so that the output has mean 0 and variance 1 in
+    every channel; after that, both are trained. The log-determinant is the sum of ``3 * log_scale``
+    over the channels.
     """
 
     initialised: Tensor
@@ -57,11 +58,14 @@ class ActNorm(nn.Module):
 
 
 class CouplingNet(nn.Module):
-    """The shift of a coupling layer: linear, then twice actnorm, ReLU, linear, the last from 0.
+    """The network that computes the shift of a coupling layer, ``(B, C / 2)`` to ``(B, C / 2)``.
 
-    ``(B, C / 2)`` to ``(B, C / 2)`` through ``width`` units. Weights start normal with deviation
-    0.05. The output is ``(W x + b) * exp(3 s)`` with W, b and s zero at the start, so that a fresh
-    coupling is the identity.
+    It has two hidden layers of ``width`` units, each linear with actnorm and ReLU, whose weights
+    start normal with standard deviation 0.05. From the second hidden layer h, the output is
+
+        (W h + b) * exp(3 s)
+
+    where W, b and s start at zero, so that a new coupling layer is the identity.
     """
 
     def __init__(self, n_channels: int, width: int, generator: torch.Generator) -> None:
@@ -85,7 +89,7 @@ class CouplingNet(nn.Module):
 
 
 class FlowStep(nn.Module):
-    """Actnorm, reversal of the channels, and the second half shifted by a network of the first."""
+    """Actnorm and reversal of the channels; then a network of the first half shifts the second."""
 
     def __init__(self, n_channels: int, width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -101,8 +105,9 @@ class FlowStep(nn.Module):
 class MultiLevelFlow(nn.Module):
     """Levels of ``depth`` steps; after each but the last, the second half of the channels is final.
 
-    Source: Li et al. 2020, configuration ``l3_d3_w32``. With D = 768 the latent is made of the 384
-    channels that leave after level 1, the 192 after level 2 and the 192 of the top, in that order.
+    Source: Li et al. 2020. For D = 768 and their three levels, the latent vector consists of the
+    384 channels that are final after level 1, the 192 after level 2 and the 192 of level 3, in this
+    order.
     """
 
     def __init__(self, dim: int, *, levels: int, depth: int, width: int, seed: int) -> None:
@@ -134,15 +139,20 @@ class MultiLevelFlow(nn.Module):
 class BertFlow(PostProcessor):
     """Maximise the likelihood of the vectors under a flow to N(0, I); the encoder stays frozen.
 
-    Source: Li et al. 2020 and their released code. Loss per vector: ``-log p(x) / (D ln 2)``, bits
-    per dimension, mean over the batch, summed over the two sides of a pair. Adam with decoupled
-    weight decay 0.01 and without bias correction, constant rate, gradient norm clipped at 1.
-    Actnorm starts from the first sides of the first batch.
+    Source: Li et al. 2020 and their released code. With the likelihood p(x) of a vector x of D
+    dimensions, its loss in bits per dimension is
 
-    Levels, depth and width default to the configuration ``l3_d3_w32``; the original has 1e-3, 1 and
-    32 for rate, epochs and batch size. An example is a pair, or one vector where the fit vectors
-    are ``(N, D)``. Learned are the map ``flow_`` and ``losses_``, the loss per vector of each step
-    in bits per dimension. A standard normal matched exactly gives ``log2(2 pi e) / 2 = 2.047``.
+        -log p(x) / (D ln 2)
+
+    The loss of a batch is the mean over its examples, summed over the two sides of a pair. An
+    example is a pair or, if the fit vectors are ``(N, D)``, one vector. The optimiser is Adam with
+    decoupled weight decay of 0.01, without bias correction, at a constant rate; the gradient norm
+    is clipped at 1. Actnorm is initialised from the first sides of the first batch.
+
+    The defaults are those of the original: the configuration ``l3_d3_w32`` for levels, depth and
+    width, and 1e-3, 1 and 32 for rate, epochs and batch size. Learned are the map ``flow_`` and
+    ``losses_``, the mean loss per vector at each step. If the latent vectors are exactly standard
+    normal and the flow keeps volume, the loss is ``log2(2 pi e) / 2 = 2.047``.
     """
 
     name: ClassVar[Postprocess] = Postprocess.FLOW
@@ -182,7 +192,7 @@ class BertFlow(PostProcessor):
 
     def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
         """Train the flow; raise ValueError unless ``2 ** levels`` divides D, or if it diverges."""
-        # A bad input fails here; the sides of a pair stay in one batch.
+        # fit_matrix checks the input. The sides of a pair are one example, so they share a batch.
         fit_matrix(vectors)
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         self.flow_ = self._new_flow(vectors.shape[-1])
@@ -203,6 +213,7 @@ class BertFlow(PostProcessor):
                         self.flow_(batch[:: examples.shape[1]])
                 loss = self._loss(batch)
                 optimizer.zero_grad()
+                # Times the number of sides, the mean over all vectors is the sum over the sides.
                 (loss * examples.shape[1]).backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(self.flow_.parameters(), MAX_GRAD_NORM)
                 optimizer.step()
@@ -234,7 +245,9 @@ class BertFlow(PostProcessor):
         return arrays | {"losses": np.asarray(self.losses_)}
 
     def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
+        """Restore the fit from the arrays of ``state``; raise ValueError if they do not fit."""
         dim = len(arrays["flow.levels.0.0.norm.bias"])
+        # Refuse settings that would make a flow far larger than the arrays in the file.
         largest = max(array.size for array in arrays.values())
         if self.levels * self.depth > len(arrays) or self.width > largest:
             size = f"{self.levels} levels of {self.depth} steps of width {self.width}"
@@ -257,7 +270,7 @@ class BertFlow(PostProcessor):
         )
 
     def _batches(self, examples: FloatArray) -> Iterator[Tensor]:
-        """Yield ``(batch * sides, D)`` float32 batches, each epoch in its own order."""
+        """Yield batches ``(batch * sides, D)`` in float32; each epoch has its own order."""
         order = np.random.default_rng(self.seed)
         for _ in range(self.epochs):
             permutation = order.permutation(len(examples))

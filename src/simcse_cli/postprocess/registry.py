@@ -1,4 +1,4 @@
-"""Build post-processors by name, and read and write their files: safetensors with a record."""
+"""Build post-processors by name, and save and load them as safetensors files with a record."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -48,7 +48,7 @@ class FittedPostProcessor:
     record: FitRecord
 
     def apply(self, vectors: FloatArray, *, normalize: bool = False) -> FloatArray:
-        """Return the processed vectors, with ``normalize`` of length 1; zero vectors stay zero."""
+        """Return the processed vectors; ``normalize`` scales all but zero vectors to length 1."""
         processed = self.processor.transform(vectors)
         if normalize:
             processed = unit_rows(processed, processed.dtype.type)
@@ -107,7 +107,7 @@ def load(path: Path | str) -> FittedPostProcessor:
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:
-    """Raise CheckpointError unless dimension, weights and pooler are those of the fit."""
+    """Raise CheckpointError unless an encoder has the dimension and the digest of the fit."""
     record = fitted.record
     needed = fitted.processor.n_features_in_
     if dim == needed and digest == record.encoder_digest:

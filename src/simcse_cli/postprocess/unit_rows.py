@@ -1,4 +1,4 @@
-"""Rows scaled to length 1."""
+"""Scale rows to length 1."""
 
 from typing import Any, TypeVar
 
@@ -18,10 +18,11 @@ def unit_rows(
     check_finite: bool = True,
     first: int = 0,
 ) -> NDArray[_Float]:
-    """Return ``(N, D)`` rows scaled to length 1 in this precision; a row of zeros stays zero.
+    """Return the rows of ``(N, D)`` vectors, scaled to length 1 in ``dtype``; zeros stay zeros.
 
-    Without ``check_finite``, a row that is not finite comes out as such; with it, a DataError names
-    the row, counted from ``first``.
+    With ``check_finite``, a row that is not finite raises DataError with its number, where
+    ``first`` is the number of rows before these. Without it, the result of such a row is not finite
+    either.
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")

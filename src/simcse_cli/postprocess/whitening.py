@@ -12,17 +12,22 @@ from simcse_cli.settings.choices import Postprocess
 class Whitening(base.PostProcessor):
     """Centre, rotate to the principal axes and give each variance 1; ``(N, D)`` to ``(N, K)``.
 
-    Source: Su et al. 2021. With the mean mu and the covariance Sigma = U S U^T of the fit vectors
-    (divided by N), ``x' = (x - mu) U[:, :k] S[:k]^(-1/2)``, all in float64. The covariance of the
-    transformed fit vectors is the K x K identity. One departure: the authors divide by any
-    eigenvalue, however small; here a direction in which the fit vectors do not vary is left out,
-    because new vectors would be blown up along it.
+    Source: Su et al. 2021. With the mean mu of the fit vectors and their covariance U S U^T
+    (divided by N), where the columns of U are the principal axes and S holds the variances along
+    them, largest first, a vector x becomes
 
-    ``k`` leading directions are kept, all without it; the paper also reports 256 (base) and 384
-    (large). Directions with an eigenvalue of at most ``eigenvalue_floor`` of the largest are left
-    out, so ``K`` can be smaller than ``k`` when there are few fit vectors. Learned are ``mean_``
-    ``(D,)``, ``projection_`` ``(D, K)``, the matrix W of the paper, and all ``eigenvalues_``
-    ``(D,)``, largest first.
+        x' = (x - mu) U[:, :K] S[:K]^(-1/2)
+
+    in float64. The covariance of the transformed fit vectors is the K x K identity.
+
+    ``k`` is the number of directions to keep; None keeps all. The paper also reports 256 (base
+    models) and 384 (large models). There is one departure from the paper, which divides by any
+    eigenvalue, however small: a direction whose eigenvalue is at most ``eigenvalue_floor`` times
+    the largest is left out, because new vectors would be blown up along it. So K can be smaller
+    than ``k`` if there are few fit vectors.
+
+    Learned are ``mean_`` ``(D,)``, ``projection_`` ``(D, K)``, which is the matrix W of the paper,
+    and all ``eigenvalues_`` ``(D,)``, largest first.
     """
 
     name: ClassVar[Postprocess] = Postprocess.WHITENING

@@ -1,6 +1,6 @@
-"""``prepare duplicates``: the texts of a file that repeat an earlier one.
+"""``prepare duplicates``: find the texts of a file that repeat another one.
 
-It gives these texts, or the file without them.
+The output lists these texts, or is the file without them.
 """
 
 from collections import Counter
@@ -78,7 +78,8 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     texts = list(chain.from_iterable(part.texts for part in parts))
     n_older = len(texts) - len(own.texts)
 
-    # Those to keep come before those that may repeat them.
+    # Texts to keep come before the texts that may repeat them: those of the older file, then the
+    # longest if these are kept. Rows that both files have are passed over.
     passed_over: set[int] = set()
     if older is not None and options.id_column is not None:
         passed_over = _of_both(older, own)
@@ -102,9 +103,10 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
 
 
 def _of_both(older: _Texts, own: _Texts) -> set[int]:
-    """Return the texts that are not compared since both files have their ids, by their numbers.
+    """Return the numbers of the texts that are not compared, since their id is in both files.
 
-    A row that is as before is known; of a row with another text, the older one is not compared.
+    If both texts with an id are equal, the new one is left out, as it is known. If they differ, the
+    older one is left out, as its row has changed.
     """
     rows = {name: row for row, name in enumerate(own.ids)}
     found = set()
@@ -117,7 +119,7 @@ def _of_both(older: _Texts, own: _Texts) -> set[int]:
 
 
 def parse_kinds(text: str) -> list[DuplicateKind]:
-    """Return the kinds of ``exact,near,meaning``, in this order."""
+    """Return the kinds in a text such as ``exact,near``, in the order of ``DuplicateKind``."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in list(DuplicateKind):
@@ -146,7 +148,11 @@ def _finders(
 
 @dataclass(frozen=True)
 class _Result:
-    """The duplicates among some texts, by number; those of ``own`` begin at ``first``."""
+    """The duplicates that were found, by the number of their text.
+
+    The texts of ``own`` have the numbers from ``first`` on; the numbers before are those of the
+    older file, which is then the first of ``parts``.
+    """
 
     own: _Texts
     parts: Sequence[_Texts]
@@ -161,14 +167,14 @@ class _Result:
             yield *own, *self._place(match.of), kind.value, f"{match.score:.4f}"
 
     def _place(self, number: int) -> tuple[str, str, str, str]:
-        """Return the file of a text, its row, id and words."""
+        """Return the file, the row and the id of a text, and the text itself."""
         part, at = self.own, number - self.first
         if at < 0:
             part, at = self.parts[0], number
         return part.source, str(at + 1), part.ids[at], part.texts[at]
 
     def kept(self, table: Table) -> Iterator[tuple[str, ...]]:
-        """Yield the rows of the file that are no duplicates, with all of their columns."""
+        """Yield the rows of the file that are not duplicates, with all of their columns."""
         for at, (_, cells) in enumerate(table.records()):
             if at + self.first not in self.found:
                 yield tuple(cells.values())
@@ -195,6 +201,7 @@ def _write(
     rows: Iterator[tuple[str, ...]],
     result: _Result,
 ) -> None:
+    """Write the rows, and a manifest with the settings and the counts."""
     # Settings for the manifest, with the exact revision of the model.
     inputs = [source] if options.against is None else [source, options.against]
     own = ("column", "id_column", "kind", "threshold", "near_threshold", "keep")

@@ -55,7 +55,7 @@ def clean_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _by_row(reason_of: Callable[[Row], str | None]) -> RowFilter:
-    """Return a filter that looks at one row after the other."""
+    """Return a filter that asks ``reason_of`` about each row alone."""
     return lambda rows: list(map(reason_of, rows))
 
 
@@ -106,7 +106,7 @@ def drop_duplicates() -> RowFilter:
 
 
 def drop_near_duplicates(threshold: float) -> RowFilter:
-    """Return a filter that drops near duplicates of earlier kept rows, with their texts joined."""
+    """Return a filter that drops near duplicates of kept rows; the texts of a row are joined."""
     finder = NearFinder(threshold)
     numbers = count()
 
@@ -136,6 +136,7 @@ def sample_rows(
     numbered = enumerate(rows)
     reservoir = list(islice(numbered, size))
     for position, row in numbered:
+        # The row is drawn with probability size / (position + 1).
         slot = int(rng.random() * (position + 1))
         if slot < size:
             reservoir[slot] = (position, row)

@@ -1,8 +1,8 @@
-"""Find the text that a text repeats among those kept so far: exactly, nearly, or in meaning.
+"""Find texts that repeat one kept before: exactly, nearly, or in meaning.
 
-Texts are taken in turn, and each is compared with those kept so far: it is kept itself, or it is a
-duplicate of the nearest of them. So nothing is a duplicate by a chain of others, and a text is
-never left out for one that is left out itself.
+Each text in turn is compared with those kept so far: either it is kept as well, or it is a
+duplicate of the nearest of them. So every duplicate is close to a kept text itself, and not only
+to another duplicate.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ from simcse_cli.settings.choices import DuplicateKind
 
 _BLOCK = 1024
 _TILE = 8192  # kept texts that a block is compared with at once
-_N_AXES = 95
+_N_AXES = 95  # one component for the rest of a vector comes beside them
 _SAMPLE = 20_000  # texts that the axes are computed from
-_ROUNDING = 1e-4
+_ROUNDING = 1e-4  # bounds may be too low by so much
 
 
 class Match(NamedTuple):
@@ -33,7 +33,7 @@ FoundText = tuple[DuplicateKind, Match]
 
 
 class Finder(Protocol):
-    """Finds the nearest of the texts that were added, in blocks of consecutive numbers."""
+    """Finds the nearest of the texts added so far; texts come in blocks, known by numbers."""
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
         """Prepare for a block of texts, which are then asked for in turn by their numbers."""
@@ -90,9 +90,13 @@ class NearFinder:
 class MeaningFinder:
     """Texts whose vectors are close; the score is their cosine.
 
-    Most pairs are far apart, and the first principal axes show it: with the rest of a vector as
-    one more component, its length, a product bounds the cosine from above (Cauchy-Schwarz). Only
-    pairs whose bound reaches the threshold are compared in full.
+    Most pairs are far apart, and a bound of few components shows it. With a and b the components
+    of two vectors on the first principal axes, and r and s the lengths of their remaining parts
+    (Cauchy-Schwarz):
+
+        cosine <= a . b + r s
+
+    Only pairs whose bound reaches the threshold are compared in full.
 
     Args:
         units: ``(n, D)`` vectors of length 1, a row a text.
@@ -104,8 +108,9 @@ class MeaningFinder:
         self._short = _shortened(units)
         self._kept = np.empty_like(self._short)
         self._numbers: list[int] = []
-        # Of the current block: the place of each text, its nearest among the texts added before
-        # the block, with the cosine, the cosines inside of the block, and the places added.
+        # Of the current block: `_places` holds the place of each text, `_nearest` its nearest text
+        # among those added before the block, `_inside` the cosines within the block, and `_added`
+        # the places of the texts that were added since it began.
         self._places: dict[int, int] = {}
         self._nearest: dict[int, Match] = {}
         self._inside = units[:0]
@@ -137,6 +142,7 @@ class MeaningFinder:
             cosines = self._inside[place, self._added]
             best = int(cosines.argmax())
             if nearest is None or cosines[best] > nearest.score:
+                # The texts added from this block are the last ones of `_numbers`.
                 of = self._numbers[len(self._numbers) - len(self._added) + best]
                 nearest = Match(of, float(cosines[best]))
         if nearest is None or nearest.score < self._threshold:
@@ -155,6 +161,7 @@ def _shortened(units: NDArray[np.float32]) -> NDArray[np.float32]:
     The product of two rows is at least the cosine of their vectors.
     """
     sample = units[:: max(1, len(units) // _SAMPLE)]
+    # Eigenvalues ascend, so that the first principal axes are the last columns.
     _, axes = np.linalg.eigh(sample.T @ sample)
     leading = units @ axes[:, -_N_AXES:].astype(np.float32)
     rest = np.sqrt(np.maximum(0, 1 - (leading**2).sum(axis=1, keepdims=True)))
@@ -167,13 +174,13 @@ def find_duplicates(
     finders: dict[DuplicateKind, Finder],
     n_known: int = 0,
 ) -> Iterator[tuple[int, DuplicateKind, Match]]:
-    """Yield the number of each duplicate, with what it repeats; the first kind that finds counts.
+    """Yield the number, kind and match of each duplicate; the first kind to find one counts.
 
     Args:
         order: the numbers of the texts, those to keep first.
         texts: all texts, by their numbers.
         finders: one for each kind.
-        n_known: so many texts at the beginning are kept whatever they repeat, and not yielded.
+        n_known: number of texts at the beginning that are kept whatever they repeat.
     """
     for first in range(0, len(order), _BLOCK):
         block = order[first : first + _BLOCK]

@@ -1,4 +1,4 @@
-"""``--check-leak``: find evaluation sentences in training rows, up to spelling or nearly."""
+"""``--check-leak``: find evaluation sentences in training rows, exactly or nearly."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,10 +34,12 @@ _SKETCH_BATCH = 1024
 
 @dataclass(frozen=True)
 class TaskLeak:
-    """The leak of one task; sentences are counted once up to case, spacing and punctuation.
+    """How many sentences of one task occur in training rows.
 
-    ``n_sentences`` counts those of at least ``MIN_WORDS`` words; ``n_near`` those that occur only
-    nearly, None if they were not searched; ``n_rows`` the rows that contain one.
+    Sentences that differ only in case, spacing and punctuation count as one. ``n_sentences`` is the
+    number of those with at least ``MIN_WORDS`` words, and ``n_exact`` how many of them occur.
+    ``n_near`` counts those that occur only nearly; it is None if these were not searched.
+    ``n_rows`` is the number of rows that contain a sentence.
     """
 
     task: str
@@ -144,11 +146,12 @@ class LeakFilter:
         return leaks
 
     def _count(self, task: str, keys: Iterable[str]) -> int:
-        """Return how many sentences of a task are among some."""
+        """Return how many of these keys are of sentences of a task."""
         return sum(task in self._tasks_of[key] for key in keys)
 
 
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
+    """Return the filter that ``--check-leak`` asks for, or None without this option."""
     if options.check_leak is None:
         needy = {"--drop-leaks": options.drop_leaks, "--leak-near": options.leak_near}
         for flag, is_set in needy.items():

@@ -222,7 +222,7 @@ class Linter:
         if len(row) > 2 and keys[1] == keys[2]:
             self._note(Check.POSITIVE_IS_HARD_NEGATIVE, row)
 
-        # The rows and texts before.
+        # Compare with earlier rows, and with their texts.
         digest = digest_keys(keys)
         texts = {digest_keys([text]) for text in row}
         if digest in self._seen:
@@ -233,11 +233,13 @@ class Linter:
             self._note(Check.SHARED_TEXT, row)
         self._texts |= texts
         self._seen.add(digest)
+        # Later rows may have anchor and positive exchanged, or positive and hard negative.
         self._exchanged.add(digest_keys([keys[1], keys[0], *keys[2:]]))
         if len(keys) > 2:
             self._exchanged.add(digest_keys([keys[0], keys[2], keys[1]]))
 
     def _count_pending(self) -> None:
+        """Count the sub-words of the waiting rows, and note the rows that training cuts."""
         rows = self._pending
         self._pending = []
         if not rows or self.count_tokens is None:
@@ -332,7 +334,7 @@ def lint_files(
 
 
 def training_rows(table: Table) -> Iterator[Row]:
-    """Yield the rows that training reads, whatever their label; lists are combined as there."""
+    """Yield the rows that training reads, whatever their label; lists in cells are combined."""
     roles = tuple(table.reading.roles.columns)
     chosen = table.reading.places(*roles)
     if any(map(table.is_list, chosen)):
@@ -381,6 +383,7 @@ def reading_facts(table: Table) -> TableFacts:
 
 
 def _taken(table: Table, job: Job) -> str | None:
+    """Return what a job would take or ask; None for a job that the table is not meant for."""
     grid = table.reading.grid
     if table.is_text:
         return "each line" if job is Job.TEXTS else None

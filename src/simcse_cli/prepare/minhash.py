@@ -29,6 +29,7 @@ Sketch = tuple[NDArray[np.uint32], list[int]]
 
 
 def shingles(text: str) -> NDArray[np.uint32]:
+    """Return the sorted CRC-32 values of the words and word pairs of a text."""
     tokens = words(text) or text.split()
     pieces = {*tokens, *(f"{left} {right}" for left, right in pairwise(["<", *tokens, ">"]))}
     return np.fromiter(sorted(zlib.crc32(piece.encode()) for piece in pieces), dtype=np.uint32)
@@ -39,9 +40,10 @@ def jaccard(
 ) -> NDArray[np.float64]:
     """Return the Jaccard similarity (intersection over union) with each of ``others``.
 
-    All arrays are sorted, distinct and not empty. The shape is ``(len(others),)``; there may be
-    many candidates.
+    All arrays are sorted, distinct and not empty. The result is ``(len(others),)``.
     """
+    # All others are looked up at once. A value above all of ``values`` gets a place after their
+    # end, hence the minimum.
     sizes = np.array([len(other) for other in others])
     joined = np.concatenate(others)
     places = np.searchsorted(values, joined)
@@ -64,9 +66,11 @@ class NearIndex:
             raise ValueError(f"threshold is {threshold}, need a value above 0 and at most 1")
         self.threshold = threshold
         self._stored: list[NDArray[np.uint32]] = []
-        # Texts of one band key are a chain: `_last` has its last, `_previous` the one before each.
+        # Texts with one key of a band are a chain: `_last` holds its last text, by key, and
+        # `_previous` the text before, with an entry for each text and band.
         self._last: dict[int, int] = {}
         self._previous = array("q")
+        # Hashes use odd factors, as multiplication by them loses nothing modulo 2**64.
         draw = np.random.default_rng(_SEED)
         n_hashes = N_BANDS * ROWS_PER_BAND
         self._factors = draw.integers(1, 2**63, size=n_hashes, dtype=np.uint64) * 2 + 1
@@ -80,10 +84,12 @@ class NearIndex:
         sets = [shingles(text) for text in texts]
         starts = np.cumsum([0, *(len(values) for values in sets[:-1])])
         joined = np.concatenate(sets).astype(np.uint64)
-        # (hashes, all shingles) -> smallest per text: (hashes, texts). Overflow is a part of it.
+        # From ``(hashes, all shingles)`` to the smallest of each text, ``(hashes, texts)``.
+        # Products overflow on purpose: they are meant modulo 2**64.
         hashed = (self._factors[:, None] * joined + self._offsets[:, None]) >> np.uint64(32)
         smallest = np.minimum.reduceat(hashed, starts, axis=1)
         bands = smallest.reshape(N_BANDS, ROWS_PER_BAND, len(texts)) * self._mixers[:, :, None]
+        # The number of the band changes its keys, so that equal sums of two bands differ.
         keys = bands.sum(axis=1, dtype=np.uint64) ^ (
             np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58)
         )
@@ -110,6 +116,7 @@ class NearIndex:
         return max(self._near(sketch), key=itemgetter(1), default=None)
 
     def _near(self, sketch: Sketch) -> list[tuple[int, float]]:
+        """Return the stored texts that reach the threshold, with their similarity."""
         values, keys = sketch
         candidates: set[int] = set()
         for band, key in enumerate(keys):

@@ -196,6 +196,7 @@ def _mine(
 ) -> None:
     """Check the output, load the model, mine in a folder beside the output, and write the rows."""
     _require_files(sources, options)
+    # With --resume, a finished output may be there if this search has written it.
     is_there = options.resume and not options.force and options.output.exists()
     output_format(options.output, columns)
     check_output(options.output, force=options.force or is_there)
@@ -233,7 +234,7 @@ def _require_finished(output: Path, facts: dict[str, Any]) -> None:
 
 
 def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
-    """Return which entries are the first of their value, and the number of each entry's value.
+    """Return whether each entry is the first of its value, and the number of its value.
 
     Values are numbered in the order of their first occurrence.
 
@@ -241,6 +242,7 @@ def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
         >>> _number(np.array([7, 5, 7], np.uint64))
         (array([ True,  True, False]), array([0, 1, 0]))
     """
+    # `np.unique` numbers values by size; the double `argsort` ranks them by first occurrence.
     _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
     is_first = np.zeros(len(digests), dtype=bool)
     is_first[first] = True
@@ -336,7 +338,8 @@ class NegativeSearch:
         is_new_anchor, self._anchor_rows = _number(anchor_digests)
         is_new_text, text_rows = _number(text_digests)
 
-        # The positives of an anchor lie side by side in the order of anchors.
+        # Sorted by anchor, the positives of one anchor lie side by side; `_starts` holds where
+        # those of each anchor begin.
         order = np.argsort(self._anchor_rows, kind="stable")
         self._positive_rows = text_rows[:n_pairs][order]
         self._anchor_keys = anchor_keys[is_new_anchor]
@@ -404,7 +407,7 @@ class NegativeSearch:
         per_anchor = self._options.per_anchor
         numbers = range(*block.indices(len(self._anchor_keys)))
 
-        # As many more texts are searched as may have to be left out.
+        # Partners of an anchor are left out of what is found, so as many more are searched.
         excluded = [self._partners.of(self._anchor_keys[number]) for number in numbers]
         n_excluded = max(map(self._count_in_pool, excluded))
         scores, rows = self._searcher.search(self._queries[block], last + n_excluded)
@@ -424,6 +427,7 @@ class NegativeSearch:
         return found
 
     def _count_in_pool(self, keys: Digests) -> int:
+        """Return how many texts of the pool have one of the keys."""
         ends = np.searchsorted(self._sorted_keys, keys, "right")
         return int((ends - np.searchsorted(self._sorted_keys, keys)).sum())
 

@@ -106,6 +106,7 @@ def neighbour_pairs(
             window.append(sentence)
             if len(window) > reach:
                 yield from pairs(window[0], list(window)[1:])
+        # The first sentence of a full window has had its turn; the last ones have fewer neighbours.
         if len(window) > reach:
             window.popleft()
         while window:

@@ -68,8 +68,10 @@ def nli_rows(
     positives and one of its hard negatives, drawn uniformly by seed and premise. A premise in two
     corpora counts in each. ``both`` gives one row with a contradiction and one with a neutral
     hypothesis (toolkit default: the paper does not say how they were combined). Without hard
-    negatives every positive pair is a row. Grouping by premise holds one corpus at a time in
-    memory. ``counts`` is filled while reading.
+    negatives every positive pair is a row.
+
+    One corpus at a time is held in memory, to group its pairs by premise. ``counts`` is filled
+    while reading.
     """
     positives = list(Label) if positive is PositiveLabel.ALL else [Label(positive)]
     negatives = [Label.CONTRADICTION, Label.NEUTRAL]
@@ -91,6 +93,7 @@ def _triplets(
     seed: int,
     counts: NliCounts,
 ) -> Iterator[Row]:
+    """Yield the rows of one corpus, whose pairs are grouped by premise."""
     # The hypotheses of each premise, by label.
     grouped: dict[str, dict[Label | None, list[str]]] = {}
     for pair in pairs:
@@ -114,6 +117,6 @@ def _triplets(
 
 
 def choose(candidates: Sequence[str], *, seed: int, key: str) -> str:
-    """Choose one of the texts by a hash of seed and key, whatever else is chosen."""
+    """Choose one of the texts by a hash of seed and key, so that no choice affects another."""
     digest = blake2b(f"{seed}\x1f{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return candidates[int.from_bytes(digest, "big") % len(candidates)]

@@ -57,7 +57,7 @@ class RowOptions(LintOptions):
     drop_leaks: bool = setting(False, "Drop the rows that --check-leak finds.")
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
     force: bool = setting(False, "Overwrite existing outputs.")
-    overlap = False  # an option where rows are pairs of texts that should share words
+    overlap = False  # some subclasses make it an option
 
 
 @dataclass(frozen=True, kw_only=True)

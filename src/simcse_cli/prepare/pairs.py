@@ -127,8 +127,8 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
     """Yield every two captions of an image as a pair, in file order; five captions give ten pairs.
 
     The sources are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``),
-    its version with ``|`` between the columns (whose header is like an image with one caption), or
-    tables.
+    its version with ``|`` between the columns, or tables. The header of the version with ``|`` is
+    read as an image with one caption, which gives no pair.
     """
     for source in sources:
         seen: set[str] = set()
@@ -144,6 +144,7 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
 
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the place, the image and the text of each caption."""
     is_text = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO
     first = next(_lines(source, encoding), "") if is_text else ""
     if "\t" in first:
@@ -162,7 +163,8 @@ def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str,
 
 
 def _captions_of_table(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
-    table = Table(source, Job.LINT, Given(encoding=encoding))
+    """Yield the captions of a table as ``_iter_captions`` does, by usual names of its columns."""
+    table = Table(source, Job.LINT, Given(encoding=encoding))  # the job that asks no question
     if not table.reading.grid.sample:
         return
     names = {fold(name): name for name in table.reading.grid.names}

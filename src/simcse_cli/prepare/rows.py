@@ -52,7 +52,7 @@ class RowResult:
     overlap: OverlapMean = field(default_factory=OverlapMean)
 
     def record(self) -> dict[str, Any]:
-        """Return what a manifest has of the result."""
+        """Return the part of the result that goes into a manifest."""
         dropped = dict(sorted(self.counts.dropped.items()))
         return {
             "counts": asdict(self.counts) | {"dropped": dropped},
@@ -112,7 +112,7 @@ class RowWriter:
             )
             return facts if corpus is None else facts | {"corpus": vars(corpus)}
 
-        # Findings are judged inside, where an error leaves no output.
+        # Findings are judged inside the block, so that an error leaves no output.
         with (
             row_output(options.output, columns, inputs=inputs, force=options.force) as output,
             open_rows(output, columns, manifest) as write,
@@ -182,6 +182,7 @@ def _require_good(result: RowResult, *, strict: bool) -> None:
 
 
 def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFilter]:
+    # Each filter sees only the rows that those before it keep.
     chosen: list[filters.RowFilter] = [filters.drop_empty, filters.drop_self_negatives]
     if options.min_words is not None or options.max_words is not None:
         chosen.append(filters.drop_by_length(options.min_words, options.max_words))

@@ -66,6 +66,7 @@ def check_senteval(
 
 
 def _check_file(path: Path, expected: ExpectedFile, content: bool) -> FileCheck:
+    """Return the state of one file, by the first check that it fails."""
     if not path.exists():
         return FileCheck(expected, FileState.MISSING, None, f"expected {expected.lines:,} lines")
     digest = hashlib.sha256()

@@ -1,8 +1,14 @@
 """Names of the numbers that runs, result files and published tables share, and their columns.
 
-A measure is a task name of ``choices`` (test split), the same with ``-dev`` for another split, an
-average (``average``, ``transfer-average``), an MTEB data set or category behind ``mteb-``, or one
-of the plain numbers below. Scores are fractions; plain numbers are in their own unit.
+A measure is one of these names:
+
+- a task name of ``choices``, for the test split; with ``-dev``, ``-train`` or ``-all`` at its end
+  for another split
+- an average: ``average`` or ``transfer-average``
+- ``mteb-`` and the name of an MTEB dataset or category
+- one of ``PLAIN_NUMBERS``
+
+Scores are fractions; plain numbers are in their own unit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,8 +73,8 @@ def label(measure: str) -> str:
 def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list[Column]:
     """Return a column for each key, with its known kind and heading.
 
-    An unknown key is a text under its own name. With ``kind``, which is that of all columns, the
-    keys are measures and have the headings of ``label``. ``headings`` override single ones:
+    An unknown key is a text under its own name. ``kind`` is the kind of all columns; the keys are
+    then measures, with the headings of ``label``. ``headings`` replace single headings:
     ``columns("task", "score", score="MRR")``.
     """
     found = []
@@ -80,7 +86,7 @@ def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list
 
 
 def in_order(measures: set[str]) -> list[str]:
-    """Return the measures as tables print them.
+    """Return the measures in the order of tables.
 
     STS and transfer tasks with their averages come first, then the rest.
     """
@@ -131,7 +137,7 @@ def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _by_name(measures: Iterable[str]) -> dict[str, str]:
-    """Return the measures by the names they go by; papers print SST-2 as SST."""
+    """Return the measures by each name that a user may type; papers print SST-2 as SST."""
     by_name = {}
     for measure in measures:
         for text in (measure.replace("SST2", "SST"), label(measure), measure):

@@ -71,7 +71,7 @@ def read_pair_scores(source: Path | str) -> PairScores:
     """
     scores: PairScores = {}
     for (task, subset), gold, cosine, texts in _PAIRS.read(source):
-        texts = texts if all(texts) else ((), ())
+        texts = texts if all(texts) else ((), ())  # one side alone is of no use
         scores.setdefault(task, {})[subset] = SubsetPairs(gold, cosine, *texts)
     return scores
 
@@ -120,6 +120,8 @@ _Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, Sequence[tuple[str, ...]
 
 @dataclass(frozen=True)
 class _FileFormat:
+    """A kind of file of examples, which it writes and reads in groups (subsets or tasks)."""
+
     groups: tuple[str, ...]  # keys that name the group an example belongs to
     value: str  # key of the model's output
     dtype: type[np.generic]  # of gold and value
@@ -152,9 +154,10 @@ class _FileFormat:
                     stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
 
     def read(self, source: Path | str) -> Iterable[_Group]:
-        """Yield the names, gold, values and both sides of each group, the first seen first.
+        """Yield the names, gold values, model outputs and sentences of each group.
 
-        Values are those of the model. A side is empty unless all lines of the group have it.
+        Groups come in order of first appearance. The sentences are those of the left and of the
+        right side; a side is empty unless all lines of the group have it.
         """
         # What a line must have, and what it may have.
         value: Any = int if issubclass(self.dtype, np.integer) else float
@@ -177,7 +180,7 @@ class _FileFormat:
                 record[key] = checked(each, kind, f"{place}: {key}", hint=self.hint)
             rows.setdefault(tuple(record[key] for key in self.groups), []).append(record)
 
-        # Groups are whole or refused; sentences count if all lines have them.
+        # A group with missing or repeated indices is refused.
         for names, records in rows.items():
             records.sort(key=lambda record: int(record["index"]))
             if [record["index"] for record in records] != list(range(len(records))):

@@ -1,8 +1,8 @@
 """Drawing: the look of figures, their files, labels without overlap, and plots of characters.
 
-This is the only module that imports Matplotlib, and only once something is drawn: it takes half a
-second. Its global state is unchanged, so no window opens. Colours are those of Okabe and Ito, safe
-for common colour-vision deficiencies; curves differ in dash or marker as well.
+This is the only module that imports Matplotlib, and only once something is drawn, since the import
+takes half a second. Matplotlib's global state is not changed, so no window opens. Colours are those
+of Okabe and Ito, safe for common colour-vision deficiencies; curves differ in dash or marker too.
 """
 
 import io
@@ -121,7 +121,8 @@ def at_least(low: float, high: float, span: float) -> tuple[float, float]:
 def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
     """Widen the vertical axis of correlations x100 to two standard errors around their middle.
 
-    The standard error of a correlation r over n pairs is (1 - r^2) / sqrt(n - 1) (Fisher 1915).
+    Differences that are mere noise then look small. The standard error of a correlation r over n
+    pairs is (1 - r^2) / sqrt(n - 1) (Fisher 1915).
     """
     low, high = axes.get_ylim()
     middle = (min(scores) + max(scores)) / 2
@@ -154,11 +155,12 @@ _PAGE_COLOURS = {
 def inline_svg(figure: Figure, prefix: str) -> str:
     """Return a figure as an SVG element with ids that start with ``prefix``.
 
-    Its colours are those of the page. Letters are outlines, so that it looks the same everywhere;
-    the same figure gives the same text.
+    The main colours become variables of the page. Letters are outlines, so that the figure looks
+    the same everywhere. The same figure gives the same text.
     """
     stream = io.StringIO()
     _render(figure, stream, "svg", transparent=True)
+    # The prefix goes before every id and every reference to one.
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", stream.getvalue())
     for colour_code, variable in _PAGE_COLOURS.items():
         svg = re.sub(colour_code, f"var({variable})", svg, flags=re.IGNORECASE)
@@ -167,6 +169,8 @@ def inline_svg(figure: Figure, prefix: str) -> str:
 
 @house_style()
 def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False) -> None:
+    """Save a figure to a file or a stream in the format ``fmt``."""
+    # Without a date, the same figure gives the same bytes.
     undated: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(
         target,
@@ -181,8 +185,8 @@ def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False)
 # Labels of points
 
 _GAP = 8
-# Offsets in gaps, in order of preference; the text's side towards the point follows from their
-# signs.
+# Offsets of a label in units of ``_GAP``, in order of preference. Their signs give the alignment of
+# the text, so that its near side faces the point.
 _PLACES = (
     (1, 0),
     (-1, 0),

@@ -31,9 +31,9 @@ _FORMATS: dict[ColumnKind, str] = {
 
 
 def printable(text: str, *, is_json: bool = False) -> str:
-    """Escape control characters as Python or JSON does.
+    """Escape control characters as Python does, or as JSON does.
 
-    A terminal or browser then shows them and does not obey them.
+    A terminal or browser then shows them instead of obeying them.
     """
     if is_json:
         return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
@@ -44,10 +44,11 @@ def printable(text: str, *, is_json: bool = False) -> str:
 class Column:
     """One column of a report.
 
-    ``score`` is a fraction, shown x100 with two decimals, ``difference`` the same with its sign,
-    ``number`` is shown with four significant digits, ``signed`` the same with its sign, ``count``
-    with thousands separators, ``seconds`` with one decimal. None is a dash in every kind. Where a
-    row has the deviation of the value, under ``deviation_key``, the cell is ``mean ± deviation``.
+    A ``score`` is a fraction, shown x100 with two decimals; a ``difference`` is the same with its
+    sign. A ``number`` is shown with four significant digits; ``signed`` is the same with its sign.
+    A ``count`` has thousands separators, ``seconds`` have one decimal. None is a dash in every
+    kind. If a row has the deviation of a value, under ``deviation_key``, the cell is
+    ``mean ± deviation``.
     """
 
     key: str
@@ -74,17 +75,19 @@ class Column:
 
 @dataclass
 class Report:
+    """A table with a title and notes; its rows hold values by the keys of the columns."""
+
     title: str
     columns: list[Column]
     rows: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
 
     def blocks(self, width: int) -> list[list[tuple[int, int]]]:
-        """Return the numbers and widths of the columns, in blocks of at most ``width`` characters.
+        """Return the positions and widths of columns, in blocks of at most ``width`` characters.
 
-        The blocks are shown one below the other. Numbers are never cut: their headings wrap first,
-        then texts do, the widest first. Columns that still do not fit continue in another block,
-        which repeats the first column.
+        The blocks are shown one below the other. The widest columns are narrowed first: headings
+        and texts wrap, but numbers are never cut. Columns that still do not fit continue in another
+        block, which repeats the first column.
         """
         rows = self.cells()
         full = []
@@ -99,12 +102,12 @@ class Report:
                 cell = min(cell, NARROWEST_TEXT)
             least.append(max(word, cell))
 
-            # A block with more than the first column is full at its narrowest.
+            # Start a new block if this one would be too wide even at its narrowest.
             if len(blocks[-1]) > 1 and _span([least[j] for j in [*blocks[-1], i]]) > width:
                 blocks.append([0])
             blocks[-1].append(i)
 
-        # Each block then takes the room that there is.
+        # Within each block, columns are then as wide as the room allows.
         found = []
         for block in blocks:
             narrowest = [least[i] for i in block]
@@ -118,6 +121,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Outcome:
+    """The result of a command: tables, and the JSON object of the same content."""
+
     reports: Sequence[Report]
     payload: dict[str, Any]
 
@@ -147,7 +152,7 @@ def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
 def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
     """Return the mean and the sample deviation (n - 1): 1 and 3 give 2 and the root of 2.
 
-    Both are None if a value is missing or there is none; a single value has no deviation.
+    Both are None if there are no values or if one is None. The deviation of a single value is None.
     """
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
@@ -180,10 +185,10 @@ def mean_rows(
 def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
     """Return a table with the mean and deviation over seeds below its rows.
 
-    ``groups`` has the name of the repeated system for the label of each row that is one of its
-    seeds. Rows of one system are averaged if they have the same texts.
+    ``groups`` gives for the label of a row the system that it is a seed of, or None. Rows of one
+    system are averaged if they have the same texts.
     """
-    # The rows of each system, apart by their texts.
+    # Group the rows by system and texts.
     head = report.columns[0].key
     texts = [column.key for column in report.columns[1:] if column.kind == "text"]
     repeated: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -204,7 +209,7 @@ def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
 
 @dataclass(frozen=True)
 class DiffRow:
-    """A text and its changed version, as stretches of words, each with whether it has changed."""
+    """A text before and after a change, as stretches of words that did or did not change."""
 
     label: str
     before: list[tuple[str, bool]]
@@ -212,6 +217,7 @@ class DiffRow:
     separator: str = " "
 
     def marked(self, opening: str, closing: str, *, after: bool = True) -> str:
+        """Return one of the texts, with marks around the stretches that changed."""
         side = self.after if after else self.before
         stretches = []
         for text, changed in side:
@@ -220,7 +226,7 @@ class DiffRow:
 
 
 def to_csv(report: Report) -> str:
-    """Return the plain values; deviations have columns of their own."""
+    """Return the table as CSV with plain values; deviations have columns of their own."""
     columns: list[Column] = []
     for column in report.columns:
         columns.append(column)
@@ -280,7 +286,7 @@ def to_latex(report: Report) -> str:
     for row in report.cells():
         cells = []
         for cell, column in zip(row, report.columns, strict=True):
-            # The sign of a number is in math mode, so that a minus is set as one.
+            # The sign of a number is in math mode, where a minus is not set as a hyphen.
             is_signed = column.kind != "text" and cell[0] in "+-"
             cells.append(f"${cell[0]}${_latex(cell[1:])}" if is_signed else _latex(cell))
         body += " & ".join(cells) + " \\\\\n"

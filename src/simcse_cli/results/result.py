@@ -15,7 +15,7 @@ from simcse_cli.settings.choices import Metric
 PUBLISHED = "the published set"
 DEMO = "the generated demo corpus"
 CHOSE_MODEL = "dev, chose this model"
-"""What a score is called whose examples have chosen the model that it is of."""
+"""The words for a score whose examples were used to choose the scored model."""
 HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 
 
@@ -67,6 +67,7 @@ class SuiteResult:
         return str(self.settings.get("split", "test"))
 
     def sets(self) -> dict[str, str]:
+        """Return the data of each task in words, for tasks with a published set."""
         found = {}
         for name, task in self.tasks.items():
             if task and task.n is not None:
@@ -77,7 +78,7 @@ class SuiteResult:
 
     @property
     def chosen_on(self) -> tuple[str, ...]:
-        """The tasks whose examples have chosen the model, so that they are no test of it."""
+        """The tasks whose examples were used to choose the model, and so do not test it."""
         return tuple(self.settings.get("chosen_on", ()))
 
     def notes(self) -> list[str]:
@@ -132,7 +133,7 @@ class SuiteResult:
         settings["metric"] = metric or settings.get("metric")
         settings["aggregation"] = aggregation or settings.get("aggregation")
 
-        # Every task is to have the score; the intervals are of the result's own.
+        # Every task must have the score. The intervals are of the former scores, so they go.
         tasks = dict(self.tasks)
         for name, task in self.tasks.items():
             if task is None:
@@ -193,7 +194,7 @@ class SuiteResult:
             tasks[name] = _task_from_json(task, suite, digests.get(name), f"{at}: {name}")
         missing = take("missing", dict[str, str], {})
 
-        # What is neither a figure nor the average, which is taken anew, is a setting.
+        # Take the figures, and drop the average, which is computed anew; the rest are settings.
         values.pop("average", None)
         figures = {}
         for key, kind in _FIGURES.items():
@@ -216,6 +217,7 @@ _KEYS = {
     "transfer": _Keys("accuracy", "n_test"),
     "mteb": _Keys("score"),
 }
+# Keys of a result file that are figures of the whole result, with their types.
 _FIGURES: dict[str, Any] = {
     "average_dev": float | None,
     "n_sentences": int,
@@ -228,6 +230,7 @@ _FIGURES: dict[str, Any] = {
     "pair_scores": str,
     "predictions": str,
 }
+# Further keys of a task whose types are checked.
 _EXTRA: dict[str, Any] = {
     "dev_accuracy": float | None,
     "f1": float | None,

@@ -60,7 +60,7 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scip
 
 def versions() -> dict[str, str]:
     """Return the versions of the toolkit, Python and the packages that can move a number."""
-    from importlib import metadata  # takes 8 ms, which help has not
+    from importlib import metadata  # imported here: it takes 8 ms, too long for --help
 
     found = {"simcse-cli": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
@@ -134,6 +134,7 @@ class RunRecord:
 
     @property
     def chosen_by(self) -> str:
+        """The dev measure that chose the model, in words, with its data."""
         suite = self.data.get("dev_suite")
         share = self.data.get("dev_split")
         if suite is None:
@@ -158,9 +159,9 @@ class RunRecord:
 
     @property
     def batches(self) -> Batches:
-        """What batches do about texts that rows share.
+        """How batches treat rows that share a text.
 
-        Version 1.0.0 kept them apart and did not record it.
+        Version 1.0.0 put such rows into different batches, and did not record this.
         """
         return Batches(self.data.get("batches", Batches.NO_DUPLICATES))
 
@@ -208,10 +209,10 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
 
 
 def pairs_that_chose(model: Path | str) -> frozenset[str]:
-    """Return the digests of the pairs that chose the model of a run; none for other models.
+    """Return the digests of the pairs that were used to choose the model of a run.
 
-    The model is the run folder or the model folder in it. The digests are those of
-    ``data.senteval.digest_of_pairs``.
+    ``model`` is the run folder or the model folder in it; other models have no such pairs. The
+    digests are those of ``data.senteval.digest_of_pairs``.
     """
     folder = Path(model).resolve()
     run = folder if is_run(folder) else folder.parent
@@ -221,7 +222,7 @@ def pairs_that_chose(model: Path | str) -> frozenset[str]:
 
 
 def seed_runs(folder: Path | str) -> dict[int, Path]:
-    """Return the runs in a folder of `simcse train --seeds`, by seed; none of anything else."""
+    """Return the runs in a folder of `simcse train --seeds`, by seed; empty for other folders."""
     folder = Path(folder)
     if is_run(folder):
         return {}
@@ -235,6 +236,7 @@ def seed_runs(folder: Path | str) -> dict[int, Path]:
 
 def group_folder(run_dir: Path) -> Path | None:
     """Return the folder of several runs that are being trained with this one, or None."""
+    # A run may lie one or two levels below that folder; the outer level is looked at first.
     for path in reversed(run_dir.parents[:2]):
         if is_locked(path):
             return path
@@ -256,6 +258,7 @@ def duration(hours: float | None) -> str | None:
 def read_metrics(path: Path) -> list[Measured]:
     """Return the lines of a ``metrics.jsonl``; a last one that a kill cut short is left out."""
     try:
+        # A whole line ends in a newline, so the last part is empty or was cut short.
         *lines, _ = path.read_bytes().decode(errors="replace").split("\n")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
@@ -327,7 +330,7 @@ def lock_run(path: Path) -> Iterator[None]:
 
 def open_run_dir(path: Path, *, force: bool) -> None:
     """Empty a locked run folder; ``force`` allows the files of an earlier run to be removed."""
-    # Only ``force`` removes an earlier run, and nothing removes other files.
+    # Files that do not belong to a run are never removed.
     inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
     own = [name for name in OWN_NAMES if name in inside]
     if own and not force:
@@ -349,7 +352,7 @@ def open_run_dir(path: Path, *, force: bool) -> None:
 
 
 def older_result(run_dir: Path, of_run: object, path: Path, of_result: object) -> str | None:
-    """Return why a result cannot be compared with its run: a digest of version 1.0.0, or None."""
+    """Return why a digest of version 1.0.0 leaves open whether a result is of its run, or None."""
     if is_older_digest(of_run, str(of_result)):
         return (
             f"{run_dir} {OLDER_DIGEST}, so whether {path} is of its model is not known; "

@@ -1,1 +1,1 @@
-"""Settings: how they are declared, those that commands share, and the recipes that set them."""
+"""Settings: their declaration, the settings that commands share, and recipes."""

@@ -1,21 +1,18 @@
 """The choices of options, in the field's standard terms.
 
-Their values appear on the command line and in files.
+Their values are what users type and what files contain.
 """
 
 from enum import StrEnum
 
 Pooler = StrEnum("Pooler", "CLS CLS_BEFORE_POOLER AVG AVG_TOP2 AVG_FIRST_LAST AVG_EMB_LAST MASK")
-"""How token states become one sentence vector (``docs/evaluation.md``, poolers)."""
+"""Ways to make one sentence vector of token states (``docs/evaluation.md``, poolers)."""
 HeadUse = StrEnum("HeadUse", {"TRAIN_ONLY": "train-only", "KEPT": "kept", "NONE": "none"})
 Similarity = StrEnum("Similarity", "COSINE DOT")
 Backend = StrEnum("Backend", "ONNX OPENVINO")
 Quantization = StrEnum("Quantization", "INT8")
 Gather = StrEnum("Gather", "TRUE ORIGINAL")
-"""The gradient of negatives that are gathered from W processes.
-
-It is the true one, or 1/W of it as in the original code.
-"""
+"""The gradient of negatives gathered from W processes: true, or 1/W as in the original code."""
 OptimizerName = StrEnum(
     "OptimizerName",
     {
@@ -25,7 +22,7 @@ OptimizerName = StrEnum(
         "RMSPROP": "rmsprop",
     },
 )
-"""Update rule: adamw-uncorrected omits the bias correction, rmsprop follows TensorFlow."""
+"""Optimizers: adamw-uncorrected omits the bias correction, rmsprop has TensorFlow's constants."""
 Schedule = StrEnum(
     "Schedule",
     {
@@ -37,8 +34,8 @@ Schedule = StrEnum(
 )
 """The learning rate after the warm-up.
 
-It is linear to zero, constant, or the falling steps of Contrastive Tension. The slanted triangle
-rises from 1/32 of the rate and falls back to it.
+It falls linearly to zero, is constant, or falls in the steps of Contrastive Tension. The slanted
+triangle rises from about 1/32 of the rate to the full rate, and falls back to 1/32.
 """
 Batches = StrEnum(
     "Batches",
@@ -48,22 +45,22 @@ Batches = StrEnum(
         "NO_DUPLICATES": "no-duplicates",
     },
 )
-"""Rows as they come; the same with equal texts masked in the loss; no text twice in a batch."""
+"""Batches: shuffled rows; the same with equal texts masked in the loss; or no text twice."""
 ServedEncoder = StrEnum("ServedEncoder", "FIRST SECOND")
 DropoutMode = StrEnum("DropoutMode", "INDEPENDENT FIXED NONE")
 Negatives = StrEnum(
     "Negatives", {"DROPOUT": "dropout", "NO_DROPOUT": "no-dropout", "ALL_VIEWS": "all-views"}
 )
-"""Negatives of unsupervised SimCSE: other rows under dropout or without, or those of both views."""
+"""Negatives of unsupervised SimCSE: other rows with or without dropout, or rows of both views."""
 MixMasked = StrEnum("MixMasked", "EXCLUDE ZERO")
 MixSides = StrEnum("MixSides", "POSITIVES BOTH")
 RankLoss = StrEnum("RankLoss", "LISTMLE LISTNET")
 ContrastBlock = StrEnum("ContrastBlock", "AA PP")
-"""Negatives beside positives in guided training: other anchors, and positives among themselves."""
+"""Further negatives in guided training: anchors with anchors, positives with positives."""
 Fill = StrEnum("Fill", "ARGMAX SAMPLE")
-"""How a masked language model fills a place: its likeliest token, or one drawn from its softmax."""
+"""How a masked language model fills a mask: the likeliest token, or one drawn from its softmax."""
 TemplateBias = StrEnum("TemplateBias", "TRAIN TEST BOTH OFF")
-"""When the state of a template without a sentence is subtracted (PromptBERT)."""
+"""When to subtract the state of a template without a sentence (PromptBERT)."""
 DistillTarget = StrEnum("DistillTarget", "SIMILARITIES COSINE MSE")
 LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
 Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")
@@ -73,8 +70,8 @@ DevSuite = StrEnum("DevSuite", "FILE STS TRANSFER RETRIEVAL")
 Precision = StrEnum("Precision", "FP32 TF32 BF16 FP16 INT8 AUTO")
 """The arithmetic of the encoder's matrix products.
 
-tf32 is float32 with inputs rounded to 10 bits, on NVIDIA GPUs. int8 is for inference on x86
-processors.
+tf32, on NVIDIA GPUs, is float32 with the mantissas of inputs rounded to 10 bits. int8 is for
+inference on x86 processors.
 """
 LongTexts = StrEnum("LongTexts", "CUT MEAN")
 SearchBackend = StrEnum("SearchBackend", "EXACT FAISS")
@@ -91,10 +88,7 @@ Attention = StrEnum(
         "FLEX": "flex_attention",
     },
 )
-"""The way in which attention is computed.
-
-It works on packed batches, or on padded ones by an implementation of transformers.
-"""
+"""How attention is computed: on packed batches, or on padded ones by a choice of transformers."""
 Correction = StrEnum("Correction", "HOLM BH NONE")
 OutputFormat = StrEnum("OutputFormat", "TABLE JSON CSV MARKDOWN LATEX")
 ObjectiveName = StrEnum(
@@ -138,7 +132,7 @@ Augmentation = StrEnum(
     },
 )
 TextUnit = StrEnum("TextUnit", "WORD CHAR")
-"""Units of an augmentation: words between spaces, or characters as read (grapheme clusters)."""
+"""Units of an augmentation: words between spaces, or characters (grapheme clusters)."""
 Sides = StrEnum("Sides", "ONE BOTH")
 Postprocess = StrEnum(
     "Postprocess",

@@ -345,7 +345,7 @@ class TrainConfig(TableOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
 
-        # One file is a list of one, and the name of an objective one of the choices.
+        # A single file becomes a list, and the name of a built-in objective becomes a choice.
         if isinstance(self.train_file, str):
             object.__setattr__(self, "train_file", [self.train_file])
         if self.objective in list(ObjectiveName):
@@ -373,7 +373,7 @@ class TrainConfig(TableOptions):
         return 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        # Plain values, as they are written in YAML.
+        # Convert choices to plain values, and a list of one file to the file, as YAML has them.
         values = asdict(self)
         for name, value in values.items():
             if isinstance(value, StrEnum):

@@ -1,4 +1,4 @@
-"""Turn what a user wrote, in YAML, a variable or ``--set``, into the value of a setting."""
+"""Convert what a user wrote, in YAML, a variable or ``--set``, to the value of a setting."""
 
 from enum import StrEnum
 from math import isfinite
@@ -19,12 +19,13 @@ _NEEDED: dict[type, str] = {
 
 
 def convert(value: Any, kind: Any, place: str) -> Any:
-    """Return the value as ``kind``, the annotation of a setting, or raise ConfigError.
+    """Convert a value to ``kind``, the annotation of a setting, or raise ConfigError.
 
-    It accepts the spellings of YAML and of the environment: "1e-5" is a number, "yes" is true, and
-    a single value is a list of one. ``place`` names the setting and where it was found.
+    Spellings of YAML and of environment variables are accepted: "1e-5" is a number, "yes" is true,
+    and a single value is a list of one. ``place`` names the setting in messages, and where it was
+    found.
     """
-    # The annotation, without the None of an optional setting and without what is in a container.
+    # Take the annotation apart: whether None is allowed, the type, and the type of its items.
     options = (kind,)
     if get_origin(kind) is UnionType:
         options = get_args(kind)
@@ -49,13 +50,17 @@ def convert(value: Any, kind: Any, place: str) -> Any:
 
 
 def _is_null(value: Any, kind: type) -> bool:
+    """Tell whether a text spells None, unless it is one of the choices of ``kind``."""
     if not isinstance(value, str) or value.lower() not in ("none", "null", ""):
         return False
     return not (issubclass(kind, StrEnum) and value in list(kind))  # --head none is a value
 
 
 def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
-    """Return the value as ``kind``, a container of ``items``; any exception says that it is not."""
+    """Convert a value to ``kind``, a container of ``items`` or a plain type.
+
+    An exception of any of the types that ``convert`` catches means that the value does not fit.
+    """
     if issubclass(kind, StrEnum):
         return kind(str(value))
     if kind is bool:
@@ -63,7 +68,7 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
     if isinstance(value, bool) or (kind is dict) != isinstance(value, dict):
         raise ValueError(value)
 
-    # A list or tuple, whose parts are converted; a single value stands for a list of one.
+    # Convert the parts of a list or tuple; a single value stands for a list of one.
     if kind is tuple and isinstance(value, str):
         value = value.split(",")
     if kind in (list, tuple):
@@ -72,7 +77,7 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
             value = [value]
         return kind(_converted(part, each, ()) for part in value)
 
-    # A single value; numbers may be texts, as YAML takes 1e-5 for one.
+    # Convert a single value. A number may come as a text: YAML reads 1e-5 as a text.
     if kind is str and isinstance(value, list):
         raise ValueError(value)
     if kind in (int, float) and not isfinite(float(value)):
@@ -81,13 +86,13 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
         if float(value) != int(float(value)):
             raise ValueError(value)
         if isinstance(value, int):
-            return value  # which may have more digits than a float
+            return value  # as it is: a float could lose digits
         return int(float(value))
     return kind(value)
 
 
 def value_name(kind: Any) -> str:
-    """Return the placeholder of a value in help: its choices, or its kind."""
+    """Return the placeholder that help pages show for a value: its choices, or its type."""
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return "|".join(kind)
     return {int: "N", float: "X", tuple[int, ...]: "N,N"}.get(kind, "TEXT")

@@ -1,6 +1,6 @@
 """Settings as fields of a dataclass.
 
-One declaration gives the flag, the YAML key, the variable and the help.
+One declaration defines the flag, the YAML key, the environment variable and the help.
 """
 
 import os
@@ -17,17 +17,17 @@ from simcse_cli.settings.convert import convert
 ALL = ("*",)
 LARGEST = 2**63 - 1
 SEED_RANGE = {"min": 0, "max": LARGEST}
-"""Seeds that both PyTorch and NumPy take."""
+"""The range of seeds that both PyTorch and NumPy accept."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Describe a field beyond its type and default: its flags, help, range and rules.
+    """What a field has beyond its type and default: flags, help, range and rules.
 
-    Rules between settings are declared here and checked by ``check_rules``. A condition is ``name``
-    (it has a value), ``name=value``, ``name~part`` (its text contains the part), their opposites
-    with ``!`` before the sign, or several of these with ``|`` between them; ``needs`` may give a
-    reason for each.
+    Rules between settings are declared here and checked by ``check_rules``. The condition of a rule
+    is ``name`` (the setting has a value), ``name=value``, or ``name~part`` (its text contains the
+    part). ``!=`` and ``!~`` are the opposites, and ``|`` joins alternatives. ``needs`` may be a
+    mapping from conditions to reasons.
     """
 
     help: str
@@ -35,7 +35,7 @@ class Setting:
     group: str | None = None  # heading in --help
     env: str | None = None  # environment variable, read by every command that has the setting
     metavar: str | None = None  # placeholder for the value in --help
-    # A regular expression that a text matches, and what that is in words.
+    # A regular expression that the value must match, and its meaning in words.
     form: tuple[str, str] | None = None
     min: float | None = None
     above: float | None = None  # exclusive lower bound
@@ -44,12 +44,12 @@ class Setting:
     hidden: bool = False  # a key in YAML only, not a flag
     main: bool = False  # --help shows only these if a command has any; --help-all shows the rest
     completes: str | None = None  # function of `commands.completion` that completes the value
-    # Conditions without which it has no effect.
+    # Conditions without which this setting has no effect.
     needs: str | Mapping[str, str] = field(default_factory=dict)
-    enables: tuple[str, ...] = ()  # settings that have no effect without it
-    excludes: tuple[str, ...] = ()  # settings that have no effect beside it; ALL but `force`
-    because: str = ""  # why, after "has no use with --this, "
-    recorded: bool = False  # in the record of an output that depends on it
+    enables: tuple[str, ...] = ()  # settings that have no effect without this one
+    excludes: tuple[str, ...] = ()  # settings without effect beside this one; ALL: all but force
+    because: str = ""  # the reason, which ends "has no use with --this, ..."
+    recorded: bool = False  # whether the record of an output has it
     unsaid: tuple[Any, ...] = ()  # values that the record leaves out, as older records do
 
 
@@ -61,7 +61,8 @@ def setting(
 ) -> Any:
     """Return a dataclass field with its ``Setting``.
 
-    The default ``...`` makes it required; a function makes a new value for each object.
+    The default ``...`` makes the field required. A default that is a function is called to make the
+    value of each object.
     """
     metadata = {"setting": Setting(help, flags, **details)}
     if default is ...:
@@ -88,7 +89,7 @@ def settings_of(group: Any) -> Declared:
     return _settings_of(group)
 
 
-@cache  # every call of the program asks for each group several times
+@cache  # each group is asked for several times in every call of the program
 def _settings_of(group: Any) -> Declared:
     found = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
     inherited: Declared = {}
@@ -99,7 +100,7 @@ def _settings_of(group: Any) -> Declared:
 
 
 def recorded(values: Any) -> dict[str, Any]:
-    """Return the values of the settings marked ``recorded``, apart from those left ``unsaid``."""
+    """Return the values of the settings marked ``recorded``, without values in ``unsaid``."""
     group: type = type(values)
     found = {}
     for name, (_, own) in settings_of(group).items():
@@ -114,7 +115,7 @@ def flag(group: type, name: str) -> str:
 
 
 def flag_of(name: str, own: Setting) -> str:
-    """Return the long command-line flag of a setting whose details are known."""
+    """Return the long command-line flag of a setting, given its name and its ``Setting``."""
     for text in own.flags:
         if text.startswith("--"):
             return text.partition("/")[0]
@@ -126,9 +127,9 @@ _CONDITION = re.compile(r"(\w+)(?:(!?[=~])(.*))?")
 
 
 def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
-    """Tell whether a setting differs from its default.
+    """Tell whether the user has set a setting to another value than its default.
 
-    A difference that comes from an environment variable does not count.
+    If its environment variable is set, the value may come from there, so it does not count.
     """
     own, details = declared[name]
     default = own.default
@@ -139,7 +140,7 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
 
 
 def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
-    """Raise UsageError for the first of these settings that was chosen, as rules on data do."""
+    """Raise UsageError with ``reason`` for the first of these settings that was chosen."""
     group: type = type(values)
     declared = settings_of(group)
     for name in names:
@@ -150,13 +151,14 @@ def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
 def check_values(
     declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf = flag_of
 ) -> None:
-    """Raise ConfigError for a wrong number, and for a folder called ``-``.
+    """Raise an error for a setting whose value is not allowed.
 
-    A number is wrong if it is out of range, not finite or beyond 64 bits. A text of another form
-    than the setting's is a UsageError. ``place_of`` names a setting in messages.
+    A ConfigError is raised for a number that is out of range, not finite or beyond 64 bits, and for
+    a folder called ``-``; a UsageError for a text that does not have the setting's ``form``.
+    ``place_of`` names a setting in messages.
     """
     for name, (_, own) in declared.items():
-        # Texts are judged by their form, numbers by their range.
+        # Check texts by their form, numbers by their range.
         value = values.get(name)
         if own.metavar == "FOLDER" and str(value) == "-":
             raise ConfigError(
@@ -189,10 +191,10 @@ def _check_number(value: int | float, own: Setting, place: str) -> None:
 def check_rules(
     declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf = flag_of
 ) -> None:
-    """Raise UsageError for the first chosen setting without effect beside the others."""
+    """Raise UsageError for the first chosen setting that has no effect, given the others."""
     chosen = [name for name in declared if is_chosen(name, declared, values)]
     for name, (_, own) in declared.items():
-        # What a setting needs to have an effect.
+        # Check the conditions under which this setting has an effect.
         for condition, reason in _needs(own):
             if name in chosen and not _holds(condition, values):
                 what = f"has no use {_phrase(condition, declared, place_of)}"
@@ -200,7 +202,8 @@ def check_rules(
                     what += f", {reason}"
                 raise UsageError(what, option=place_of(name, own))
 
-        # A setting that has a value excludes others, one that has none leaves others without use.
+        # If this setting has a value, it excludes some others; if it has none, those that need it
+        # have no use.
         preposition = "without"
         others: Iterable[str] = own.enables
         if values.get(name):
@@ -215,6 +218,7 @@ def check_rules(
 
 
 def rules_of(name: str, declared: Declared) -> list[str]:
+    """Return the rules of a setting as sentences for its help."""
     own = declared[name][1]
     found = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(own)]
     flags = _flags(declared)
@@ -234,7 +238,7 @@ def _flags(declared: Declared) -> dict[str, str]:
 
 
 def _needs(own: Setting) -> Iterable[tuple[str, str]]:
-    """Return the conditions that a setting needs, each with its reason, which may be empty."""
+    """Return the conditions that a setting needs, each with a reason that may be empty."""
     if isinstance(own.needs, str):
         return [(own.needs, "")]
     return own.needs.items()
@@ -250,6 +254,7 @@ def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
+    """Tell whether at least one alternative of a condition is true of the values."""
     for name, sign, text in _parts(condition):
         value = values.get(name)
         if not sign:
@@ -264,8 +269,8 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
 
 
 def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) -> str:
-    """Put a condition that does not hold into words: ``without --dedup near or --leak-near``."""
-    # The alternatives of a condition have one sign.
+    """Put an unmet condition into words, such as ``without --dedup near or --leak-near``."""
+    # All alternatives of a condition have the same sign, so the first one decides the wording.
     parts = list(_parts(condition))
     flags = []
     for name, _, text in parts:
@@ -279,7 +284,10 @@ def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) ->
 def check_keys(
     values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
 ) -> dict[str, Any]:
-    """Return the values by name; keys may also be spelled as flags if ``valid`` maps them."""
+    """Return the values by the names of settings; raise ConfigError for an unknown key.
+
+    If ``valid`` maps names to flags, a key may also be spelled as the flag.
+    """
     names = list(valid)
     by_key: dict[str, str] = {}
     if isinstance(valid, Mapping):
@@ -297,6 +305,7 @@ def check_keys(
 
 
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
+    """Return values by the names of a dataclass's settings, converted to their types."""
     hints = get_type_hints(group)
     checked = check_keys(values, _flags(settings_of(group)), place=place)
     for name, value in checked.items():
@@ -305,9 +314,9 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
-    """Return an object of each dataclass from settings by name.
+    """Return an object of each of the dataclasses, made from values by name.
 
-    The settings are checked as those of a command are.
+    The values are checked in the same way as the options of a command.
     """
     declared: Declared = {}
     for group in groups:
@@ -321,7 +330,7 @@ def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[
         all_values |= vars(made)
         built.append(made)
 
-    # Rules hold between the settings of all groups.
+    # Rules may relate settings of different groups, so check them all together.
     check_values(declared, all_values)
     check_rules(declared, all_values)
     return built

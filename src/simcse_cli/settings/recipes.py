@@ -1,6 +1,7 @@
 """Read settings from recipes and sweeps in YAML, the environment and flags.
 
-Order of precedence: dataclass default < the objective's own defaults < recipe < environment < flag.
+Each source overrides those before it: defaults of the dataclass, the objective's own defaults,
+recipe, environment variables, flags.
 """
 
 import os
@@ -31,9 +32,9 @@ def shipped_recipes(kind: str = "recipes") -> list[str]:
 
 
 def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
-    """Return the mapping of a YAML file or of a shipped recipe.
+    """Return the mapping in a YAML file, or in a shipped file of a ``kind`` given by its bare name.
 
-    A recipe, or one of the ``sweeps``, is found by its bare name.
+    The kinds are ``recipes`` and ``sweeps``.
     """
     path = Path(name)
     shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
@@ -44,7 +45,7 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
     else:
         known = shipped_recipes(kind)
         every = f"shipped {kind}: {', '.join(known)}"
-        # A file name must be closer to a recipe's name than a bare name to be taken for it.
+        # A name with an ending is probably a missing file: suggest only a very similar recipe.
         hint = did_you_mean(name, known, every, cutoff=0.7 if path.suffix else 0.3)
         raise ConfigError(f"{name}: neither a YAML file nor one of the shipped {kind}", hint=hint)
     values = parse_yaml(text, name)
@@ -71,8 +72,8 @@ def parse_pairs(items: Iterable[str]) -> dict[str, Any]:
 def environment_settings() -> dict[str, Any]:
     """Return the settings given as ``SIMCSE_<NAME>``; other variables are ignored.
 
-    The data folder is ``SIMCSE_DATA``, as for all commands; it is used only if a dev suite reads
-    it.
+    ``SIMCSE_DATA``, the data folder of all commands, is not read here: ``resolve_config`` uses it
+    if a dev suite needs it.
     """
     found: dict[str, str] = {}
     for field in fields(TrainConfig):
@@ -83,7 +84,7 @@ def environment_settings() -> dict[str, Any]:
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables without those that are settings of a run."""
+    """Return the environment variables without those that give settings of a run."""
     names = {ENVIRONMENT_PREFIX + f.name.upper() for f in fields(TrainConfig)}
     return {name: value for name, value in environment.items() if name not in names}
 
@@ -96,10 +97,10 @@ def resolve_config(
 ) -> TrainConfig:
     """Return the settings of a run; later sources override earlier ones.
 
-    None among ``flags`` means not given; ``objective_defaults`` gives the defaults that an
-    objective changes. Code is named by flags alone.
+    A flag that is None was not given. ``objective_defaults`` returns the defaults that an objective
+    changes. Only flags may name code.
     """
-    # The three sources, of which only the last may name code.
+    # Read the three sources; of these, only the flags may name code.
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     typed = coerce_settings(TrainConfig, given, place="command line")
     written: dict[str, Any] = {}
@@ -109,7 +110,7 @@ def resolve_config(
     require_typed(written, typed, str(recipe))
     require_typed(environment, typed, "environment")
 
-    # Later sources override earlier ones; the objective's options do so one by one.
+    # Later sources override earlier ones. The objective's options are overridden one by one.
     merged = written | environment | typed
     options: dict[str, Any] = {}
     for layer in (written, environment, typed):
@@ -117,7 +118,7 @@ def resolve_config(
     if options:
         merged["options"] = options
 
-    # Below them all are the defaults that the objective changes.
+    # All sources override the defaults that the objective changes.
     objective = merged.get("objective", TrainConfig.objective)
     defaults: dict[str, Any] = {}
     if objective_defaults is not None:
@@ -138,14 +139,14 @@ def dump_yaml(values: Mapping[str, Any]) -> str:
 
 
 def span_of_key(text: str, name: str) -> tuple[int, int]:
-    """Return where the lines of a top-level key begin and end in a YAML mapping.
+    """Return the positions in a YAML text where the lines of a top-level key begin and end.
 
-    Without the key, both numbers are the end of the text.
+    Without the key, both are the end of the text.
     """
     root: Any = yaml.compose(text, yaml.SafeLoader)
     for key, value in root.value:
         if key.value == name:
-            # A block ends behind its last line, where the innermost last value is.
+            # yaml ends a block at the next key, so find the end by its innermost last value.
             last = value
             while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
                 last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]

@@ -1,6 +1,6 @@
-"""What a user can say about a table that its content does not decide.
+"""The options by which a user describes a table, where its content does not decide.
 
-This module is light, so that ``--help`` is fast.
+This module imports nothing heavy, to keep ``--help`` fast.
 """
 
 import codecs

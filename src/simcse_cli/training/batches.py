@@ -1,7 +1,4 @@
-"""Draw the examples and batch of each step from seed and step alone.
-
-For this reason, runs resume exactly.
-"""
+"""Make the batch of each step from the seed and the step alone, so that runs resume exactly."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Sequence
@@ -21,13 +18,15 @@ from simcse_cli.training.teachers import Teachers
 
 _T = TypeVar("_T")
 Indices = NDArray[np.int64]
-# Share of rows with a text of an earlier row, up to which batches are drawn without a look at
-# texts.
+# By default, batches are drawn without regard to equal texts while at most this share of the rows
+# has a text of an earlier row.
 SHARED_SHARE = 0.01
 AHEAD = 3  # batches that are made before they are due
 
 
 class BatchMaker:
+    """Makes this process's part of the batch of any step."""
+
     def __init__(
         self,
         objective: Objective,
@@ -52,16 +51,16 @@ class BatchMaker:
         self._epoch: tuple[int, Examples, Indices] | None = None
         self._shared = shared
         self.kind = kind
-        # Without duplicates, the first epoch tells how many rows have a place.
+        # Only packing the first epoch shows how many rows fit into batches without duplicates.
         if kind is Batches.NO_DUPLICATES:
             n_examples = self._n_placed(n_examples, most_left_out)
         self.n_examples = n_examples
         self.steps_per_epoch = n_steps_per_epoch(n_examples, self.global_batch_size, n_processes)
 
     def _n_placed(self, n_examples: int, most_left_out: float) -> int:
-        """Return how many rows an epoch without duplicates has.
+        """Return how many rows fit into an epoch whose batches have no duplicates.
 
-        Raise DataError if it leaves out too many rows.
+        Raise DataError if too many rows are left out.
         """
         least = 2 * self._n_processes
         size = self.global_batch_size
@@ -69,7 +68,7 @@ class BatchMaker:
         n_left_out = n_examples - n_placed
         n_left_by_any = n_examples % size
         if n_left_by_any >= least:
-            n_left_by_any = 0  # they are a batch of their own
+            n_left_by_any = 0  # these rows are the last, smaller batch
         if n_placed < least or n_left_out > max(n_left_by_any, most_left_out * n_examples):
             raise DataError(
                 f"{self._data.name}: --batches no-duplicates has no place for {n_left_out:,} "
@@ -80,7 +79,7 @@ class BatchMaker:
         return n_placed
 
     def make(self, step: int) -> Batch:
-        # The rows of the step, and of them those of this process.
+        # Take the rows of the step, and from them those of this process.
         epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
         examples, order = self._shuffled(epoch)
         start = step_in_epoch * self.global_batch_size
@@ -90,10 +89,11 @@ class BatchMaker:
         generator = random_generator(self._config.seed, epoch, step, self._rank)
         made = self._objective.collate([examples.items[int(i)] for i in own], generator)
 
-        # What the loss needs to know; the number of examples made from a row is always the same.
+        # Add what the loss needs. Every row gives equally many examples, so that the count of this
+        # process also tells the counts of the others.
         made.counts = [len(part) * made.n_examples // len(own) for part in parts]
         if self.kind is Batches.MASK_DUPLICATES and self._shared is not None:
-            # Of the rows of all processes, in the order in which their vectors are gathered.
+            # The numbers cover all processes, in the order in which vectors are gathered.
             made.extra["texts"] = torch.from_numpy(self._shared.numbers[batch])
         if self._teachers is not None:
             made.extra["teacher"] = self._teachers.of_rows(batch)
@@ -119,9 +119,9 @@ class BatchMaker:
         return examples, order
 
     def _without_duplicates(self, order: Indices, shared: "SharedTexts", epoch: int) -> Indices:
-        """Return the order of an epoch, with no text twice in a batch.
+        """Return the order of an epoch in which no batch has a text twice.
 
-        The epoch has as many batches as the first epoch.
+        Every epoch has at least as many batches as the first one.
         """
         size = self.global_batch_size
         n_processes = self._n_processes
@@ -133,7 +133,7 @@ class BatchMaker:
         if n_steps >= self.steps_per_epoch and len(packed) >= size:
             return packed
 
-        # Batches are missing: the full ones are repeated, or else those of the first epoch.
+        # There are too few batches: repeat the full ones, or use those of the first epoch.
         n_full = len(packed) // size
         if n_full == 0:
             return self._first
@@ -143,12 +143,14 @@ class BatchMaker:
 class SharedTexts:
     """The texts that several rows of a training file have in common, as numbers.
 
-    ``share`` of the rows have a text of an earlier row; ``numbers`` ``(N, columns)`` are equal
-    where texts are, and ``of`` has the numbers of the shared texts of each row that has some.
+    Attributes:
+        numbers: the number of each text, ``(N, columns)``; equal texts have equal numbers.
+        share: the share of the rows that have a text of an earlier row.
+        of: the numbers of a row's shared texts, for each row that has such texts.
     """
 
     def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
-        # The number of each text, and whether an earlier row has the text too.
+        # Number the texts, and tell for each whether an earlier row has it too.
         width = len(rows[0])
         digests = np.fromiter((digest_keys([text]) for row in rows for text in row), np.uint64)
         _, first, numbers = np.unique(digests, return_index=True, return_inverse=True)
@@ -157,7 +159,7 @@ class SharedTexts:
         self.numbers = numbers.reshape(-1, width).astype(np.int64)
         self.share = float(is_earlier.reshape(-1, width).any(axis=1).mean())
 
-        # The shared texts of each row, also of the first row that has them.
+        # Collect the shared texts of each row, including the first row that has them.
         is_repeated = np.zeros(len(first), bool)
         is_repeated[numbers[is_earlier]] = True
         is_shared = is_repeated[self.numbers]
@@ -167,21 +169,19 @@ class SharedTexts:
 
 
 def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) -> Indices:
-    """Return an order whose consecutive batches of ``size`` have no text twice.
-
-    Texts may recur within a row.
+    """Return an order of rows in which no two rows of a batch of ``size`` share a text.
 
     Each row goes into the first batch that has room and none of its texts, as in the
-    ``NoDuplicatesBatchSampler`` of sentence-transformers. One smaller batch, the largest, comes
-    last if it has ``least`` rows; the rows of the others, whose texts are too frequent, are left
-    out.
+    ``NoDuplicatesBatchSampler`` of sentence-transformers. The largest batch that is not full comes
+    last if it has at least ``least`` rows. The rows of the other incomplete batches, whose texts
+    are too frequent, are left out.
     """
     batches: list[list[int]] = []
-    holders: defaultdict[int, set[int]] = defaultdict(set)  # the batches that hold a text
-    closed: defaultdict[int, int] = defaultdict(int)  # the batches before this one all hold it
+    holders: defaultdict[int, set[int]] = defaultdict(set)  # by text: the batches that have it
+    closed: defaultdict[int, int] = defaultdict(int)  # by text: all batches before this one have it
     first_open = 0
     for row in order.tolist():
-        # The first batch with room, from the first one that may have it.
+        # Find the first batch with room; those before ``place`` are full or have one of the texts.
         texts = shared.of.get(row, ())
         place = max([first_open, *(closed[text] for text in texts)])
         while place < len(batches) and (
@@ -192,7 +192,7 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
             batches.append([])
         batches[place].append(row)
 
-        # Batches that need no look from now on.
+        # Note which batches need no look from now on.
         for text in texts:
             holders[text].add(place)
             while closed[text] in holders[text]:
@@ -200,7 +200,7 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
         while first_open < len(batches) and len(batches[first_open]) == size:
             first_open += 1
 
-    # All full batches, and the largest of the others.
+    # Keep all full batches, and the largest of the others.
     placed = [row for batch in batches if len(batch) == size for row in batch]
     largest = max((batch for batch in batches if len(batch) < size), key=len, default=[])
     if len(largest) >= least:
@@ -222,21 +222,18 @@ def files_of(examples: Examples) -> Sequence[tuple[int, float]]:
 
 
 def n_taken(n_examples: int, weight: float) -> int:
-    """Return the number of examples that a file gives an epoch.
-
-    It is ``weight`` times all of them, but at least one.
-    """
+    """Return how many examples of a file are in an epoch: ``weight`` times all, at least one."""
     return max(1, round(weight * n_examples))
 
 
 def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Generator) -> Indices:
     """Return the order of an epoch: each file shuffled, and the files mixed evenly.
 
-    The weight of a file is its number of passes, each in a new order and the last one possibly
-    partial; so two copies of an example are about a pass apart and rarely meet in a batch. Files
-    take turns in proportion to their share: files with 4 and 2 examples are mixed as a, b, a, a, b,
-    a. ``files`` holds the number of examples and the weight of each file; examples are numbered
-    across files.
+    ``files`` holds the number of examples and the weight of each file; examples are numbered across
+    files. The weight is the number of passes over the file. Each pass has a new order, and the last
+    one may be partial. Two copies of an example are thus about a pass apart, and rarely meet in a
+    batch. Files take turns in proportion to their share of the epoch: files a and b with 4 and 2
+    examples are mixed as a, b, a, a, b, a.
     """
     orders = []
     places = []
@@ -251,10 +248,10 @@ def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Gene
 
 
 def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int) -> int:
-    """Return the optimizer steps of an epoch, at least 1.
+    """Return the number of optimizer steps in an epoch, at least 1.
 
-    The last, smaller batch counts if it has two examples for every process (a single one has no
-    negatives).
+    The last, smaller batch counts if it has at least two examples for every process, since a single
+    example has no negatives.
     """
     full, rest = divmod(n_examples, global_batch_size)
     return max(1, full + (rest >= 2 * n_processes))
@@ -269,12 +266,13 @@ def bucket_by_length(
 ) -> Indices:
     """Return an order with sentences of similar length in each batch, and the batches shuffled.
 
-    ``window`` batches are sorted together: a larger window pads less, but sentences of similar
-    length are harder negatives of each other. Incomplete batches come last.
+    The sentences of ``window`` consecutive batches are sorted together. A larger window needs less
+    padding, but sentences of similar length are harder negatives of each other. An incomplete batch
+    comes last.
     """
     lengths = np.asarray([_n_characters(example) for example in examples])
 
-    # Windows are sorted and cut into batches; only the last one may have an incomplete batch.
+    # Sort each window and cut it into batches; only the last window may have an incomplete one.
     full: list[Indices] = []
     rest: list[Indices] = []
     for start in range(0, len(order), window * batch_size):
@@ -297,9 +295,9 @@ def _n_characters(example: Any) -> int:
 
 
 def prefetch(make: Callable[[int], _T], steps: range) -> Generator[_T, None, None]:
-    """Yield ``make(step)`` for each step, computed up to ``AHEAD`` steps ahead in one thread.
+    """Yield ``make(step)`` for each step; a thread computes up to ``AHEAD`` of them in advance.
 
-    An error in the thread is raised in place of its batch; closing the iterator ends the thread.
+    An error in the thread is raised when its batch is due. Closing the iterator ends the thread.
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
     try:

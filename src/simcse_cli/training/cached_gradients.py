@@ -25,13 +25,23 @@ def cached_backward(
 ) -> Tensor:
     """Add the gradient of ``loss`` over all chunks to the parameters; return the loss, detached.
 
-    Three passes: encode every chunk without a graph, remembering the random state before each;
-    compute the loss on all representations and its gradient with respect to them (and to the loss's
-    own parameters); encode every chunk again from its random state, hence with the same dropout
-    masks, and backpropagate its rows of that gradient. The result is the gradient of encoding the
-    chunks one by one with all graphs kept; memory is that of the largest chunk plus the
-    representations. The rows that ``encode`` returns are in the order of the chunk. ``device`` is
-    where the encoder draws its masks; with a gradient scaler, its ``backward`` starts the pass.
+    There are three passes:
+
+    1. Encode every chunk without a graph, and remember the random state before each.
+    2. Compute the loss on all representations, and its gradient with respect to them (and to the
+       loss's own parameters).
+    3. Encode every chunk again from its random state, hence with the same dropout masks, and
+       backpropagate the part of that gradient that belongs to its rows.
+
+    The gradient is that of encoding the chunks one by one with all graphs kept. The memory is that
+    of the largest chunk plus the representations.
+
+    Args:
+        chunks: the parts of a batch, which are encoded one at a time.
+        encode: returns the representations of a chunk, with rows in the order of the chunk.
+        loss: returns the loss of the representations of all chunks, joined.
+        device: where the encoder draws its dropout masks.
+        backward: backpropagates the loss of the second pass, such as that of a gradient scaler.
     """
     # First pass: no graph, so only one chunk is in memory.
     states = []
@@ -48,7 +58,7 @@ def cached_backward(
     value = loss(leaves)
     backward(value)
 
-    # Third pass: old masks again, and later draws go on as if it had not been.
+    # Third pass: repeat the masks of the first, then go back to the random state before this pass.
     after = RngState.of(device)
     starts = [0] * len(leaves)
     for chunk, state, part in zip(chunks, states, parts, strict=True):
@@ -59,7 +69,7 @@ def cached_backward(
             if not rows.requires_grad:
                 continue
             trained.append(rows)
-            if leaf.grad is None:  # the loss has not read it
+            if leaf.grad is None:  # the loss does not depend on it
                 gradients.append(torch.zeros_like(rows))
             else:
                 gradients.append(leaf.grad[start : start + len(rows)])

@@ -1,6 +1,6 @@
 """Score a model during training on a dev set.
 
-The dev set is pairs of a file, STS tasks, transfer tasks, retrieval, or a loss.
+A dev set is scored pairs, STS tasks, transfer tasks, a retrieval task, or masked held-out texts.
 """
 
 import itertools
@@ -61,7 +61,7 @@ from simcse_cli.settings.declare import flag
 DevFacts = dict[str, Any]  # names and digests of the dev data, for the record of a run
 
 DevExamples = Mapping[str, Floats]
-"""What the examples of each dev task have got from a model, ``(n,)`` each."""
+"""The values that a model gives the examples of each dev task, such as cosines, ``(n,)`` each."""
 _PAIRS = "pairs"
 _QUERIES = "queries"
 _ROWS_PER_PASS = 64
@@ -70,11 +70,11 @@ TRANSFER_PROTOCOL = choices.TransferProtocol.FAST  # the paper's dev mode
 
 @dataclass(frozen=True)
 class DevScore:
-    """The scores of one dev evaluation; None for values that the data or the vectors do not define.
+    """The scores of one dev evaluation; a value is None where it is undefined.
 
-    ``tasks`` holds the scores behind the mean of a suite, by name (``STSBenchmark-dev``).
-    ``examples`` holds what each score was made of, ``(n,)`` each: the cosines of pairs, or the
-    nDCG of queries.
+    ``tasks`` holds the scores that a suite averages, by name (``STSBenchmark-dev``), or further
+    measures. ``examples`` holds the values that each score is computed from, ``(n,)`` each: the
+    cosines of pairs, or the nDCG of queries.
     """
 
     score: float | None
@@ -111,7 +111,7 @@ class DevPairs:
         return DevScore(score, aligned, uniformity(vectors), examples={_PAIRS: cosines})
 
     def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
-        """Return the paired bootstrap over the pairs of two models."""
+        """Return the paired bootstrap over the pairs, for the difference of two models."""
         sample = PairedSample(self.pairs.gold, after[_PAIRS], before[_PAIRS])
         return paired_bootstrap({_PAIRS: [sample]}, metric=self.metric)[1]
 
@@ -125,7 +125,7 @@ class DevSts:
     pairs: StsSubset
 
     def score(self, encode: Encode) -> DevScore:
-        """Return the mean over tasks of the correlation over a task's concatenated subsets."""
+        """Return the mean over tasks; a task's score is the correlation over all its pairs."""
         texts = [text for task in self.tasks for text in task.sentences]
         vectors = encode_distinct(encode, self.pairs.sentences + texts)
         if not all(np.isfinite(vector).all() for vector in vectors.values()):
@@ -163,15 +163,12 @@ class DevTransfer:
     progress: Progress
 
     def score(self, encode: Encode) -> DevScore:
-        """Return the mean dev accuracy in the fast protocol.
-
-        This is the "Avg. transfer" of SimCSE's Table D.2.
-        """
+        """Return the mean dev accuracy (fast protocol): "Avg. transfer" in SimCSE's Table D.2."""
         tasks: dict[str, float | None] = {}
         n_processes = process_count()
         with self.progress.task("dev accuracy of transfer tasks", len(self.tasks)) as shown:
             for start in range(0, len(self.tasks), n_processes):
-                # One task for each process; in the last round some processes may have none.
+                # Each process scores one task; in the last round some processes may have none.
                 together = self.tasks[start : start + n_processes]
                 scores = exchange(self._score_own(together, encode))
                 for task, score in zip(together, scores, strict=False):
@@ -186,10 +183,9 @@ class DevTransfer:
     def _score_own(
         self, tasks: Sequence[transfer_files.TransferTask], encode: Encode
     ) -> float | str | None:
-        """Return the dev accuracy of this process's task; None if it has no task.
+        """Return the dev accuracy of this process's task, an error message, or None without a task.
 
-        All processes encode each task together. Where the evaluation fails, an error message is
-        returned instead.
+        All processes encode all tasks together, then each evaluates its own.
         """
         own = None
         for rank, task in enumerate(tasks):
@@ -200,7 +196,7 @@ class DevTransfer:
         if own is None:
             return None
         suite = TransferSuite(None, protocol=TRANSFER_PROTOCOL)
-        # It fails if the vectors are not finite, or a probe has diverged.
+        # The evaluation fails if the vectors are not finite, or if a probe diverges.
         try:
             result, _ = suite.score_task(*own, EvaluationCache(None, ""), SilentProgress())
         except (DataError, TrainingError) as error:
@@ -221,7 +217,7 @@ class DevRetrieval:
     pairs: StsSubset | None = None
 
     def score(self, encode: Encode) -> DevScore:
-        """Return nDCG@10 in the order of cosines, with MRR and recall behind it."""
+        """Return nDCG@10 of ranking by cosine; the tasks of the score include MRR and recall."""
         vectors = encode([*self.queries, *self.corpus])
         if not np.isfinite(vectors).all():
             return NO_SCORE
@@ -241,10 +237,7 @@ class DevRetrieval:
 
     @classmethod
     def of_pairs(cls, pairs: Sequence[tuple[str, ...]]) -> "DevRetrieval":
-        """Return the search for the positives of each anchor.
-
-        They are searched among all positives and hard negatives.
-        """
+        """Return the task of finding each anchor's positives among all positives and negatives."""
         texts = dict.fromkeys(text for _, *others in pairs for text in others)
         corpus = {text: row for row, text in enumerate(texts)}
         relevant: dict[str, Relevance] = {}
@@ -255,19 +248,16 @@ class DevRetrieval:
 
 @dataclass(frozen=True)
 class DevMasked:
-    """Held-out texts under masks that stay the same.
-
-    They are scored by the loss of ``--objective mlm`` itself.
-    """
+    """Held-out texts with fixed masks, scored by the loss of ``--objective mlm`` itself."""
 
     objective: MaskedLm
     batches: Sequence[Batch]
     n_masked: int
 
     def score(self, encode: Encode) -> DevScore:
-        """Return ``exp(-loss)``, which is 1 / perplexity.
+        """Return ``exp(-loss)``, the geometric mean of the masked tokens' probabilities.
 
-        It is the geometric mean of the masked tokens' probabilities.
+        It is 1 / perplexity.
         """
         self.objective.eval()
         own = self.batches[process_rank() :: process_count()]
@@ -279,7 +269,7 @@ class DevMasked:
 
     @classmethod
     def of_texts(cls, objective: MaskedLm, texts: Sequence[str]) -> "DevMasked":
-        """Return the texts with masks that do not depend on the seed of the run."""
+        """Mask the texts in a way that does not depend on the seed of the run."""
         batch = objective.collate(texts, np.random.default_rng(0))
         n_masked = sum(label != NOT_MASKED for row in batch.extra["mlm_labels"] for label in row)
         if not n_masked:
@@ -308,6 +298,7 @@ def measured(
     tasks: Mapping[str, float | None],
     examples: DevExamples | None = None,
 ) -> DevScore:
+    """Return a score with the alignment and uniformity of ``pairs``, if there are any."""
     found = NO_SCORE if pairs is None else DevPairs(pairs).score(encode)
     return replace(found, score=score, tasks=tasks, examples=examples or {})
 
@@ -315,8 +306,8 @@ def measured(
 def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> Gain | None:
     """Return the gain of one model over another on a dev set, with its 95% interval.
 
-    None where the examples of one are not known, or where a dev set has no interval: accuracies of
-    folds, and the loss of masked texts.
+    The result is None if the values of the examples are not known for both models. It is also None
+    for transfer tasks and masked texts, which have no interval.
     """
     if not after or after.keys() != before.keys():
         return None
@@ -330,7 +321,7 @@ def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> 
 
 
 def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]:
-    """Return what the user says about tables of training rows, and about those of scored pairs."""
+    """Return the user's options for tables of training rows, and for tables of scored pairs."""
     of_rows = (*POSITIONAL, "text", "label")
     roles = (*of_rows, *SCORED_PAIR)
     if find_objective(config.objective).reads is DataKind.SCORED:
@@ -352,7 +343,7 @@ def build_dev_set(
     if config.dev_split is not None:
         return _build_held_out(config, held_out, progress)
 
-    # The pairs of --dev-file, on which a suite measures alignment and uniformity.
+    # Read the pairs of --dev-file; with a suite they serve for alignment and uniformity alone.
     pairs = None
     facts = DevFacts()
     if config.dev_file:
@@ -363,7 +354,7 @@ def build_dev_set(
             digest = pairs.digest
         facts = {"dev_file": config.dev_file, "dev_sha256": digest, "n_dev_pairs": pairs.n_pairs}
 
-    # What chooses the model.
+    # Build what chooses the best model.
     if config.dev_suite is DevSuite.FILE:
         if pairs is None:
             return None, facts
@@ -391,9 +382,9 @@ _RETRIEVAL_FACTS = {
 def _build_held_out(
     config: TrainConfig, rows: Sequence[Row], progress: Progress
 ) -> tuple[DevSet | None, DevFacts]:
-    """Return the dev set of held-out rows, with the facts about it.
+    """Return the dev set of held-out rows, and the facts about it.
 
-    For the loss of an objective, which comes later, only the facts are returned.
+    The dev set is None for a masked LM: ``build_parts`` makes it once there is an objective.
     """
     facts = DevFacts(dev_split=config.dev_split, n_dev_rows=len(rows))
     progress.info(
@@ -432,7 +423,7 @@ def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevS
     queries = read_texts(files["queries"])
     corpus = read_texts(files["corpus"])
 
-    # trec_eval ranks equal cosines by their ids, backwards.
+    # Order the texts by falling id, as trec_eval does for those of equal cosine.
     ids = corpus.ids
     order = sorted(range(len(ids)), key=lambda row: ids[row].encode(), reverse=True)
     corpus = NumberedTexts([ids[row] for row in order], [corpus.sentences[row] for row in order])
@@ -476,12 +467,12 @@ def _build_sts(
             f"--dev-suite sts: {error.message}", hint=_other_tasks(there, splits)
         ) from error
 
-    # Alignment and uniformity are those of STS-B if it is among the tasks, else of all.
+    # Without --dev-file, measure alignment and uniformity on STS-B, or on all tasks without it.
     if pairs is None:
         chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
         pairs = StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
 
-    # What the run records, so that later results show what has chosen the model.
+    # Record which data has chosen the model, so that later results can tell.
     facts = DevFacts(dev_tasks=[measure_of(task) for task in tasks])
     facts["dev_files"] = _digests(data_dir, itertools.chain.from_iterable(files.values()))
     facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
@@ -500,7 +491,7 @@ def _build_transfer(
             hint=_other_tasks([name for name in names if name not in missing], names),
         )
 
-    # Too few examples are an error before training, odd numbers a remark.
+    # Too few examples are an error now, not after training; unusual numbers give a warning.
     tasks = [transfer_files.read_transfer_task(data_dir, name) for name in names]
     for task in tasks:
         outer_splits(task, PROBE_SETTINGS[TRANSFER_PROTOCOL])

@@ -11,10 +11,11 @@ from simcse_cli.training.loop import Trainer
 
 MEASURED_STEPS = 2
 ENOUGH_S = 5.0
-"""A step as long as this is measured once, as Barlow Twins' with its 137 million weights."""
+"""After this many seconds no further step is measured; slow steps are thus measured only once."""
 
 
 def effective_settings(trainer: Trainer) -> TrainConfig:
+    """Return the settings with automatic values replaced by those that the run uses."""
     config = trainer.config
     device = trainer.accelerator.device
     return replace(
@@ -29,11 +30,12 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
 
 
 def forecast(trainer: Trainer) -> str:
-    """Return the first batch of a run and a forecast as text; nothing is written.
+    """Return a text with the first batch of a run and a forecast of its time, memory and disk.
 
-    Up to ``MEASURED_STEPS`` steps are measured after a first one, and one dev evaluation.
+    One dev evaluation and, after a first step, up to ``MEASURED_STEPS`` steps are measured. Nothing
+    is written.
     """
-    # The first step is not timed, as it warms up.
+    # The first step is not timed, as it includes work that is done only once.
     config = trainer.config
     batch = trainer.batches.make(0)
     with trainer.progress.task("measuring steps") as task:
@@ -49,7 +51,7 @@ def forecast(trainer: Trainer) -> str:
             seconds = time.perf_counter() - started
     step_s = seconds / step
 
-    # The time of a run: its steps, and evaluations at both ends and between.
+    # The time of a run is that of its steps and of its evaluations, the first and last included.
     eval_s = 0.0
     n_evaluations = 0
     if trainer.dev_set is not None:
@@ -59,7 +61,7 @@ def forecast(trainer: Trainer) -> str:
         n_evaluations = 2 + trainer.total_steps // config.eval_every
     run_s = step_s * trainer.total_steps + eval_s * n_evaluations
 
-    # The disk: the model, and as many states as are kept.
+    # The disk holds the model, and as many resume states as are kept.
     weights = 0
     trained = 0
     for parameter in trainer.objective.parameters():
@@ -69,9 +71,9 @@ def forecast(trainer: Trainer) -> str:
     n_states = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
     if config.keep_checkpoints:
         n_states = min(n_states, config.keep_checkpoints)
-    disk = weights * (1 + n_states) + 2 * trained  # model, weights of every state, two moments
+    disk = weights * (1 + n_states) + 2 * trained  # 2: the newest state's moments
 
-    # The first batch as the model sees it, and the forecast.
+    # Show the first batch as the model sees it, and the forecast.
     lines = [
         f"first batch: {len(batch.texts)} examples, {len(batch.rows)} rows, "
         f"{batch.n_tokens:,} tokens",

@@ -25,16 +25,16 @@ from simcse_cli.settings.recipes import dump_config, without_settings
 
 POLL_S = 0.1
 GRACE_S = 10.0
-"""Seconds that the first process gets to report by itself what another has failed with.
+"""Seconds that a process gets to report an error by itself.
 
-A process whose failure has cost others their contact gets as long to report it.
+The first process gets them after another has ended because of wrong flags, as only the messages of
+the first are shown. A process whose failure has cost others their contact gets them as well.
 """
 USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
 
 
-# Features of an accelerate configuration that split a model over processes, by their environment
-# variables.
+# Features of accelerate that split a model over processes, by the variables that switch them on.
 SPLITTING = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
@@ -53,7 +53,7 @@ class Stopped(Exception):  # noqa: N818 - mostly a request, not an error
 
 
 def check_accelerate(environment: Mapping[str, str], progress: Progress) -> None:
-    """Raise if ``accelerate launch`` is to split a model; warn if it sets a precision."""
+    """Raise ConfigError if accelerate is set to split a model; warn if it sets a precision."""
     for variable, name in SPLITTING.items():
         if environment.get(variable, "").lower() == "true":
             raise ConfigError(
@@ -74,11 +74,11 @@ def launch(
     *,
     environment: Mapping[str, str],
 ) -> None:
-    """Run the same command in several processes; if one of them or this one ends, all of them end.
+    """Run the command line ``arguments`` in several processes until all are done or one fails.
 
-    ``arguments`` is their command line. The messages of the first process are shown; those of the
-    others are shown if one of them fails and the first does not report it. They share the locks of
-    this process until the last of them has ended.
+    If one of the processes fails or this one ends, all of them end. The messages of the first
+    process are shown as they come; those of the others only if one of them fails and the first does
+    not report it. The processes share the locks of this one until the last of them has ended.
     """
     with tempfile.TemporaryFile() as others:
         workers = _start(n_processes, arguments, environment, others)
@@ -87,7 +87,7 @@ def launch(
             for worker in workers:
                 ask_to_stop(worker, signum)
 
-        # The first process has a moment to report wrong flags by itself.
+        # All processes report wrong flags, so wait until the first one has, whose messages show.
         failed = None
         try:
             with stop_on_signal(forward) as asked:
@@ -104,7 +104,7 @@ def launch(
         if failed is None:
             return
 
-        # What the failure was: a stop on request, a kill, or an error that a process has reported.
+        # The failure was a stop on request, a kill, or an error that a process has reported.
         if asked:
             raise Stopped
         if failed.returncode < 0:
@@ -122,7 +122,7 @@ def launch(
 def _start(
     n_processes: int, arguments: Sequence[str], environment: Mapping[str, str], others: IO[bytes]
 ) -> "list[subprocess.Popen[bytes]]":
-    """Start the processes; messages of those after the first go to ``others``."""
+    """Start the processes; the messages of all but the first go to the file ``others``."""
     shared = {
         "OMP_NUM_THREADS": str(max(1, usable_cores() // n_processes)),
         **environment,
@@ -132,7 +132,7 @@ def _start(
         "LOCAL_WORLD_SIZE": str(n_processes),
         LAUNCHED: "1",
     }
-    # -P: a file of the current folder must not shadow a module.
+    # -P, so that no file in the current folder takes the place of a module.
     command = [sys.executable, "-P", "-m", "simcse_cli", *arguments]
     workers: list[subprocess.Popen[bytes]] = []
     for rank in range(n_processes):
@@ -161,7 +161,7 @@ def launch_run(
         recipe = Path(folder) / "settings.yaml"
         recipe.write_text(dump_config(config), encoding="utf-8")
         arguments = ["train", "--config", str(recipe), "--output", str(run_dir)]
-        # Code is named by the command line alone.
+        # Recipes may not name code, so pass it on the command line.
         for name in ("objective", "augment"):
             if names_code(value := getattr(config, name)):
                 arguments += [f"--{name}", value]
@@ -182,10 +182,10 @@ def free_port() -> int:
 
 
 def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.Popen[bytes] | None":
-    """Wait until all processes are done or one has failed; return the first failed one of the list.
+    """Wait until all processes are done or one has failed; return the first failed one, or None.
 
-    One that has only lost contact with another is not returned while the other may still report its
-    own failure.
+    A process that has only lost contact with another one does not count at first: the other gets
+    ``GRACE_S`` seconds to report its own failure.
     """
     deadline = math.inf
     while True:
@@ -201,9 +201,9 @@ def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.P
 
 @contextmanager
 def stop_on_signal(forward: Callable[[int], None] | None = None) -> Iterator[list[bool]]:
-    """Yield a list that becomes non-empty on Ctrl-C or SIGTERM; a second Ctrl-C interrupts at once.
+    """Yield a list that becomes non-empty at the first stop signal (Ctrl-C or SIGTERM).
 
-    ``forward`` is called with the first signal.
+    ``forward`` is called with the first signal. A second one raises KeyboardInterrupt at once.
     """
     stopped: list[bool] = []
 

@@ -1,6 +1,6 @@
 """The training loop: batch, losses, backward, step, log, evaluate, save.
 
-Everything random follows from seed and step, so that a resumed run continues exactly.
+All random numbers depend on the seed and the step alone, so a resumed run continues exactly.
 """
 
 import math
@@ -53,18 +53,16 @@ from simcse_cli.training.state import Position, States
 from simcse_cli.training.trackers import RunLog
 
 OnStep = Callable[[int, StepResult], object]
-"""A function called with the number of steps done and the numbers since it was last called."""
+"""A function called with the number of steps done and the results since its last call."""
 OnEval = Callable[[int, DevScore], object]
-"""A function called with the number of steps done and the model's scores at that step.
-
-The number 0 is before training.
-"""
-COLLAPSE_UNIFORMITY = -0.05  # closer to 0 than this, all vectors point the same way
+"""A function called with the number of steps done, 0 before training, and the model's scores."""
+COLLAPSE_UNIFORMITY = -0.05  # above it, all vectors nearly coincide; 0 if they are equal
 
 
 def build_accelerator(config: TrainConfig) -> Accelerator:
     device = devices.resolve_device(config.device)
     precision = resolve_precision(config.precision, device)
+    # Accelerate keeps its state for the process; an earlier run may have used another precision.
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         AcceleratorState._reset_state(reset_partial_state=True)
     set_float32_products(precision, device)
@@ -76,10 +74,10 @@ def build_accelerator(config: TrainConfig) -> Accelerator:
 
 @dataclass(frozen=True)
 class RunningStep:
-    """A step that the device may still be computing.
+    """An optimizer step that the device may still be computing.
 
     ``numbers`` holds the terms of the loss, the metrics and the norm of the gradient, in this
-    order.
+    order. ``terms`` and ``metrics`` are their names.
     """
 
     step: int
@@ -109,7 +107,7 @@ class Trainer:
         on_step: OnStep | None = None,
         on_eval: OnEval | None = None,
     ) -> None:
-        # What was given.
+        # Keep the arguments.
         self.config = config
         self.run_dir = run_dir
         self.progress = progress
@@ -118,7 +116,7 @@ class Trainer:
         self.on_eval = on_eval
         self.dev_set = parts.dev_set
 
-        # The objective moves to its device before the optimizer takes the parameters.
+        # Move the objective to its device first: the optimizer must get the moved parameters.
         self.accelerator = build_accelerator(config)
         self.rank = self.accelerator.process_index
         self.n_processes = self.accelerator.num_processes
@@ -127,7 +125,7 @@ class Trainer:
         self.optimizer = build_optimizer(self.objective, config)
         self.scaler = self.accelerator.scaler
 
-        # How many rows an epoch has is known once its batches are planned.
+        # Batches without duplicates may leave out rows, so plan them before counting the steps.
         n_examples = parts.digests["n_examples"]
         self.batches = BatchMaker(
             self.objective,
@@ -150,7 +148,7 @@ class Trainer:
         n_steps = math.ceil(config.epochs * self.batches.steps_per_epoch)
         self.total_steps = config.max_steps or max(1, n_steps)
 
-        # What changes during the run, of which a resumed one restores a part.
+        # Prepare what changes during the run; a resumed run restores part of it.
         self.states = States(
             run_dir / "checkpoint",
             self.objective,
@@ -165,9 +163,9 @@ class Trainer:
         self.running_since = 0.0
 
     def run(self) -> RunRecord:
-        """Train until the end or an interruption, and export the model.
+        """Train until the end or an interruption, complete the run folder, and return the record.
 
-        Return the record, and save it as ``run.json``.
+        The record is saved as ``run.json``. After an interruption no model card is written.
         """
         status = self.train()
         self.accelerator.wait_for_everyone()
@@ -194,11 +192,8 @@ class Trainer:
         return record
 
     def train(self) -> str:
-        """Train from the newest state, or from the start.
-
-        Return how the training ended, which is a status of ``run.json``.
-        """
-        # Kernels are compiled before the first step, so that its time is a usual one.
+        """Train from the newest state, or from the start; return the status for ``run.json``."""
+        # Compile kernels before the first step, so that its time includes no compilation.
         log = self.start()
         config = self.config
         position = self.position
@@ -217,14 +212,14 @@ class Trainer:
                 position.step = step + 1
                 task.advance()
 
-                # On a GPU most steps do not wait for their numbers, and skip the rest.
+                # On a GPU, most steps go on without waiting for their results.
                 if not self.wants_numbers():
                     continue
                 result = self.finish_steps()
                 position.n_sentences += result.n_sentences
                 position.train_seconds += result.seconds
 
-                # Evaluate, show and log.
+                # Evaluate if it is due, and show and log the results.
                 is_last = position.step == self.total_steps
                 score = None
                 if is_last or self.is_due(config.eval_every):
@@ -237,7 +232,7 @@ class Trainer:
                     epoch = position.step / self.batches.steps_per_epoch
                     log.append(step_line(position.step, epoch, result, score))
 
-                # Save, and stop if it is time to.
+                # Save the state if it is due, and stop early or on request.
                 if not is_last and self.is_due(config.save_every or config.eval_every):
                     self.save_state()
                 is_out_of_patience, is_told_to_stop = self.stops()
@@ -249,9 +244,9 @@ class Trainer:
         return "finished"
 
     def start(self) -> RunLog | None:
-        """Restore the newest state, or evaluate and save the model before training.
+        """Restore the newest state, or evaluate and save the untrained model.
 
-        Return the log of process 0.
+        Return the log, which only process 0 has.
         """
         position = self.states.restore()
         if position is not None:
@@ -275,9 +270,9 @@ class Trainer:
         return log
 
     def compile_kernels(self, steps: range) -> None:
-        """Run the encoder once if that compiles kernels, so that no step includes it.
+        """Run the encoder forward and backward once if that compiles kernels.
 
-        The weights stay the same.
+        No optimizer step then includes the compilation. The weights stay the same.
         """
         if not steps:
             return
@@ -298,9 +293,9 @@ class Trainer:
         return self.finish_steps()
 
     def wants_numbers(self) -> bool:
-        """Tell whether to wait for the numbers of the last step.
+        """Tell whether to wait for the results of the steps so far.
 
-        On a GPU, waiting would leave it idle.
+        A GPU is idle while the program waits for it, so there this is done only when due.
         """
         config = self.config
         step = self.position.step
@@ -308,9 +303,9 @@ class Trainer:
         return self.reads_every_step or step in (1, self.total_steps) or any(map(self.is_due, due))
 
     def start_step(self, step: int, batch: Batch) -> None:
-        """Queue one optimizer step on the device.
+        """Queue one optimizer step on the device, without waiting for its results.
 
-        Dropout depends only on seed, step and process.
+        The dropout masks depend on the seed, the step and the process alone.
         """
         if not self.running:
             self.running_since = time.perf_counter()
@@ -337,18 +332,19 @@ class Trainer:
         )
 
     def finish_steps(self) -> StepResult:
-        # One exchange between the processes for all steps since the last one.
+        """Wait for the queued steps, check that they are finite, and return their results."""
+        # Average over the processes in one exchange for all queued steps.
         steps = self.running
         self.running = []
         numbers = torch.stack([each.numbers for each in steps])
         averaged = average_tensor(numbers[:, :-1], self.n_processes).tolist()
         norms = numbers[:, -1].tolist()
 
-        # Of several bad steps the first is named, as the others follow from it.
+        # The first bad step raises the error, as later ones follow from it.
         for step, values, norm in zip(steps, averaged, norms, strict=True):
             self._require_finite_step(step, values, norm)
 
-        # The losses are those of the last step; counts and time are of all.
+        # Losses, norm and rate are those of the last step; counts and time cover all queued steps.
         last = steps[-1]
         losses = dict(zip(last.terms, averaged[-1], strict=False))
         return StepResult(
@@ -370,7 +366,7 @@ class Trainer:
         about = f"lr {step.lr:.2g}, precision {self.config.precision}"
         if not math.isfinite(loss):
             found = f"the loss of step {number} is {loss} (parts: {parts}, {about})"
-        elif self.scaler is None and not math.isfinite(norm):  # the scaler of fp16 skips such steps
+        elif self.scaler is None and not math.isfinite(norm):  # fp16's scaler skips such a step
             found = f"the gradient of step {number} is not finite (loss {loss:.4g}, {about})"
         else:
             return
@@ -380,16 +376,16 @@ class Trainer:
     def backward(self, batch: Batch) -> Losses:
         """Compute and backpropagate the losses of a batch.
 
-        The batch is cut into chunks with cached gradients if that is set.
+        With ``--micro-batch-size`` this is done in chunks, by cached gradients.
         """
         n_rows = self.config.micro_batch_size
-        # All processes must take the same path, however many rows each has.
+        # A batch of one chunk needs no cache, but all processes of a group must take one path.
         if n_rows is None or (self.n_processes == 1 and len(batch.rows) <= n_rows):
             losses, metrics = self.module(batch)
             self.accelerator.backward(sum(losses.values()))
             return losses, metrics
 
-        # The loss is computed once, between the two passes over the chunks.
+        # ``cached_backward`` returns only the sum of the terms, so ``found`` keeps the terms.
         found: list[Losses] = []
 
         def encode(chunk: Batch) -> tuple[Tensor, ...]:
@@ -425,9 +421,9 @@ class Trainer:
         return norm
 
     def evaluate(self) -> DevScore | None:
-        """Score the model without dropout.
+        """Score the model on the dev set, without dropout.
 
-        All processes take part, and those after the first get None.
+        All processes take part; only the first gets the score, the others None.
         """
         if self.dev_set is None:
             return None
@@ -437,7 +433,7 @@ class Trainer:
         score = self.dev_set.score(partial(encoder.encode, check_finite=False, shared=True))
         self.position.eval_seconds += time.perf_counter() - started
 
-        # The first process tells what is wrong with the vectors.
+        # Only the first process warns of undefined scores and collapsed vectors.
         if self.rank != 0:
             return None
         if score.score is None:
@@ -457,7 +453,7 @@ class Trainer:
     def stops(self) -> tuple[bool, bool]:
         """Tell whether patience has run out, and whether a stop was requested.
 
-        This may be on any process, and all processes get the same answer.
+        Either is true on all processes as soon as it is true on one, so that they stop together.
         """
         patience = self.config.patience
         is_out = patience is not None and self.position.evaluations_without_gain >= patience
@@ -522,7 +518,7 @@ class Trainer:
         device = self.accelerator.device
         seconds = position.train_seconds
 
-        # Time adds up over the sessions of a run; of their peaks the highest counts.
+        # Over the sessions of a run, times are added up, and the highest memory peak counts.
         position.total_seconds += self.session.lap()
         peak = max(self.session.peak_memory_bytes, processor.peak_memory_bytes(device))
         self.session.peak_memory_bytes = peak

@@ -10,16 +10,16 @@ from simcse_cli.machine.optimizers import UncorrectedAdamW
 from simcse_cli.settings.choices import OptimizerName, Schedule
 from simcse_cli.settings.config import TrainConfig
 
-# Contrastive Tension: share of the initial learning rate from each 0-based step on (code of
-# Carlsson et al. 2021, where a rate holds up to and including its boundary).
+# Contrastive Tension: from which 0-based step on which share of the initial learning rate is used
+# (code of Carlsson et al. 2021, where steps up to and including 500 have the first rate).
 TENSION_STEPS = ((0, 1.0), (501, 0.8), (1001, 0.6), (1501, 0.4), (2001, 0.2))
-TRIANGLE_RATIO = 32  # of the peak of the slanted triangle to its floor
+TRIANGLE_RATIO = 32  # the peak of the slanted triangle, divided by its lowest rate
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Return the trained parameters in two groups.
+    """Return the trained parameters in two groups: matrices with weight decay, others without.
 
-    Biases and normalisation weights have no weight decay.
+    The others are biases and normalisation weights, which have one dimension.
     """
     decayed: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
@@ -34,9 +34,12 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
 
 def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Return the optimizer of the settings, in its fused form if there is one.
+    """Return the optimizer of the settings, in its fused form if PyTorch has one.
 
-    RMSprop has the constants of TensorFlow: ``v = 0.9 v + 0.1 g^2;  w -= lr g / (sqrt(v) + 1e-7)``.
+    RMSprop has the constants of TensorFlow. For a weight w with the gradient g:
+
+        v = 0.9 v + 0.1 g^2
+        w -= lr g / (sqrt(v) + 1e-7)
     """
     groups = parameter_groups(module, config.weight_decay)
     match config.optimizer:
@@ -51,16 +54,16 @@ def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optim
 
 
 def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) -> float:
-    """Return the share of the peak learning rate at a 0-based step.
+    """Return the share of the peak learning rate that a 0-based step uses.
 
-    Linear: rises from 0 over ``warmup`` of the steps, rounded up, then falls to reach 0 after the
-    last one; without warm-up the first step has the full rate and the last has ``1 / total_steps``
-    of it. This is ``get_linear_schedule_with_warmup`` of transformers, with the warm-up length of
-    its ``Trainer``.
+    Linear: the rate rises from 0 during the first ``warmup * total_steps`` steps (rounded up), then
+    falls and would be 0 one step after the last. Without warm-up the first step has the full rate
+    and the last ``1 / total_steps`` of it. This is ``get_linear_schedule_with_warmup`` of
+    transformers, with the warm-up length of its ``Trainer``.
 
-    Slanted triangle (Howard and Ruder 2018, as in AllenNLP): with p rising to 1 over ``warmup`` of
-    the steps, rounded down, and falling to 0 at the last one, ``(1 + 31 p) / 32``. AllenNLP counts
-    steps from 1.
+    Slanted triangle (Howard and Ruder 2018, as in AllenNLP): the share is ``(1 + 31 p) / 32``. p
+    rises to 1 during the first ``warmup * total_steps`` steps (rounded down), then falls to 0 at
+    the last step. AllenNLP counts steps from 1.
     """
     if schedule is Schedule.SLANTED_TRIANGULAR:
         cut = int(total_steps * warmup)
@@ -81,16 +84,14 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-    """Scale all gradients so that their joint L2 norm is at most ``max_norm``.
+    """Scale all gradients so that their joint L2 norm is at most ``max_norm``; return the old norm.
 
-    Return their norm before the scaling.
-
-    Like ``torch.nn.utils.clip_grad_norm_``, with factor min(1, max_norm / (norm + 1e-6)), but on a
-    CPU a factor of 1 is not applied. A ``max_norm`` of 0 clips nothing.
+    As in ``torch.nn.utils.clip_grad_norm_``, the factor is ``min(1, max_norm / (norm + 1e-6))``; on
+    a CPU, gradients are not multiplied by a factor of 1. A ``max_norm`` of 0 clips nothing.
     """
     parameters = list(parameters)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    # On other devices than the CPU, reading the norm would wait for the device.
+    # On a GPU always multiply: comparing the norm first would wait for the GPU.
     if max_norm > 0 and (norm.device.type != "cpu" or not norm + 1e-6 <= max_norm):
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm

@@ -1,7 +1,4 @@
-"""Write the record of a run, its metrics and its model card.
-
-Also check that a resumed run has the same data.
-"""
+"""Write a run's record, metrics and model card, and check the data of a resumed run."""
 
 import math
 import time
@@ -26,9 +23,9 @@ from simcse_cli.training.trackers import RunLog, start_tracker
 
 @dataclass(frozen=True)
 class StepResult:
-    """One optimizer step: loss and its terms, metrics, gradient norm and learning rate.
+    """The loss, its terms, metrics, gradient norm and learning rate of an optimizer step.
 
-    Sentences and tokens (of all processes) and seconds are summed over the steps since the last
+    Sentences and tokens (of all processes) and seconds are sums over the steps since the previous
     result.
     """
 
@@ -52,18 +49,22 @@ def _now() -> str:
 
 @dataclass
 class Session:
+    """One call of the program that works on a run, with what earlier calls have used."""
+
     started: str = field(default_factory=_now)
     peak_memory_bytes: int = 0
     earlier_seconds: float = 0.0
     _last: float = field(default_factory=time.perf_counter)
 
     def lap(self) -> float:
+        """Return the seconds since the last call, or since the start of the session."""
         last = self._last
         self._last = time.perf_counter()
         return self._last - last
 
 
 def earlier_session(run_dir: Path) -> Session:
+    """Return a session that continues the start, time and memory peak of a run's record."""
     if not is_run(run_dir):
         return Session()
     before = read_run_record(run_dir)
@@ -72,10 +73,7 @@ def earlier_session(run_dir: Path) -> Session:
 
 
 def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: bool) -> RunLog:
-    """Write the record of a starting or resuming run, and return its metrics log.
-
-    The tracker of the run is started as well.
-    """
+    """Start the run's tracker, write the run's first record, and return its metrics log."""
     last_step = record.step if resumed else None
     tracker = start_tracker(record, run_dir, progress, last_step=last_step)
     record.write(run_dir)
@@ -96,10 +94,7 @@ def score_line(score: DevScore | None) -> dict[str, Any]:
 def step_line(
     step: int, epoch: float, result: StepResult, score: DevScore | None
 ) -> dict[str, Any]:
-    """Return the line of ``metrics.jsonl`` for a step.
-
-    It has the dev evaluation after the step if there was one.
-    """
+    """Return the line of ``metrics.jsonl`` for a step, with the dev score if there is one."""
     return {
         "step": step,
         "epoch": epoch,
@@ -126,9 +121,10 @@ def show_step(
 
 
 def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> None:
-    """Check that all libraries get the same vectors from the exported model, and describe it.
+    """Verify the exported model, describe it in the record, and write the model cards.
 
-    ``start`` is the folder of the model that training started from.
+    All libraries must get the same vectors from the model. ``start`` is the folder of the model
+    that training started from.
     """
     differences = verify_export(run_dir / "model")
     best = load_encoder(run_dir / "model", device="cpu")
@@ -141,6 +137,7 @@ def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> Non
 
 
 def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
+    """Raise DataError if a file of a recorded run has another digest than in ``found``."""
     if not is_run(run_dir):
         return
     now = _digests_by_file(found)

@@ -40,7 +40,7 @@ MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
 
 @contextmanager
 def in_contact_or_silent() -> Iterator[None]:
-    """Report that another process has ended, unless our launcher does."""
+    """Report that another process has ended, unless the launcher of this process reports it."""
     try:
         with processes.in_contact():
             yield
@@ -52,10 +52,7 @@ def in_contact_or_silent() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a call of ``simcse train`` asks for.
-
-    ``n_started`` counts the processes that the call starts.
-    """
+    """What a call of ``simcse train`` asks for; ``n_started`` is how many processes it starts."""
 
     flags: Settings
     options: RunOptions
@@ -64,10 +61,12 @@ class _Request:
 
     @property
     def is_many(self) -> bool:
+        """Whether the call asks for several runs, by seeds or a sweep."""
         options = self.options
         return (options.seeds is not None or options.sweep is not None) and not options.dry_run
 
     def config(self, swept: Settings) -> TrainConfig:
+        """Return the settings of one run; ``swept`` are those of a sweep's trial."""
         resumed = None
         if self.options.resume and not self.is_many:
             resumed = self.options.output
@@ -75,6 +74,7 @@ class _Request:
         return ready_settings(flags, self.options.config, self.progress, resumed=resumed)
 
     def run_one(self, config: TrainConfig, run_dir: Path) -> runs.RunRecord | None:
+        """Train in this process, or in the processes that are to be started."""
         resume = self.options.resume or self.is_many
         how: dict[str, Any] = {"resume": resume, "force": self.options.force}
         if self.n_started == 1:
@@ -87,7 +87,7 @@ class _Request:
 def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome | str | None:
     """Do the requested runs and return a result to show, or the text of a dry run.
 
-    Returns None if another process shows the result.
+    The result is None if another process shows it.
     """
     n_started = _join_processes(flags, options, progress)
     own = flags | settings_of_options(options, flags)
@@ -97,14 +97,14 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     if request.is_many:
         return train_many(request.config, request.run_one, options, progress)
 
-    # One run, or a look at what it would do.
+    # Without seeds or a sweep there is one run, or the forecast of one.
     config = request.config({})
     run_dir = options.output or _unused_folder(config)
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
         return f"settings\n{recipes.dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
 
-    # A run that was stopped says how to continue.
+    # Train; a run that is stopped says how to continue it.
     try:
         record = request.run_one(config, run_dir)
     except launch.Stopped as stop:
@@ -125,7 +125,7 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
 
 
 def _join_processes(flags: Settings, options: RunOptions, progress: Progress) -> int:
-    """Join the group that another launcher has started, and return how many processes to start."""
+    """Return how many processes to start; if it is 1, join the group that this one belongs to."""
     if processes.is_launched():
         processes.end_with_launcher()
     is_first = processes.process_rank() == 0
@@ -142,6 +142,7 @@ def _join_processes(flags: Settings, options: RunOptions, progress: Progress) ->
 
 
 def _require_resumable(request: _Request) -> None:
+    """Raise an error for ``--resume`` if there is no run to continue and none can be started."""
     options = request.options
     target = runs_folder(options) if request.is_many else options.output
     if target is None:
@@ -169,7 +170,7 @@ def _unused_folder(config: TrainConfig) -> Path:
 def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
     """Return the exception for an interrupted run.
 
-    In one process it says what is kept and how to continue; in the others it has no message.
+    Only the process that speaks to the user gets a message: what is kept, and how to continue.
     """
     if processes.is_launched() or processes.process_rank() > 0:
         return launch.Stopped()
@@ -195,6 +196,7 @@ def train_many(
     options: RunOptions,
     progress: Progress,
 ) -> Outcome | None:
+    """Train one run per seed, or the trials of a sweep, under one folder."""
     folder = runs_folder(options)
     seeds = parse_seeds(options.seeds)
     many = ManyRuns(folder, run_one, seeds, options.resume, options.force)
@@ -223,8 +225,8 @@ def train_run(
 ) -> runs.RunRecord | None:
     """Train into a run folder and return the record; None on every process but the first.
 
-    With ``resume`` a complete run of this length is left unchanged. ``on_step`` and ``on_eval`` are
-    called on the first process.
+    With ``resume``, a run that is complete and has this length is left unchanged. ``on_step`` and
+    ``on_eval`` are called on the first process only.
     """
     # Only the first process speaks to the user.
     is_first = processes.process_rank() == 0
@@ -240,7 +242,7 @@ def train_run(
     with sole_training(run_dir):
         processes.require_shared(run_dir)
 
-        # Everything is done under the lock of the folder, checks of --resume first.
+        # The lock of the folder is held from here on. First, look at what --resume finds in it.
         started_with = None
         if resume and runs.is_run(run_dir):
             earlier = runs.read_run_record(run_dir)
@@ -253,7 +255,7 @@ def train_run(
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
             processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)
 
-        # The folder is opened, or emptied, once nothing stands against the run.
+        # Create or empty the folder only now, when all checks have passed.
         try:
             with launch.stop_on_signal(tell) as stopped:
                 trainer = Trainer(
@@ -299,6 +301,7 @@ def _is_complete(earlier: runs.RunRecord, config: TrainConfig, run_dir: Path) ->
 
 
 def _require_steps_left(trainer: Trainer) -> None:
+    """Raise ConfigError if a resumed run has done more steps than are asked for."""
     done = max(map(runs.step_of, runs.kept_states(trainer.states.folder)), default=0)
     if done > trainer.total_steps:
         raise ConfigError(
@@ -309,6 +312,7 @@ def _require_steps_left(trainer: Trainer) -> None:
 
 
 def _open_folder(config: TrainConfig, run_dir: Path, *, resume: bool, force: bool) -> None:
+    """Create or empty the run folder unless its run is resumed, and write the settings into it."""
     if not (resume and (run_dir / "config.yaml").exists()):
         runs.open_run_dir(run_dir, force=force)
     with atomic_text(run_dir / "config.yaml", force=True) as stream:
@@ -316,9 +320,9 @@ def _open_folder(config: TrainConfig, run_dir: Path, *, resume: bool, force: boo
 
 
 def sole_training(folder: Path) -> AbstractContextManager[None]:
-    """Return the lock of a run folder.
+    """Return a context that holds the lock of a run folder.
 
-    A process after the first, or one whose launcher holds the lock, gets none.
+    It does nothing in a process whose launcher or first process holds the lock.
     """
     if processes.is_launched() or processes.process_rank() > 0:
         return nullcontext()
@@ -326,6 +330,7 @@ def sole_training(folder: Path) -> AbstractContextManager[None]:
 
 
 def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
+    """Return the settings that ``--mode``, ``--set`` and options of the objective stand for."""
     found: Settings = {}
     if options.mode is not None:
         if options.mode not in MODES:
@@ -349,14 +354,14 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
 def resolve_settings(
     flags: Settings, recipe: str | None, resumed: Path | None = None
 ) -> TrainConfig:
-    """Return the settings; a resumed run keeps its own, but for its length."""
-    # A new run, or a process that has its settings from its launcher.
+    """Return the settings; a resumed run keeps its recorded ones, except for its length."""
+    # A new run, or a process started by a launcher, takes its settings from recipe and flags.
     if resumed is None or processes.is_launched() or not (resumed / "config.yaml").exists():
         return recipes.resolve_config(
             recipe=recipe, flags=flags, objective_defaults=objective_defaults
         )
 
-    # The settings on record; code that they name must be typed again.
+    # A resumed run takes the recorded settings; code that they name must be typed again.
     recorded = str(resumed / "config.yaml")
     config = TrainConfig(
         **coerce_settings(TrainConfig, recipes.read_recipe(recorded), place=recorded)
@@ -364,7 +369,8 @@ def resolve_settings(
     typed = coerce_settings(TrainConfig, flags, place="command line")
     require_typed(vars(config), typed, recorded)
 
-    # What is given now must agree, but for a length that nothing depends on.
+    # What is given now must agree with the record. The length may change if no learning rate
+    # depends on it.
     given = recipes.environment_settings() | typed
     lengths = {}
     for name, value in given.items():
@@ -389,7 +395,7 @@ def resolve_settings(
 
 
 def require_same_place(config: TrainConfig, resumed: Path) -> None:
-    """Raise ConfigError where files that a run names by relative paths are not in this folder."""
+    """Raise ConfigError if the relative paths that a run names do not exist from this folder."""
     files = [source for source, _ in map(split_weight, config.train_file or ())]
     if config.dev_file is not None:
         files.append(config.dev_file)
@@ -407,10 +413,7 @@ def require_same_place(config: TrainConfig, resumed: Path) -> None:
 def ready_settings(
     flags: Settings, recipe: str | None, progress: Progress, *, resumed: Path | None = None
 ) -> TrainConfig:
-    """Return the settings with the defaults of the model.
-
-    Without a training file, they have the demo corpus.
-    """
+    """Return the settings with the model's defaults, and the demo corpus if no file is given."""
     settings = resolve_settings(flags, recipe, resumed)
     if resumed is not None and (resumed / "config.yaml").exists():
         require_same_place(settings, resumed)
@@ -418,7 +421,7 @@ def ready_settings(
     if config.train_file is not None:
         return config
 
-    # The part of the demo corpus that the objective reads.
+    # Choose the file of the demo corpus that the objective can read.
     folder = demo_folder(progress)
     by_kind = {
         DataKind.LABELLED: "nli.tsv",

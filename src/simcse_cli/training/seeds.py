@@ -1,6 +1,6 @@
-"""Train one run per seed under one folder.
+"""Train one run per seed under one folder, and report the mean and deviation of the dev scores.
 
-Each run is resumable, and the dev scores get mean and deviation.
+Each run can be resumed.
 """
 
 import shutil
@@ -20,9 +20,9 @@ from simcse_cli.training.launch import Stopped
 
 _ANOTHER = "choose another folder with -o"
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
-"""A function that trains into a folder or resumes there.
+"""A function that trains into a folder, or resumes the run there, and returns the record.
 
-It returns None on all processes but the first.
+On all processes but the first it returns None.
 """
 
 
@@ -43,7 +43,7 @@ def parse_seeds(text: str | None) -> list[int]:
 
 @dataclass(frozen=True)
 class ManyRuns:
-    """Several runs under one folder, trained by ``run_one``.
+    """Several runs under one folder, trained by ``run_one``, one for each of the ``seeds``.
 
     Without ``seeds``, each run has the seed of its settings.
     """
@@ -55,6 +55,7 @@ class ManyRuns:
     force: bool = False
 
     def open(self) -> None:
+        """Create the folder; with ``force``, remove earlier runs from it first."""
         folder = self.folder
         if is_run(folder):
             raise OutputError(f"{folder} is a run, need a folder for several", hint=_ANOTHER)
@@ -71,9 +72,10 @@ class ManyRuns:
         folder.mkdir(parents=True, exist_ok=True)
 
     def train(self, config: TrainConfig, below: str = "") -> list[RunRecord | None]:
-        """Return the records of one run per seed, in folders ``seed-S``.
+        """Train one run per seed and return the records.
 
-        A single run has the folder to itself.
+        Several runs go into folders ``seed-S`` of the folder ``below``; a single one uses ``below``
+        itself.
         """
         seeds = self.seeds or (config.seed,)
         records: list[RunRecord | None] = []
@@ -86,7 +88,7 @@ class ManyRuns:
 
 
 def _remove_ours(entry: Path) -> None:
-    """Remove a run, a trial or a result; raise OutputError for anything else."""
+    """Remove a run, a trial or a result that this program wrote, or raise OutputError."""
     is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)
     if not is_ours and not list(entry.glob(f"{SEED_PREFIX}*/run.json")):
         raise OutputError(f"{entry} is no run of this toolkit", hint=_ANOTHER)
@@ -97,9 +99,9 @@ def _remove_ours(entry: Path) -> None:
 
 
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
-    """Train and return the record of a run; a finished run is read from its folder.
+    """Train a run and return its record; if the folder has the finished run, return that record.
 
-    The resume state of a finished run is removed, unless several are to be kept. An interrupted run
+    After training, the resume state is removed unless several are to be kept. An interrupted run
     raises ``Stopped``.
     """
     if is_run(run_dir):
@@ -122,9 +124,9 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
 
 
 def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
-    """Train one run per seed, and return the dev scores with mean and deviation.
+    """Train one run per seed; return and save (``seeds.json``) dev scores, mean and deviation.
 
-    The scores are saved as ``seeds.json``.
+    The result is None on all processes but the first.
     """
     if len(runs.seeds) < 2:
         what = f"--seeds {runs.seeds[0]}: one seed has no deviation"
@@ -134,7 +136,7 @@ def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
     if len(records) < len(runs.seeds):
         return None
 
-    # A row for each seed, then mean and deviation.
+    # The table has a row for each seed, then the mean and the deviation.
     rows: list[dict[str, Any]] = [
         {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step}
         for r in records

@@ -63,12 +63,14 @@ from simcse_cli.training.teachers import Teachers
 
 LOW_LORA_RATE = 1e-4
 MOST_LOOKED_AT = 20_000
-"""Rows whose length is looked at before training."""
+"""At most how many examples are checked for texts that are too long, before training."""
 LOOKED_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
 class TrainingParts:
+    """What a ``Trainer`` needs besides the settings; ``digests`` are the facts to record."""
+
     objective: Objective
     data: Any
     dev_set: DevSet | None
@@ -80,9 +82,10 @@ class TrainingParts:
 
 
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
-    """Return the pooler and head of the settings.
+    """Return the pooler and the use of a head, from the settings or else from the model's record.
 
-    By default they are those of the model's record, else SimCSE's ``cls``.
+    If neither names a pooler it is SimCSE's ``cls``. By default a head is for training only, unless
+    the record has this pooler with a kept head.
     """
     pooler = config.pooler or record.pooler or Pooler.CLS
     head = HeadUse.TRAIN_ONLY
@@ -99,13 +102,13 @@ def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
 def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     """Return the encoder to train, in float32, and report it in one line.
 
-    A model with this pooler in its record keeps its head and normalisation, and a checkpoint of the
-    original code its ``mlp``; any other model gets a new seeded head if the pooler is ``cls``.
+    A model that records this pooler keeps its head and normalisation. A checkpoint of the original
+    SimCSE code keeps its ``mlp`` head. Any other model gets a new head if the pooler trains one, as
+    ``cls`` does; its weights are drawn from the seed.
 
-    Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS], drawn at
-    random.
+    Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS].
     """
-    # Whether the model brings a head: by its record, or as in the original code.
+    # Find out whether the model has a head, by its record or by the layout of the original code.
     model = find_model(config.pinned_model)
     record = model.record
     pooler, head_use = pooler_and_head(config, record)
@@ -128,7 +131,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         "similarity": config.similarity,
     }
 
-    # A fresh head is drawn from the seed, whatever was drawn before.
+    # Seed the draw of a fresh head here, so that it does not depend on earlier draws.
     torch.manual_seed(config.seed)
     if has_own_head:
         encoder.change(head=encoder.head, head_use=head_use, **as_recorded)
@@ -145,7 +148,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
 
 
 def _about(encoder: SentenceEncoder, record: ModelRecord, has_own_head: bool) -> str:
-    """Return what is trained, and where it departs from the record, in one line."""
+    """Return one line on the encoder, its pooler and head, and what the model records."""
     about = f"training {encoder.name} with pooler {encoder.pooler}"
     if encoder.head is not None:
         origin = "its own" if has_own_head else "a fresh"
@@ -157,7 +160,7 @@ def _about(encoder: SentenceEncoder, record: ModelRecord, has_own_head: bool) ->
 
 
 def _first_template(config: TrainConfig) -> str | None:
-    """Return the template of the model, which is that of the first view."""
+    """Return the template of the first view, which the model keeps, or None."""
     if not config.template or config.template[0] == NOTHING_AROUND:
         return None
     accepted = settings_of(find_objective(config.objective).Options)
@@ -198,9 +201,10 @@ def put_lora(
 
 
 def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | TokenAugmenter | None:
-    """Return the augmenter of ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, or None.
+    """Return the augmenter for the text of ``--augment``, or None without one.
 
-    ``shuffle`` and ``repeat`` act on sub-words and cannot be combined; the others act on text.
+    The text is ``METHOD[:RATE[:RESOURCE]]``, or several of these joined by ``+``. The methods
+    ``shuffle`` and ``repeat`` act on sub-words and cannot be combined; the others act on texts.
     """
     if text is None:
         return None
@@ -239,6 +243,7 @@ REFUSALS = {
 
 
 def check_settings(config: TrainConfig) -> None:
+    """Raise an error for settings that the objective cannot use, or that need missing packages."""
     objective = find_objective(config.objective)
     accepted = settings_of(objective.Options)
     for name, reason in REFUSALS.items():
@@ -272,11 +277,12 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
-# Examples of an epoch that repeats a file; their order takes 40 bytes each.
+# Limit of a repeated file's examples in an epoch; the order takes 40 bytes for each.
 MOST_REPEATED = 100_000_000
 
 
 def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
+    """Return the training files with their weights; raise an error for one that is missing."""
     if not config.train_file:
         raise ConfigError("no training file", hint="give one with --train-file FILE")
     sources = [split_weight(text) for text in config.train_file]
@@ -293,6 +299,7 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
 
 
 def split_weight(text: str, place: str = "--train-file") -> tuple[str, float]:
+    """Split ``SOURCE:WEIGHT``; the weight is 1 if none is given or a file has the whole name."""
     source, _, number = text.rpartition(":")
     try:
         weight = float(number) if source and not Path(text).exists() else None
@@ -310,7 +317,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
 
     If every row is an example, no more rows of a Hub dataset are read than ``--max-steps`` needs.
     """
-    # A weight needs examples that come from one file each.
+    # A file can have a weight only if each example comes from one file.
     objective = find_objective(config.objective)
     sources = train_sources(config)
     for source, weight in sources:
@@ -322,12 +329,12 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
             )
     given, of_pairs = given_tables(config, progress)
 
-    # Documents are joined first, as examples are made from all of them.
+    # Documents are joined before examples are made, as these come from all of them.
     if objective.reads is DataKind.DOCUMENTS:
         documents = [training_file.read_training_documents(source, given) for source, _ in sources]
         return training_file.join_documents(documents)
 
-    # Each file by itself, with remarks on what was left out of it.
+    # Read each file by itself, and remark on what was left out of it.
     parts = []
     for source, weight in sources:
         if objective.reads is DataKind.LABELLED:
@@ -359,7 +366,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
 def _most_rows(
     source: str, config: TrainConfig, objective: type[Objective], progress: Progress
 ) -> int | None:
-    """Return how many rows of a Hub dataset all steps need; None where all rows are read."""
+    """Return how many rows of a Hub dataset the run needs, or None if all rows are to be read."""
     is_stream = guess_format(source) is FileFormat.HUB and objective.rows_are_examples
     if not is_stream or config.max_steps is None:
         return None
@@ -372,9 +379,10 @@ def _most_rows(
 def _hold_out(
     config: TrainConfig, data: Any, share: float
 ) -> tuple[training_file.TrainingRows, list[Row]]:
-    """Return the rows to train on, and those held out: all rows of a random share of the anchors.
+    """Return the rows to train on, and the rows that are held out.
 
-    Which anchors these are does not depend on the seed of the run.
+    A random share of the anchors is held out, with all their rows. The choice does not depend on
+    the seed of the run.
     """
     # Held-out rows must be pairs, except for a masked LM, which is scored on single texts.
     least = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
@@ -402,10 +410,10 @@ def _hold_out(
 
 
 def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
-    """Choose between packed and padded batches, and prepare the transformers for the padded pass.
+    """Apply the settings of attention, compilation and gradient checkpointing to the encoders.
 
-    Settings that compute a layer twice are refused if the second pass would draw other dropout
-    masks.
+    Raise ConfigError for those that have no effect on packed rows. Settings that compute a layer
+    twice are also refused on a device where the second pass would draw other dropout masks.
     """
     for name in ("micro_batch_size", "gradient_checkpointing"):
         if getattr(config, name) and not has_rng_state(device):
@@ -436,7 +444,7 @@ LEARN_FROM_TEACHERS = (ObjectiveName.RANKCSE, ObjectiveName.DISTILL)
 
 
 def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teachers | None:
-    """Return the teachers of the settings, whose vectors are not made yet."""
+    """Return the teachers of the settings, or None; their vectors are made later."""
     if config.teacher is None:
         if config.objective in LEARN_FROM_TEACHERS:
             raise ConfigError(
@@ -451,11 +459,11 @@ def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teache
 def build_parts(
     config: TrainConfig, progress: Progress, started_with: Batches | None = None
 ) -> TrainingParts:
-    """Read the data and make the objective.
+    """Read the data, and build the objective and the dev set.
 
-    ``started_with`` are the batches of a run that is resumed.
+    ``started_with`` is the kind of batches of a run that is resumed.
     """
-    # What is trained on, and what chooses the model.
+    # Read the data to train on, and what chooses the model.
     check_settings(config)
     data = read_data(config, progress)
     held_out: list[Row] = []
@@ -464,7 +472,8 @@ def build_parts(
     dev_set, dev_facts = build_dev_set(config, progress, held_out)
     teachers = build_teachers(config, data, progress)
 
-    # The objective; held-out texts of a masked LM are scored by itself.
+    # Build the objective. A masked LM scores held-out texts by its own loss, so its dev set is
+    # built only now.
     objective = _objective_of(config, teachers, progress)
     if isinstance(objective, MaskedLm) and config.dev_split is not None:
         trained = {text for row in data.rows for text in row}
@@ -476,7 +485,7 @@ def build_parts(
                 module.freeze_unread()
     _choose_pass(objective, config, resolve_device(config.device))
 
-    # The examples of the first epoch tell how many there are, and warn of what is unusual.
+    # Make the examples of the first epoch to count them, which may also add warnings.
     examples = objective.examples(data, random_generator(config.seed, 0))
     n_examples = sum(n_taken(*file) for file in files_of(examples))
     if n_examples < 2:
@@ -485,7 +494,7 @@ def build_parts(
     for warning in objective.warnings:
         progress.warn(warning)
 
-    # What the run records of its data and code.
+    # Collect what the run records of its data and code.
     digests: dict[str, Any] = {
         "train_file": ", ".join(config.train_file or ()),
         "train_sha256": data.digest,
@@ -500,14 +509,14 @@ def build_parts(
     shared, batches = shared_texts(config, objective, examples, progress, started_with)
     digests["batches"] = batches.value
 
-    # Version 1.0.0 left out any number of rows, and a resumed run keeps its batches.
+    # A resumed run keeps its batches; one of version 1.0.0 may have left out any number of rows.
     most_left_out = SHARED_SHARE if started_with is None else 1.0
     facts = digests | dev_facts
     return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out, teachers)
 
 
 def _objective_of(config: TrainConfig, teachers: Teachers | None, progress: Progress) -> Objective:
-    """Return the objective around the encoder; its own heads are drawn from the seed."""
+    """Return the objective with its encoder; its own layers are drawn from the seed."""
     settings = config.to_dict() | {
         "temperature": config.effective_temperature,
         "similarity": config.similarity,
@@ -522,10 +531,10 @@ def _objective_of(config: TrainConfig, teachers: Teachers | None, progress: Prog
 
 
 def count_cut(objective: Objective, examples: Examples, progress: Progress) -> dict[str, int]:
-    """Tell how many examples have a text that training cuts; of many, a share is looked at.
+    """Tell the user how many examples have a text that training cuts.
 
-    Returns the two numbers for the record, ``n_cut`` of ``n_looked_at``; none where examples are
-    no rows of texts, as for documents.
+    If there are many examples, only an evenly spaced part of them is looked at. The result is for
+    the record: ``n_cut`` of ``n_looked_at`` examples have such a text. It is empty for documents.
     """
     if objective.reads is DataKind.DOCUMENTS:
         return {}
@@ -544,7 +553,7 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
         longer = tokens.longer_than(limit, texts, tokens.ids(texts, limit))
         n_cut += len({owners[position] for position in longer})
 
-    # Of a share, the number is an estimate.
+    # If only a part was looked at, the share is an estimate.
     if n_cut:
         unit = "rows" if examples.are_rows else "examples"
         share = f"{n_cut / len(places):.1%}"
@@ -559,7 +568,7 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
 
 
 def _texts_of(example: Any) -> list[str]:
-    """Return the texts of an example, without what else it holds, such as a class or a flag."""
+    """Return the texts of an example without its other parts, such as a class or a flag."""
     if isinstance(example, str):
         return [example]
     return [part for part in example if isinstance(part, str)]
@@ -572,11 +581,12 @@ def shared_texts(
     progress: Progress,
     started_with: Batches | None = None,
 ) -> tuple[SharedTexts | None, Batches]:
-    """Return the texts that rows share, and what batches do about them; None for shuffled batches.
+    """Return the texts that rows share, and the kind of batches that follows from them.
 
-    A run that is resumed goes on with the batches that it ``started_with``.
+    The texts are None if the batches are simply shuffled. By default, a resumed run goes on with
+    the kind of batches that it ``started_with``.
     """
-    # Duplicates matter where other rows are negatives, and unless the user takes rows as they come.
+    # Duplicates matter only where other rows are negatives.
     if not (objective.in_batch_negatives and examples.are_rows):
         if config.batches in (Batches.NO_DUPLICATES, Batches.MASK_DUPLICATES):
             raise ConfigError(
@@ -588,7 +598,7 @@ def shared_texts(
     if config.batches is Batches.SHUFFLED:
         return None, Batches.SHUFFLED
 
-    # Few of them are left alone by default.
+    # By default, a small share of duplicates is ignored.
     shared = SharedTexts(examples.items)
     if config.batches is None and shared.share <= SHARED_SHARE:
         return None, Batches.SHUFFLED

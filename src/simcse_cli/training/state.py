@@ -1,6 +1,6 @@
-"""Save and restore the state of a run as safetensors and JSON.
+"""Save and restore the state of a run: weights, optimizer moments, position and best score.
 
-The state has weights, moments, position and best score.
+Tensors are saved as safetensors, the rest as JSON.
 """
 
 import os
@@ -48,9 +48,10 @@ _UNREADABLE = (
 class Position:
     """The position of a run after a completed optimizer step.
 
-    ``trained_score`` is the best dev score after step 0; ``total_seconds`` covers all sessions,
-    ``n_sentences`` all processes. ``start_examples`` and ``best_examples`` hold what each dev
-    example has got from the model before training and from the best one.
+    ``start_score`` is the dev score before training, ``trained_score`` the best one after it, and
+    ``best_score`` the best of all. ``start_examples`` and ``best_examples`` hold the value of each
+    dev example, by the model before training and by the best model. ``total_seconds`` covers all
+    sessions, ``n_sentences`` all processes.
     """
 
     step: int = 0
@@ -67,10 +68,7 @@ class Position:
     best_examples: dict[str, list[float]] = field(default_factory=dict)
 
     def note_score(self, score: float | None, examples: Mapping[str, Floats] = NO_EXAMPLES) -> bool:
-        """Record a dev score, and return whether it is the best so far.
-
-        The score before training counts as well.
-        """
+        """Record a dev score; return whether it is the best so far, the start included."""
         if score is None:
             return False
         if self.step == 0:
@@ -96,8 +94,8 @@ def _listed(examples: Mapping[str, Floats]) -> dict[str, list[float]]:
 class States:
     """Save and restore the states of a run, one folder per step.
 
-    ``keep`` is the number of newest states to keep; 0 keeps all. Only the newest keeps the
-    optimizer's moments.
+    ``keep`` is how many of the newest states to keep; 0 keeps all. Only the newest one keeps the
+    optimizer's moments, since only it is resumed.
     """
 
     folder: Path
@@ -107,10 +105,10 @@ class States:
     keep: int = 1
 
     def save(self, position: Position) -> None:
-        """Write the state of a step, unless it exists, and then remove earlier ones."""
+        """Write the state of a step unless it exists, then remove what is no longer kept."""
         target = self.folder / f"{STATE_PREFIX}{position.step:08d}"
         with writing(target):
-            # A step has one state: everything in it follows from seed and step.
+            # An existing state of this step is equal, as everything follows from seed and step.
             if not target.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 with staging_folder(target) as temporary:
@@ -119,7 +117,7 @@ class States:
                     os.replace(temporary, target)
                 sync(self.folder)
 
-            # A state exists as a whole or not at all.
+            # Rename a state before removing it, so that no state exists in part.
             older = [state for state in kept_states(self.folder) if state != target]
             n_dropped = 0
             if self.keep:
@@ -136,7 +134,7 @@ class States:
         for name, tensor in self.objective.state_dict().items():
             weights[f"module.{name}"] = tensor.detach().cpu().clone()
 
-        # The optimizer's moments are tensors, and perhaps numbers.
+        # What the optimizer keeps for a parameter are tensors, and for some optimizers numbers.
         tensors: dict[str, Tensor] = {}
         numbers: dict[str, Any] = {}
         for index, values in self.optimizer.state_dict()["state"].items():
@@ -162,9 +160,9 @@ class States:
         write_json(folder / STATE_FILE, facts)
 
     def restore(self) -> Position | None:
-        """Restore weights and moments from the newest state, and return its position.
+        """Restore weights and moments from the newest state; return its position, None without one.
 
-        The result is None without a state.
+        Raise CheckpointError if the state cannot be read.
         """
         states = kept_states(self.folder)
         if not states:
@@ -200,7 +198,7 @@ def _restore_optimizer(
     numbers: Mapping[str, float],
     n_tensors: int | None,
 ) -> None:
-    """Restore the optimizer's moments from a state; ``n_tensors`` is the number saved, if known."""
+    """Restore the optimizer's moments; ``n_tensors`` is how many tensors were saved, if known."""
     restored: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
         _, number, name = key.split(".", 2)
@@ -221,7 +219,7 @@ def _restore_optimizer(
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors; turn disk errors of the library into ``OSError``."""
+    """Write tensors to a file; turn disk errors of the library into ``OSError``."""
     try:
         save_file(tensors, path)
     except SafetensorError as error:

@@ -1,6 +1,6 @@
 """Run a grid or a search over settings.
 
-The trials are resumable and have one or several seeds. Each trial has its own folder.
+Each trial has its own folder, one or several seeds, and can be resumed.
 """
 
 import itertools
@@ -44,10 +44,11 @@ _OPTION = "options."
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The plan in a sweep file: settings of every trial, and those that are swept.
+    """The content of a sweep file: the common settings of all trials, and those that are swept.
 
-    ``grid`` has the values of a setting; every combination is a trial. ``search`` has ``low`` and
-    ``high`` (and ``log``), or ``choices``.
+    ``grid`` has a list of values for each swept setting; every combination is a trial. ``search``
+    has a range (``low``, ``high`` and perhaps ``log``) or ``choices`` for each of them, from which
+    ``n_trials`` trials are drawn.
     """
 
     settings: Settings = field(default_factory=dict)
@@ -62,12 +63,10 @@ class SweepPlan:
 
 @dataclass
 class Trial:
-    """One combination of settings, with its folder and the dev score of each seed.
+    """One combination of settings, and the best dev score of each seed.
 
-    It also has the mean and deviation of these scores.
-
-    ``best_steps`` are those of the scores; 0 is the model before training. ``failure`` says why a
-    trial has none.
+    ``name`` is also the name of its folder. ``best_steps`` are the steps that reached the scores;
+    0 means the model before training. ``failure`` says why a trial has no scores.
     """
 
     name: str
@@ -118,7 +117,7 @@ def read_plan(name: str) -> SweepPlan:
 
 
 def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
-    """Gather ``options.NAME`` under ``options`` and check the settings like those of a recipe."""
+    """Move each ``options.NAME`` into the mapping ``options``, and check the settings."""
     plain: Settings = {}
     options: Settings = {}
     for name, value in settings.items():
@@ -143,8 +142,8 @@ def search_trials(
 ) -> Iterator[Trial]:
     """Yield the trials that Optuna's tree-structured Parzen search proposes.
 
-    They depend on the seed and earlier scores alone, so each trial must have its scores before the
-    next is requested; one without a score counts as failed.
+    A trial depends on the seed and the earlier scores alone, so each must have its scores before
+    the next one is requested. A trial without a score counts as failed.
     """
     import optuna
 
@@ -173,6 +172,7 @@ def search_trials(
 
 
 def trial_name(settings: Settings) -> str:
+    """Return ``name=value`` pairs joined by commas, without characters that folders cannot have."""
     parts = []
     for name, value in settings.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -186,11 +186,11 @@ def run_sweep(
     runs: ManyRuns,
     progress: Progress,
 ) -> list[Trial]:
-    """Run each trial as it is proposed; return all with their scores, saved as ``sweep.json`` too.
+    """Run the proposed trials one by one; return them, and save them as ``sweep.json``.
 
-    Each trial gets a subfolder named after its settings. One that diverges or needs more memory
-    than there is has failed: the sweep goes on, and ``--resume`` leaves it alone while its folder
-    is there.
+    Each trial gets a subfolder named after its settings. A trial that diverges or runs out of
+    memory counts as failed, and the sweep goes on. ``--resume`` skips a failed trial as long as its
+    folder exists.
     """
     trials: list[Trial] = []
     failures = earlier_failures(runs.folder)
@@ -207,7 +207,7 @@ def run_sweep(
             run_trial(trial, config, runs, progress)
         trials.append(trial)
 
-        # What is known so far, in case of an interruption.
+        # Save the results so far, in case of an interruption.
         if process_rank() == 0:
             best = ranked(trials)[0]
             facts = {
@@ -223,7 +223,7 @@ def run_sweep(
 
 
 def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progress) -> None:
-    """Give a trial its scores, or the reason why it has none."""
+    """Train the runs of a trial; store its scores, or the reason why it has none."""
     try:
         records = runs.train(config, trial.name)
     except (TrainingError, Stopped, MemoryError, RuntimeError, OSError) as error:
@@ -239,7 +239,7 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
 
 
 def earlier_failures(folder: Path) -> dict[str, str]:
-    """Return why trials of an earlier call have failed, by name, if their folders are there."""
+    """Return why trials of an earlier call failed, by their names, if their folders still exist."""
     path = folder / "sweep.json"
     found: dict[str, str] = {}
     if not path.is_file():
@@ -254,26 +254,21 @@ def earlier_failures(folder: Path) -> dict[str, str]:
 
 
 def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
-    """Return the best score, the upper quartile and the median over trials.
+    """Return the best score, the upper quartile and the median over trials; empty without scores.
 
-    The result is empty without any score.
-
-    Source: Farina and Pappadopulo 2023, Table 1. Between two scores a quantile is interpolated.
+    Quantiles between two scores are interpolated. Source: Farina and Pappadopulo 2023, Table 1.
     """
     scores = [trial.score for trial in trials if trial.score is not None]
     if not scores:
         return {}
-    quartiles = scores * 3  # of a single score
+    quartiles = scores * 3  # those of one score; replaced if there are more
     if len(scores) > 1:
         quartiles = statistics.quantiles(scores, n=4, method="inclusive")
     return {"max": max(scores), "q75": quartiles[2], "q50": quartiles[1]}
 
 
 def ranked(trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials by score, the highest first and those without one last.
-
-    Of equal ones, the earlier comes first.
-    """
+    """Return the trials by falling score, those without one last; equal ones keep their order."""
     return sorted(trials, key=lambda t: -math.inf if t.score is None else t.score, reverse=True)
 
 
@@ -281,7 +276,7 @@ def train_sweep(
     name: str, make_config: Callable[[Settings], TrainConfig], runs: ManyRuns, progress: Progress
 ) -> Outcome | None:
     """Run the trials of a sweep file and return them, best first; their plot is ``sweep.png``."""
-    # Read the plan; each trial is the command's settings with those of the plan.
+    # Read the plan. A trial has the settings of the command, and those of the plan.
     plan = read_plan(name)
 
     def trial_config(swept: Settings) -> TrainConfig:
@@ -354,6 +349,7 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
+    """Return the settings of flags and sweep together; raise ConfigError if both give one."""
     both = sorted((flags.keys() & swept.keys()) - {"options"})
     if both:
         what = f"{flag(TrainConfig, both[0])} is given, and the sweep sets it too"

@@ -31,9 +31,9 @@ class SweepPoint:
 def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
     """Return the figure of a sweep; scores are shown x100 and the best trial is marked.
 
-    One setting gives a line over numbers or points over names, with the deviation over seeds as
-    bars; a full grid of two gives a table of coloured cells; anything else shows the trials in the
-    order they ran.
+    One swept setting gives a line over its numbers, or points over its names, with the deviation
+    over seeds as error bars. A full grid of two settings gives a table of coloured cells. Otherwise
+    the trials are shown in the order of ``points``.
     """
     values = [sorted({point.settings[name] for point in points}, key=_order) for name in swept]
     if len(swept) == 2 and len(points) == len(values[0]) * len(values[1]):
@@ -66,6 +66,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _order(value: Any) -> tuple[bool, Any]:
+    """Return a sort key that puts numbers first, by value, and then all else by its text."""
     is_number = _is_number(value)
     return (not is_number, value if is_number else str(value))
 

@@ -1,4 +1,4 @@
-"""Teachers: vectors of the training texts by frozen models, made once and read by row."""
+"""Teachers: frozen models whose vectors of the training texts are made once, then read by row."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -47,8 +47,9 @@ class Teacher:
 class Teachers:
     """The vectors of all teachers for the rows of the training data, text by text.
 
-    A row's vectors are ``(C, D)`` for its C texts: of each teacher at length 1 times the root of
-    its share of the weights, joined, so that their products are weighted means of cosines.
+    A row with C texts has vectors ``(C, D)``. The vector of a text joins those of all teachers,
+    each of which has length 1 times the square root of the teacher's share of all weights. A dot
+    product of two joined vectors is thus the weighted mean of the teachers' cosines.
     """
 
     def __init__(
@@ -73,19 +74,19 @@ class Teachers:
                 )
 
     def prepare(self, folder: Path, progress: Progress) -> None:
-        """Encode all texts by each model into files of the run, or find what is there."""
+        """Encode all texts by each model into files of the run, unless these files exist."""
         n_processes = process_count()
         group = ALONE
         if n_processes > 1:
             group = ProcessGroup(process_rank(), n_processes, distributed.barrier)
-        group.wait()  # until the first process has opened the folder
+        group.wait()  # for the first process to open the folder
         for number, teacher in enumerate(self.teachers, 1):
             if teacher.model is None:
                 continue
             output = folder / TEACHERS / f"{number}.npy"
             output.parent.mkdir(parents=True, exist_ok=True)
             is_there = output.exists()
-            group.wait()  # before a process writes what another one looks for
+            group.wait()  # for all processes to have looked, before one writes
             if not is_there:
                 progress.info(f"encoding the training texts by teacher {teacher.name}, once")
                 texts = (text for row in self.rows for text in row)
@@ -97,7 +98,10 @@ class Teachers:
             teacher.model = None
 
     def of_rows(self, rows: NDArray[np.int64]) -> Tensor:
-        """Return the vectors of some rows, ``(N, C, D)``; zeros of width 1 before they are made."""
+        """Return the vectors of some rows, ``(N, C, D)``.
+
+        Before they are made, as in a dry run, return zeros ``(N, C, 1)``.
+        """
         total = sum(teacher.weight for teacher in self.teachers)
         places = (rows[:, None] * self.n_columns + np.arange(self.n_columns)).ravel()
         parts = []

@@ -27,7 +27,7 @@ from simcse_cli.settings.choices import Tracker
 
 Value = bool | int | float | str
 Started = tuple[GeneralTracker, str]
-"""A tracker, and where or by which command its runs are shown."""
+"""A tracker, and the place or the command where its runs can be seen."""
 
 _REMOTE_TRACKIO = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 
@@ -36,8 +36,8 @@ _REMOTE_TRACKIO = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 class TrackedRun:
     """Facts about a run for its tracker.
 
-    ``group`` is None for a single run; ``key`` identifies the run over all its sessions;
-    ``last_step`` is the step from which a resumed run continues, None for a new one.
+    ``group`` is None for a single run. ``key`` is the same in all sessions of a run. ``last_step``
+    is the step from which a resumed run continues; it is None for a new run.
     """
 
     folder: Path
@@ -50,9 +50,9 @@ class TrackedRun:
 
 
 def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> TrackedRun:
-    """Return the facts about a run.
+    """Return the facts about a run for its tracker.
 
-    Seeds and trials of a sweep form a group named after their folder.
+    The runs of several seeds or of a sweep form a group, which is named after their folder.
     """
     settings = record.config
     folder = run_dir.resolve()
@@ -69,7 +69,7 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
 
 
 def loggable(values: Mapping[str, Any]) -> dict[str, Value]:
-    """Return nested values under names with slashes; lists become text and nulls are dropped."""
+    """Flatten nested values under names with slashes; turn lists into text, and drop nulls."""
     found: dict[str, Value] = {}
     for name, value in flat(values, "/"):
         if isinstance(value, list):
@@ -125,13 +125,13 @@ def _start_trackio(run: TrackedRun) -> Started:
 
 def _start_mlflow(run: TrackedRun) -> Started:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    # Else it reports each table of a new store.
+    # At its default level, mlflow reports each table of a new store.
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     tags = {"simcse.run": run.key}
     if run.group:
         tags["group"] = run.group
 
-    # A resumed run goes on under the id that it got.
+    # A resumed run goes on under the id that mlflow gave it when it started.
     known = None
     if run.last_step is not None:
         import mlflow
@@ -162,7 +162,10 @@ _START: dict[Tracker, Callable[[TrackedRun], Started]] = {
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the trackers' output off stdout, and stop trackio from asking the Hub for the user."""
+    """Keep the trackers' output off stdout.
+
+    Also set the Hub offline unless trackio is to use it, as trackio would ask who the user is.
+    """
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not any(os.environ.get(name) for name in _REMOTE_TRACKIO)
     try:
@@ -173,9 +176,9 @@ def _quiet() -> Iterator[None]:
 
 
 class RunLog:
-    """``metrics.jsonl`` of a run, and its tracker if it has one.
+    """Writes ``metrics.jsonl`` of a run, and logs to its tracker if it has one.
 
-    The file is first cut back to the resumed step.
+    When a run is resumed, lines after the step that it resumes from are removed first.
     """
 
     def __init__(
@@ -216,6 +219,7 @@ class RunLog:
         self._tell(lambda tracker: tracker.finish())
 
     def _tell(self, call: Callable[[GeneralTracker], Any]) -> None:
+        """Call the tracker, if there is one; after an error, warn and stop using it."""
         if self._tracker is None:
             return
         try:

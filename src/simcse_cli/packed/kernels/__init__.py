@@ -15,15 +15,16 @@ from torch import Tensor
 LANES = 16
 """Floats in one vector; widths of heads and layers are multiples of it."""
 DRAWS_A_WORD = 4
-"""Dropout draws, of 16 bits, in one word of the random stream."""
+"""How many dropout draws, of 16 bits each, one word of the random stream holds."""
 NO_DROPOUT = -1
-"""A threshold with which nothing is dropped and nothing drawn."""
+"""The threshold with which kernels drop nothing and draw no random number."""
 GELU, GELU_TANH, RELU = range(3)
-"""Activations: x times the normal distribution function, its approximation by tanh, max(x, 0)."""
+"""Numbers of the activations: GELU, its approximation by tanh, and max(x, 0)."""
 QueueWeightGradient = Callable[[Tensor, Tensor, Tensor], None]
-"""A function that takes a weight ``(D_out, D_in)`` and the factors of its gradient.
+"""A function that takes a weight ``(D_out, D_in)`` and the factors ``d_out`` and ``x``.
 
-The gradient is ``d_out^T x``. Another thread multiplies the factors.
+The gradient of the weight is ``d_out^T x``. The factors are multiplied later, perhaps by another
+thread.
 """
 
 
@@ -39,7 +40,7 @@ def load_operators() -> Any:
 
 @cache
 def can_load() -> bool:
-    """Tell whether numba finds a folder for compiled code."""
+    """Tell whether numba finds a folder that can keep compiled code."""
     try:
         load_operators()
     except RuntimeError:

@@ -1,6 +1,4 @@
-"""Compiled kernels for the parts of a transformer layer between its matrix products.
-
-There are kernels for forward and backward.
+"""Kernels for what a transformer layer computes between its matrix products, forward and backward.
 
 Arrays are float32, or int16 that holds bfloat16 bits; arithmetic is float32. Dropout masks come
 from an SFC64 stream, 16 bits per draw, as in ``packed.dropout``. All kernels release
@@ -24,7 +22,7 @@ from numba.extending import intrinsic, overload
 
 from simcse_cli.packed.kernels import DRAWS_A_WORD, GELU, GELU_TANH, LANES, RELU
 
-# Sums may be reordered and NaN is not considered; infinities are.
+# LLVM may reorder sums, and may assume that there is no NaN; infinities stay correct.
 _FAST = {"nnan", "nsz", "arcp", "contract", "reassoc"}
 _TILE_ROWS = 4
 _CHECKSUM_BYTES = 32
@@ -35,9 +33,8 @@ _LOWEST = _F(-1e30)
 class _CheckedFiles(IndexDataCacheFile):
     """The files of a compiled kernel, with a checksum at the end.
 
-    Without a checksum, numba runs damaged code, which ends the process.
-
-    What is damaged counts as missing, so it is compiled again.
+    Without a checksum, numba would run damaged code, which ends the process. A damaged file counts
+    as missing, so its kernel is compiled again.
     """
 
     def _load_index(self) -> dict[Any, str]:
@@ -54,6 +51,7 @@ class _CheckedFiles(IndexDataCacheFile):
         return super()._load_data(name)  # type: ignore[no-untyped-call]
 
     def _save_data(self, name: str, data: Any) -> None:
+        # numba's file is a pickle, whose reader ignores bytes behind its end.
         super()._save_data(name, data)  # type: ignore[no-untyped-call]
         path = Path(self._cache_path, name)
         content = path.read_bytes()
@@ -63,7 +61,7 @@ class _CheckedFiles(IndexDataCacheFile):
 def _compiled(function: Callable[..., Any]) -> Any:
     kernel: Any = numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
     files = getattr(kernel._cache, "_cache_file", None)
-    if type(files) is IndexDataCacheFile:
+    if type(files) is IndexDataCacheFile:  # numba has no option for this class
         files.__class__ = _CheckedFiles
     return kernel
 
@@ -73,9 +71,9 @@ def _inlined(function: Callable[..., Any]) -> Any:
 
 
 def _inlined_late(function: Callable[..., Any]) -> Any:
-    """As ``_inlined``, but inlined by LLVM.
+    """Mark a function to be inlined by LLVM, not by numba as ``_inlined`` does.
 
-    What is called with several constants then takes half the time to compile.
+    A function that is called with several constants then takes half the time to compile.
     """
     return numba.njit(forceinline=True, fastmath=_FAST, error_model="numpy")(function)
 
@@ -86,7 +84,7 @@ def was_compiled(folder: Path | None = None) -> bool:
     return any(folder.glob(f"{Path(__file__).stem}.attention_forward-*.nbi"))
 
 
-# Values: float32, or bfloat16 in the upper half of its bits.
+# Values are float32, or bfloat16: the upper 16 bits of a float32.
 
 
 def _load(value: Any) -> Any:
@@ -147,10 +145,7 @@ def _draw(stream: np.ndarray, words: np.ndarray) -> None:
 
 @_inlined
 def _keep_from(threshold: Any) -> Any:
-    """Return the lowest draw that keeps an element, and the scale of the kept elements.
-
-    The draw is an int16.
-    """
+    """Return the lowest draw, an int16, that keeps an element, and the scale of kept elements."""
     if threshold < 0:
         return np.int16(-32768), _F(1)
     return np.int16(threshold - 32768), _F(65536 / (65536 - threshold))
@@ -161,9 +156,10 @@ def _keep_from(threshold: Any) -> Any:
 
 @_inlined_late
 def _exp(x: Any) -> Any:
-    """Return e^x with a relative error of 2e-7.
+    """Return e^x with a relative error of 2e-7, for x cut to [-87, 88].
 
-    It is computed by a polynomial on [-ln 2 / 2, ln 2 / 2] and a power of two.
+    With a whole number n and r in [-ln 2 / 2, ln 2 / 2], x = n ln 2 + r. A polynomial gives e^r,
+    and the exponent bits of a float give 2^n.
     """
     x = max(min(x, _F(88.0)), _F(-87.0))
     power = np.floor(x * _F(1.44269504) + _F(0.5))
@@ -197,6 +193,7 @@ def _normal(x: Any) -> Any:
 @_inlined_late
 def _normal_by_tanh(x: Any) -> Any:
     """Return (1 + tanh u) / 2 for u = sqrt(2 / pi) (x + 0.044715 x^3), and its derivative by x."""
+    # (1 + tanh u) / 2 = 1 / (1 + e^(-2u)), and 1.5957691216 = 2 sqrt(2 / pi).
     twice_u = _F(1.5957691216) * (x + _F(0.044715) * x * x * x)
     cdf = _F(1) / (_F(1) + _exp(-twice_u))
     return cdf, cdf * (_F(1) - cdf) * _F(1.5957691216) * (_F(1) + _F(0.134145) * x * x)
@@ -244,11 +241,17 @@ def _activation_kernels(kind: int) -> tuple[Any, Any]:
 
 
 ACTIVATION_KERNELS = {kind: _activation_kernels(kind) for kind in (GELU, GELU_TANH, RELU)}
-"""Two kernels for each activation.
+"""Two kernels for each activation f.
 
-There is one that takes x ``(T, F)``, bias ``(F,)`` and out ``(T, F)``, and writes ``out = f(x +
-bias)``, and one that takes x, bias, d_out, d_x and d_bias, writes ``d_x = d_out f'(x + bias)``, and
-adds its sum over rows to d_bias.
+The first takes x ``(T, F)``, bias ``(F,)`` and out ``(T, F)``, and writes
+
+    out = f(x + bias)
+
+The second takes x, bias, d_out, d_x and d_bias, writes
+
+    d_x = d_out * f'(x + bias)
+
+and adds the sum of d_x over its rows to d_bias.
 """
 
 
@@ -271,15 +274,15 @@ def dropout_add_norm_forward(
     rstd: np.ndarray,
     keep: np.ndarray,
 ) -> None:
-    """Write ``out = weight * normed + bias``.
+    """Write the layer norm of ``states + dropout(update + update_bias)``.
 
-    Here, normed is the layer norm of states + dropout(update + update_bias).
+    With ``normed`` the centred and scaled sum, that is ``out = weight * normed + bias``.
 
     Args:
         states: ``(T, H)``, float32.
         update: ``(T, H)``, a product without its bias.
         update_bias: ``(H,)``, float32.
-        threshold: of the probability to drop, in 2^-16; negative for no dropout and no draw.
+        threshold: probability to drop, in units of 2^-16; negative for no dropout and no draw.
         stream: four numbers of SFC64; advanced.
         weight: ``(H,)``, float32, of the norm.
         bias: ``(H,)``, float32, of the norm.
@@ -287,7 +290,7 @@ def dropout_add_norm_forward(
         out: ``(T, H)``, float32, output.
         operand: ``(T, H)``, output: ``out`` in the type of the products.
         normed: ``(T, H)``, float32, output.
-        rstd: ``(T,)``, float32, output: one by the standard deviation.
+        rstd: ``(T,)``, float32, output: the inverse of the standard deviation.
         keep: ``(T, H)``, uint8, output: 1 where dropout kept the update, else 0.
     """
     n_rows, width = states.shape
@@ -310,7 +313,7 @@ def dropout_add_norm_forward(
             row[j] = x
             total += x
         mean = total / _F(width)
-        # The standard deviation.
+        # The inverse of the standard deviation.
         squares = _F(0)
         for j in range(width):
             squares += (row[j] - mean) * (row[j] - mean)
@@ -342,11 +345,11 @@ def dropout_add_norm_backward(
 ) -> None:
     """Write the gradients of the inputs of ``dropout_add_norm_forward``.
 
-    That function has arguments of the same names.
-
-    The gradient of the result is ``d_out + d_operand``, ``(T, H)`` each. Outputs are ``d_states``
-    and ``d_update``, ``(T, H)``; the last three, ``(H,)`` and float32, are added to. All are
-    float32 but ``d_operand`` and ``d_update``.
+    Arguments of the same name are those of that function; ``d_x`` is the gradient of ``x``. The
+    gradient of the result is ``d_out + d_operand``, ``(T, H)`` each. ``d_states`` and ``d_update``,
+    ``(T, H)``, are written. The gradients of the last three arguments, ``(H,)``, are added to what
+    these hold. All are float32, except for ``d_operand`` and ``d_update``, which have the type of
+    the products.
     """
     n_rows, width = normed.shape
     _, scale = _keep_from(threshold)
@@ -354,7 +357,7 @@ def dropout_add_norm_backward(
     for i in range(n_rows):
         outer, product, unscaled, kept = d_out[i], d_operand[i], normed[i], keep[i]
         d_state, d_change = d_states[i], d_update[i]
-        # Gradients of weight and bias, and of the normed states before centring.
+        # Gradients of weight and bias; means of the gradient d of normed, and of d times normed.
         total, projected = _F(0), _F(0)
         for j in range(width):
             d = outer[j] + _load(product[j])
@@ -377,21 +380,21 @@ def dropout_add_norm_backward(
             d_change[j] = _pack(d, d_change)
 
 
-# Small products inside attention. The innermost loop is built instruction by instruction: as plain
-# loops, which give the same bits, a training step of MiniLM (64 sentences, two cores with AVX-512,
-# processor time, medians of 7 alternating runs) keeps 90% of its rate in bf16 and 96% in fp32. A
-# product of 27 x 32 x 32 takes 1.7 us in place of 0.4, because the sums go through memory at every
-# step and LLVM checks before each inner loop that its rows do not overlap; with four steps to a
-# loop it takes 1.5 us.
+# Small products inside attention. Their innermost loop is built instruction by instruction. Plain
+# loops give the same bits, but are slower: a training step of MiniLM reaches only 90% of the rate
+# in bf16 and 96% in fp32 (64 sentences, two cores with AVX-512, processor time, medians of 7
+# alternating runs). With plain loops, a product of 27 x 32 x 32 takes 1.7 us instead of 0.4: sums
+# go through memory at every step, and LLVM checks before each inner loop that its rows do not
+# overlap. With four steps in one loop, it takes 1.5 us.
 
 
 def _tile_product(n_vectors: int) -> Any:
     """Return an intrinsic that computes a tile of C = A B with sums in registers.
 
-    The tile has ``_TILE_ROWS`` rows and ``n_vectors`` vectors.
-
-    Arguments are addresses and strides in floats: a, a_row, a_column, b, b_row, c, c_row, depth;
-    depth >= 1.
+    The tile has ``_TILE_ROWS`` rows and ``n_vectors`` vectors of ``LANES`` columns. The intrinsic
+    takes the addresses a, b and c of the tile's first values, the strides a_row, a_column, b_row
+    and c_row in floats, and the number of rows of B, depth >= 1. Offsets in its code are in bytes,
+    four per float.
     """
     lane_type = ir.FloatType()
     vector = ir.VectorType(lane_type, LANES)
@@ -415,7 +418,7 @@ def _tile_product(n_vectors: int) -> Any:
             zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
             return builder.shuffle_vector(first, undefined, zeros)
 
-        # The loop: one step a row of B.
+        # The loop, one step for each row of B.
         rows = [builder.add(a, builder.mul(a_row, number(4 * i))) for i in range(_TILE_ROWS)]
         a_step, b_step = builder.mul(a_column, number(4)), builder.mul(b_row, number(4))
         before = builder.block
@@ -425,11 +428,11 @@ def _tile_product(n_vectors: int) -> Any:
         )
         builder.branch(body)
 
-        # Its sums and counters, which are values of the step before.
+        # The sums and counters of the loop; a phi takes its value from the step before.
         builder.position_at_end(body)
         k, a_offset, b_offset = builder.phi(word), builder.phi(word), builder.phi(word)
         sums = [[builder.phi(vector) for _ in range(n_vectors)] for _ in range(_TILE_ROWS)]
-        # Vectors of B, and each value of A times all of them.
+        # Load the vectors of a row of B, and add to each sum a value of A times its vector.
         loaded = []
         for v in range(n_vectors):
             load = builder.load(address(b, builder.add(b_offset, number(4 * LANES * v)), vector))
@@ -440,7 +443,7 @@ def _tile_product(n_vectors: int) -> Any:
             value = spread(builder.load(address(row, a_offset, lane_type)))
             pairs = zip(loaded, row_sums, strict=True)
             added.append([builder.call(fma, [value, load, total]) for load, total in pairs])
-        # Where the next step begins, and whether there is one.
+        # The first and the next value of each phi, and whether there is a next step.
         steps = ((k, number(1)), (a_offset, a_step), (b_offset, b_step))
         for phi, step in steps:
             phi.add_incoming(number(0), before)
@@ -452,7 +455,7 @@ def _tile_product(n_vectors: int) -> Any:
         is_more = builder.icmp_signed("<", builder.add(k, number(1)), depth)
         builder.cbranch(is_more, body, after)
 
-        # The sums go to C.
+        # Store the sums in C.
         builder.position_at_end(after)
         for i, row_added in enumerate(added):
             start = builder.mul(c_row, number(4 * i))
@@ -494,11 +497,10 @@ def _product(
     width: int,
     depth: int,
 ) -> None:
-    """Write C = A B for float32 matrices at addresses.
+    """Write C = A B for float32 matrices, given by addresses and by strides in floats.
 
-    Rows are rounded up to a tile, and columns to a vector.
-
-    The callers' arrays have room for the additional rows and columns, and finite values in them.
+    C is ``(n_rows, width)``, and A has ``depth`` columns. Rows are rounded up to whole tiles, and
+    columns to whole vectors: the arrays of callers have room for them, with finite values.
     """
     for i in range(0, n_rows, _TILE_ROWS):
         a_start, c_start = a + 4 * i * a_row, c + 4 * i * c_row
@@ -533,13 +535,11 @@ def _rounded_up(number: Any, multiple: Any) -> Any:
 def _draw_head(
     stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int
 ) -> tuple[int, int]:
-    """Draw for one head, and return where in ``words`` its draws start.
+    """Draw for one head; return the place of its first draw, and that of the word of its last.
 
-    Also return the word that holds its last draw.
-
-    Heads share words where their number of draws is no multiple of ``DRAWS_A_WORD``: ``last`` is
-    the word returned for the head before this one, of which ``n_before`` have ``n_draws`` draws
-    each.
+    A word holds ``DRAWS_A_WORD`` draws. If ``n_draws``, the number of draws of a head, is no
+    multiple of it, a head starts within the last word of the head before. ``last`` is the place of
+    that word in ``words``, and ``n_before`` is the number of heads before this one.
     """
     first = n_before * n_draws
     start, end = first % DRAWS_A_WORD, first % DRAWS_A_WORD + n_draws
@@ -552,8 +552,9 @@ def _draw_head(
     return start, n_words - 1
 
 
-# Attention. With query q, key k, value v of a head and d its width: probs = softmax(q k^T /
-# sqrt(d)), context = dropout(probs) v.
+# Attention. With the query q, key k and value v of a head, and d its width:
+#     probs = softmax(q k^T / sqrt(d))
+#     context = dropout(probs) v
 
 
 @_compiled
@@ -574,11 +575,11 @@ def attention_forward(
         bias: ``(3D,)``, float32.
         length: L.
         n_heads: divides D into heads of a multiple of ``LANES``.
-        threshold: as in ``dropout_add_norm_forward``; draws are in the order of ``(R, n_heads, L,
-            L)``.
+        threshold: as in ``dropout_add_norm_forward``; draws follow the order of an array
+            ``(R, n_heads, L, L)``.
         stream: as in ``dropout_add_norm_forward``.
-        probs: ``(R * n_heads * L, L rounded up to LANES)``, float32, output: softmax before
-            dropout. The dropout mask is stored in the sign: negative where a weight is dropped.
+        probs: ``(R * n_heads * L, L rounded up to LANES)``, float32, output: the softmax before
+            dropout. Its sign holds the dropout mask: a dropped weight is negative.
         context: ``(R * L, D)``, of the type of ``qkv``; output.
     """
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
@@ -603,6 +604,7 @@ def attention_forward(
             # Draws, and the products of queries and keys.
             if threshold >= 0:
                 start, last = _draw_head(stream, words, s * n_heads + h, length * length, last)
+            # Addresses are in bytes: the values lie 2 * width floats, 8 * width bytes, behind q.
             q = _address(states) + 4 * h * head
             v = q + 8 * width
             k_t, score_at, mixed_at = (
@@ -612,7 +614,7 @@ def attention_forward(
             )
             _transpose(states[:length, width + h * head : width + (h + 1) * head], keys)
             _product(q, 3 * width, 1, k_t, padded, score_at, padded, length, padded, head)
-            # The scaled scores, below the largest of their row.
+            # Scale the scores, less the largest of their row, so that no exponential overflows.
             for i in range(length):
                 score = scores[i]
                 for j in range(length, padded):
@@ -661,10 +663,17 @@ def attention_backward(
 ) -> None:
     """Write the gradient of ``qkv``, and add its sum over tokens to ``d_bias``.
 
-    With w = dropout(probs): d_w = d_context v^T, d_probs = dropout(d_w), d_scores = probs *
-    (d_probs - sum_j(probs_j d_probs_j)) / sqrt(d), d_q = d_scores k, d_k = d_scores^T q, d_v = w^T
-    d_context. The first six arguments are those of ``attention_forward``; ``d_context`` is ``(R *
-    L, D)``, the output ``d_qkv`` ``(R * L, 3D)``, and ``d_bias`` ``(3D,)``, float32.
+    With w = dropout(probs), where d_x is the gradient of x and d the width of a head:
+
+        d_w = d_context v^T
+        d_probs = dropout(d_w)
+        d_scores = probs * (d_probs - sum_j(probs_j d_probs_j)) / sqrt(d)
+        d_q = d_scores k
+        d_k = d_scores^T q
+        d_v = w^T d_context
+
+    The first six arguments are those of ``attention_forward``, without its stream. ``d_context`` is
+    ``(R * L, D)``, the output ``d_qkv`` is ``(R * L, 3D)``, and ``d_bias`` is ``(3D,)``, float32.
     """
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
     head = width // n_heads
@@ -692,7 +701,8 @@ def attention_backward(
             d_score, weight_at = _address(d_scores), _address(weights)
             _transpose(states[:length, 2 * width + h * head : 2 * width + (h + 1) * head], values)
             _product(outer, width, 1, v_t, padded, d_score, padded, length, padded, head)
-            # Gradients of the scores, and the weights after dropout.
+            # Gradients of the scores, and the weights w after dropout. Dropout scales w and d_probs
+            # alike, so sum_j(probs_j d_probs_j) is computed as sum_j(w_j d_w_j).
             for i in range(length):
                 prob, row, weight = probs[(s * n_heads + h) * length + i], d_scores[i], weights[i]
                 mean = _F(0)

@@ -1,8 +1,8 @@
 """The compiled kernels, and the products between them, as autograd functions.
 
-Tensors are on the CPU; products and what they read are float32 or bfloat16, states, biases and
-norms float32. The arguments are those of the kernels of the same names. ``threshold`` may be
-``NO_DROPOUT``; results are in the memory of ``pool``.
+Tensors are on the CPU. Products and their inputs are float32 or bfloat16; states, biases and norms
+are float32. The arguments are those of the kernels of the same names. ``threshold`` may be
+``NO_DROPOUT``. The memory of results is lent by ``pool``.
 """
 
 from collections.abc import Iterator
@@ -80,9 +80,10 @@ class BiasActivation(torch.autograd.Function):
 
 
 class DropoutAddNorm(torch.autograd.Function):
-    """The layer norm of ``states + dropout(update + update_bias)``, twice.
+    """The layer norm of ``states + dropout(update + update_bias)``, in two types.
 
-    It is given in float32 and in the type of ``update``.
+    The first result is float32, for the next sum; the second has the type of ``update``, for the
+    next product.
     """
 
     @staticmethod
@@ -204,13 +205,13 @@ def _end(groups: np.ndarray) -> int:
 
 
 def _by_group(groups: np.ndarray, probs: list[Tensor]) -> Iterator[tuple[slice, int, Tensor]]:
-    """Yield the tokens of each group of sentences, their length, and their probabilities."""
+    """Yield the tokens of each group of sentences, the sentences' length, and their ``probs``."""
     for (start, n_rows, length), own in zip(groups.tolist(), probs, strict=True):
         yield slice(start, start + n_rows * length), length, own
 
 
 def _arrays(*tensors: Tensor) -> Any:
-    """Return the memory of tensors as arrays for the kernels: bfloat16 as int16 of equal bits."""
+    """Return tensors as arrays for the kernels; bfloat16 becomes int16 with the same bits."""
     arrays = []
     for tensor in tensors:
         own = tensor.detach().contiguous()
