@@ -40,7 +40,7 @@ _UNSPACED_SHARE = 0.01  # above this share of the lines, text without spaces is 
 
 COLUMNS = ("anchor", "positive")
 NEGATED_COLUMNS = (*COLUMNS, "hard_negative")
-Texts = tuple[str, ...]
+TextRow = tuple[str, ...]
 """An anchor and its positive; or the anchor twice, and its negation."""
 NumberedLine = tuple[int, str]
 
@@ -150,7 +150,7 @@ class AugmentJob:
     both_sides: bool = False
     negates: bool = False
 
-    def rows(self, lines: Sequence[NumberedLine]) -> list[Texts]:
+    def rows(self, lines: Sequence[NumberedLine]) -> list[TextRow]:
         """Return the rows of numbered lines; the copies of a line stand side by side."""
         anchors: list[str] = []
         draws: list[tuple[int, int]] = []
@@ -183,7 +183,7 @@ def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]
 
 def write_pairs(
     sentences: Iterable[str],
-    write: Callable[[Texts], object],
+    write: Callable[[TextRow], object],
     job: AugmentJob,
     *,
     workers: int,
@@ -207,7 +207,7 @@ def write_pairs(
 
 
 _Chunk = tuple[int, list[str]]  # number of the first line, lines
-_Result = tuple[list[Texts], Counter[str]]
+_Result = tuple[list[TextRow], Counter[str]]
 
 
 def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:

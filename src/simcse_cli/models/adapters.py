@@ -21,7 +21,7 @@ from simcse_cli.files.atomic import write_json
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.models.resolve import ADAPTER_FILE
 
-WEIGHTS_FILE = "adapter_model.safetensors"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _OWN_POOLER = r"pooler(\..*)?"
 _PREFIX = "base_model.model."  # starts every name in an adapter file of PEFT and transformers
 
@@ -103,7 +103,7 @@ def save_adapter(backbone: nn.Module, folder: Path) -> None:
     write_json(folder / ADAPTER_FILE, values)
     found = _peft().get_peft_model_state_dict(backbone, save_embedding_layers=False)
     tensors = {_PREFIX + name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
-    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    save_file(tensors, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
 
 
 def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
@@ -116,9 +116,9 @@ def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
 def put_adapter(backbone: nn.Module, folder: Path) -> Any:
     """Return PEFT's model of a transformer with the adapter of a folder beside its weights."""
     peft = _peft()
-    if not any((folder / name).is_file() for name in (WEIGHTS_FILE, "adapter_model.bin")):
+    if not any((folder / name).is_file() for name in (ADAPTER_WEIGHTS, "adapter_model.bin")):
         raise CheckpointError(
-            f"{folder} holds no {WEIGHTS_FILE}", hint="copy or download the adapter again"
+            f"{folder} holds no {ADAPTER_WEIGHTS}", hint="copy or download the adapter again"
         )
     with foreign_format(folder, "a LoRA adapter", error=CheckpointError), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # missing weights are an error here, not a warning

@@ -26,6 +26,15 @@ class TemplateOptions(SimcseOptions):
     )
 
 
+def template_defaults(options: type[TemplateOptions]) -> dict[str, Any]:
+    """Return the settings of training that a method with templates sets by its options."""
+    return {
+        "max_length": options.max_length,
+        "pooler": "mask",
+        "template": list(options.template),
+    }
+
+
 class TemplateViews(Simcse):
     """SimCSE whose views may have different templates; the model keeps that of the first view."""
 
@@ -88,11 +97,7 @@ class Promptbert(TemplateViews):
 
     name = ObjectiveName.PROMPTBERT
     n_columns = (1, 3)
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "max_length": PromptbertOptions.max_length,
-        "pooler": "mask",
-        "template": list(PromptbertOptions.template),
-    }
+    defaults: ClassVar[Mapping[str, Any]] = template_defaults(PromptbertOptions)
     Options = PromptbertOptions
     options: PromptbertOptions
 

@@ -11,7 +11,7 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.losses.sncse import soft_negative_margin
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
-from simcse_cli.objectives.promptbert import TemplateOptions, TemplateViews
+from simcse_cli.objectives.promptbert import TemplateOptions, TemplateViews, template_defaults
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.declare import setting
 
@@ -40,11 +40,7 @@ class Sncse(TemplateViews):
 
     name = ObjectiveName.SNCSE
     n_columns = (3, 3)
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "max_length": SncseOptions.max_length,
-        "pooler": "mask",
-        "template": list(SncseOptions.template),
-    }
+    defaults: ClassVar[Mapping[str, Any]] = template_defaults(SncseOptions)
     Options = SncseOptions
     options: SncseOptions
 
