@@ -3,11 +3,13 @@
 # masked words alone, so that nothing is left of the sentence training. It is not BERT: 22 million parameters, and what it
 # knows is MiniLM's and the text below: Wikipedia, Brown, Flickr30k and SNLI in blocks of 126 sub-words, without texts of
 # the STS sets. An hour on two cores; $OUT/raw.sha256 has the digest of its weights.
-# LAYERS=3 takes the lower three layers alone (FRESH=0, as they gave no sentence vector): an encoder of another shape.
+# LAYERS=4-6 takes MiniLM's upper three layers alone, and LAYERS=1-3 the lower ones, whose [CLS] says nothing of the
+# sentence: encoders of another shape, without fresh layers. EVALUATE= leaves the scores of the start and the result out.
 SCALE=small RAW=
 source "$(dirname "$0")/common.sh"
-LAYERS=${LAYERS:-6}
-FRESH=${FRESH:-$((LAYERS < 6 ? 0 : 2))}
+LAYERS=${LAYERS:-1-6}
+[ "$LAYERS" = 1-6 ] && FRESH=${FRESH:-2} || FRESH=${FRESH:-0}
+EVALUATE=${EVALUATE-yes}
 here=$(dirname "$0")
 
 [ -s "$OUT/start/model.safetensors" ] ||
@@ -21,6 +23,7 @@ SEED_OPTION=--seed SEEDS=42 DEV_FILE=none train raw --objective mlm --train-file
   --precision "${PRECISION:-auto}"
 [ -s "$OUT/raw.sha256" ] || (cd "$OUT" && sha256sum raw/model/model.safetensors > raw.sha256)
 
+[ -n "$EVALUATE" ] || exit 0
 for pooler in cls_before_pooler avg; do
   sts "minilm-${pooler%%_*}" "$minilm" --pooler "$pooler" --force-pooler
   sts "raw-${pooler%%_*}" "$OUT/raw" --pooler "$pooler" --force-pooler

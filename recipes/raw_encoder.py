@@ -1,7 +1,7 @@
 """What ``raw-encoder.sh`` starts from: an encoder with fresh layers, and text in full blocks.
 
-``python raw_encoder.py start MODEL FOLDER`` writes the lower layers of a BERT-like model below fresh
-ones; ``python raw_encoder.py text MODEL FILE`` packs the corpora of ``$SIMCSE_DATA``.
+``python raw_encoder.py start MODEL FOLDER`` writes some layers of a BERT-like model below fresh ones;
+``python raw_encoder.py text MODEL FILE`` packs the corpora of ``$SIMCSE_DATA``.
 """
 
 import argparse
@@ -32,9 +32,9 @@ DEVIATION = 0.02
 
 
 def fresh(
-    weights: dict[str, torch.Tensor], n_layers: int, n_fresh: int, seed: int
+    weights: dict[str, torch.Tensor], layers: range, n_fresh: int, seed: int
 ) -> dict[str, torch.Tensor]:
-    """Return the lowest ``n_layers`` layers and the rest, with the upper ``n_fresh`` layers as BERT starts.
+    """Return these layers, counted from 0, and what is no layer; the last ``n_fresh`` as BERT starts.
 
     Matrices are drawn from a normal distribution with deviation 0.02, biases are 0, and the weights
     of a LayerNorm are 1.
@@ -43,27 +43,41 @@ def fresh(
     kept = {}
     for name in sorted(weights):
         layer = LAYER.search(name)
-        if layer and int(layer[1]) >= n_layers:
-            continue
         value = weights[name]
-        if layer and int(layer[1]) >= n_layers - n_fresh:
+        if layer is None:
+            kept[name] = value
+            continue
+        number = int(layer[1])
+        if number not in layers:
+            continue
+        if number >= layers.stop - n_fresh:
             value = torch.full_like(value, float("LayerNorm.weight" in name))
             if value.dim() == 2:
                 value.normal_(0, DEVIATION, generator=generator)
-        kept[name] = value
+        kept[LAYER.sub(f"encoder.layer.{number - layers.start}.", name)] = value
     return kept
 
 
-def start(model: str, folder: Path, *, n_layers: int, n_fresh: int, seed: int) -> None:
+def start(model: str, folder: Path, *, layers: range, n_fresh: int, seed: int) -> None:
     """Write a model folder without pooler and head: ``fresh`` of the model's weights."""
     base = find_model(model).base
     folder.mkdir(parents=True)
     for name in TOKENIZER_FILES:
         shutil.copyfile(base / name, folder / name)
-    config = json.loads((base / "config.json").read_text()) | {"num_hidden_layers": n_layers}
+    config = json.loads((base / "config.json").read_text()) | {"num_hidden_layers": len(layers)}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    weights = fresh(load_file(base / "model.safetensors"), n_layers, n_fresh, seed)
+    weights = fresh(load_file(base / "model.safetensors"), layers, n_fresh, seed)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def layer_range(text: str) -> range:
+    """Read the first and the last layer, counted from 1.
+
+    >>> layer_range("4-6")
+    range(3, 6)
+    """
+    first, last = text.split("-")
+    return range(int(first) - 1, int(last))
 
 
 def key(text: str) -> str:
@@ -166,7 +180,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("what", choices=["start", "text"])
     parser.add_argument("model")
     parser.add_argument("output", type=Path)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--layers", type=layer_range, default="1-6", help="first and last, from 1")
     parser.add_argument("--fresh", type=int, default=2)
     parser.add_argument("--sub-words", type=int, default=126)
     parser.add_argument("--seed", type=int, default=42)
@@ -175,7 +189,7 @@ def main(arguments: Sequence[str]) -> None:
         start(
             given.model,
             given.output,
-            n_layers=given.layers,
+            layers=given.layers,
             n_fresh=given.fresh,
             seed=given.seed,
         )

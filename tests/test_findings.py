@@ -269,7 +269,7 @@ def test_the_raw_encoder_starts_from_fresh_layers_and_full_blocks(tmp_path):
     weights = {name: torch.full((300, 300), 7.0) for name in names if "dense.weight" in name}
     weights |= {name: torch.full((300,), 7.0) for name in names if "dense.weight" not in name}
     weights["embeddings.word_embeddings.weight"] = torch.full((5, 300), 7.0)
-    kept = raw.fresh(weights, n_layers=2, n_fresh=1, seed=1)
+    kept = raw.fresh(weights, range(2), n_fresh=1, seed=1)
     assert not any(".layer.2." in name for name in kept)
     assert all((kept[name] == 7).all() for name in kept if ".layer.1." not in name)
     drawn = kept["encoder.layer.1.output.dense.weight"]
@@ -277,8 +277,13 @@ def test_the_raw_encoder_starts_from_fresh_layers_and_full_blocks(tmp_path):
     assert not kept["encoder.layer.1.output.dense.bias"].any()
     assert (kept["encoder.layer.1.output.LayerNorm.weight"] == 1).all()
     assert not kept["encoder.layer.1.output.LayerNorm.bias"].any()
-    again = raw.fresh(weights, n_layers=2, n_fresh=1, seed=1)
+    again = raw.fresh(weights, range(2), n_fresh=1, seed=1)
     assert all(torch.equal(kept[name], again[name]) for name in kept)
+    weights["encoder.layer.2.output.dense.bias"] += 1
+    upper = raw.fresh(weights, raw.layer_range("2-3"), n_fresh=0, seed=1)
+    assert upper.keys() == kept.keys()
+    assert (upper["encoder.layer.0.output.dense.bias"] == 7).all()
+    assert (upper["encoder.layer.1.output.dense.bias"] == 8).all()
     assert list(raw.blocks(["a", "b c", "d", "e"], [1, 2, 1, 9], limit=3)) == ["a b c", "d", "e"]
 
     senteval = tmp_path / "downstream" / "STS" / "STS12-en-test"

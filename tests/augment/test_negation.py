@@ -26,6 +26,11 @@ from simcse_cli.settings.choices import Sides
         ("The man who sleeps will wake.", "The man who sleeps will not wake."),
         ("She's late.", "She's not late."),
         ("We'll see.", "We'll not see."),
+        ("It has been closed.", "It has not been closed."),
+        ("They have them.", "They have not them."),
+        # A "have" before a determiner is no auxiliary.
+        ("The house has a roof.", "The house does not have a roof."),
+        ("They had their reasons.", "They did not have their reasons."),
         # A verb of the list.
         ("Stocks fell sharply.", "Stocks did not fall sharply."),
         ("The committee postponed it.", "The committee did not postpone it."),

@@ -104,7 +104,7 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     elif "STS-B " in data.name:
         score_label = data.name
     colour_label = "Spearman x100"
-    if "STS-B" in data.name:
+    if score_label != "Spearman":
         colour_label = f"{score_label}, Spearman x100"
 
     # The STS average has a column only where some model has one.

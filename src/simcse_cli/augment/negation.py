@@ -16,6 +16,7 @@ _NEGATED = {"cannot": "can", "can't": "can", "won't": "will", "shan't": "shall"}
 _NEGATED |= {f"{word}n't": word for word in BE_AND_HAVE | MODALS_AND_DO if "'" not in word}
 _NOT_FINITE = frozenset(("be", "been", "being", "having"))
 _AUXILIARIES = (BE_AND_HAVE | MODALS_AND_DO) - _NOT_FINITE - _NEGATED.keys()
+_FORMS_OF_HAVE = {"have": "do not have", "has": "does not have", "had": "did not have"}
 _SHORT_AUXILIARY = re.compile(r"\w+'(m|re|ll|ve|d)|(it|he|she|that|there|who|what)'s")
 _PLURAL_SUBJECTS = frozenset(("i", "you", "we", "they"))
 
@@ -41,10 +42,11 @@ def negate(text: str) -> str:
     """Return the sentence with the opposite truth: one "not" less, or one more.
 
     After Wang et al. 2022 (SNCSE), whose code parses the sentence. The first of these rules that
-    finds a word changes it: a "not" or "n't" goes; "not" follows an auxiliary or a form of be; a
-    listed verb becomes "do", "does" or "did not" and its lemma. If none does, "Not" comes before
-    the sentence. A word behind a determiner or a preposition does not count as a verb, and a verb
-    without an ending counts only behind I, you, we and they.
+    finds a word changes it: a "not" or "n't" goes; "not" follows an auxiliary or a form of be,
+    but "has a" becomes "does not have a"; a listed verb becomes "do", "does" or "did not" and its
+    lemma. If none does, "Not" comes before the sentence. A word behind a determiner or a
+    preposition does not count as a verb, and a verb without an ending counts only behind I, you,
+    we and they.
 
     ``"The cat sleeps."`` gives ``"The cat does not sleep."``, and ``"He can't go."`` gives
     ``"He can go."``.
@@ -59,10 +61,14 @@ def negate(text: str) -> str:
             words[place] = "".join((parts[place][0], _NEGATED.get(word, ""), parts[place][2]))
             return " ".join(filter(None, words))
 
-    # Otherwise put "not" behind the first auxiliary.
+    # Otherwise negate the first auxiliary, or the "have" of somebody who has something.
     for place, word in enumerate(bare):
+        before, own, after = parts[place]
+        following = bare[place + 1] if place + 1 < len(bare) else ""
+        if word in _FORMS_OF_HAVE and following in DETERMINERS:
+            words[place] = before + _FORMS_OF_HAVE[word] + after
+            return " ".join(words)
         if word in _AUXILIARIES or _SHORT_AUXILIARY.fullmatch(word):
-            before, own, after = parts[place]
             words[place] = f"{before}{own} not{after}"
             return " ".join(words)
 

@@ -114,7 +114,8 @@ class Facts:
         for column in self.columns:
             if column.is_named and column.title == name:
                 return column
-        if same := by_name(self.columns, fold(name)):
+        folded = fold(name)
+        if folded and (same := by_name(self.columns, folded)):
             return same[0]
         if name.isdigit() and 1 <= int(name) <= len(self.columns):
             return self.columns[int(name) - 1]

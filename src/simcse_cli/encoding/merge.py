@@ -122,7 +122,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
         else:
             named = PART.fullmatch(file.name)
             # The names of side files start with an underscore.
-            is_other = file.suffix != ".parquet" or file.name.startswith("_")
+            is_other = file.suffixes != [".parquet"] or file.name.startswith("_")
         if named is None or is_other:
             continue
         if not file.is_file():

@@ -41,8 +41,7 @@ class EncodeOptions(ModelOptions, TextOptions):
     )
     text_per: TextPer | None = setting(
         None,
-        "In a folder of text files, a text is a line or a whole file; asked for where lines "
-        "are blank.",
+        "Whether each line or each file is one text; required if a file has blank lines.",
         recorded=True,
         unsaid=(None, TextPer.LINE),
     )

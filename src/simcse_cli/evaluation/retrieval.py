@@ -51,10 +51,6 @@ class RetrievalScores:
     def ndcg(self) -> ByRank:
         return np.asarray(np.mean(self.ndcgs, axis=0))
 
-    @property
-    def mrr(self) -> float:
-        return float(self.reciprocal_rank[-1])
-
 
 def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) -> RetrievalScores:
     """Return recall@k, hit rate@k, MRR@k and nDCG@k of the queries that have a relevant row.

@@ -90,7 +90,7 @@ def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
         return _means_by_key(values)
     mean: Any = _DIFFERENT
     deviation = None
-    if _are_all(values, int | float):
+    if _are_all(values, int | float) and not _are_all(values, bool):
         mean, deviation = mean_and_deviation(values)
     if not _are_all(values, float):
         deviation = None

@@ -298,7 +298,7 @@ def _load_head(
     is_recorded = source.record.pooler is pooler and source.record.head_use is HeadUse.KEPT
     if not POOLERS[pooler].has_head and not is_recorded:
         return None
-    width = hidden_size = modules.backbone.config.hidden_size
+    width = modules.backbone.config.hidden_size
     if token_cnn is not None:
         width = token_cnn.dim
     head = _read_head(source, modules.own_pooler, width)
@@ -312,7 +312,7 @@ def _load_head(
             "--force-pooler",
         )
     progress.warn(f"the head of {source.name} is random: its weights are not in the checkpoint")
-    return MlpHead(hidden_size)
+    return MlpHead(width)
 
 
 def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> MlpHead | None:

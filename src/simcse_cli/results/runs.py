@@ -145,7 +145,8 @@ class RunRecord:
         if suite == DevSuite.RETRIEVAL:
             return f"nDCG@10 of {Path(self.data['queries']).name}"
         if suite == MLM_MEASURE:
-            return f"{suite} on {share:.0%} held-out texts"
+            size = f"{share:.0%} " if share else ""
+            return f"{suite} on {size}held-out texts"
         tasks = [label(task).removesuffix(" dev") for task in self.data.get("dev_tasks", ())]
         what = "mean dev accuracy" if suite == DevSuite.TRANSFER else "mean correlation"
         return f"{what} of {', '.join(tasks)}"
@@ -418,6 +419,6 @@ def short_names(sources: Sequence[str]) -> list[str]:
         for n in range(len(own), 0, -1):
             if any(each[-n:] == own[-n:] for each in others):
                 break
-            name = "/".join(own[-n:])
+            name = Path(*own[-n:]).as_posix()
         names.append(name)
     return names
