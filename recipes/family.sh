@@ -9,13 +9,18 @@ source "$(dirname "$0")/common.sh"
 [ "$SCALE" = full ] && GENERATOR=${GENERATOR:-distilbert-base} || GENERATOR=${GENERATOR:-${RAW:+$MODEL}}
 
 [ "$SCALE" = full ] && TASKS=${TASKS:-} || TASKS=${TASKS:-STSBenchmark,STS16}
+here=$(dirname "$0")
 entries=()
+spaces=()
 
 # row NAME OPTION...: a method, scored on pairs that chose nothing
 row() {
   train "$@"
   sts "$1" "$OUT/$1" ${TASKS:+--tasks "$TASKS"} --save-scores "$OUT/$1.pairs.jsonl" --force
+  [ -s "$OUT/negations.csv" ] || python "$here/../docs/make_family.py" negations "$SENTEVAL" "$OUT/negations.csv"
+  sts "$1-negations" "$OUT/$1" --pair-file "$OUT/negations.csv" --save-scores "$OUT/$1-negations.pairs.jsonl" --force
   entries+=("$1=$OUT/$1.json")
+  spaces+=(--model "$OUT/$1" --label "$1")
 }
 
 method() {
@@ -64,4 +69,12 @@ method noise --set noise=1
 method mixcse-released --set mix=0.2 --set mix_masked=zero
 method dclr-released --set noise=1 --set false_negative_cosine=0.9 --set as_released=true --teacher "$TEACHER"
 
-compare "${entries[@]}" --baseline simcse --format json -o "$OUT/comparison.json" --force
+# The start itself, and spaces; `python docs/make_family.py $OUT` writes the page.
+start() {
+  sts "start-$1" "$MODEL" ${TASKS:+--tasks "$TASKS"} --save-scores "$OUT/start-$1.pairs.jsonl" --force --force-pooler "${@:2}"
+}
+start cls --pooler cls_before_pooler
+start avg --pooler avg
+start mask --pooler mask --template 'This sentence : "{.}" means {mask}.'
+[ -s "$OUT/geometry.json" ] || simcse analyze geometry "${spaces[@]}" --pair-file "$DEV_FILE" -o "$OUT/geometry.json"
+compare "${entries[@]}" --baseline simcse -o "$OUT/comparison.json" --force

@@ -93,9 +93,16 @@ def run_recipe(script: str, folder: Path, **variables: str) -> list[list[str]]:
     weights = folder / "runs" / "raw-encoder-small" / "raw" / "model" / "model.safetensors"
     weights.parent.mkdir(parents=True)
     weights.touch()
-    for name in ("start/model.safetensors", "start/run.json", "text.txt"):  # made in Python
-        made = folder / "runs" / "raw-encoder-small" / name
-        made.parent.mkdir(exist_ok=True)
+    raw = "raw-encoder-small"
+    for name in (  # made in Python
+        f"{raw}/start/model.safetensors",
+        f"{raw}/start/run.json",
+        f"{raw}/text.txt",
+        "family-full/negations.csv",
+        "family-small/negations.csv",
+    ):
+        made = folder / "runs" / name
+        made.parent.mkdir(parents=True, exist_ok=True)
         made.write_text("made")
     (data / "sts-dev.csv").write_text("\n".join(map(str, range(16))))
     environment = {

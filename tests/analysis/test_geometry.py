@@ -179,6 +179,7 @@ def test_geometry_figure_without_a_score_for_each_model_has_no_colour_bar():
         ("STS-B", "STS-B test", "STS-B test, Spearman x100"),
         ("STS-B dev", "STS-B dev", "STS-B dev, Spearman x100"),
         ("mine.csv", "Spearman", "Spearman x100"),
+        ("STS-B-like.csv", "Spearman", "Spearman x100"),
     ],
 )
 def test_geometry_analysis_says_what_the_score_is(data, heading, colours):

@@ -279,17 +279,7 @@ def test_no_bars_and_reports_of_libraries_reach_the_screen(tmp_path: Path) -> No
 def test_load_mlm_filler_refuses_a_model_without_the_head(tiny_model_dir: Path) -> None:
     with pytest.raises(CheckpointError, match="would be random") as caught:
         load_mlm_filler(tiny_model_dir, rate=0.1)
-    assert "--model" in str(caught.value.hint)
-
-
-@pytest.mark.parametrize(("n_missing", "named"), [(3, "a, b, c"), (4, "a, b, c and 1 more")])
-def test_load_mlm_filler_names_three_weights_that_are_missing(
-    mlm_dir: Path, monkeypatch: pytest.MonkeyPatch, n_missing: int, named: str
-) -> None:
-    info = {"missing_keys": set("abcdefg"[:n_missing])}
-    monkeypatch.setattr(AutoModelForMaskedLM, "from_pretrained", lambda *_, **__: (None, info))
-    with pytest.raises(CheckpointError, match=rf"would be random \({named}\)$"):
-        load_mlm_filler(mlm_dir, rate=0.1)
+    assert "such as bert-base" in str(caught.value.hint)
 
 
 def test_load_mlm_filler_names_a_folder_that_is_no_model(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cases import batch_of, build
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from scipy.stats import chisquare
 from torch import nn
 from torch.nn import functional
@@ -242,6 +242,22 @@ def test_what_cannot_be_a_generator_is_refused_by_name(tiny_model_dir, tmp_path)
     name = str(generator_beside(other))
     with pytest.raises(ConfigError, match=f"--generator {name}: need the vocabulary of"):
         build_objective(Name.DIFFCSE, encoder, {}, {"generator": name})
+
+
+def test_the_generator_has_a_digest_of_its_weights(tiny_model_dir):
+    name = str(generator_beside(tiny_model_dir))
+
+    def digests():
+        encoder = load_encoder(tiny_model_dir, pooler="cls_before_pooler", device="cpu")
+        return build_objective(Name.DIFFCSE, encoder, {}, {"generator": name}).model_digests
+
+    before = digests()
+    assert before.keys() == {name}
+    assert digests() == before
+    weights = load_file(f"{name}/model.safetensors")
+    weights["bert.embeddings.word_embeddings.weight"][0, 0] += 1
+    save_file(weights, f"{name}/model.safetensors", {"format": "pt"})
+    assert digests() != before
 
 
 def test_a_vector_of_another_width_than_the_embeddings_is_refused(tiny_model_dir):

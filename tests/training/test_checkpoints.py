@@ -7,9 +7,9 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from helpers import SENTENCES, small_run, train_until
+from helpers import SENTENCES, generator_beside, small_run, train_until
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.models.checkpoint import kept_checkpoints, load_encoder, load_state_weights
@@ -181,6 +181,19 @@ def test_resume_refuses_changed_data(settings, tmp_path, changed):
     path.write_text(path.read_text().replace("guitar", "violin"))
     with pytest.raises(DataError, match="has changed since the run"):
         train_until(settings, tmp_path / "run")
+
+
+def test_resume_refuses_another_generator(settings, tiny_model_dir, tmp_path):
+    generator = generator_beside(tiny_model_dir)
+    config = dataclasses.replace(
+        settings, objective=ObjectiveName.DIFFCSE, options={"generator": str(generator)}
+    )
+    train_until(config, tmp_path / "run", stop_after=2)
+    weights = load_file(generator / "model.safetensors")
+    weights["cls.predictions.bias"] += 1
+    save_file(weights, generator / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DataError, match=f"{generator} has changed since the run"):
+        train_until(config, tmp_path / "run")
 
 
 def test_resume_refuses_changed_data_of_a_suite(settings, sts_folder, tmp_path):

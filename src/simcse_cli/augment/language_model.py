@@ -18,18 +18,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForMaskedLM
 
 from simcse_cli.augment import augmentations
 from simcse_cli.augment.operators import n_chosen, shuffle
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.words import grapheme_starts, match_case, split_punctuation, split_words
 from simcse_cli.errors import CheckpointError
-from simcse_cli.files.schema import foreign_format
 from simcse_cli.machine.devices import resolve_device
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import pad
-from simcse_cli.models.pretrained import FROM_FOLDER, load_tokenizer
+from simcse_cli.models.pretrained import load_masked_lm, load_tokenizer
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Augmentation
@@ -244,20 +242,12 @@ def load_mlm_filler(
     tokenizer = load_tokenizer(model_dir)
 
     # Refuse a model of another kind, which lacks something that filling in words needs.
-    with foreign_format(model_dir, "a masked language model", error=CheckpointError, hint=hint):
-        model, info = AutoModelForMaskedLM.from_pretrained(
-            model_dir, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
-        )
+    model = load_masked_lm(model_dir)
     if tokenizer.mask_token is None:
         raise refuse("the tokenizer has no mask token")
     if not tokenizer.is_fast:
         raise refuse("the tokenizer gives no character offsets (no tokenizer.json)")
-    if missing := sorted(info["missing_keys"]):
-        named = ", ".join(missing[:3])
-        if len(missing) > 3:
-            named += f" and {len(missing) - 3} more"
-        raise refuse(f"weights of the masked-LM head are missing and would be random ({named})")
-    return MlmFiller(model.eval().to(device), tokenizer, rate=rate)
+    return MlmFiller(model.to(device), tokenizer, rate=rate)
 
 
 def make_subword_shuffler(model_dir: Path, rate: float) -> augmentations.Augmenter:

@@ -20,6 +20,7 @@ from simcse_cli.machine.transfer import HostCopy
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.forward_config import read_entries
 from simcse_cli.models.padding import TokenRows, token_batches
+from simcse_cli.models.pretrained import weights_as_bytes
 from simcse_cli.models.tokens import in_windows
 from simcse_cli.packed.quantized import MOST_LEVELS, weight_levels
 from simcse_cli.postprocess.unit_rows import unit_rows
@@ -159,10 +160,7 @@ class ReadyEncoder:
             json.dumps(read_entries(model.config), sort_keys=True, default=str),
             json.dumps(variations, sort_keys=True) if variations else "",
         ]
-        for name, weight in sorted(model.state_dict().items()):
-            tensor = weight.detach().cpu().contiguous()
-            parts.append(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}")
-            parts.append(tensor.view(-1).view(torch.uint8).numpy().data)
+        parts += weights_as_bytes(model)
         return encoder_digest(*parts)
 
     def facts(self, prompt: str) -> dict[str, str]:

@@ -122,6 +122,16 @@ def load_decoder(folder: Path, config: Any) -> nn.Module:
     return decoder
 
 
+def weights_as_bytes(module: nn.Module) -> list[str | memoryview]:
+    """Return the name, type, shape and bytes of each weight, sorted by name, for a digest."""
+    parts: list[str | memoryview] = []
+    for name, weight in sorted(module.state_dict().items()):
+        tensor = weight.detach().cpu().contiguous()
+        parts.append(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}")
+        parts.append(tensor.view(-1).view(torch.uint8).numpy().data)
+    return parts
+
+
 def load_masked_lm(folder: Path) -> Any:
     """Return a masked language model in float32 and in evaluation mode.
 

@@ -160,6 +160,7 @@ class Objective(nn.Module, ABC):
         self.encoder = encoder
         self.options = self.Options() if options is None else options
         self.warnings: list[str] = []  # what the user should know before training starts
+        self.model_digests: dict[str, str] = {}  # of the models beside the encoder, by name
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return the examples of one epoch; every epoch must have the same number of them.

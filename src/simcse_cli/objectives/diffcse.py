@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simcse_cli.errors import ConfigError
+from simcse_cli.files.digests import digest
 from simcse_cli.machine.gather import mean_over_processes, share_of_mean
 from simcse_cli.machine.precision import no_autocast
 from simcse_cli.models.encoder import SentenceEncoder, unread_mask
 from simcse_cli.models.heads import BatchNormHead
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import pad
-from simcse_cli.models.pretrained import load_masked_lm, load_tokenizer
+from simcse_cli.models.pretrained import load_masked_lm, load_tokenizer, weights_as_bytes
 from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
 from simcse_cli.objectives.mlm import mask_tokens
 from simcse_cli.objectives.simcse import Simcse, SimcseOptions, training_width
@@ -125,6 +126,7 @@ class Diffcse(Simcse):
                 f"--generator {name}: {need}",
                 hint="take a masked language model that has the tokenizer of the encoder",
             )
+        self.model_digests[name] = digest(*weights_as_bytes(model))
         return model.requires_grad_(False)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:

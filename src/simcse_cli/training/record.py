@@ -152,7 +152,7 @@ def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
 
 def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
     every = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
-    for kind in ("dev_files", "code_files", "teachers"):
+    for kind in ("dev_files", "code_files", "teachers", "models"):
         every |= dict(data.get(kind, {}))
     return {str(name): digest for name, digest in every.items() if digest is not None}
 

@@ -505,6 +505,8 @@ def build_parts(
             digests.setdefault("code_files", {}).update(code_digest(str(text)))
     if teachers is not None:
         digests["teachers"] = teachers.digests
+    if objective.model_digests:
+        digests["models"] = objective.model_digests
     digests |= count_cut(objective, examples, progress)
     shared, batches = shared_texts(config, objective, examples, progress, started_with)
     digests["batches"] = batches.value
