@@ -179,8 +179,11 @@ def option_rows(name: str) -> list[tuple[str, str]]:
         elif not is_switch:
             names += f" {value_name(kinds[option])}"
         shown = own.help
-        if field.default not in (None, False, ()):
-            shown += f" [default: {field.default}]"
+        default = field.default
+        if isinstance(default, tuple):
+            default = " and ".join(map(str, default))
+        if default not in (None, False, ""):
+            shown += f" [default: {default}]"
         rows.append((names, shown))
     return rows
 
