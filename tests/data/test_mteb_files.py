@@ -77,7 +77,7 @@ def test_dataset_digest_follows_the_rows(sts_folder):
 def test_unreachable_hub_means_offline_for_the_session_only(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(mteb_files, "_is_reachable", lambda endpoint: False)
+    monkeypatch.setattr(mteb_files, "is_reachable", lambda endpoint: False)
     with hub_session():
         assert huggingface_hub.constants.HF_HUB_OFFLINE
         assert datasets.config.HF_HUB_OFFLINE
@@ -87,13 +87,13 @@ def test_unreachable_hub_means_offline_for_the_session_only(monkeypatch):
 
 def test_behind_a_proxy_the_hub_counts_as_reachable(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid:3128")
-    assert mteb_files._is_reachable("https://hub.invalid")
+    assert mteb_files.is_reachable("https://hub.invalid")
 
 
 def test_hub_that_refuses_connections_is_not_reachable(monkeypatch):
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    assert not mteb_files._is_reachable("http://127.0.0.1:1")
+    assert not mteb_files.is_reachable("http://127.0.0.1:1")
 
 
 def test_local_data_are_cached_under_their_digest():

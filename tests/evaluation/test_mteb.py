@@ -256,7 +256,7 @@ def test_results_are_in_the_format_of_mteb(hub_layout, tmp_path):
 
 @pytest.fixture(autouse=True)
 def no_hub(monkeypatch):
-    monkeypatch.setattr("simcse_cli.data.mteb_files._is_reachable", lambda endpoint: False)
+    monkeypatch.setattr("simcse_cli.data.mteb_files.is_reachable", lambda endpoint: False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
 
 

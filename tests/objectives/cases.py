@@ -144,7 +144,7 @@ def batch_of(objective: Objective, data: Any, rows: slice = slice(0, 8)) -> Batc
     """Return a batch of the first epoch's examples; the random draws follow the examples, not the slice."""
     examples = objective.examples(data, np.random.default_rng(1)).items
     if getattr(objective, "queue", None) is not None:
-        objective.queue.epoch = objective._epoch  # what it holds is of this epoch
+        objective.queue.epoch = objective.epoch  # what it holds is of this epoch
     parts = [
         objective.collate([examples[i]], np.random.default_rng((2, i)))
         for i in range(len(examples))[rows]

@@ -58,7 +58,7 @@ def test_queue_holds_the_newest_anchors_by_the_moving_average(momentum, tiny_mod
         head = {name: before[name] for name in before if name.startswith("head")}
         weights = slow_weights(starts, momentum) | head
         expected.append(vectors_with(objective, weights, batch))
-    found = objective.queue.negatives(objective._epoch)
+    found = objective.queue.negatives(objective.epoch)
     torch.testing.assert_close(found, torch.cat(expected)[-9:], rtol=1e-4, atol=1e-5)
     spread = (torch.cat(expected)[-9:] - torch.cat(expected)[-9:].mean(0)).abs().mean()
     assert spread > 1e-3  # the vectors differ, so that the comparison says something
@@ -68,7 +68,7 @@ def test_loss_is_that_of_the_views_against_positives_and_queue(tiny_model_dir):
     objective, data = queued(tiny_model_dir, queue_size=6)
     first, second = (batch_of(objective, data, slice(start, start + 4)) for start in (0, 4))
     objective(first)
-    held = objective.queue.negatives(objective._epoch).clone()
+    held = objective.queue.negatives(objective.epoch).clone()
     assert len(held) == 4
     torch.manual_seed(3)
     anchors, positives = objective.encoder.embed_rows(second.rows).chunk(2)
@@ -76,7 +76,7 @@ def test_loss_is_that_of_the_views_against_positives_and_queue(tiny_model_dir):
     found = objective(second)[0]["contrastive"]
     expected = info_nce(anchors, positives, temperature=0.05, extra_negatives=held)
     assert torch.equal(found, expected)
-    assert len(objective.queue.negatives(objective._epoch)) == 6
+    assert len(objective.queue.negatives(objective.epoch)) == 6
 
 
 def test_first_step_is_simcse_to_the_bit_and_an_empty_queue_stays_out(tiny_model_dir):
@@ -105,7 +105,7 @@ def test_equal_vectors_count_the_queue(tiny_model_dir):
 def test_epoch_starts_with_an_empty_queue_and_a_resumed_one_goes_on(tiny_model_dir):
     objective, data = queued(tiny_model_dir)
     objective(batch_of(objective, data))
-    epoch = objective._epoch
+    epoch = objective.epoch
     resumed, _ = queued(tiny_model_dir)
     resumed.load_state_dict(objective.state_dict())
     assert torch.equal(resumed.queue.negatives(epoch), objective.queue.negatives(epoch))

@@ -84,6 +84,8 @@ def augment_file(
         # A language model computes on all cores already.
         has_mlm = any(step.method == Augmentation.MLM for step in steps)
         workers = 1 if has_mlm else options.workers or usable_cores()
+
+        # The manifest is made when the block ends, so it has the counts that are assigned there.
         counts = Counter[str]()
         with open_rows(
             writing, columns, lambda complete: _manifest(source, options, steps, complete, counts)

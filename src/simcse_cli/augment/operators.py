@@ -142,7 +142,7 @@ def repeat(
 
 
 def repeat_words(words: Sequence[str], rate: float, rng: random.Random) -> list[str]:
-    """Repeat words as ``repeat`` does, never the last, and with a chance of one in short texts."""
+    """Repeat words as ``repeat`` does, but never the last; a short text may get one repetition."""
     return repeat(words, rate, rng, range(len(words) - 1), least=2)
 
 

@@ -286,6 +286,7 @@ class Console:
                 shown = f"{task.completed:,.0f}"
                 if task.total is not None:
                     shown += f"/{task.total:,.0f}"
+                # The task may have a rate of its own among its values.
                 if task.speed and not task.fields["has_rate"]:
                     shown += f"  {_rate(task.speed, 1)}"
                 return Text(shown)

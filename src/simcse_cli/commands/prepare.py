@@ -141,7 +141,7 @@ def _write(prepare: Callable[..., None], inputs: Sequence[str], options: kinds.R
 
 
 def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | None:
-    """Return a function that counts the sub-words of texts with special tokens, for a model."""
+    """Return a function that counts each text's sub-words by a model, special tokens included."""
     if model is None:
         return None
     from simcse_cli.models.pretrained import load_tokenizer

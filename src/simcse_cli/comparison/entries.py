@@ -340,7 +340,7 @@ def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dic
         return {file.stem.removesuffix("-dev") + DEV_SUFFIX: best}
     tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
     if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
-        return tasks
+        return tasks  # ``best`` is one of them, not an average
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
     are_dev_sets = {name.endswith(DEV_SUFFIX) for name in record.data["dev_tasks"]}
     if are_dev_sets == {True}:
@@ -527,8 +527,8 @@ def _data(result: SuiteResult) -> dict[str, str]:
 def _find_saved(result: SuiteResult, source: str, suite: str, key: str, ending: str) -> Path | None:
     """Return the file of examples that a result of the suite names.
 
-    If it names none, the file is ``NAME.ENDING.jsonl`` beside ``NAME.json``. Return None if there
-    is no such file, or if the result is of another suite.
+    If it names none, or one that is gone, the file is ``NAME.ENDING.jsonl`` beside ``NAME.json``.
+    Return None if neither exists, or if the result is of another suite.
     """
     if result.suite != suite:
         return None

@@ -88,7 +88,7 @@ def is_date(text: str) -> bool:
 
 
 def is_id_token(text: str) -> bool:
-    """Tell whether a cell is an ASCII token with a digit, or an address: ``doc_12``, ``A10.1``."""
+    """Tell whether a cell is an ASCII token with a digit, such as ``doc_12``, or a URL."""
     return _TOKEN.fullmatch(text.strip()) is not None
 
 

@@ -95,7 +95,7 @@ def hub_session() -> Iterator[None]:
     constants = huggingface_hub.constants
     config = datasets.config
     before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
-    if not constants.HF_HUB_OFFLINE and not _is_reachable(constants.ENDPOINT):
+    if not constants.HF_HUB_OFFLINE and not is_reachable(constants.ENDPOINT):
         constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
     try:
         yield
@@ -118,7 +118,7 @@ def cache_of(revision: str) -> Iterator[None]:
         datasets.config.HF_DATASETS_CACHE = before
 
 
-def _is_reachable(endpoint: str) -> bool:
+def is_reachable(endpoint: str) -> bool:
     # A proxy may reach what this machine cannot reach directly.
     if any(map(os.environ.get, ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"))):
         return True

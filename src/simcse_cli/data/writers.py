@@ -67,7 +67,8 @@ def open_rows(
 ) -> Iterator[Callable[[Row], object]]:
     """Yield a function that writes one row of clean texts.
 
-    The file and its ``manifest`` appear together at the end.
+    The file and its manifest appear together at the end. ``manifest`` takes the path of the
+    complete file, which is still a temporary one.
     """
 
     def write_record(complete: Path) -> None:

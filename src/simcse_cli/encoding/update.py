@@ -122,7 +122,7 @@ class Update:
         names = list(map(cell_text, ids))
         known = _read_earlier(output, side, set(names))
 
-        # Compare each row with the one of its id.
+        # Compare each row with the earlier row of its id; -1 - n stands for the n-th fresh text.
         sources = np.empty(len(ids), np.int64)
         fresh: list[int] = []
         n_new = 0
@@ -134,7 +134,7 @@ class Update:
             else:
                 sources[row] = -1 - len(fresh)
                 fresh.append(row)
-        gone = sorted(known.rows.values())
+        gone = sorted(known.rows.values())  # those left over
         counts = {"new": n_new, "changed": len(fresh) - n_new, "gone": len(gone)}
         counts["as before"] = len(ids) - len(fresh)
 

@@ -140,7 +140,7 @@ class EvaluationCache:
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """Turn the cache off, with a warning, if the block cannot write to it."""
+        """Go on without the cache, with a warning, if a write in the block fails."""
         try:
             yield
         except OutputError as error:

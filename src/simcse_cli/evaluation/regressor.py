@@ -81,10 +81,11 @@ def fit_regressor(
     design = train.design(name)
     targets = torch.from_numpy(grade_distribution(train.gold))
     dev_design = dev.design(name)
-    weights = linear.initial_weights(design.shape[1] - 1, N_GRADES, seed=REGRESSOR_SEED)
+    n_features = design.shape[1] - 1  # the last column is the constant
+    weights = linear.initial_weights(n_features, N_GRADES, seed=REGRESSOR_SEED)
     optimizer = linear.Adam(weights)
-    stream = len(design), 0  # all rows; no split was drawn before
-    orders = epoch_orders(stream, seed=REGRESSOR_SEED)
+    n_drawn = 0  # no split was drawn from the generator before
+    orders = epoch_orders((len(design), n_drawn), seed=REGRESSOR_SEED)
 
     # Train until the dev correlation no longer rises.
     best = -1.0

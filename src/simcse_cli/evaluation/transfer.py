@@ -46,7 +46,7 @@ _ARRAYS = ("test_rows", "predictions")  # of a probe's result
 
 @dataclass(frozen=True)
 class TransferSuite:
-    """The tasks to score, of a SentEval folder and the user's own by name, and how to score."""
+    """The SentEval tasks to score, the user's own tasks by name, and how to score them."""
 
     data_dir: Path | str | None
     tasks: Sequence[str] = TRANSFER_TASKS

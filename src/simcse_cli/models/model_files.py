@@ -133,7 +133,7 @@ def _find_base(folder: Path, called: str, progress: Progress) -> Path:
 
 
 def _check_paths(folder: Path) -> None:
-    """Refuse a model folder that reaches outside itself, or holds what would block a reader."""
+    """Refuse a folder that holds a pipe or a device, or whose index names a file outside it."""
     for path in (*folder.iterdir(), *folder.glob("*/*")):
         if path.exists() and not (path.is_file() or path.is_dir()):
             hint = "copy or download the model again"

@@ -129,7 +129,7 @@ class SimcseUnsup(Simcse):
         if own.queue_size:
             width = training_width(encoder)
             self.queue = VectorQueue(encoder, own.queue_size, own.momentum, width=width)
-        self._epoch = 0
+        self.epoch = 0
 
     def _check_form(self) -> None:
         """Raise ConfigError for options that the chosen form of the loss cannot use."""
@@ -166,7 +166,7 @@ class SimcseUnsup(Simcse):
             )
         # Identify the epoch by a number that its generator would draw. A copy draws it, so that
         # later draws stay the same.
-        self._epoch = int(copy.deepcopy(generator).integers(1, 2**62))
+        self.epoch = int(copy.deepcopy(generator).integers(1, 2**62))
         return super().examples(data, generator)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
@@ -174,7 +174,7 @@ class SimcseUnsup(Simcse):
         if self.options.negatives is Negatives.NO_DROPOUT:
             batch = with_anchors_again(batch)
         if self.queue is not None:
-            batch.extra["epoch"] = self._epoch
+            batch.extra["epoch"] = self.epoch
         if self.options.noise:
             size = self._n_noise(len(examples)), training_width(self.encoder)
             noise = generator.standard_normal(size, dtype=np.float32)

@@ -78,8 +78,8 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     texts = list(chain.from_iterable(part.texts for part in parts))
     n_older = len(texts) - len(own.texts)
 
-    # Texts to keep come before the texts that may repeat them: those of the older file, then the
-    # longest if these are kept. Rows that both files have are passed over.
+    # A text can only repeat one before it: put the older file first, then the new texts, the
+    # longest first with ``--keep longest``. If both files have an id, one of its texts is left out.
     passed_over: set[int] = set()
     if older is not None and options.id_column is not None:
         passed_over = _of_both(older, own)

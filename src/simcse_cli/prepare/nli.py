@@ -107,13 +107,13 @@ def _triplets(
         positive = None
         if positives:
             positive = choose(positives, seed=seed, key=f"positive\x1f{premise}")
-        is_without = True
+        lacks_partner = True
         for label in negative_labels:
             texts = [text for text in hypotheses[label] if text != positive]
             if positive is not None and texts:
-                is_without = False
+                lacks_partner = False
                 yield premise, positive, choose(texts, seed=seed, key=f"{label}\x1f{premise}")
-        counts.n_without_partner += is_without
+        counts.n_without_partner += lacks_partner
 
 
 def choose(candidates: Sequence[str], *, seed: int, key: str) -> str:

@@ -120,7 +120,7 @@ _Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, Sequence[tuple[str, ...]
 
 @dataclass(frozen=True)
 class _FileFormat:
-    """A kind of file of examples, which it writes and reads in groups (subsets or tasks)."""
+    """One kind of example file, written and read in groups (subsets or tasks)."""
 
     groups: tuple[str, ...]  # keys that name the group an example belongs to
     value: str  # key of the model's output

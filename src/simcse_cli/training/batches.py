@@ -155,13 +155,13 @@ class SharedTexts:
         digests = np.fromiter((digest_keys([text]) for row in rows for text in row), np.uint64)
         _, first, numbers = np.unique(digests, return_index=True, return_inverse=True)
         owners = np.arange(len(digests)) // width
-        is_earlier = owners > (first // width)[numbers]
+        was_seen = owners > (first // width)[numbers]
         self.numbers = numbers.reshape(-1, width).astype(np.int64)
-        self.share = float(is_earlier.reshape(-1, width).any(axis=1).mean())
+        self.share = float(was_seen.reshape(-1, width).any(axis=1).mean())
 
         # Collect the shared texts of each row, including the first row that has them.
         is_repeated = np.zeros(len(first), bool)
-        is_repeated[numbers[is_earlier]] = True
+        is_repeated[numbers[was_seen]] = True
         is_shared = is_repeated[self.numbers]
         self.of: dict[int, set[int]] = {}
         for row in np.flatnonzero(is_shared.any(axis=1)).tolist():

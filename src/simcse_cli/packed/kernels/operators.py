@@ -23,8 +23,8 @@ Gradients = tuple[Tensor | None, ...]
 class Linear(torch.autograd.Function):
     """``x weight^T`` without a bias, ``(T, D_in)`` to ``(T, D_out)``.
 
-    With ``queue_weight_gradient``, the backward pass hands it the factors of the weight's gradient
-    and returns None in its place.
+    With ``queue_weight_gradient``, the backward pass calls it with the factors of the weight's
+    gradient, and returns None as that gradient.
     """
 
     @staticmethod
