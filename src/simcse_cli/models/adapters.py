@@ -127,11 +127,11 @@ def put_adapter(backbone: nn.Module, folder: Path) -> Any:
         )
         # PEFT itself ignores weights that fit no layer, and leaves missing ones on the meta device.
         weights = peft.load_peft_weights(str(folder), device="cpu", local_files_only=True)
-        found = peft.set_peft_model_state_dict(adapted, weights)
+        incompatible = peft.set_peft_model_state_dict(adapted, weights)
         missing = [name for name, weight in adapted.named_parameters() if weight.is_meta]
-        strange = [*found.unexpected_keys, *missing]
-        if strange:
-            raise ValueError(f"its weights do not fit the model it names (first: {strange[0]})")
+        unfit = [*incompatible.unexpected_keys, *missing]
+        if unfit:
+            raise ValueError(f"its weights do not fit the model it names (first: {unfit[0]})")
         if not hasattr(adapted, "merge_and_unload"):
             raise ValueError(f"{adapted.peft_type} changes no weights, so it cannot be merged")
     return adapted

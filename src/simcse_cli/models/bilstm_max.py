@@ -91,13 +91,13 @@ class BiLstmMax:
             tokens.append([word for word in words if word in self.vectors])
         self.vectors.load([token for row in tokens for token in row])
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
-        rows = np.empty((len(tokens), self.dim), dtype=np.float32)
+        encoded = np.empty((len(tokens), self.dim), dtype=np.float32)
         with progress.task("encoding", total=len(tokens)) as task, torch.inference_mode():
             for start in range(0, len(order), _BATCH_SENTENCES):
                 batch = order[start : start + _BATCH_SENTENCES]
-                rows[batch] = self._encode_batch([tokens[i] for i in batch]).numpy()
+                encoded[batch] = self._encode_batch([tokens[i] for i in batch]).numpy()
                 task.advance(len(batch))
-        return rows
+        return encoded
 
     def _encode_batch(self, batch: list[list[str]]) -> Tensor:
         """Return ``(B, 2 * hidden)`` for sentences sorted from long to short."""
@@ -138,8 +138,8 @@ def _lstm_from(state: dict[str, Tensor], path: Path) -> nn.LSTM:
             weights[name.removeprefix("enc_lstm.")] = value
     if "weight_ih_l0" not in weights or weights["weight_ih_l0"].ndim != 2:
         raise CheckpointError(f"{path} holds no enc_lstm.weight_ih_l0", hint=_CHECKPOINT_HINT)
-    n_gates, n_inputs = weights["weight_ih_l0"].shape
-    lstm = nn.LSTM(n_inputs, n_gates // 4, batch_first=True, bidirectional=True)
+    n_gate_rows, n_inputs = weights["weight_ih_l0"].shape
+    lstm = nn.LSTM(n_inputs, n_gate_rows // 4, batch_first=True, bidirectional=True)
     try:
         lstm.load_state_dict(weights)
     except RuntimeError as error:

@@ -74,16 +74,16 @@ def base_facts(name: str, folder: Path | None) -> _Entries:
     License and language come from the card of that model. A language is given only if the model has
     just one. What is not known is left out.
     """
-    found: _Entries = {"name": hub_name_of(name)}
+    facts: _Entries = {"name": hub_name_of(name)}
     if folder is not None:
         metadata = _metadata_of(folder / CARD_FILE)
         language = metadata.get("language")
         if isinstance(language, list) and len(language) == 1:
             language = language[0]
-        found["commit"] = commit_of(folder)
-        found["license"] = metadata.get("license")
-        found["language"] = language
-    return {key: value for key, value in found.items() if isinstance(value, str)}
+        facts["commit"] = commit_of(folder)
+        facts["license"] = metadata.get("license")
+        facts["language"] = language
+    return {key: value for key, value in facts.items() if isinstance(value, str)}
 
 
 def _metadata_of(path: Path) -> _Entries:
@@ -139,22 +139,23 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
     # The edit uses the line end \n; the line ends of the file are restored before it is written.
     with foreign_format(path, "a model card in UTF-8"):
         raw = path.read_bytes().decode()
-    end = "\r\n" if "\r\n" in raw else "\n"
+    line_end = "\r\n" if "\r\n" in raw else "\n"
     text = raw.replace("\r\n", "\n")
     if _SCORES_START not in text:
         return
 
     # The text between the marks will be replaced, so it may be nothing but the table of scores.
+    # Without the second mark there is no such text, and the card is refused below.
     front = _FRONT_MATTER.match(text)
     before, _, after = text[front.end() if front else 0 :].partition(_SCORES_START)
-    block, mark, rest = after.partition(_SCORES_END)
+    block, end_mark, rest = after.partition(_SCORES_END)
     rows: list[str] = []
     for line in block.split("\n"):
         if line.startswith("|"):
             rows.append(line)
-        elif line and line != _NOTHING and mark:
+        elif line and line != _NOTHING and end_mark:
             raise DataError(f"{path}: {line[:40]!r} between the marks of the scores would be lost")
-    if front is None or not mark or text.replace("\n", end) != raw:
+    if front is None or not end_mark or text.replace("\n", line_end) != raw:
         raise DataError(
             f"{path} lacks its metadata or the second mark of the scores, or mixes line ends"
         )
@@ -163,7 +164,7 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
     below_heading = rows[2:]
     listed = {tuple(line.strip("| ").split(" | ")[:4]): line for line in below_heading}
     metadata = _with_index(front[1], str(path), run_dir, scores, listed)
-    new = f"---\n{metadata}---\n{before}{_score_block(scores)}{rest}".replace("\n", end)
+    new = f"---\n{metadata}---\n{before}{_score_block(scores)}{rest}".replace("\n", line_end)
     if new != raw:
         with atomic_path(path, force=True) as temporary:
             temporary.write_bytes(new.encode())
@@ -182,11 +183,11 @@ def _with_index(
     ``CardScore.key``. Raise DataError for a row that is not in ``model-index``: somebody else has
     added it, and it would be lost.
     """
-    # The index of the card, which must have every row of the table.
+    # The index must have every row of the table; its first model is that of this card.
     values = checked(parse_yaml(front, place), _Entries, place)
     models = checked(values.get(_INDEX, []), list[_Entries], f"{place}: {_INDEX}")
-    first = models[0] if models else {"name": run_dir.resolve().name}
-    results = checked(first.get("results", []), list[_Entries], f"{place}: results")
+    this_model = models[0] if models else {"name": run_dir.resolve().name}
+    results = checked(this_model.get("results", []), list[_Entries], f"{place}: results")
     keys = [_keys_of(result, place) for result in results]
     indexed = set(chain.from_iterable(keys))
     for key, line in listed.items():
@@ -196,21 +197,21 @@ def _with_index(
     # Metrics that are neither in ``scores`` nor in the table come from somebody else and stay.
     ours = {score.key for score in scores} | set(listed)
     kept: list[_Entries] = []
-    for result, own in zip(results, keys, strict=True):
-        measures = zip(result.get("metrics", []), own, strict=True)
+    for result, keys_of_result in zip(results, keys, strict=True):
+        measures = zip(result.get("metrics", []), keys_of_result, strict=True)
         metrics = [metric for metric, key in measures if key not in ours]
-        if not own:
+        if not keys_of_result:
             kept.append(result)
         elif metrics:
             kept.append(result | {"metrics": metrics})
     measured = eval_results_to_model_index("", [*scores])[0]["results"]
-    index = [first | {"results": [*measured, *kept]}, *models[1:]]
+    index = [this_model | {"results": [*measured, *kept]}, *models[1:]]
 
     # Only the text of this key is replaced, so the rest keeps its form; an empty index is left out.
     start, stop = span_of_key(front, _INDEX)
     text = ""
     expected = {key: value for key, value in values.items() if key != _INDEX}
-    if index != [first | {"results": []}]:
+    if index != [this_model | {"results": []}]:
         text = dump_yaml({_INDEX: index})
         expected[_INDEX] = index
     new = front[:start] + text + front[stop:]
@@ -239,16 +240,16 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
     Where a task was measured alone and in a suite, the score of the suite counts. The user is told
     of results that are left out because they are older or have another precision.
     """
-    found: dict[tuple[str, ...], CardScore] = {}
+    by_key: dict[tuple[str, ...], CardScore] = {}
     paths = sorted((run_dir / RESULTS).glob("*.json"))
     results = [(SuiteResult.from_json(read_json(path), str(path)), path) for path in paths]
     for result, path in sorted(results, key=lambda each: -len(each[0].tasks)):
         # Only scores of these weights count, and among them only those in float32.
-        of_result = result.settings.get("model_digest")
-        if outdated := older_result(run_dir, record.model_digest, path, of_result):
+        digest = result.settings.get("model_digest")
+        if outdated := older_result(run_dir, record.model_digest, path, digest):
             progress.warn(f"the model card leaves out a result: {outdated}")
             continue
-        if of_result != record.model_digest:
+        if digest != record.model_digest:
             continue
         how = result.settings.get("precision")
         if result.settings.get("regressor"):
@@ -263,14 +264,14 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
                 if task is None:
                     continue
                 for score in _task_scores(result, name, task):
-                    found.setdefault(score.key, score)
-    return list(found.values())
+                    by_key.setdefault(score.key, score)
+    return list(by_key.values())
 
 
 def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardScore]:
     """Return the scores of one task of a result of ``eval``."""
     suite = result.suite
-    own = result.settings
+    settings = result.settings
     facts = task.extra
 
     # A score by which the model was chosen is marked, so that nobody takes it for a test score.
@@ -282,27 +283,27 @@ def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardS
         if facts["data"] == "hub":
             revision = facts["dataset_revision"]
         source = str(facts.get("dataset", name))
-        found = {facts["metric"]: task.score}
+        values = {facts["metric"]: task.score}
         kind = facts["category"]
-        data = f"MTEB {name}"
+        dataset = f"MTEB {name}"
         split = None
-        how = "MTEB"
+        measured_by = "MTEB"
     else:
         kind = _KINDS[suite]
         source = name
-        data = label(name)
+        dataset = label(name)
         if suite == "sts":
-            how = str(own["metric"])
-            found = {f"{how}_cosine": task.score}
-            if own["aggregation"] != Aggregation.ALL:
-                how += f", subsets: {own['aggregation']}"
+            measured_by = str(settings["metric"])
+            values = {f"{measured_by}_cosine": task.score}
+            if settings["aggregation"] != Aggregation.ALL:
+                measured_by += f", subsets: {settings['aggregation']}"
         else:
-            how = "SentEval"
-            found = {"accuracy": task.score, "f1": facts.get("f1")}
-            if own["protocol"] != TransferProtocol.DEFAULT:
-                how += ", " + own["protocol"]
-            if own["probe"] != Probe.SENTEVAL:
-                how += ", " + own["probe"]
+            measured_by = "SentEval"
+            values = {"accuracy": task.score, "f1": facts.get("f1")}
+            if settings["protocol"] != TransferProtocol.DEFAULT:
+                measured_by += ", " + settings["protocol"]
+            if settings["probe"] != Probe.SENTEVAL:
+                measured_by += ", " + settings["probe"]
 
     # One score for each metric that was measured.
     return [
@@ -310,14 +311,14 @@ def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardS
             task_type=_HUB_TASKS.get(suite, kind),
             task_name=kind,
             dataset_type=source,
-            dataset_name=data,
+            dataset_name=dataset,
             dataset_split=split,
             dataset_revision=revision,
             metric_type=metric,
             metric_value=float(value),
-            metric_name=how,
+            metric_name=measured_by,
         )
-        for metric, value in found.items()
+        for metric, value in values.items()
         if value is not None
     ]
 
@@ -372,8 +373,9 @@ def _card(
 def _metadata(record: RunRecord, sources: list[str]) -> _Entries:
     """Return the metadata above the text; unknown entries are left out."""
     base = record.base
+    # A configuration or a split may follow the name of a dataset.
     matches = [re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source) for source in sources]
-    hub_data = dict.fromkeys(found[1] for found in matches if found)
+    hub_data = dict.fromkeys(match[1] for match in matches if match)
     tags = [
         "sentence-transformers",
         "sentence-similarity",
@@ -384,7 +386,7 @@ def _metadata(record: RunRecord, sources: list[str]) -> _Entries:
     library: str | None = "sentence-transformers"
     if record.pooler == Pooler.MASK:  # which sentence-transformers does not have
         library = None
-        del tags[0]
+        del tags[0]  # sentence-transformers
     metadata = {
         "library_name": library,
         "pipeline_tag": "sentence-similarity",

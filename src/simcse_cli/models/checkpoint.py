@@ -84,6 +84,7 @@ def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
     own_pooler = detach_pooler(backbone)
     if source.is_adapter:
         backbone = merge_adapter(backbone, source.named)
+    # A pooler with missing weights is random, so it cannot be the head.
     return _Modules(backbone, _load_tokenizer(source), None if missing else own_pooler)
 
 
@@ -147,31 +148,31 @@ def load_encoder(
         ConfigError: device or precision is not available.
     """
     # Where to compute, and how.
-    target = devices.resolve_device(device)
-    precision = resolve_precision(precision, target)
-    set_float32_products(precision, target)
+    target_device = devices.resolve_device(device)
+    precision = resolve_precision(precision, target_device)
+    set_float32_products(precision, target_device)
     # The parts of the model.
     source = name if isinstance(name, ModelFiles) else find_model(name, progress)
     modules: _Modules | None = None
-    if encode_only and target.type == "cpu" and dropout is None:
+    if encode_only and target_device.type == "cpu" and dropout is None:
         modules = _load_light(source)
     if modules is None:
         modules = _load_whole(source, dropout)
     if source.record.lower_case:
         lower_case(modules.tokenizer)
-    chosen = _choose_pooler(source, pooler, force_pooler, progress)
-    template = _choose_template(source, chosen, template, force_pooler)
-    is_recorded = template == source.record.template
+    chosen_pooler = _choose_pooler(source, pooler, force_pooler, progress)
+    template = _choose_template(source, chosen_pooler, template, force_pooler)
+    is_recorded_template = template == source.record.template
     token_cnn = _load_cnn(source, modules)
-    head = _load_head(source, modules, chosen, token_cnn, force_pooler, progress)
+    head = _load_head(source, modules, chosen_pooler, token_cnn, force_pooler, progress)
     # The encoder of these parts.
     record = replace(
         source.record,
-        pooler=chosen,
+        pooler=chosen_pooler,
         head_use=HeadUse.NONE if head is None else HeadUse.KEPT,
         max_length=_max_length(modules, source.record),
         template=template,
-        subtracts_template=source.record.subtracts_template and is_recorded,
+        subtracts_template=source.record.subtracts_template and is_recorded_template,
     )
     encoder = SentenceEncoder(
         modules.backbone,
@@ -188,7 +189,7 @@ def load_encoder(
     if packed_backbone(encoder.backbone) is None:  # a packed form reads no padding
         encoder.reads_padding = reads_padding(encoder.backbone)
     _check_weights(encoder, source.named)
-    encoder.to(target).eval()
+    encoder.to(target_device).eval()
     dtype = DTYPES[precision]
     if dtype is not torch.float32:
         encoder.compute_in(dtype)
@@ -348,13 +349,13 @@ def _check_weights(encoder: SentenceEncoder, folder: Path) -> None:
     zero.
     """
     for name, weight in encoder.named_parameters():
-        is_needed = name.endswith("word_embeddings.weight") or not name.startswith("backbone.")
+        forbids_zeros = name.endswith("word_embeddings.weight") or not name.startswith("backbone.")
         if weight.ndim == 1:
-            is_needed = name.endswith("weight")  # of a norm
+            forbids_zeros = name.endswith("weight")  # of a norm
         # A sum is twice as fast, but may overflow although every value is finite.
         if not (weight.sum().isfinite() or weight.isfinite().all()):
             problem = "not finite"
-        elif is_needed and not weight.any():
+        elif forbids_zeros and not weight.any():
             problem = "all zero"
         else:
             continue
@@ -457,15 +458,15 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
     """
     model = resolve_model(run_dir)
     record = read_run_record(run_dir)
-    last = record.step if record.best_step is None else record.best_step
+    recorded_step = record.step if record.best_step is None else record.best_step
     facts = read_json(model / RECORD_FILE, dict[str, Any])
-    model_step = checked(facts.get("step", last), int, f"{model / RECORD_FILE}: step")
-    found: dict[int, KeptCheckpoint] = {}
+    model_step = checked(facts.get("step", recorded_step), int, f"{model / RECORD_FILE}: step")
+    by_step: dict[int, KeptCheckpoint] = {}
     for path in kept_states(run_dir / "checkpoint"):
         step = step_of(path)
-        found[step] = KeptCheckpoint(step, path, is_model=False)
-    found[model_step] = KeptCheckpoint(model_step, model, is_model=True)
-    return [found[step] for step in sorted(found)]
+        by_step[step] = KeptCheckpoint(step, path, is_model=False)
+    by_step[model_step] = KeptCheckpoint(model_step, model, is_model=True)
+    return [by_step[step] for step in sorted(by_step)]
 
 
 def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
@@ -479,11 +480,11 @@ def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
         served = read_json(state / STATE_FILE)["served"]
         tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
         prefix = f"module.{served}."
-        own: dict[str, Tensor] = {}
+        weights: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
             if name.startswith(prefix):
-                own[name.removeprefix(prefix)] = tensor
+                weights[name.removeprefix(prefix)] = tensor
         config = read_run_record(state.parent.parent).config
         if config.get("lora"):
-            own = merged_tensors(own, config["lora_alpha"] / config["lora"])
-        encoder.load_state_dict({name: own[name] for name in encoder.state_dict()})
+            weights = merged_tensors(weights, config["lora_alpha"] / config["lora"])
+        encoder.load_state_dict({name: weights[name] for name in encoder.state_dict()})

@@ -122,22 +122,22 @@ class ReadyEncoder:
 
     def _variations(self, prompt: str) -> dict[str, Any]:
         record = self.model.record
-        found: dict[str, Any] = {}
+        variations: dict[str, Any] = {}
         if prompt:
-            found["prompt"] = prompt
+            variations["prompt"] = prompt
             if not record.include_prompt:
-                found["include_prompt"] = False
+                variations["include_prompt"] = False
         if record.template is not None:
-            found["template"] = record.template
+            variations["template"] = record.template
         if record.subtracts_template:
-            found["subtracts_template"] = True
+            variations["subtracts_template"] = True
         if self.dim < self.model.dim:
-            found["truncate_dim"] = self.dim
+            variations["truncate_dim"] = self.dim
         if self.use.long is not LongTexts.CUT:
-            found["long"] = self.use.long.value
+            variations["long"] = self.use.long.value
         if self.model.matmul_dtype is torch.int8 and weight_levels() < MOST_LEVELS:
-            found["weight_levels"] = weight_levels()
-        return found
+            variations["weight_levels"] = weight_levels()
+        return variations
 
     @property
     def digest(self) -> str:
@@ -276,8 +276,8 @@ def encode(
     try:
         with torch.inference_mode(), progress.task("encoding", len(positions)) as task:
             size = batch_tokens or _batch_tokens(model)
-            for batch, made in _batch_vectors(model, rows, size, n_skipped, shared):
-                vectors[batch] = made
+            for batch, batch_vectors in _batch_vectors(model, rows, size, n_skipped, shared):
+                vectors[batch] = batch_vectors
                 # Progress counts texts, and a text may have several rows.
                 task.advance(len(batch) * len(positions) / len(rows))
     finally:
@@ -286,8 +286,8 @@ def encode(
         add_up(vectors)
     if check_finite:
         owners: list[str] = []
-        for sentence, own in zip(positions, texts.pieces, strict=True):
-            owners += [sentence] * len(own)
+        for sentence, pieces in zip(positions, texts.pieces, strict=True):
+            owners += [sentence] * len(pieces)
         check_vectors(vectors, owners, model.name)
 
     # Average the windows of a text, drop components, and scale to length 1.
@@ -363,13 +363,13 @@ class _Texts:
         """
         means = np.empty((len(self.pieces), vectors.shape[1]), dtype=np.float32)
         start = 0
-        for position, own in enumerate(self.pieces):
-            rows = vectors[start : start + len(own)]
-            start += len(own)
-            if len(own) == 1:
+        for position, pieces in enumerate(self.pieces):
+            rows = vectors[start : start + len(pieces)]
+            start += len(pieces)
+            if len(pieces) == 1:
                 means[position] = rows[0]
                 continue
-            weights = [len(piece) - sum(self.frame) for piece in own]
+            weights = [len(piece) - sum(self.frame) for piece in pieces]
             means[position] = np.average(rows, axis=0, weights=weights)
         return means
 
@@ -390,6 +390,7 @@ def _batch_vectors(
     )
     if shared:
         batches = batches[process_rank() :: process_count()]
+    # The cores of a CPU share packed batches; a GPU computes one while the last one is read.
     on_cores = is_packed and model.device.type == "cpu"
     copies = map_on_cores(vectors, batches) if on_cores else one_behind(map(vectors, batches))
     for batch, copy in zip(batches, copies, strict=True):

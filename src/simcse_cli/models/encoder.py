@@ -428,20 +428,20 @@ class SentenceEncoder(nn.Module):
 
         # The template once for each n, with a gap of n positions in the place of the sentence.
         layout = self.movable_positions()
-        (alone,) = template.around(self.tokens.ids([""], None))
-        alike = [alone] * len(distinct)
-        tokens = layout.pack(alike, multiple=ROUNDED_TO)
-        gaps = torch.zeros(len(distinct), len(alone), dtype=torch.int64)
+        (empty_row,) = template.around(self.tokens.ids([""], None))
+        empty_rows = [empty_row] * len(distinct)
+        tokens = layout.pack(empty_rows, multiple=ROUNDED_TO)
+        gaps = torch.zeros(len(distinct), len(empty_row), dtype=torch.int64)
         gaps[:, template.n_before :] = torch.tensor(distinct)[:, None]
         positions = tokens.positions.clone()
         positions[: gaps.numel()] += to_device(gaps.flatten(), positions.device)
 
         # The states, one for each n, and then one for each row.
-        if self._packed_for(alike) is None:
-            shaped = positions[: gaps.numel()].view(gaps.shape)
-            states = self._pooled(*self._padded(alike), position_ids=shaped)
+        if self._packed_for(empty_rows) is None:
+            row_positions = positions[: gaps.numel()].view(gaps.shape)
+            states = self._pooled(*self._padded(empty_rows), position_ids=row_positions)
         else:
-            states = self.pooled_rows(PackedRows(alike, replace(tokens, positions=positions)))
+            states = self.pooled_rows(PackedRows(empty_rows, replace(tokens, positions=positions)))
         places = torch.tensor([distinct.index(n) for n in lengths])
         return states.index_select(0, to_device(places, states.device))
 

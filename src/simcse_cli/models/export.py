@@ -127,15 +127,15 @@ def _require_model_files_only(target: Path) -> None:
     if not target.exists():
         return
     for path in target.rglob("*"):
-        inside = path.relative_to(target)
-        *folders, name = inside.parts
-        is_own = all(map(_MODEL_FOLDERS.fullmatch, folders)) and len(folders) < 2
-        known = _MODEL_FILES
+        relative = path.relative_to(target)
+        *folders, name = relative.parts
+        is_in_model_folder = all(map(_MODEL_FOLDERS.fullmatch, folders)) and len(folders) < 2
+        known_names = _MODEL_FILES
         if path.is_dir() and not path.is_symlink():
-            known = _MODEL_FOLDERS
-        if not (is_own and known.fullmatch(name)):
+            known_names = _MODEL_FOLDERS
+        if not (is_in_model_folder and known_names.fullmatch(name)):
             raise OutputError(
-                f"{target} holds {inside.as_posix()}, which is not part of a model: it would be "
+                f"{target} holds {relative.as_posix()}, which is not part of a model: it would be "
                 "deleted",
                 hint="move it away, or choose another folder with -o",
             )
@@ -275,7 +275,7 @@ def _write_files(
     # the states of all layers only if the configuration says so.
     backbone: Any = encoder.backbone
     had_pooler_slot = hasattr(backbone, "pooler")
-    detached = getattr(backbone, "pooler", None)
+    pooler_before = getattr(backbone, "pooler", None)
     if had_pooler_slot:
         backbone.pooler = _make_own_pooler(encoder)
     hidden_before = getattr(backbone.config, "output_hidden_states", False)
@@ -294,7 +294,7 @@ def _write_files(
     finally:
         backbone.config.output_hidden_states = hidden_before
         if had_pooler_slot:
-            backbone.pooler = detached
+            backbone.pooler = pooler_before
 
     # The record describes how the folder is used; a train-only head is not used any more.
     pooler = encoder.pooler
@@ -385,10 +385,10 @@ def export_model(
     # Facts of the training, and the digest by which the next export notices an edited card.
     known = _facts_of(files.named)
     facts: _Entries = {key: known[key] for key in ("objective", "step") if key in known}
-    copied = files.named / CARD_FILE
-    if copied.is_file():
-        facts["card_sha256"] = sha256_file(copied)
-    card = _choose_card(copied, target, name, progress)
+    source_card = files.named / CARD_FILE
+    if source_card.is_file():
+        facts["card_sha256"] = sha256_file(source_card)
+    card = _choose_card(source_card, target, name, progress)
 
     # The target is replaced only after the copy has passed its check.
     differences: dict[str, float | None] = {}
@@ -406,13 +406,13 @@ def export_model(
 
     # A loader that was not tried has None. Vectors of 8-bit graphs are only similar.
     tried: list[str] = []
-    near = ""
-    for way, found in differences.items():
-        if way in _QUANTIZED:
-            near += f"; cosine {found:.4f} by {way}"
-        elif found is not None:
-            tried.append(way.replace("_before", " before the copy"))
-    progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}{near}")
+    similar = ""
+    for loader, value in differences.items():
+        if loader in _QUANTIZED:
+            similar += f"; cosine {value:.4f} by {loader}"
+        elif value is not None:
+            tried.append(loader.replace("_before", " before the copy"))
+    progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}{similar}")
     if encoder.record.template is not None:
         progress.warn(
             "sentence-transformers has no pooler mask and refuses the folder: encode with "
@@ -489,7 +489,7 @@ def _plain_pass(
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
         passes |= {name: (run(ids, mask),) for name, run in graphs.items()}
         # What this toolkit makes of them.
-        found: dict[str, _Vectors] = {}
+        by_way: dict[str, _Vectors] = {}
         for name, states in passes.items():
             if encoder.token_cnn is not None:
                 states = (encoder.token_cnn.cpu()(states[-1], mask),)
@@ -498,16 +498,16 @@ def _plain_pass(
                 vectors = vectors - encoder.around_nothing(encoder.template, [row])
             if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
                 # Where the head was saved as the pooler of AutoModel, the latter is checked, too.
-                own = None
+                headed = None
                 if name == "auto_model" and not files.is_adapter and encoder.pooler is Pooler.CLS:
-                    own = getattr(output, "pooler_output", None)
-                if own is None or not encoder.head.tanh or own.shape[1] != encoder.dim:
-                    own = encoder.head.cpu()(vectors)
-                vectors = own
+                    headed = getattr(output, "pooler_output", None)
+                if headed is None or not encoder.head.tanh or headed.shape[1] != encoder.dim:
+                    headed = encoder.head.cpu()(vectors)
+                vectors = headed
             if encoder.record.normalize:
                 vectors = nn.functional.normalize(vectors.float(), dim=1)
-            found[name] = vectors.float().numpy()
-    return found
+            by_way[name] = vectors.float().numpy()
+    return by_way
 
 
 def _vectors_by_sentence_transformers(

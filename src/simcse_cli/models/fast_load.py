@@ -156,18 +156,18 @@ def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
 
     They come from safetensors files, or from legacy files by PyTorch's weights-only loader.
     """
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with _weights(path), safe_open(path, "pt") as stream:
-            every = stream.keys()  # the stream itself cannot be iterated
-            names = [name for name in every if name.startswith(prefix)]
-            found |= {name[len(prefix) :]: stream.get_tensor(name) for name in names}
-    if not found:
+            keys = stream.keys()  # the stream itself cannot be iterated
+            names = [name for name in keys if name.startswith(prefix)]
+            tensors |= {name[len(prefix) :]: stream.get_tensor(name) for name in names}
+    if not tensors:
         for path in sorted(folder.glob("pytorch_model*.bin")):
             with _weights(path):
                 state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-                found |= {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
-    return found
+                tensors |= {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+    return tensors
 
 
 def _weights(path: Path) -> AbstractContextManager[None]:

@@ -85,12 +85,12 @@ def write_graphs(
     name = encoder.name
     hint = "leave --backend out"
     if encoder.record.template is not None:
-        what = f"{name} has the pooler mask, and no backend puts its template around a text"
-        raise CheckpointError(f"--backend: {what}", hint=hint)
+        problem = f"{name} has the pooler mask, and no backend puts its template around a text"
+        raise CheckpointError(f"--backend: {problem}", hint=hint)
     if POOLERS[encoder.pooler].needs_all_layers:
-        what = f"{name} has the pooler {encoder.pooler}, and a graph gives the last layer alone"
-        raise CheckpointError(f"--backend: {what}", hint=hint)
-    if sum(each.numel() * 4 for each in encoder.backbone.parameters()) > _LARGEST:
+        problem = f"{name} has the pooler {encoder.pooler}, and a graph gives the last layer alone"
+        raise CheckpointError(f"--backend: {problem}", hint=hint)
+    if sum(weight.numel() * 4 for weight in encoder.backbone.parameters()) > _LARGEST:
         raise CheckpointError(
             f"--backend: the weights of {name} do not go into one file of 2 GB", hint=hint
         )
@@ -102,9 +102,9 @@ def write_graphs(
         with _quiet():
             _trace(encoder, target)
     except torch.onnx.OnnxExporterError as error:
-        what = f"--backend: the architecture {encoder.config.model_type} of {name} has no graph"
+        problem = f"--backend: the architecture {encoder.config.model_type} of {name} has no graph"
         reason = "PyTorch's exporter cannot follow its computation"
-        raise CheckpointError(f"{what}: {reason}", hint=hint) from error
+        raise CheckpointError(f"{problem}: {reason}", hint=hint) from error
 
     # The other graphs.
     with foreign_format(target, "a graph that its backend takes", error=CheckpointError), _quiet():
@@ -114,8 +114,8 @@ def write_graphs(
             elif quantize:
                 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-                int8 = folder / GRAPH_FILES["onnx_int8"]
-                quantize_dynamic(target, int8, per_channel=True, weight_type=QuantType.QInt8)
+                int8_file = folder / GRAPH_FILES["onnx_int8"]
+                quantize_dynamic(target, int8_file, per_channel=True, weight_type=QuantType.QInt8)
 
     # Without the backend ``onnx``, the ONNX graph was only needed to make the others.
     if Backend.ONNX not in backends:
@@ -204,18 +204,18 @@ def _open(path: Path, backend: Backend) -> GraphPass:
         import onnxruntime
 
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        names = [each.name for each in session.get_inputs()]
+        names = [graph_input.name for graph_input in session.get_inputs()]
         run = partial(session.run, [_OUTPUT])
     else:
         import openvino
 
         graph = openvino.compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-        names = [each.get_any_name() for each in graph.inputs]
+        names = [graph_input.get_any_name() for graph_input in graph.inputs]
         run = graph
 
     def states(ids: Tensor, mask: Tensor) -> Tensor:
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
-        found = run({name: given[name].numpy().astype(np.int64) for name in names})[0]
-        return torch.from_numpy(np.array(found))
+        outputs = run({name: given[name].numpy().astype(np.int64) for name in names})[0]
+        return torch.from_numpy(np.array(outputs))
 
     return states

@@ -65,18 +65,18 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
             _check_paths(folder)
 
         # The record, and the folder that has it.
-        own = of_base = read_record(base, progress)
+        own_record = base_record = read_record(base, progress)
         if base != named:
-            own = read_record(named, progress)
+            own_record = read_record(named, progress)
         # The name of a published checkpoint may appear only in the path of its folder.
-        record = own or of_base or record_by_name(f"{base_name or name}/{base}")
-        folder = base if own is None else named
+        record = own_record or base_record or record_by_name(f"{base_name or name}/{base}")
+        folder = base if own_record is None else named
 
         # The transformer, which may have a folder of its own in that of the model.
-        if of_base is not None:
-            base /= of_base.transformer_folder
-        for each in {named, base}:
-            _check_sizes_of(each, is_needed=each == base)
+        if base_record is not None:
+            base /= base_record.transformer_folder
+        for weights_folder in {named, base}:
+            _check_sizes_of(weights_folder, is_needed=weights_folder == base)
     return ModelFiles(str(name), named, base_name, base, folder, record)
 
 
@@ -104,14 +104,14 @@ def _base_name(folder: Path) -> str | None:
     path = folder / ADAPTER_FILE
     if (folder / "config.json").is_file() or not path.is_file():
         return None
-    found = read_fields(path, _AdapterFile)
-    if found.layer_replication:
+    adapter = read_fields(path, _AdapterFile)
+    if adapter.layer_replication:
         hint = "merge it into its base model first"
         raise CheckpointError(f"{folder} is an adapter that repeats layers", hint=hint)
-    name = found.base_model_name_or_path
+    name = adapter.base_model_name_or_path
     if Path(name).exists():
         return name
-    return pinned(name, found.revision)
+    return pinned(name, adapter.revision)
 
 
 def _find_base(folder: Path, called: str, progress: Progress) -> Path:

@@ -181,41 +181,41 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     _check_order(kinds, path)
     # What each module says about the record.
     reduction: Reduction | None = None
-    of_layers: Pooler | None = None
-    found: _Entries = {}
+    layer_pooler: Pooler | None = None
+    fields: _Entries = {}
     for kind, place in zip(kinds, places, strict=True):
         match kind:
             case "Transformer":
-                found |= {"transformer_folder": place} | _transformer(folder / place)
+                fields |= {"transformer_folder": place} | _transformer(folder / place)
             case "WeightedLayerPooling":
-                of_layers = _pooler_of_weights(folder / place)
+                layer_pooler = _pooler_of_weights(folder / place)
             case "CNN":
                 _check_cnn(folder / place)
-                found["cnn_folder"] = place
+                fields["cnn_folder"] = place
             case "Pooling":
-                reduction, found["include_prompt"] = _pooling(folder / place)
+                reduction, fields["include_prompt"] = _pooling(folder / place)
             case "Dense":
-                found["head_folder"] = place
-                found["head_tanh"] = _dense_has_tanh(folder / place, progress)
+                fields["head_folder"] = place
+                fields["head_tanh"] = _dense_has_tanh(folder / place, progress)
             case "Normalize":
                 _check_normalize(folder / place)
-                found["normalize"] = True
+                fields["normalize"] = True
     # The pooler, if only the last layer is read.
-    has_head = "head_folder" in found
+    has_head = "head_folder" in fields
     pooler: Pooler | None = None
     if reduction is not None:
         pooler = _pooler_of(reduction, has_head=has_head)
     # The pooler, if several layers are read. sentence-transformers skips this module unless the
     # transformer outputs all layers.
-    if of_layers is not None:
-        config = entries_of(folder / found["transformer_folder"] / "config.json")
+    if layer_pooler is not None:
+        config = entries_of(folder / fields["transformer_folder"] / "config.json")
         if config.get("output_hidden_states"):
             if reduction is not Reduction.MEAN:
                 what = f"WeightedLayerPooling with {reduction} is not supported; need the mean"
                 raise _refuse(path, what)
-            pooler = of_layers
+            pooler = layer_pooler
     head_use = HeadUse.KEPT if has_head else HeadUse.NONE
-    return ModelRecord(pooler, head_use, origin=str(path), **found)
+    return ModelRecord(pooler, head_use, origin=str(path), **fields)
 
 
 def _kind(row: _Entries, path: Path) -> str:
@@ -297,6 +297,7 @@ def _pooling(folder: Path) -> tuple[Reduction, bool]:
     path = folder / "config.json"
     config = read_json(path, _Entries)
     _require_known(config, path, "pooling_mode", *_POOLING_FLAGS, "include_prompt", *_WIDTHS)
+    # A file names its mode or sets the flag of one; a name takes precedence.
     flagged = [mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)]
     given = config.get("pooling_mode", flagged or "mean")
     modes = [given]
@@ -344,10 +345,10 @@ def _pooler_of_weights(folder: Path) -> Pooler:
     weights = read_tensors(folder, LAYER_WEIGHTS).get("", torch.zeros(0)).float()
     is_whole = 0 <= start <= n_layers and weights.shape == (n_layers + 1 - start,)
     if is_whole and n_layers and weights.sum() > 0:
-        whole = torch.cat([torch.zeros(start), weights]) / weights.sum()
+        all_weights = torch.cat([torch.zeros(start), weights]) / weights.sum()
         for pooler, spec in POOLERS.items():
-            own = layer_weights(pooler, n_layers)
-            if spec.needs_all_layers and torch.equal(own / own.sum(), whole):
+            expected = layer_weights(pooler, n_layers)
+            if spec.needs_all_layers and torch.equal(expected / expected.sum(), all_weights):
                 return pooler
     raise _refuse(
         path,

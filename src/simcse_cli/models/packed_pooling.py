@@ -40,7 +40,7 @@ def packed_vectors(
         (last,) = packed.hidden_states(tokens, dtype=dtype)
         # Each group has rows of one length. The ids are grouped like states, of width 1.
         by_group = zip(tokens.rows(wide(last)), tokens.rows(tokens.ids[:, None]), strict=True)
-        pooled = torch.cat([at_last(own, ids.squeeze(2) == mask_id) for own, ids in by_group])
+        pooled = torch.cat([at_last(block, ids.squeeze(2) == mask_id) for block, ids in by_group])
     elif n_skipped or spec.reduction is Reduction.MEAN:
         states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
         if packed.nested and not n_skipped:

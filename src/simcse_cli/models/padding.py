@@ -82,17 +82,17 @@ def token_batches(
     batch: list[int] = []
     used = 0
     for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        cost = own_cost = max(1, lengths[row])
+        cost = cost_alone = max(1, lengths[row])
         if batch:
             longest = lengths[batch[0]]
             if padded:
                 cost = max(1, longest)
-            is_other = alike and lengths[row] != longest
-            if is_other or used + cost > batch_tokens:
+            has_other_length = alike and lengths[row] != longest
+            if has_other_length or used + cost > batch_tokens:
                 yield batch
                 batch = []
                 used = 0
-                cost = own_cost
+                cost = cost_alone
         batch.append(row)
         used += cost
     if batch:

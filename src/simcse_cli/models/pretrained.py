@@ -103,12 +103,12 @@ def load_decoder(folder: Path, config: Any) -> nn.Module:
     ``config`` is that of the encoder. The cross-attention starts with new weights, and so does the
     head if the files hold none.
     """
-    own = copy.deepcopy(config)
-    own.is_decoder = own.add_cross_attention = True
+    decoder_config = copy.deepcopy(config)
+    decoder_config.is_decoder = decoder_config.add_cross_attention = True
     try:
         with _model_files(folder, "a decoder"), quiet_transformers():
             decoder: nn.Module = _transformers().AutoModelForCausalLM.from_pretrained(
-                folder, config=own, dtype=torch.float32, **FROM_FOLDER
+                folder, config=decoder_config, dtype=torch.float32, **FROM_FOLDER
             )
     except ValueError as error:
         raise CheckpointError(
@@ -401,10 +401,12 @@ class MlmHead(nn.Module):
         with torch.device("meta"):
             model = _transformers().AutoModelForMaskedLM.from_config(backbone.config)
         model.config.tie_word_embeddings = self.tied
-        head = next(name for name, child in model.named_children() if child is not model.base_model)
+        prefix = next(
+            name for name, child in model.named_children() if child is not model.base_model
+        )
         parts = {
             model.base_model_prefix: weights or backbone.state_dict(),
-            head: self.head.state_dict(),
+            prefix: self.head.state_dict(),
         }
         state: dict[str, Tensor] = {}
         for name, part in parts.items():

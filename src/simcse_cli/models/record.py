@@ -67,7 +67,7 @@ class ModelRecord:
         Prompts, similarity and ``truncate_dim`` are left out, as they are in a file that
         sentence-transformers reads.
         """
-        elsewhere = {
+        left_out = {
             "origin",
             "prompts",
             "default_prompt",
@@ -76,11 +76,11 @@ class ModelRecord:
             "transformer_folder",
         }
         if self.include_prompt:
-            elsewhere.add("include_prompt")
+            left_out.add("include_prompt")
         if self.template is None:
-            elsewhere |= {"template", "subtracts_template"}
-        own = {name: value for name, value in asdict(self).items() if name not in elsewhere}
-        return {"format": 1} | own | extra
+            left_out |= {"template", "subtracts_template"}
+        entries = {name: value for name, value in asdict(self).items() if name not in left_out}
+        return {"format": 1} | entries | extra
 
     def find_prompt(self, prompt: str, name: str) -> str:
         """Return the prompt of this name, else the text itself; ``name`` is that of the model."""

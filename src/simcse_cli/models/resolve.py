@@ -216,6 +216,7 @@ def _older_weights(folder: Path) -> list[str]:
         kind = str(row.get("type")).rpartition(".")[2]
         if kind not in _WITHOUT_WEIGHTS:
             places.append(str(row.get("path", "")))
+    # Without such modules, the weights are in the folder itself.
     lacking = [place for place in places or [""] if not any((folder / place).glob("*.safetensors"))]
     return [f"{place}/pytorch_model*.bin".lstrip("/") for place in lacking]
 

@@ -29,12 +29,12 @@ def lower_case(tokenizer: Any) -> None:
         tokenizer.do_lower_case = True
         return
     backend = tokenizer.backend_tokenizer
-    own: Any = backend.normalizer
+    normalizer: Any = backend.normalizer
     steps: list[Any] = []
-    if isinstance(own, Normalizers):
-        steps = [*own]  # type: ignore[misc]
-    elif own is not None:
-        steps = [own]
+    if isinstance(normalizer, Normalizers):
+        steps = [*normalizer]  # type: ignore[misc]
+    elif normalizer is not None:
+        steps = [normalizer]
     if not any(isinstance(step, Lowercase) for step in steps):
         backend.normalizer = Normalizers([Lowercase(), *steps])
 
@@ -123,10 +123,10 @@ class Tokens:
             self.name, "a tokenizer that can cut every sentence", error=CheckpointError
         ):
             if rust is None:
-                cut: dict[str, Any] = {"verbose": False}
+                options: dict[str, Any] = {"verbose": False}
                 if limit:
-                    cut = {"truncation": True, "max_length": limit}
-                rows = self.tokenizer(list(texts), **cut)["input_ids"]
+                    options = {"truncation": True, "max_length": limit}
+                rows = self.tokenizer(list(texts), **options)["input_ids"]
             else:
                 rows = [encoding.ids for encoding in rust.encode_batch_fast(list(texts))]
         rows = [row or [self.pad_id] for row in rows]

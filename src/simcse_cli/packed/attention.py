@@ -42,10 +42,10 @@ def attend(
     for block in tokens.rows(qkv):
         bias = None if relative_bias is None else relative_bias(block.shape[1])
         for part, dtype in _products(block):
-            own = _attend_block(part, dtype, n_heads, bias, dropout, masks)
+            part_context = _attend_block(part, dtype, n_heads, bias, dropout, masks)
             start = end
             end += part.shape[0] * part.shape[1]
-            context[start:end].view(own.shape).copy_(own)
+            context[start:end].view(part_context.shape).copy_(part_context)
     context[end:] = 0
     return context
 
@@ -105,11 +105,11 @@ def _mix_states(
     """
     blocks = list(tokens.rows(states))
     sizes = [len(block) for block in blocks]
-    own_queries = torch.split(queries, sizes)
-    own_offsets = torch.split(offsets.unsqueeze(-1), sizes)
+    queries_by_block = torch.split(queries, sizes)
+    offsets_by_block = torch.split(offsets.unsqueeze(-1), sizes)
     mixed = []
     sums = []
-    for block, query, offset in zip(blocks, own_queries, own_offsets, strict=True):
+    for block, query, offset in zip(blocks, queries_by_block, offsets_by_block, strict=True):
         scores = torch.baddbmm(offset, query, block.transpose(1, 2))
         if layer.relative_bias is not None:
             scores = scores + layer.relative_bias(block.shape[1])[:, 0]

@@ -225,11 +225,11 @@ class PackedBackbone:
             queue_weight_gradient: QueueWeightGradient,
         ) -> list[Tensor]:
             operators = path.make_operators(masks[share], queue_weight_gradient)
-            layers, own_first = parameters
+            layers, share_first = parameters
             # A rounded number of rows lets most batches share the kernels of oneDNN.
             rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
             tokens = halves[share]
-            kept = run_layers(operators, layers, rounded, tokens, wanted=numbers, first=own_first)
+            kept = run_layers(operators, layers, rounded, tokens, wanted=numbers, first=share_first)
             return [kept[number][: len(start)] for number in numbers]
 
         sizes = [len(half.ids) for half in halves]

@@ -157,12 +157,12 @@ def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWei
     bias = torch.cat(biases) if biases else None
     if all(linear.lora is None for linear in linears):
         return LinearWeights(weight, bias)
-    # down factors are stacked; up factors are blocks on a diagonal, each for its own outputs.
+    # Down factors are stacked; up factors are blocks on a diagonal, each for its own outputs.
     downs = []
     ups = []
     for linear in linears:
-        nothing = LowRank(weight[:0], weight.new_zeros(len(linear.weight), 0))
-        down, up = linear.lora or nothing
+        no_lora = LowRank(weight[:0], weight.new_zeros(len(linear.weight), 0))
+        down, up = linear.lora or no_lora
         downs.append(down)
         ups.append(up)
     all_ups = torch.block_diag(*ups)  # type: ignore[no-untyped-call]

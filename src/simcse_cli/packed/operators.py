@@ -81,6 +81,7 @@ class NestedOperators(Operators):
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         if layer.relative_bias is not None:  # kernels for sentences of many lengths take no bias
             return super().attend(x, tokens, layer)
+        # The groups are sorted by length, the longest first; tokens of no sentence follow them.
         last = tokens.groups[-1]
         longest = tokens.groups[0].length
 

@@ -63,16 +63,16 @@ class IntegerProduct(NamedTuple):
         """Return ``scale * (q . w)``, ``(T, D_out)`` float32, of bytes ``(T, D_in)``."""
         product: Tensor = torch.ops.onednn.qlinear_pointwise(
             q,
-            1.0,
+            1.0,  # scale and zero point of q, which the caller takes into account
             0,
             self.weight,
             self.scale,
             self.zero_point,
-            None,
-            1.0,
+            None,  # no bias
+            1.0,  # scale and zero point of the output
             0,
             torch.float32,
-            "none",
+            "none",  # no operation after the product
             [],
             "",
         )

@@ -64,8 +64,8 @@ class _Shares(torch.autograd.Function):
 
         # Each share has a graph of its own, which ends at these tensors.
         leaves = list(map(leaf, flat))
-        own = iter(leaves)
-        tree = map_tensors(lambda _: next(own), parameters)
+        remaining = iter(leaves)
+        tree = map_tensors(lambda _: next(remaining), parameters)
         parts = torch.split(inputs[: sum(sizes)], list(sizes))
         starts = [part.detach().requires_grad_(needs_graph) for part in parts]
         products = _WeightProducts(len(sizes), pool)
@@ -91,21 +91,21 @@ class _Shares(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        learning = [leaf for leaf in ctx.leaves if leaf.requires_grad]
+        trained = [leaf for leaf in ctx.leaves if leaf.requires_grad]
 
         # For each share, pairs of an output and its part of the gradient, if there is one.
-        own: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ctx.starts]
+        pairs_by_share: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ctx.starts]
         for d_output, outputs in zip(gradients, zip(*ctx.outputs, strict=True), strict=True):
             if d_output is not None:
                 d_parts = torch.split(d_output, list(map(len, outputs)))
-                for pairs, output, d_part in zip(own, outputs, d_parts, strict=True):
+                for pairs, output, d_part in zip(pairs_by_share, outputs, d_parts, strict=True):
                     pairs.append((output, d_part))
 
         def backward(share: int) -> tuple[Tensor | None, ...]:
             try:
-                outputs, given = zip(*own[share], strict=True)
-                wanted = [ctx.starts[share], *learning]
-                return torch.autograd.grad(outputs, wanted, given, allow_unused=True)
+                outputs, d_outputs = zip(*pairs_by_share[share], strict=True)
+                wanted = [ctx.starts[share], *trained]
+                return torch.autograd.grad(outputs, wanted, d_outputs, allow_unused=True)
             finally:  # also after an error, since the jobs of ``multiply`` wait for it
                 products.end_share()
 
@@ -115,7 +115,7 @@ class _Shares(torch.autograd.Function):
         jobs: list[Callable[[], Any]] = [partial(backward, share) for share in range(n_shares)]
         jobs += [products.multiply] * n_shares  # run by a core whose share is done
         by_share = list(map_on_cores(lambda job: job(), jobs, at_once=n_shares))[:n_shares]
-        d_starts, *d_learning = zip(*by_share, strict=True)
+        d_starts, *d_trained = zip(*by_share, strict=True)
 
         # The inputs, share after share; rows of no share have no gradient.
         d_inputs = []
@@ -125,7 +125,7 @@ class _Shares(torch.autograd.Function):
 
         # The parameters. Gradients of weights that were queued are sums over the shares already.
         summed = dict(products.gradients)
-        for leaf, parts in zip(learning, d_learning, strict=True):
+        for leaf, parts in zip(trained, d_trained, strict=True):
             if id(leaf) not in summed:
                 summed[id(leaf)] = _sum(parts, ctx.pool)
         d_flat = [summed.get(id(leaf)) for leaf in ctx.leaves]

@@ -132,15 +132,15 @@ def pack(
     if not all(rows):
         raise ValueError("pack: every row needs at least one token")
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-    laid = [rows[i] for i in order]
+    sorted_rows = [rows[i] for i in order]
     n_tokens = sum(map(len, rows))
     size = -(-n_tokens // multiple) * multiple
     ids = np.zeros(size, dtype=np.int64)
-    ids[:n_tokens] = np.fromiter(itertools.chain.from_iterable(laid), np.int64, n_tokens)
+    ids[:n_tokens] = np.fromiter(itertools.chain.from_iterable(sorted_rows), np.int64, n_tokens)
 
     # Positions start anew in each sentence.
     positions = np.zeros(size, dtype=np.int64)
-    groups = tuple(_groups(map(len, laid)))
+    groups = tuple(_groups(map(len, sorted_rows)))
     for group in groups:
         block = ids[group.start : group.end].reshape(group.n_rows, group.length)
         positions[group.start : group.end] = _positions(block, first_position, pad_id).ravel()

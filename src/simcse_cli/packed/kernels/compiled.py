@@ -163,6 +163,7 @@ def _exp(x: Any) -> Any:
     """
     x = max(min(x, _F(88.0)), _F(-87.0))
     power = np.floor(x * _F(1.44269504) + _F(0.5))
+    # ln 2 is split in two: the first part has few bits, so its product with n is exact.
     rest = x - power * _F(0.693359375) - power * _F(-2.12194440e-4)
     p = _F(1.9875691500e-4)
     p = p * rest + _F(1.3981999507e-3)
@@ -170,6 +171,7 @@ def _exp(x: Any) -> Any:
     p = p * rest + _F(4.1665795894e-2)
     p = p * rest + _F(1.6666665459e-1)
     p = p * rest + _F(5.0000001201e-1)
+    # In a float, the bits of the exponent start at bit 23 and hold n + 127.
     scale = np.int32((np.int32(power) + np.int32(127)) << np.int32(23)).view(np.float32)
     return (p * rest * rest + rest + _F(1)) * scale
 
@@ -317,11 +319,11 @@ def dropout_add_norm_forward(
         squares = _F(0)
         for j in range(width):
             squares += (row[j] - mean) * (row[j] - mean)
-        deviation = _F(1) / np.sqrt(squares / _F(width) + _F(epsilon))
-        rstd[i] = deviation
+        inverse_std = _F(1) / np.sqrt(squares / _F(width) + _F(epsilon))
+        rstd[i] = inverse_std
         # The norm.
         for j in range(width):
-            x = (row[j] - mean) * deviation
+            x = (row[j] - mean) * inverse_std
             unscaled[j] = x
             x = x * weight[j] + bias[j]
             result[j] = x
@@ -371,9 +373,9 @@ def dropout_add_norm_backward(
         total /= _F(width)
         projected /= _F(width)
         # Gradients of states and update.
-        deviation = rstd[i]
+        inverse_std = rstd[i]
         for j in range(width):
-            d = deviation * (row[j] - total - unscaled[j] * projected)
+            d = inverse_std * (row[j] - total - unscaled[j] * projected)
             d_state[j] = d
             d = scale * d if kept[j] != 0 else _F(0)
             d_update_bias[j] += d
@@ -583,7 +585,7 @@ def attention_forward(
         context: ``(R * L, D)``, of the type of ``qkv``; output.
     """
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
-    head = width // n_heads
+    head = width // n_heads  # the width of one head
     factor = _F(1 / np.sqrt(head))
     padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
     lowest, scale = _keep_from(threshold)
@@ -635,7 +637,7 @@ def attention_forward(
                     score[j] = _F(0)
                 for j in range(padded):
                     total += score[j]
-                total = _F(1) / total
+                total = _F(1) / total  # a product is faster than a division
                 for j in range(padded):
                     p = score[j] * total
                     is_kept = draw[j] >= lowest
@@ -676,7 +678,7 @@ def attention_backward(
     ``(R * L, D)``, the output ``d_qkv`` is ``(R * L, 3D)``, and ``d_bias`` is ``(3D,)``, float32.
     """
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
-    head = width // n_heads
+    head = width // n_heads  # the width of one head
     factor = _F(1 / np.sqrt(head))
     padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
     _, scale = _keep_from(threshold)
@@ -695,28 +697,29 @@ def attention_backward(
             for j in range(width):
                 row[j] = _load(token[j])
         for h in range(n_heads):
+            # Addresses in bytes: keys lie 4 * width behind queries, values 8 * width.
             q, d_q = _address(states) + 4 * h * head, _address(d_states) + 4 * h * head
             k, d_k, d_v = q + 4 * width, d_q + 4 * width, d_q + 8 * width
-            v_t, outer = _address(values), _address(d_mixed) + 4 * h * head
-            d_score, weight_at = _address(d_scores), _address(weights)
+            v_t, d_mixed_at = _address(values), _address(d_mixed) + 4 * h * head
+            d_score_at, weight_at = _address(d_scores), _address(weights)
             _transpose(states[:length, 2 * width + h * head : 2 * width + (h + 1) * head], values)
-            _product(outer, width, 1, v_t, padded, d_score, padded, length, padded, head)
+            _product(d_mixed_at, width, 1, v_t, padded, d_score_at, padded, length, padded, head)
             # Gradients of the scores, and the weights w after dropout. Dropout scales w and d_probs
             # alike, so sum_j(probs_j d_probs_j) is computed as sum_j(w_j d_w_j).
             for i in range(length):
                 prob, row, weight = probs[(s * n_heads + h) * length + i], d_scores[i], weights[i]
-                mean = _F(0)
+                weighted_sum = _F(0)
                 for j in range(padded):
                     w = max(prob[j], _F(0)) * scale
                     weight[j] = w
-                    mean += row[j] * w
+                    weighted_sum += row[j] * w
                 for j in range(padded):
                     d_prob = scale * row[j] if prob[j] > 0 else _F(0)
-                    row[j] = factor * abs(prob[j]) * (d_prob - mean)
+                    row[j] = factor * abs(prob[j]) * (d_prob - weighted_sum)
             # Gradients of query, key and value.
-            _product(d_score, padded, 1, k, 3 * width, d_q, 3 * width, length, head, length)
-            _product(d_score, 1, padded, q, 3 * width, d_k, 3 * width, length, head, length)
-            _product(weight_at, 1, padded, outer, width, d_v, 3 * width, length, head, length)
+            _product(d_score_at, padded, 1, k, 3 * width, d_q, 3 * width, length, head, length)
+            _product(d_score_at, 1, padded, q, 3 * width, d_k, 3 * width, length, head, length)
+            _product(weight_at, 1, padded, d_mixed_at, width, d_v, 3 * width, length, head, length)
         # Gradients of the bias and of qkv in the type of the products.
         for i in range(length):
             row, token = d_states[i], d_qkv[s * length + i]

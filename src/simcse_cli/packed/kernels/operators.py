@@ -156,19 +156,20 @@ class BiasAttend(torch.autograd.Function):
         stream: np.ndarray,
         pool: BufferPool,
     ) -> Tensor:
-        padded = [-(-length // LANES) * LANES for length in groups[:, 2].tolist()]
+        # A row of ``groups`` holds start, number of sentences and their length.
+        padded_lengths = [-(-length // LANES) * LANES for length in groups[:, 2].tolist()]
         n_rows = (groups[:, 1] * groups[:, 2] * n_heads).tolist()
-        probs = [pool.tensor(shape) for shape in zip(n_rows, padded, strict=True)]
+        probs = [pool.tensor(shape) for shape in zip(n_rows, padded_lengths, strict=True)]
         context = pool.tensor((len(qkv), qkv.shape[1] // 3), qkv.dtype)
         context[_end(groups) :] = 0
-        for tokens, length, own in _by_group(groups, probs):
+        for tokens, length, group_probs in _by_group(groups, probs):
             compiled.attention_forward(
                 *_arrays(qkv[tokens], bias),
                 length,
                 n_heads,
                 threshold,
                 stream,
-                *_arrays(own, context[tokens]),
+                *_arrays(group_probs, context[tokens]),
             )
         ctx.save_for_backward(qkv, bias, *probs)
         ctx.groups = groups
