@@ -69,18 +69,18 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
         )
         rows = stsb_rows(lines, source, hint=hint)
         return Grid.of(source, STSB_COLUMNS, rows, is_named=True, is_published=True)
-    wikiauto = _wikiauto_columns(first)
-    if wikiauto and not given.wants_table:
+    wikiauto_columns = _wikiauto_columns(first)
+    if wikiauto_columns and not given.wants_table:
         rows = _split_cells(lines, "\t")
-        return Grid.of(source, wikiauto, rows, is_named=True, is_published=True)
+        return Grid.of(source, wikiauto_columns, rows, is_named=True, is_published=True)
 
     # A first line `sep=;` tells Excel the separator.
-    for_excel = re.fullmatch("sep=(.)", first)
-    if for_excel is not None and given.separator is None:
+    excel_line = re.fullmatch("sep=(.)", first)
+    if excel_line is not None and given.separator is None:
         next(lines)
-        cut = _cells(lines, for_excel[1], source, head[1:])
-        # Line 1 was taken above, so that the numbers begin at 2.
-        rows = ((number + 1, cells) for number, cells in cut)
+        numbered = _cells(lines, excel_line[1], source, head[1:])
+        # Line 1 was taken above, so the numbers must begin at 2.
+        rows = ((number + 1, cells) for number, cells in numbered)
         return named_rows(rows, source, given, header=given.header)
 
     if given.separator is None and _is_markdown(head):
@@ -193,15 +193,15 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     if separator == "," and not has_names and _cuts_nothing(head):
         return _Fit(separator, [])
 
-    # Most rows need two cells, and none may have more than row 1. A row 1 with usual names is
-    # evidence of its own, so that half of the rows are enough.
-    narrow = [row for row in rows if len(row[1]) < 2]
-    bad = [row for row in rows if _width(row[1]) > len(first)]
-    share = 1 - len(narrow) / len(rows)
-    least = 0.5 if has_names else _LEAST_SHARE
-    if share < least:
-        bad += narrow
-    return _Fit(separator, rows, share, next(iter(bad), None), has_names)
+    # Most rows need two cells, and none may have more than row 1. Usual names in row 1 are
+    # evidence too, so half of the rows are enough then.
+    narrow_rows = [row for row in rows if len(row[1]) < 2]
+    bad_rows = [row for row in rows if _width(row[1]) > len(first)]
+    share = 1 - len(narrow_rows) / len(rows)
+    least_share = 0.5 if has_names else _LEAST_SHARE
+    if share < least_share:
+        bad_rows += narrow_rows
+    return _Fit(separator, rows, share, next(iter(bad_rows), None), has_names)
 
 
 def _width(cells: Sequence[str]) -> int:
@@ -336,28 +336,28 @@ def named_rows(rows: Iterator[Cells], source: str, given: Given, *, header: bool
     if not head:
         return Grid.of(source, (), iter(()), is_named=True)
     notes: tuple[str, ...] = ()
-    shown = [cells for _, cells in head]
+    sample = [cells for _, cells in head]
 
     # The user says whether row 1 is a header, or its content decides. If that stays open, the
     # user is asked; commands that never ask read row 1 as data and say so.
     if header is None:
-        found = decide_header(shown, given.columns.values())
-        header = found.found
-        if found.by_look:
+        decision = decide_header(sample, given.columns.values())
+        header = decision.found
+        if decision.by_look:
             notes = (f"{source}: row 1 is read as the header; if it is data: --no-header",)
         elif header is None and not given.never_asks:
-            raise _undecided_header(shown, source)
+            raise _undecided_header(sample, source)
         elif header is None:
             notes = (f"{source}: row 1 may be the header: --header, or as data: --no-header",)
 
     # Columns without a name are named by their number.
     if header:
-        columns = _header_names(shown[0])
+        columns = _header_names(sample[0])
         del head[0]
     else:
-        columns = tuple(map(str, range(1, len(shown[0]) + 1)))
-    even = _even_rows(chain(head, rows), len(columns), source)
-    return Grid.of(source, columns, even, is_named=bool(header), notes=notes)
+        columns = tuple(map(str, range(1, len(sample[0]) + 1)))
+    even_rows = _even_rows(chain(head, rows), len(columns), source)
+    return Grid.of(source, columns, even_rows, is_named=bool(header), notes=notes)
 
 
 def _undecided_header(rows: Sequence[Sequence[str]], source: str) -> DataError:

@@ -128,14 +128,14 @@ def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) 
     one of the names.
     """
     counts: dict[Path, int] = {}
-    missing: dict[Path, str] = {}
+    to_write: dict[Path, str] = {}
     for name, (text, count) in corpus_files(corpus).items():
         path = folder / name
         counts[path] = count
         if not path.is_file() or path.read_bytes() != text.encode():
             check_output(path, force=force)
-            missing[path] = text
-    for path, text in reversed(missing.items()):  # sentences.txt last: if it exists, all do
+            to_write[path] = text
+    for path, text in reversed(to_write.items()):  # sentences.txt last: if it exists, all do
         with atomic_text(path, force=force) as stream:
             stream.write(text)
     return counts
@@ -161,12 +161,12 @@ def corpus_files(corpus: DemoCorpus) -> dict[str, tuple[str, int]]:
         "triplets.csv": (triplet_table, len(triplets)),
         "nli.tsv": (nli_table, len(nli)),
     }
-    # The graded pairs have the layout of STS-B.
+    # The layout of STS-B is genre, file, year, number, score and two texts.
     for split, pairs in corpus.graded.items():
         rows = []
         for number, (score, first, second) in enumerate(pairs, start=1):
-            place = f"{_GENRE}\tscenes\tgenerated\t{number:04d}"
-            rows.append(f"{place}\t{score:.3f}\t{first}\t{second}")
+            origin = f"{_GENRE}\tscenes\tgenerated\t{number:04d}"
+            rows.append(f"{origin}\t{score:.3f}\t{first}\t{second}")
         files[f"{STSB_FOLDER}/sts-{split}.csv"] = (_lines(rows), len(rows))
     return files
 

@@ -66,15 +66,15 @@ class FileSet:
         """
         listed = _listed(source)
         files = [source] if listed is None else sorted(listed)
-        found = cls(source, tuple(files), given or Given(), text_per or TextPer.LINE)
-        if again is not None and files and found._is_stream:
+        file_set = cls(source, tuple(files), given or Given(), text_per or TextPer.LINE)
+        if again is not None and files and file_set._is_stream:
             what = "needs an input that can be read again: save it to a file first"
             raise UsageError(what, option=again)
 
         # An output in a folder that is read would become an input.
         folder = Path(source).resolve()
-        is_file = output not in (None, STDIO)
-        if is_file and folder.is_dir() and Path(output or STDIO).resolve().is_relative_to(folder):
+        to_file = output not in (None, STDIO)
+        if to_file and folder.is_dir() and Path(output or STDIO).resolve().is_relative_to(folder):
             what = f"{output} is in the input folder, where it would be read"
             raise UsageError(what, option="--output")
         if not files:
@@ -84,8 +84,8 @@ class FileSet:
                 "put a glob in quotes",
             )
         if listed is not None:
-            found._check_formats(asks_text_per=text_per is None)
-        return found
+            file_set._check_formats(asks_text_per=text_per is None)
+        return file_set
 
     @property
     def is_stored(self) -> bool:

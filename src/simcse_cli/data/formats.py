@@ -74,7 +74,7 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     """Return a text file as a table, and whether it is plain text: lines of single texts.
 
     If ``single`` texts are wanted, it is plain with two exceptions: the first lines are JSON
-    objects, or the user speaks of cells and gives their layout or the lines show it.
+    objects, or an option speaks of cells and their layout is given or can be seen.
     """
     lines = _lines(source, given)
     head = list(islice(lines, _LINES_LOOKED_AT))
@@ -91,8 +91,8 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
         what = f"needs a table (.csv, .tsv, .jsonl or .parquet), and {name} is plain text"
         raise UsageError(what, option=given.option)
     rows = enumerate(([line] for line in lines), start=1)
-    names_of_lines = ("1",) if single or head else ()
-    return Grid.of(name, names_of_lines, rows, is_named=False), single
+    columns = ("1",) if single or head else ()
+    return Grid.of(name, columns, rows, is_named=False), single
 
 
 def cells_in_text(lines: Sequence[str]) -> str | None:
@@ -169,10 +169,10 @@ def _items_of(value: Any, name: str) -> list[Any]:
         raise DataError(f"{name}: {_json_kind(value)}, need a list of objects", hint=_JSON_HINT)
 
     # The values of a row may be lists, too: of hard negatives, or a set of texts.
-    lists = {key: each for key, each in value.items() if isinstance(each, list)}
+    lists = {key: column for key, column in value.items() if isinstance(column, list)}
     columns = list(lists.values())
     is_row = any(map(names.is_known, value)) or value.keys() & {"set", "texts"}
-    # The only list holds the rows, unless the object is a row with a list in it.
+    # The only list holds the rows, unless the object is itself a row, with a list of texts.
     if len(columns) == 1:
         (items,) = columns
         if items and (not is_row or _are_nested(items[:1])):

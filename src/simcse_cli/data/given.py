@@ -69,6 +69,7 @@ class Given:
         roles: Sequence[str] = (),
         progress: Progress = SILENT,
     ) -> "Given":
+        """Return what the options of a command say, and the columns parsed from them."""
         separator = options.separator
         return cls(
             columns or {},
@@ -125,15 +126,15 @@ def parse_columns(
     if "=" not in "".join(parts) and len(parts) <= len(roles):
         parts = list(map("{}={}".format, roles, parts))
 
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for part in parts:
         role, _, name = (side.strip() for side in part.partition("="))
-        if role in found:
+        if role in columns:
             raise UsageError(f"{role} is named twice in {text!r}", option=option)
         if role not in roles or not name:
-            what = "need " + ",".join(f"{each}=NAME" for each in roles)
+            what = "need " + ",".join(f"{known_role}=NAME" for known_role in roles)
             if near := get_close_matches(role, roles, n=1):
                 what = f"did you mean {near[0]}={name or 'NAME'}?"
             raise UsageError(f"{part!r}; {what}", option=option)
-        found[role] = name
-    return found
+        columns[role] = name
+    return columns

@@ -117,13 +117,13 @@ class Grid:
             # A row may have other columns than the first.
             take = by_name
             if again is not None and not row.keys() >= wanted:
-                alone = Grid.of_records(self._place(number), [(number, row)])
-                take = _take(alone.names_at(again(alone)))
+                row_grid = Grid.of_records(self._place(number), [(number, row)])
+                take = _take(row_grid.names_at(again(row_grid)))
             try:
                 yield number, take(row)
             except KeyError as error:
-                there = ", ".join(row)
-                what = f"{self._place(number)}: no column {error.args[0]}; there are {there}"
+                present = ", ".join(row)
+                what = f"{self._place(number)}: no column {error.args[0]}; there are {present}"
                 raise DataError(what, hint="give every row the columns of the first") from None
 
     def _place(self, number: int) -> str:

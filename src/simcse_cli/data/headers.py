@@ -130,9 +130,9 @@ def _decide_by_look(first: Sequence[str], columns: Sequence[Sequence[str]]) -> H
             continue
         holds_more_than_words |= kind is Kind.TEXT
         looks.append(_look(cell, texts))
-    # Short words look alike in headers and in data, so that a row of them stays open.
     if looks and "" not in looks and "strong" in looks:
         return Header(True, by_look=True)
+    # Short words look alike in headers and in data, so that a row of them stays open.
     if not any(looks) and (holds_more_than_words or not looks):
         return Header(False)
     return Header(None)
@@ -146,8 +146,8 @@ def _look(cell: str, texts: Sequence[str]) -> str:
     mark, n_marked = marks.most_common(1)[0]
     is_common = 10 * n_marked >= 9 * len(texts)
     if len(texts) >= _LEAST_STRONG:
-        below = set[str]().union(*map(kinds.scripts_of, texts))
-        if kinds.scripts_of(cell) and not kinds.scripts_of(cell) & below:
+        scripts_below = set[str]().union(*map(kinds.scripts_of, texts))
+        if kinds.scripts_of(cell) and not kinds.scripts_of(cell) & scripts_below:
             return "strong"
         if is_common and _end_mark(cell) != mark:
             return "strong"

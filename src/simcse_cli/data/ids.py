@@ -13,7 +13,7 @@ from simcse_cli.errors import DataError
 
 
 def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -> None:
-    """Raise DataError, which names two rows, unless all ids differ; it needs 8 bytes per id."""
+    """Raise DataError, naming two rows, unless all ids differ; 8 bytes are held for each id."""
     digests = array("Q")
     for cell in read():
         digests.append(digest_keys([cell_text(cell)]))
@@ -28,8 +28,8 @@ def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -
     at = repeats[order[repeats + 1].argmin()]
     first, second = order[at : at + 2].tolist()
     cell = cell_text(next(islice(read(), first, None)))
-    told = f"the id {cell!r}" if cell.strip() else "no id"
+    shared_id = f"the id {cell!r}" if cell.strip() else "no id"
     raise DataError(
-        f"{place}: rows {first + 1:,} and {second + 1:,} have {told} in column {column}",
+        f"{place}: rows {first + 1:,} and {second + 1:,} have {shared_id} in column {column}",
         hint="name a column whose values differ: --id-column COLUMN",
     )

@@ -135,10 +135,10 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     counts = Counter(map(str.strip, judge.texts))
     values = [value for value, _ in counts.most_common() if not is_missing(value)]
     are_numbers = None not in map(to_number, values)
-    told = []
+    row_counts = []
     for value, n_rows in counts.most_common(_MOST_VALUES):
-        told.append(f"{n_rows:,} rows {show.shorten(value, 20) or 'empty'}")
-    what = f"{judge} judges the pairs ({', '.join(told)})"
+        row_counts.append(f"{n_rows:,} rows {show.shorten(value, 20) or 'empty'}")
+    what = f"{judge} judges the pairs ({', '.join(row_counts)})"
 
     # A label can be kept, but a score only where it has two values.
     choices = []
@@ -209,6 +209,7 @@ def _find_label(
     """Return the column that is named, has a usual name, or is the only one to pass a test."""
     if "label" in named:
         return named["label"]
+    # The names of splits would pass for labels.
     free = [column for column in _free(facts, found) if column.name != "split"]
     # An empty column with a usual name is taken only if no other has one.
     usual = list(chain.from_iterable(by_name(free, name) for name in names.LABELS))

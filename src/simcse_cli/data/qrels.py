@@ -78,8 +78,8 @@ def read_texts(
         beside.append("title")
     ids = []
     sentences = []
-    for text, (own, *title) in table.texts_with(*beside):
-        ids.append(cell_text(own))
+    for text, (row_id, *title) in table.texts_with(*beside):
+        ids.append(cell_text(row_id))
         if title:
             text = f"{cell_text(title[0])} {text}".strip()
         sentences.append(text)
@@ -114,7 +114,8 @@ def read_relevance(
     if not rows:
         raise DataError(f"{path} holds no judgements", hint=_HINT)
 
-    # Every line has as many columns as the first, and these tell the layout.
+    # Every line needs as many columns as line 1, and these tell the layout. If line 1 fits none,
+    # ``needed`` matches no line, so that line 1 is refused.
     n_columns = len(rows[0][1])
     needed = str(n_columns) if n_columns in (2, 3, 4) else "2, 3 or 4"
     for line_no, cells in rows:
@@ -137,22 +138,22 @@ def _by_group(
 ) -> list[Relevance]:
     """Return the relevant rows of each query: the corpus sentences that share a group with it."""
     groups_of: defaultdict[str, set[str]] = defaultdict(set)
-    members: defaultdict[str, set[int]] = defaultdict(set)
+    rows_of_group: defaultdict[str, set[int]] = defaultdict(set)
     for _, (group, sentence) in rows:
         groups_of[sentence].add(group)
 
     # The corpus sentences of each group, by their rows.
     for row, sentence in enumerate(corpus.sentences):
         for group in groups_of.get(sentence, ()):
-            members[group].add(row)
+            rows_of_group[group].add(row)
 
     # A sentence in several groups has the members of all.
     relevant = []
     for sentence in queries.sentences:
-        found = set[int]()
+        relevant_rows = set[int]()
         for group in groups_of.get(sentence, ()):
-            found |= members[group]
-        relevant.append(dict.fromkeys(found, 1.0))
+            relevant_rows |= rows_of_group[group]
+        relevant.append(dict.fromkeys(relevant_rows, 1.0))
     return relevant
 
 

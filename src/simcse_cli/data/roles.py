@@ -136,13 +136,14 @@ def _of_text_or_pair(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     texts = [column for column in fitting if column.is_left_over and column.kind is not Kind.WORD]
     has_sides = bool(facts.strong("anchor") and facts.strong("positive"))
     if not has_sides and len(texts) != 2 and not couples(combinations(fitting, 2)):
-        known = _label_if_known(facts, named)
-        text = find_text(facts, facts.all_but([*named.values(), known]))
+        known_label = _label_if_known(facts, named)
+        text = find_text(facts, facts.all_but([*named.values(), known_label]))
         return {"text": [text], "label": [find_label(facts, {"text": [text]}, named)]}
 
     found = find_sides(facts, Job.LABELLED, named)
     found.pop("hard_negative", None)
     label = find_label(facts, found, named)
+    # A topic may describe one text or the pair; only the user can tell.
     if has_sides and label.name in (*names.TOPICS, *names.DESCRIBING):
         raise _text_or_pair(found, label)
     return found | {"label": [label]}
@@ -192,11 +193,11 @@ def told_line(grid: Grid, roles: Roles, beside: Sequence[str | None] = ()) -> tu
         is_blank = grid.kinds[at] is Kind.EMPTY and name.startswith("column")
         if at not in used and name not in beside and not is_blank:
             unused.append(name)
-    read = []
-    column = "" if grid.is_named else "column "
+    used_as = []
+    prefix = "" if grid.is_named else "column "
     for role, places in roles.columns.items():
-        read.append(f"{role} = {column}{', '.join(grid.names_at(places))}")
-    line = f"{grid.source}: {', '.join(read)}"
+        used_as.append(f"{role} = {prefix}{', '.join(grid.names_at(places))}")
+    line = f"{grid.source}: {', '.join(used_as)}"
     if unused:
         line += f"; not used: {', '.join(unused[:_MOST_UNUSED])}"
     if len(unused) > _MOST_UNUSED:

@@ -158,8 +158,8 @@ def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
     pairs = list(iter_lines(pairs_path))
     golds = list(iter_lines(gold_path))
     if len(pairs) != len(golds):
-        found = f"{pairs_path} has {len(pairs)} lines but {gold_path.name} has {len(golds)}"
-        raise DataError(f"{found}; need one score a pair", hint=CHECK_HINT)
+        what = f"{pairs_path} has {len(pairs)} lines but {gold_path.name} has {len(golds)}"
+        raise DataError(f"{what}; need one score a pair", hint=CHECK_HINT)
     for line_no, (line, gold) in enumerate(zip(pairs, golds, strict=True), start=1):
         if not gold.strip():
             continue

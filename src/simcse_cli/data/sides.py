@@ -83,6 +83,7 @@ class _Sides:
         self.left, self.right = job.sides
 
     def find(self, named: Mapping[str, ColumnFacts]) -> Found:
+        """Return the columns of both sides, named or found, and of any hard negatives."""
         anchor = positive = None
         for role, column in named.items():
             if role in ("anchor", "left", "text"):
@@ -143,7 +144,7 @@ class _Sides:
         self, side: str, taken: Sequence[ColumnFacts], known: Sequence[ColumnFacts]
     ) -> ColumnFacts:
         """Return one side of a pair, given the other: by a weak name, or as the only text left."""
-        if len(known) != 1:
+        if len(known) != 1:  # the other side is open as well
             raise self._which_pair(self._in_order(taken))
 
         # A weak name, the only texts that are left, or a text that never changes.

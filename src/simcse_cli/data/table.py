@@ -127,9 +127,10 @@ class Table:
             cells = open_delimited(iter(lines), self.name, given)
             (chosen,) = decide(cells, Job.TEXTS, Given()).columns["text"]
         n_cells = 1 + max(line.count(separator) for line in lines)
-        n_lines = str(len(lines)) if len(lines) < 100 else "its"
+        # The sample ends at 100 lines, so the number of lines of a longer file is unknown.
+        which_lines = str(len(lines)) if len(lines) < 100 else "its"
         self._given.told.info(
-            f"{self.name}: {n_lines} lines of {n_cells} cells are read as plain text; "
+            f"{self.name}: {which_lines} lines of {n_cells} cells are read as plain text; "
             f"to read one cell: --column {chosen + 1}"
         )
 
@@ -137,18 +138,18 @@ class Table:
     def rows(
         self, *roles: str, start: int = 0, beside: Sequence[int] = ()
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield the number of each row, and its cells in the columns of some roles and others."""
+        """Yield each row as its number and its cells in the columns ``roles`` and ``beside``."""
         reading = self.reading
         chosen = reading.places(*roles)
         others = reading.grid.names_at(beside)
 
         def again(row: Grid) -> Sequence[int]:
             """Return the places of the same columns in a JSON row that lacks some of row 1."""
-            found = TableReading(row, decide(row, self._job, self._given)).places(*roles)
-            if len(found) != len(chosen) or not set(others) <= set(row.names):
+            places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
+            if len(places) != len(chosen) or not set(others) <= set(row.names):
                 columns = ", ".join(row.names)
                 raise DataError(f"{row.source}: other columns than in row 1: {columns}")
-            return *found, *map(row.names.index, others)
+            return *places, *map(row.names.index, others)
 
         return self._pick((*chosen, *beside), start, again)
 
@@ -190,6 +191,7 @@ class Table:
         """Yield the texts as ``texts`` does, each with the cells of other columns of its row."""
         reading = self.reading
         beside = [self._place_of(name) for name in columns]
+        # A text file has one column, the line itself.
         if reading.is_text:
             for line in islice(self._lines_of_text(), start, None):
                 yield line, (line,) * len(beside)
@@ -206,8 +208,8 @@ class Table:
             cell = cells[0]
             others = cells[len(names) :]
             if template is not None:
-                filled = map(self._text, cells, names, repeat(number))
-                yield template.fill(list(filled)), others
+                texts = map(self._text, cells, names, repeat(number))
+                yield template.fill(list(texts)), others
             elif isinstance(cell, str):
                 yield "" if cell in missing else cell, others
             else:

@@ -242,6 +242,7 @@ def read_training_documents(source: str | Path, given: Given | None = None) -> T
 
 
 def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
+    """Return the rows of several files as one, with the number of rows and weight of each file."""
     files, weights = zip(*parts, strict=True)
     first = files[0]
     for file in files:

@@ -163,6 +163,7 @@ def atomic_path(
         yield temporary
         if companions is not None:
             companions(temporary)
+        # Another program may have created the target in the meantime.
         check_output(target, force=force)
         publish(temporary, target, folder)
 

@@ -66,9 +66,9 @@ def load_code(text: str, place: str) -> Any:
 
     if not hasattr(module, found["name"]):
         # Suggest what the file defines itself, not what it imports.
-        own = [name for name, value in vars(module).items() if _is_own(value, module)]
-        has = f"{found['file']} has {', '.join(own) or 'no class or function of its own'}"
-        hint = did_you_mean(found["name"], own, has)
+        defined_names = [name for name, value in vars(module).items() if _is_own(value, module)]
+        has = f"{found['file']} has {', '.join(defined_names) or 'no class or function of its own'}"
+        hint = did_you_mean(found["name"], defined_names, has)
         raise ConfigError(f"{place} {text}: no {found['name']} in the file", hint=hint)
     return getattr(module, found["name"])
 

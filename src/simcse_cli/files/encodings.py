@@ -35,7 +35,7 @@ def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
     """
     # Look only at lines with other characters than ASCII, which all encodings share.
     lines = [line for line in content.splitlines()[:_LINES] if not line.isascii()]
-    found: list[tuple[float, str, str]] = []
+    candidates: list[tuple[float, str, str]] = []
     for name, scripts in _SCRIPTS.items():
         try:
             text = b"\n".join(lines).decode(name)
@@ -43,12 +43,12 @@ def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
             continue
         share = _share_of_letters(text, scripts)
         if share >= _LEAST_SHARE:
-            shown = " ".join(text.split("\n")[0].split())[:_SHOWN]
-            found.append((round(share, 1), name, shown))
+            example = " ".join(text.split("\n")[0].split())[:_SHOWN]
+            candidates.append((round(share, 1), name, example))
 
-    # Sort by share; equal ones keep the order of _SCRIPTS.
-    found.sort(key=lambda each: -each[0])
-    return [(name, text) for _, name, text in found[:_MOST]]
+    # Sort by share, rounded so that nearly equal ones keep the order of _SCRIPTS.
+    candidates.sort(key=lambda each: -each[0])
+    return [(name, text) for _, name, text in candidates[:_MOST]]
 
 
 def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
@@ -60,22 +60,22 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
     """
     is_latin = scripts == ("LATIN",)
     n_own = n_others = 0
-    before = " "
-    for letter in text:
-        if letter.isascii():
-            before = letter
+    previous = " "
+    for char in text:
+        if char.isascii():
+            previous = char
             continue
 
-        # In Latin words such letters stand beside ASCII letters, in words of other scripts not.
-        is_odd = letter.isupper() and before.islower()
-        is_odd |= before.isalpha() and before.isascii() is not is_latin
-        if letter.isalpha():
-            is_own = unicodedata.name(letter, "").startswith(scripts) and not is_odd
+        # Latin words mix these letters with ASCII letters; words of other scripts do not.
+        is_odd = char.isupper() and previous.islower()
+        is_odd |= previous.isalpha() and previous.isascii() is not is_latin
+        if char.isalpha():
+            is_own = unicodedata.name(char, "").startswith(scripts) and not is_odd
             n_own += is_own
             n_others += not is_own
-        elif not unicodedata.category(letter).startswith(("P", "Z", "M")):
+        elif not unicodedata.category(char).startswith(("P", "Z", "M")):
             n_others += 1
-        elif before.isalpha() and unicodedata.category(letter) in ("Po", "Ps", "Pi") and is_latin:
-            n_others += letter not in "’…"
-        before = letter
+        elif previous.isalpha() and unicodedata.category(char) in ("Po", "Ps", "Pi") and is_latin:
+            n_others += char not in "’…"
+        previous = char
     return n_own / max(1, n_own + n_others)

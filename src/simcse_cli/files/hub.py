@@ -19,9 +19,9 @@ def hub_failure(
     """Return a message and a hint for an error of the Hub or the network; None for any other."""
     from huggingface_hub import errors  # takes half a second
 
-    called = name
+    full_name = name
     if revision:
-        called += f"@{revision}"
+        full_name += f"@{revision}"
     for cause in _causes(error):
         response = cause.response if isinstance(cause, errors.HfHubHTTPError) else None
 
@@ -40,13 +40,13 @@ def hub_failure(
         if response is not None:
             answer = f"{response.status_code} ({response.reason_phrase})"
             hint = _HINTS.get(response.status_code, "try again later")
-            return f"the Hugging Face Hub answered {answer} when asked for {called}", hint
+            return f"the Hugging Face Hub answered {answer} when asked for {full_name}", hint
         if isinstance(cause, errors.OfflineModeIsEnabled) or "(OfflineModeIsEnabled)" in str(cause):
-            what = f"{called} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it"
+            what = f"{full_name} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it"
             return what, None
         if type(cause).__module__.startswith("httpx"):
             unreachable = f"the Hugging Face Hub cannot be reached ({reason_of(cause)})"
-            return f"{unreachable}, and {called} is not in the local cache", None
+            return f"{unreachable}, and {full_name} is not in the local cache", None
     return None
 
 

@@ -46,11 +46,11 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
             if path.parent == target:
                 remove_leftovers(target)
             else:
-                names: dict[Path, set[str]] = {}
+                names_by_folder: dict[Path, set[str]] = {}
                 for file in (target, *companions):
-                    names.setdefault(file.parent, set()).add(file.name)
-                for parent, own in names.items():
-                    remove_leftovers(parent, own)
+                    names_by_folder.setdefault(file.parent, set()).add(file.name)
+                for parent, names in names_by_folder.items():
+                    remove_leftovers(parent, names)
         _held.append(lock)
         stack.callback(_held.remove, lock)
         yield

@@ -149,14 +149,14 @@ def work_folder(
     make_folder_of(record)
     try:
         with sole_writer(path):
-            own = re.compile(rf"\.lock|\.?{re.escape(WORK_RECORD)}(\.lock)?|{names}")
+            known = re.compile(rf"\.lock|\.?{re.escape(WORK_RECORD)}(\.lock)?|{names}")
             for entry in path.iterdir():
-                if entry.is_symlink() or not entry.is_file() or own.fullmatch(entry.name) is None:
+                if entry.is_symlink() or not entry.is_file() or known.fullmatch(entry.name) is None:
                     what = f"{path} holds {entry.name}, which this program did not write"
                     raise OutputError(what, hint="move it away, or choose another name with -o")
             if resume and record.is_file():
-                before = read_json(record, dict[str, Any], hint="start again with --force")
-                require_same_settings(record, "the interrupted search", before, facts)
+                recorded = read_json(record, dict[str, Any], hint="start again with --force")
+                require_same_settings(record, "the interrupted search", recorded, facts)
             else:
                 _clear(path)
                 write_json(record, facts)
@@ -195,12 +195,12 @@ def require_same_settings(
             raise DataError(f"{place}: {what} {OLDER_DIGEST}", hint="start again with --force")
         if before.get(key) == value:
             continue
-        told = f"has {key} {before.get(key)!r}, now it is {value!r}"
+        difference = f"has {key} {before.get(key)!r}, now it is {value!r}"
         if key == "inputs":
-            known = before.get(key, [])
-            changed = [each["path"] for each in value if each not in known]
-            told = f"read other inputs; changed since: {', '.join(changed) or 'their number'}"
+            recorded_inputs = before.get(key, [])
+            changed = [entry["path"] for entry in value if entry not in recorded_inputs]
+            difference = f"read other inputs; changed since: {', '.join(changed) or 'their number'}"
         raise DataError(
-            f"{place}: {what} {told}",
+            f"{place}: {what} {difference}",
             hint="repeat the command that was interrupted, or start again with --force",
         )

@@ -182,10 +182,10 @@ def _fit(value: Any, kind: Any, path: str) -> Any:
     if is_dataclass(kind) and isinstance(value, dict):
         return _fit_fields(value, kind, path)
     if origin in (list, tuple) and isinstance(value, list):
-        return origin(_fit(each, parts[0], f"{path}[{i}]") for i, each in enumerate(value))
+        return origin(_fit(item, parts[0], f"{path}[{i}]") for i, item in enumerate(value))
     if (origin or kind) in (dict, Mapping) and isinstance(value, dict):
-        inner = parts[1] if parts else Any
-        return {key: _fit(each, inner, _within(path, key)) for key, each in value.items()}
+        value_kind = parts[1] if parts else Any
+        return {key: _fit(item, value_kind, _within(path, key)) for key, item in value.items()}
 
     # A single value.
     if isinstance(kind, type) and issubclass(kind, StrEnum) and value in list(kind):
@@ -281,6 +281,7 @@ def foreign_format(
     except BaseException as found:
         if not isinstance(found, Exception) and type(found).__name__ != "PanicException":
             raise
+        # An ImportError for want of memory tells nothing about the file.
         if isinstance(found, ImportError) and is_out_of_memory(found):
             raise
         # PyTorch's message advises how to load pickled objects all the same; do not repeat that.

@@ -121,7 +121,7 @@ def usable_cores(quotas: Path = Path("/sys/fs/cgroup")) -> int:
     else:
         cores = os.cpu_count() or 1
 
-    # Read quota and period, in microseconds; a quota of "max" means none.
+    # Read quota and period, in microseconds; a quota of "max" or -1 means none.
     numbers: list[str] = []
     with suppress(OSError):
         numbers = (quotas / "cpu.max").read_text().split()

@@ -31,7 +31,7 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
         Device.CPU: True,
     }
     if device is Device.AUTO:
-        device = next(candidate for candidate, there in available.items() if there)
+        device = next(candidate for candidate, is_there in available.items() if is_there)
     elif not available[device]:
         what = f"--device {asked}: not available on this machine"
         raise ConfigError(what, hint="use --device cpu, or auto")

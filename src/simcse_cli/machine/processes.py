@@ -83,13 +83,14 @@ def in_contact() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        told = str(error)
-        is_known = distributed.is_available() and isinstance(error, distributed.DistError)
-        is_known |= any(sign in told for sign in _LOST_SIGNS)
-        if process_count() == 1 or not is_known:
+        message = str(error)
+        is_lost = distributed.is_available() and isinstance(error, distributed.DistError)
+        is_lost |= any(sign in message for sign in _LOST_SIGNS)
+        if process_count() == 1 or not is_lost:
             raise
         what = "another process of the group has ended"
-        if " by peer" not in told:
+        # "Connection reset by peer" and the like say no more than this.
+        if " by peer" not in message:
             what += f" ({reason_of(error)})"
         hint = "look at its messages, then continue with --resume"
         raise ContactError(what, hint=hint) from error
@@ -174,15 +175,15 @@ def add_up(rows: NDArray[np.float32]) -> None:
 def require_shared(output: Path) -> None:
     """Raise OutputError unless all processes see the lock of an output that the first one holds."""
     # A new file takes a while to appear on other machines, so try again until the deadline.
-    first = exchange(lock_text(output))[0]
+    first_text = exchange(lock_text(output))[0]
     deadline = time.monotonic() + LONGEST_DELAY_S
-    while lock_text(output) != first and time.monotonic() < deadline:
+    while lock_text(output) != first_text and time.monotonic() < deadline:
         time.sleep(0.1)
-    (its_name, _), *others = exchange((_name(), lock_text(output) == first))
+    (first_name, _), *others = exchange((_name(), lock_text(output) == first_text))
     for name, sees in others:
         if not sees:
             raise OutputError(
-                f"{output}: {name} does not see what {its_name} writes there",
+                f"{output}: {name} does not see what {first_name} writes there",
                 hint="name a folder that all processes share, with -o; "
                 "a full path means the same to all of them",
             )
@@ -212,7 +213,7 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
     # A bucket is exchanged when the next gradient would exceed its size or has another dtype.
     bucket: list[Tensor] = []
     n_bytes = 0
-    for gradient in [each.grad for each in parameters if each.grad is not None]:
+    for gradient in [parameter.grad for parameter in parameters if parameter.grad is not None]:
         n_bytes += gradient.nbytes
         if bucket and (n_bytes > BUCKET_BYTES or gradient.dtype != bucket[0].dtype):
             _average(bucket, n_processes)

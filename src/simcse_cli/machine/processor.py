@@ -64,13 +64,13 @@ def cpu_kind() -> str:
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"
-    found = capability().split(", ")
+    instructions = capability().split(", ")
     is_intel = "Intel" in _processor_name()
-    if "amx" in found:
+    if "amx" in instructions:
         return "amx"
-    if "avx512_bf16" in found and not is_intel:
+    if "avx512_bf16" in instructions and not is_intel:
         return "avx512_bf16"
-    if found[0] == "avx512":
+    if instructions[0] == "avx512":
         return "avx512"
     if is_intel:
         return "avx2_intel"

@@ -186,8 +186,9 @@ class _Shares:
         with self._lock:
             if not self._lent:
                 self._n_outside = torch.get_num_threads()
-            limited = _math_libraries().limit(limits=n_each, user_api="blas")
-            self._first = self._first or limited
+            limiter = _math_libraries().limit(limits=n_each, user_api="blas")
+            # Only the first limiter knows the thread counts to restore in the end.
+            self._first = self._first or limiter
             self._lent.append(n_each)
         self._own.depth = getattr(self._own, "depth", 0) + 1
         try:

@@ -65,6 +65,7 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
         return kind(str(value))
     if kind is bool:
         return _SPELLINGS[str(value).lower()]
+    # A boolean is no number and no text, and a mapping fits only a dict.
     if isinstance(value, bool) or (kind is dict) != isinstance(value, dict):
         raise ValueError(value)
 
@@ -72,10 +73,10 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
     if kind is tuple and isinstance(value, str):
         value = value.split(",")
     if kind in (list, tuple):
-        each = items[0] if items else str
+        item_kind = items[0] if items else str
         if not isinstance(value, list | tuple):
             value = [value]
-        return kind(_converted(part, each, ()) for part in value)
+        return kind(_converted(part, item_kind, ()) for part in value)
 
     # Convert a single value. A number may come as a text: YAML reads 1e-5 as a text.
     if kind is str and isinstance(value, list):

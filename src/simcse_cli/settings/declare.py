@@ -157,19 +157,19 @@ def check_values(
     a folder called ``-``; a UsageError for a text that does not have the setting's ``form``.
     ``place_of`` names a setting in messages.
     """
-    for name, (_, own) in declared.items():
+    for name, (_, details) in declared.items():
         # Check texts by their form, numbers by their range.
         value = values.get(name)
-        if own.metavar == "FOLDER" and str(value) == "-":
+        if details.metavar == "FOLDER" and str(value) == "-":
             raise ConfigError(
-                f"{flag_of(name, own)} -: need a folder, which standard output is not"
+                f"{flag_of(name, details)} -: need a folder, which standard output is not"
             )
-        if own.form is not None and value is not None:
-            pattern, words = own.form
+        if details.form is not None and value is not None:
+            pattern, words = details.form
             if re.fullmatch(pattern, str(value)) is None:
-                raise UsageError(f"{value!r}; need {words}", option=flag_of(name, own))
+                raise UsageError(f"{value!r}; need {words}", option=flag_of(name, details))
         if isinstance(value, int | float):
-            _check_number(value, own, f"{place_of(name, own)} {value}")
+            _check_number(value, details, f"{place_of(name, details)} {value}")
 
 
 def _check_number(value: int | float, own: Setting, place: str) -> None:
@@ -193,27 +193,28 @@ def check_rules(
 ) -> None:
     """Raise UsageError for the first chosen setting that has no effect, given the others."""
     chosen = [name for name in declared if is_chosen(name, declared, values)]
-    for name, (_, own) in declared.items():
+    for name, (_, details) in declared.items():
         # Check the conditions under which this setting has an effect.
-        for condition, reason in _needs(own):
+        for condition, reason in _needs(details):
             if name in chosen and not _holds(condition, values):
                 what = f"has no use {_phrase(condition, declared, place_of)}"
                 if reason:
                     what += f", {reason}"
-                raise UsageError(what, option=place_of(name, own))
+                raise UsageError(what, option=place_of(name, details))
 
         # If this setting has a value, it excludes some others; if it has none, those that need it
         # have no use.
         preposition = "without"
-        others: Iterable[str] = own.enables
+        others: Iterable[str] = details.enables
         if values.get(name):
             preposition = "with"
-            others = chosen if own.excludes == ALL else own.excludes
+            others = chosen if details.excludes == ALL else details.excludes
+        # ``--force`` goes with every setting.
         for other in others:
             if other in chosen and other not in (name, "force"):
-                what = f"has no use {preposition} {place_of(name, own)}"
-                if own.because:
-                    what += f", {own.because}"
+                what = f"has no use {preposition} {place_of(name, details)}"
+                if details.because:
+                    what += f", {details.because}"
                 raise UsageError(what, option=place_of(other, declared[other][1]))
 
 
@@ -291,7 +292,7 @@ def check_keys(
     names = list(valid)
     by_key: dict[str, str] = {}
     if isinstance(valid, Mapping):
-        by_key = {text.lstrip("-").replace("-", "_"): name for name, text in valid.items()}
+        by_key = {option.lstrip("-").replace("-", "_"): name for name, option in valid.items()}
     checked: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
@@ -325,10 +326,10 @@ def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[
     built: list[Any] = []
     all_values: dict[str, Any] = {}
     for group in groups:
-        own = {name: value for name, value in given.items() if name in settings_of(group)}
-        made = group(**coerce_settings(group, own, place=place))
-        all_values |= vars(made)
-        built.append(made)
+        group_values = {name: value for name, value in given.items() if name in settings_of(group)}
+        options = group(**coerce_settings(group, group_values, place=place))
+        all_values |= vars(options)
+        built.append(options)
 
     # Rules may relate settings of different groups, so check them all together.
     check_values(declared, all_values)

@@ -103,17 +103,17 @@ def resolve_config(
     # Read the three sources; of these, only the flags may name code.
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     typed = coerce_settings(TrainConfig, given, place="command line")
-    written: dict[str, Any] = {}
+    from_recipe: dict[str, Any] = {}
     if recipe:
-        written = coerce_settings(TrainConfig, read_recipe(recipe), place=recipe)
+        from_recipe = coerce_settings(TrainConfig, read_recipe(recipe), place=recipe)
     environment = environment_settings()
-    require_typed(written, typed, str(recipe))
+    require_typed(from_recipe, typed, str(recipe))
     require_typed(environment, typed, "environment")
 
     # Later sources override earlier ones. The objective's options are overridden one by one.
-    merged = written | environment | typed
+    merged = from_recipe | environment | typed
     options: dict[str, Any] = {}
-    for layer in (written, environment, typed):
+    for layer in (from_recipe, environment, typed):
         options |= layer.get("options", {})
     if options:
         merged["options"] = options
@@ -122,8 +122,8 @@ def resolve_config(
     objective = merged.get("objective", TrainConfig.objective)
     defaults: dict[str, Any] = {}
     if objective_defaults is not None:
-        own = objective_defaults(objective)
-        defaults = coerce_settings(TrainConfig, own, place=f"defaults of {objective}")
+        changed_defaults = objective_defaults(objective)
+        defaults = coerce_settings(TrainConfig, changed_defaults, place=f"defaults of {objective}")
     config = TrainConfig(**(defaults | merged))
     if config.dev_suite in (DevSuite.STS, DevSuite.TRANSFER) and config.data_dir is None:
         return replace(config, data_dir=os.environ.get(DATA_VARIABLE) or None)
