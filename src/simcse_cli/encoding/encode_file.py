@@ -154,17 +154,17 @@ def _encode_folder(
 ) -> None:
     """Encode the input, or this job's parts of it, into a folder of parquet files."""
     n_rows = sum(files.counts)
-    every = parts.cut(n_rows, parts.count_parts(n_rows))
+    all_parts = parts.cut(n_rows, parts.count_parts(n_rows))
 
     # This job is one of several shards or processes, and takes its share of the parts.
     number = processes.process_rank() + 1
     of = processes.process_count()
     if options.shard is not None:
         number, of = parts.parse_shard(options.shard)
-    own = every[len(every) * (number - 1) // of : len(every) * number // of]
-    outputs = [(parts.part_file(folder, part), part) for part in own]
+    own_parts = all_parts[len(all_parts) * (number - 1) // of : len(all_parts) * number // of]
+    outputs = [(parts.part_file(folder, part), part) for part in own_parts]
     names = [output.rpartition("/")[2] for output, _ in outputs]
-    claim_folder(folder, names, len(every), options)
+    claim_folder(folder, names, len(all_parts), options)
 
     # A worker on Ray that finds the lock file sees the folder; at an address, there is no lock.
     if options.engine is Engine.LOCAL:
@@ -175,7 +175,9 @@ def _encode_folder(
         with sole_writer(Path(folder)):
             encode_on_ray(files, outputs, Path(folder) / ".lock", options, progress)
     inputs.require_unchanged()
-    progress.info(f"wrote {len(own)} of {len(every)} parts in {folder}, {n_rows:,} rows in all")
+    progress.info(
+        f"wrote {len(own_parts)} of {len(all_parts)} parts in {folder}, {n_rows:,} rows in all"
+    )
 
 
 def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> None:
@@ -195,13 +197,14 @@ def _encode_shards(
     files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
 ) -> None:
     """Encode shards of a file on Ray, join them, and remove them."""
+    # The output is held while its shards are written; `merge_shards` holds it again to join them.
     with vector_output(output, inputs, options):
         n_rows = sum(files.counts)
         outputs = []
         for part in parts.cut(n_rows, parts.count_parts(n_rows)):
             shard = parts.shard_file(output, part)
-            is_there = shard.exists() or is_unfinished(shard)
-            if is_there and not may_replace(shard, options):
+            was_begun = shard.exists() or is_unfinished(shard)
+            if was_begun and not may_replace(shard, options):
                 raise left_unfinished(shard)
             outputs.append((str(shard), part))
         marker = output.with_name(f".{output.name}.lock")
@@ -254,7 +257,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
         what = "need two names with --pairs, as in question1,question2"
         raise UsageError(what, option="--column")
     given = Given.of(options, names, roles=PAIR, progress=progress)
-    empty = Counter[str]()
+    empty = Counter[str]()  # a lambda cannot assign to a number
     with row_output(
         output, _COSINE_COLUMNS, inputs=[source], force=options.force, manifest=False
     ) as table:
@@ -265,6 +268,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
             raise DataError(f"{source_name(source)} has no rows")
         encode = TextEncoder(options, progress)
 
+        # The encoder takes single texts; the sink makes pairs of every two of them again.
         texts = map(clean_text, chain.from_iterable(chain(first, pairs)))
         with open_rows(table, _COSINE_COLUMNS) as write_row:
             EncodeJob(texts, encode).run(PairsSink(write_row), progress)

@@ -124,12 +124,13 @@ def finish_file(
             return target
         blocks = _stream_blocks(stream, dtype, shape[1])
         if form is VectorFile.JSONL:
-            names = repeat({}, shape[0]) if ids is None else ({"id": own} for own in ids)
+            names = repeat({}, shape[0]) if ids is None else ({"id": row_id} for row_id in ids)
             _write_lines(target, blocks, texts, names)
         else:
+            # Even without rows, one empty block gives the file its columns.
             first = next(blocks, np.empty((0, shape[1]), dtype))
-            own_ids = None if ids is None else iter(ids)
-            _write_parquet(target, first, blocks, iter(texts), own_ids)
+            next_ids = None if ids is None else iter(ids)
+            _write_parquet(target, first, blocks, iter(texts), next_ids)
     return target
 
 

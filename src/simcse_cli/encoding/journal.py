@@ -128,6 +128,7 @@ class Journal:
 
         Raise an error if that job had other settings.
         """
+        # `read_journal` puts the settings of the interrupted job in place of those of this one.
         wanted = self.settings
         self.settings = {}
         self.read_journal()
@@ -171,6 +172,7 @@ class Journal:
         _append(self.rows, row_bytes)
         if text_bytes:
             _append(self.texts, text_bytes)
+        # The digest covers the other fields of the window, so it is filled in last.
         window = _Window(len(rows), len(row_bytes), len(text_bytes), digest_texts(texts), "")
         window = replace(window, written=window.digest(row_bytes, text_bytes))
         self._record(asdict(window))

@@ -67,7 +67,7 @@ def merge_shards(
             raw = complete.with_name("rows")
             with progress.task("merging", side["n_rows"]) as task:
                 has_ids = _copy_rows(pieces, raw, digest, task)
-            texts = _column(pieces, 1)
+            texts = _column(pieces, 1)  # a block holds rows, texts and ids
             ids = _column(pieces, 2) if has_ids else None
             made = formats.finish_file(raw, complete, *formats.layout_of(side), texts, ids)
             if made == raw:  # the raw file itself has become the output
@@ -92,6 +92,7 @@ def _copy_rows(pieces: Pieces, raw: Path, whole: formats.RowDigest, task: Progre
                 task.advance(len(rows))
                 digest.add(rows, texts)
                 whole.add(rows, texts)
+            # A side file need not hold digests (see `_NEEDED`).
             if "rows_sha256" in side and side | digest.facts() != side:
                 what = f"{path} is not what its side file describes"
                 raise DataError(what, hint=formats.DAMAGED)
@@ -178,8 +179,9 @@ def _joined_side(pieces: Pieces) -> dict[str, Any]:
             if key not in _OWN_FACTS and side.get(key) != shared.get(key):
                 found = f"{path} has {key} {side.get(key)!r}, {first} has {shared.get(key)!r}"
                 raise DataError(found, hint=_AGAIN)
-        own = checked(side.get("files", {}), dict[str, int], f"{side_file(path)}: files")
-        files.update(own)
+        # Rows of one input file may be cut into several pieces, so their numbers are added.
+        rows_in_files = checked(side.get("files", {}), dict[str, int], f"{side_file(path)}: files")
+        files.update(rows_in_files)
         start, stop = side["rows"]
         if start != end or side["n_rows"] != stop - start:
             what = f"{path} holds rows {start:,} to {stop:,}, need it to start at {end:,}"

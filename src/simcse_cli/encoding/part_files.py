@@ -73,6 +73,7 @@ def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progres
         return part.n_rows
     with TemporaryDirectory(prefix="simcse-") as temporary:
         local = Path(temporary) / name
+        # Nobody else writes into this folder, so the output needs no lock.
         target = vector_output(local, writer.inputs, writer.options)
         n_rows = writer.write(target, sentences, progress, part=part)
         _upload(local, output)

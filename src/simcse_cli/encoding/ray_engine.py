@@ -112,10 +112,10 @@ def encode_on_ray(
             min_size=1, max_size=workers, initial_size=workers, max_tasks_in_flight_per_actor=1
         )
         # A worker always resumes: its part may be one that another worker has begun.
-        given = (files, replace(options, resume=True), str(Path.cwd()), marker)
+        worker_args = (files, replace(options, resume=True), str(Path.cwd()), marker)
         rows = [{"output": output, "part": asdict(part)} for output, part in outputs]
         work = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
-            _Worker, fn_constructor_args=given, compute=compute, **resources
+            _Worker, fn_constructor_args=worker_args, compute=compute, **resources
         )
         warnings: list[str] = []
         n_rows = sum(part.n_rows for _, part in outputs)
@@ -149,29 +149,30 @@ def _cluster(progress: Progress) -> Iterator[Any]:
     _connect(ray)
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
-        with redirect_stdout(StringIO()) as said:
+        with redirect_stdout(StringIO()) as printed:
             yield ray
     finally:
         ray.shutdown()
-    if said.getvalue():
-        progress.warn(f"Ray: {reason_of(RuntimeError(said.getvalue()))}")
-        progress.detail(said.getvalue())
+    if printed.getvalue():
+        # The warning has the first line only, the detail all of them.
+        progress.warn(f"Ray: {reason_of(RuntimeError(printed.getvalue()))}")
+        progress.detail(printed.getvalue())
 
 
 def _connect(ray: Any) -> None:
     """Connect to the cluster at ``RAY_ADDRESS``, or start a temporary one on this machine."""
     # A temporary cluster gets little memory for objects; a given one must answer soon.
     address = os.environ.get("RAY_ADDRESS")
-    here: dict[str, Any] = {}
+    local_options: dict[str, Any] = {}
     if address is None:
-        here = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
+        local_options = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
     host, _, port = (address or "").rpartition(":")
     try:
         if port.isdigit() and "/" not in host:
-            # Ray itself would try for minutes.
+            # Try a plain HOST:PORT first: Ray itself would go on trying for minutes.
             socket.create_connection((host, int(port)), _CONNECT_S).close()
         with _quiet_start():
-            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **here)
+            ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **local_options)
     except (OSError, RuntimeError, ValueError) as error:
         place = "this machine" if address is None else address
         what = f"no Ray cluster at {place}: {reason_of(error)}"

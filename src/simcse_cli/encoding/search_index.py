@@ -134,7 +134,8 @@ class ExactSearcher:
     def _search_block(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
         """Search for one block of queries, through the vectors block by block."""
         n_queries = len(queries)
-        own = torch.from_numpy(np.require(queries, np.float32, "W"))
+        # PyTorch wants memory that can be written, even where it only reads.
+        query_tensor = torch.from_numpy(np.require(queries, np.float32, "W"))
         memory = np.empty(n_queries * min(CORPUS_BLOCK, self.shape[0]), np.float32)
 
         # The best pairs so far: score, row and query (owner). A better score of a query must exceed
@@ -146,11 +147,11 @@ class ExactSearcher:
         for start in range(0, self.shape[0], CORPUS_BLOCK):
             units = self._units[start : start + CORPUS_BLOCK]
             tile = memory[: n_queries * len(units)].reshape(n_queries, -1)
-            multiply(own, torch.from_numpy(units).T, torch.from_numpy(tile))
-            found, columns = _candidates(tile, lowest, k)
-            scores = np.concatenate([scores, tile[found, columns]])
-            rows = np.concatenate([rows, columns + start])
-            owners = np.concatenate([owners, found])
+            multiply(query_tensor, torch.from_numpy(units).T, torch.from_numpy(tile))
+            new_owners, new_columns = _candidates(tile, lowest, k)
+            scores = np.concatenate([scores, tile[new_owners, new_columns]])
+            rows = np.concatenate([rows, new_columns + start])
+            owners = np.concatenate([owners, new_owners])
 
             # Keep the k best of each query: sorted by query and score, those within k of its first.
             order = np.lexsort((rows, -scores, owners))
@@ -195,7 +196,7 @@ class FaissSearcher:
         try:
             index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
             if not index.is_trained:
-                # -(-a // b) rounds the quotient up, here to the step between the rows.
+                # The step between rows, at 4 bytes a component; -(-a // b) rounds the quotient up.
                 index.train(units[:: -(-4 * vectors.size // FAISS_TRAINING_BYTES)])
             for start in range(0, len(vectors), FAISS_BLOCK):
                 index.add(units[start : start + FAISS_BLOCK])
@@ -294,6 +295,7 @@ class SearchIndex:
         """Write the index atomically; a ``.faiss`` file of exact vectors holds a flat index."""
         from safetensors.numpy import save_file
 
+        # A second file means `.faiss`: the first is FAISS's own, the second holds the texts.
         files = index_files(path)
         searcher = self._searcher
         if len(files) > 1 and isinstance(searcher, ExactSearcher):
@@ -326,6 +328,7 @@ class SearchIndex:
         for file in files:
             if not file.is_file():
                 raise DataError(f"{file} is a pipe or a device, need a file", hint=hint)
+        # The last file holds the texts; one before it is FAISS's own (`.faiss`).
         with foreign_format(path, "a search index", hint=hint):
             with safe_open(files[-1], framework="np") as stream:  # checks the layout
                 info = stream.metadata() or {}
@@ -436,12 +439,13 @@ def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
         groups = scores[:, :end].reshape(n_rows, -1, size)
         maxima = torch.from_numpy(groups).amax(2).numpy()
         bound = np.maximum(lowest, np.partition(maxima, -k, axis=1)[:, -k])
+        # Groups that reach the bound, their entries that do, and such entries after the last group.
         row, group = np.divmod(np.flatnonzero(maxima >= bound[:, None]), maxima.shape[1])
-        which, offset = np.divmod(np.flatnonzero(groups[row, group] >= bound[row, None]), size)
+        selected, offset = np.divmod(np.flatnonzero(groups[row, group] >= bound[row, None]), size)
         rest = np.nonzero(scores[:, end:] >= bound[:, None])
         found = (
-            np.concatenate([row[which], rest[0]]),
-            np.concatenate([(group * size)[which] + offset, rest[1] + end]),
+            np.concatenate([row[selected], rest[0]]),
+            np.concatenate([(group * size)[selected] + offset, rest[1] + end]),
         )
         if len(found[0]) <= 16 * k * n_rows:
             return found

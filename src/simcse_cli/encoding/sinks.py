@@ -208,6 +208,7 @@ class VectorSink:
             with suppress(DataError):
                 journals[0].read_journal()
                 n_rows = journals[0].finished_rows(self.output)
+        # All processes must have looked before the first one removes the journals.
         self.group.wait()
         if n_rows is None:
             return
@@ -370,16 +371,16 @@ def _interleave(folder: Path, journals: list[Journal]) -> tuple[Path, Path]:
     with ExitStack() as stack:
         all_rows = stack.enter_context(raw.open("xb"))
         all_texts = stack.enter_context(texts.open("xb"))
-        own_rows = [stack.enter_context(journal.rows.open("rb")) for journal in journals]
-        own_texts = [stack.enter_context(journal.texts.open("rb")) for journal in journals]
+        row_streams = [stack.enter_context(journal.rows.open("rb")) for journal in journals]
+        text_streams = [stack.enter_context(journal.texts.open("rb")) for journal in journals]
         all_rows.write(b"\0" * formats.HEADER_BYTES)
-        for stream in own_rows:
+        for stream in row_streams:
             stream.seek(formats.HEADER_BYTES)
 
         # Window n of the input is window n // W of process n % W.
         for number in range(sum(len(journal.windows) for journal in journals)):
-            own_number, rank = divmod(number, len(journals))
-            window = journals[rank].windows[own_number]
-            all_rows.write(own_rows[rank].read(window.row_bytes))
-            all_texts.write(own_texts[rank].read(window.text_bytes))
+            number_in_process, rank = divmod(number, len(journals))
+            window = journals[rank].windows[number_in_process]
+            all_rows.write(row_streams[rank].read(window.row_bytes))
+            all_texts.write(text_streams[rank].read(window.text_bytes))
     return raw, texts

@@ -53,18 +53,18 @@ class TextEncoder:
 
     def _all_settings(self) -> dict[str, Any]:
         """Return the options that are marked ``recorded``, and facts about the model."""
-        found: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "model_digest": self.model.digest,
             "pooler": self.model.pooler.value,
         }
         for name, value in recorded(self._options).items():
             if isinstance(value, Path):
-                found[f"{name}_sha256"] = sha256_file(value)
+                settings[f"{name}_sha256"] = sha256_file(value)
             else:
-                found[name] = value
+                settings[name] = value
         device = self.model.device
         precision = resolve_precision(self._options.precision, device)
-        found |= {"precision": precision.value, **self.model.variations}
+        settings |= {"precision": precision.value, **self.model.variations}
         if device.type == "cpu" and precision is not Precision.FP32:
-            found["capability"] = capability()  # other processors round differently
-        return found
+            settings["capability"] = capability()  # other processors round differently
+        return settings

@@ -45,12 +45,13 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     # The digest of the model changes with its pooler and prompt, too. It is compared after them,
     # because they tell the user more.
-    found = (settings.keys() | side.keys()) - _FACTS
-    keys = sorted(found, key=lambda key: (key == "model_digest", key))
+    compared = (settings.keys() | side.keys()) - _FACTS
+    keys = sorted(compared, key=lambda key: (key == "model_digest", key))
     if "capability" in side:
         keys.append("capability")
     for key in keys:
         before, now = side.get(key), settings.get(key)
+        # An older side file has no column; such an output may be updated all the same.
         if before != now and (key in side or key != "column"):
             found_now = f"{key} {before!r}, not {now!r}"
             if key == "model_digest":
@@ -113,8 +114,8 @@ class Update:
         digests: list[str] = []
 
         def texts() -> Iterator[str]:
-            for text, own in files.texts_with(column):
-                ids.append(own)
+            for text, row_id in files.texts_with(column):
+                ids.append(row_id)
                 digests.append(text_digest(text))
                 yield text
 
@@ -177,10 +178,10 @@ class Update:
         with raw.open("xb") as stream:
             stream.write(b"\0" * formats.HEADER_BYTES)
             for start in range(0, len(self.sources), formats.CHUNK_ROWS):
-                own = self.sources[start : start + formats.CHUNK_ROWS]
-                block = np.empty((len(own), shape[1]), fresh.dtype)
-                block[own >= 0] = old[own[own >= 0]]
-                block[own < 0] = fresh[-1 - own[own < 0]]
+                sources = self.sources[start : start + formats.CHUNK_ROWS]
+                block = np.empty((len(sources), shape[1]), fresh.dtype)
+                block[sources >= 0] = old[sources[sources >= 0]]
+                block[sources < 0] = fresh[-1 - sources[sources < 0]]
                 stream.write(block.data)
         del old
         old_file.unlink()
@@ -210,7 +211,7 @@ def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _
     """
     # Formats without texts have ids and digests of texts in a file beside them.
     beside = names_file(output)
-    named = None if beside is None else read_names(beside)
+    stored_names = None if beside is None else read_names(beside)
 
     # All rows are read once. Only the texts of rows that are gone are kept.
     known = _Known()
@@ -218,17 +219,17 @@ def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _
     for rows, texts, ids in formats.read_blocks(output, *formats.layout_of(side)):
         digest.add(rows, texts)
         texts = texts or [""] * len(rows)
-        marked: Iterable[NamedRow] = zip(ids or (), map(text_digest, texts), strict=False)
-        if named is not None:
-            marked = islice(named, len(rows))
-        for (own, mark), text in zip(marked, texts, strict=False):
-            name = cell_text(own)
+        named_rows: Iterable[NamedRow] = zip(ids or (), map(text_digest, texts), strict=False)
+        if stored_names is not None:
+            named_rows = islice(stored_names, len(rows))
+        for (row_id, digest_of_text), text in zip(named_rows, texts, strict=False):
+            name = cell_text(row_id)
             number = len(known.ids)
             if name not in present:
                 known.texts[number] = text
             known.rows[name] = number
-            known.ids.append(own)
-            known.digests.append(mark)
+            known.ids.append(row_id)
+            known.digests.append(digest_of_text)
 
     # The number of ids also differs if an id occurs twice.
     if len(known.rows) != side["n_rows"] or dict(side) | digest.facts() != side:

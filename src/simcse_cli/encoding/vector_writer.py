@@ -49,6 +49,7 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
     """Return the output of vectors with all files that belong to it; ``rank`` is the process."""
     part = path.with_name(f"{path.name}.part-{rank}")
+    # The journal of a job is named after its process only if there are several (see `Journal`).
     companions = [Path(f"{path}.part.json"), Path(f"{part}.json")]
     beside = None if options.id_column is None else names_file(path)
     if beside is not None:
@@ -188,6 +189,7 @@ class VectorWriter:
         index = self.options.index
         beside = None if self.options.id_column is None else names_file(output.path)
         if index is not None or beside is not None:
+            # The texts are read more than once below.
             texts = PackedTexts.of(texts)
         digest = RowDigest()
         digest.add(rows, texts if vector_file(output.path) in WITH_TEXT else None)
@@ -240,7 +242,7 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     if not isinstance(side, dict):
         what = f"{output} exists already, without a side file that tells what it holds"
         raise OutputError(what, hint=EXISTS_HINT)
-    # Version 1.0.0 recorded no capability, and recorded the precision "auto", not the chosen one.
+    # Version 1.0.0 recorded no capability and no column, and "auto" where that was the precision.
     untold = {"capability", "column"} - side.keys()
     if side.get("precision") == Precision.AUTO:
         untold.add("precision")

@@ -132,5 +132,5 @@ def mean_cosine(vectors: FloatMatrix) -> float:
         raise ValueError(f"{n_rows} vectors, need at least 2")
     units = unit_rows(vectors, np.float64)
     resultant = units.sum(axis=0)
-    own = np.einsum("nd,nd->", units, units)
-    return float((resultant @ resultant - own) / (n_rows * (n_rows - 1)))
+    sum_of_squares = np.einsum("nd,nd->", units, units)
+    return float((resultant @ resultant - sum_of_squares) / (n_rows * (n_rows - 1)))

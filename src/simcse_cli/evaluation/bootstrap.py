@@ -295,16 +295,17 @@ class _Differences:
         # The resamples of a seed, less their mean over seeds, vary by the rest alone.
         rest = 0.0
         for side in sides:
-            around = side[:, 1:] - side[:, 1:].mean(axis=0)
-            rest += float(np.var(around, axis=1).sum()) / (len(side) * (len(side) - 1))
+            deviations = side[:, 1:] - side[:, 1:].mean(axis=0)
+            rest += float(np.var(deviations, axis=1).sum()) / (len(side) * (len(side) - 1))
         # The bootstrap divides by n; n / (n - 1) makes its variance unbiased.
         n_free = max(self.n_pairs - 1, 1)
         of_examples = max(float(np.var(self.resampled)) - rest, 0.0) * self.n_pairs / n_free
         variance = of_seeds + of_examples
-        spread = of_seeds**2 / freedom + of_examples**2 / n_free
-        if not spread:
+        # Satterthwaite: the degrees of freedom are the squared variance over this denominator.
+        denominator = of_seeds**2 / freedom + of_examples**2 / n_free
+        if not denominator:
             return variance, freedom
-        return variance, variance**2 / spread
+        return variance, variance**2 / denominator
 
 
 def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
@@ -393,12 +394,12 @@ def paired_bootstrap(
         # The score of the task is their weighted mean.
         shares = weights / weights.sum()
         gain = np.stack(gains)
-        seeds = np.tensordot(shares, np.stack(scores), axes=1)
+        seed_scores = np.tensordot(shares, np.stack(scores), axes=1)
         differences[task] = _Differences(
             float(shares @ gain[:, 0]),
             shares @ gain[:, 1:],
             n_pairs,
-            (seeds[:n_candidates], seeds[n_candidates:]),
+            (seed_scores[:n_candidates], seed_scores[n_candidates:]),
         )
     return _tests(differences, by_seed=by_seed)
 
@@ -413,13 +414,13 @@ def paired_accuracy_bootstrap(
     their numbers are drawn from a multinomial distribution. p-values as for ``paired_bootstrap``.
     """
     differences: dict[str, _Differences] = {}
-    for task, found in tasks.items():
-        alone = np.array([found.n_only_candidate, found.n_only_baseline])
-        kinds = np.append(alone, found.n - alone.sum())
-        drawn = task_generator(task, seed).multinomial(found.n, kinds / found.n, size=n_resamples)
-        observed = float(alone[0] - alone[1]) / found.n
-        resampled = (drawn[:, 0] - drawn[:, 1]) / found.n
-        differences[task] = _Differences(observed, resampled, found.n)
+    for task, counts in tasks.items():
+        alone = np.array([counts.n_only_candidate, counts.n_only_baseline])
+        kinds = np.append(alone, counts.n - alone.sum())
+        drawn = task_generator(task, seed).multinomial(counts.n, kinds / counts.n, size=n_resamples)
+        observed = float(alone[0] - alone[1]) / counts.n
+        resampled = (drawn[:, 0] - drawn[:, 1]) / counts.n
+        differences[task] = _Differences(observed, resampled, counts.n)
     return _tests(differences, by_seed=False)
 
 
@@ -451,20 +452,20 @@ def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> _Tests:
     """Return the test of each task, and that of the mean over the tasks."""
     if not tasks:
         raise ValueError("need at least one task")
-    each = list(tasks.values())
-    seeds = [task.seeds for task in each if task.seeds is not None]
+    differences = list(tasks.values())
+    seeds = [task.seeds for task in differences if task.seeds is not None]
     mean_seeds = None
     if seeds:
         candidates, baselines = zip(*seeds, strict=True)
         mean_seeds = np.mean(candidates, axis=0), np.mean(baselines, axis=0)
     mean = _Differences(
-        float(np.mean([task.observed for task in each])),
-        np.mean([task.resampled for task in each], axis=0),
-        sum(task.n_pairs for task in each),
+        float(np.mean([task.observed for task in differences])),
+        np.mean([task.resampled for task in differences], axis=0),
+        sum(task.n_pairs for task in differences),
         mean_seeds,
     )
-    found = {name: task.test(by_seed=by_seed) for name, task in tasks.items()}
-    return found, mean.test(by_seed=by_seed)
+    tests = {name: task.test(by_seed=by_seed) for name, task in tasks.items()}
+    return tests, mean.test(by_seed=by_seed)
 
 
 def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Discordance:

@@ -118,6 +118,7 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
             fixed = WordAverage(words)
     progress.detail(f"{fixed.name}: {fixed.dim} dimensions")
     encode = functools.partial(fixed.encode, progress=progress)
+    # Fixed vectors have no pooler, which tables show as a dash.
     return EvalEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
 
 

@@ -54,7 +54,7 @@ def eval_sts(
         payload["pair_scores"] = str(options.save_scores)
     keep_in_run(encoder, payload, progress)
     reports = [sts_report(result)]
-    reports += [sts_report(result.under(each, None)) for each in setting.metrics[1:]]
+    reports += [sts_report(result.under(metric, None)) for metric in setting.metrics[1:]]
     if per_subset:
         reports.append(_subset_report(result))
     return Outcome(reports, payload)
@@ -166,15 +166,15 @@ def _with_what_chose(result: SuiteResult, encoder: EncoderOptions) -> SuiteResul
     """Record the tasks whose pairs were used to choose the model, if it comes from a run."""
     if encoder.vectors is not None or encoder.embeddings is not None:
         return result
-    chose = pairs_that_chose(encoder.model)
-    if not chose:
+    pair_digests = pairs_that_chose(encoder.model)
+    if not pair_digests:
         return result
     chosen_on = []
     for name, subsets in result.examples.items():
         pairs: list[tuple[str, str]] = []
         for subset in subsets.values():
             pairs.extend(zip(subset.left, subset.right, strict=True))
-        if digest_of_pairs(pairs) in chose:
+        if digest_of_pairs(pairs) in pair_digests:
             chosen_on.append(name)
     if not chosen_on:
         return result

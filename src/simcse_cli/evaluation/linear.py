@@ -192,8 +192,8 @@ def fit_linear(
     # Splits with the same batch order are trained together.
     for stream in sorted({split.stream for split in splits}):
         members = [i for i, split in enumerate(splits) if split.stream == stream]
-        own = [splits[i] for i in members]
-        cohort = _Cohort(design, labels, own, penalties[members], settings, n_classes)
+        member_splits = [splits[i] for i in members]
+        cohort = _Cohort(design, labels, member_splits, penalties[members], settings, n_classes)
         cohort.train(task)
         weights[members] = cohort.best_weights
         accuracy[members] = cohort.best_accuracy
@@ -216,7 +216,7 @@ class _Cohort:
         self._dev = [torch.from_numpy(split.dev) for split in self.splits]
         self._rows = torch.from_numpy(np.stack([split.train for split in self.splits]))
 
-        # All models start from the same weights.
+        # All models start from the same weights, ``(F, R*K, D)``: a penalty is that of K rows.
         start = initial_weights(self.design.shape[1] - 1, self.n_classes, seed=self.settings.seed)
         self._weights = start.repeat(n_splits, n_penalties, 1)
         decay = torch.from_numpy(self.penalties).float().repeat_interleave(self.n_classes, dim=1)
@@ -277,8 +277,8 @@ class _Cohort:
             self._failures[split] += ~is_better
 
         # A split is finished once all of its models have stopped.
-        runs = self._running()
-        kept = [position for position, split in enumerate(self._active) if runs[split].any()]
+        is_running = self._running()
+        kept = [position for position, split in enumerate(self._active) if is_running[split].any()]
         if len(kept) < len(self._active):
             index = torch.tensor(kept, dtype=torch.long)
             self._active = [self._active[position] for position in kept]
@@ -286,4 +286,4 @@ class _Cohort:
             self._weights = self._weights[index]
             self._decay = self._decay[index]
             self._optimizer.keep(index)
-        return int(was_running.sum() - runs.sum())
+        return int(was_running.sum() - is_running.sum())

@@ -147,8 +147,8 @@ def collect_result(
     penalties: Sequence[float],
 ) -> ProbeResult:
     accuracies = []
-    for found, fold in zip(predictions, outer, strict=True):
-        accuracies.append(float((found == labels[fold.test]).mean()))
+    for predicted, fold in zip(predictions, outer, strict=True):
+        accuracies.append(float((predicted == labels[fold.test]).mean()))
     test_rows = np.concatenate([fold.test for fold in outer])
     order = np.argsort(test_rows)
     return ProbeResult(

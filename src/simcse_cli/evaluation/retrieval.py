@@ -70,28 +70,28 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
     # The relevance at each rank of a query, and the largest that it could be.
     depth = ranked.shape[1]
     gained: list[list[float]] = []
-    best: list[list[float]] = []
+    ideal: list[list[float]] = []
     n_relevant: list[int] = []
-    for rows, wanted in zip(ranked, relevant, strict=True):
-        if wanted:
-            gained.append([wanted.get(row, 0.0) for row in rows.tolist()])
-            largest = sorted(wanted.values(), reverse=True)[:depth]
-            best.append(largest + [0.0] * (depth - len(largest)))
-            n_relevant.append(len(wanted))
+    for rows, relevance_of in zip(ranked, relevant, strict=True):
+        if relevance_of:
+            gained.append([relevance_of.get(row, 0.0) for row in rows.tolist()])
+            largest = sorted(relevance_of.values(), reverse=True)[:depth]
+            ideal.append(largest + [0.0] * (depth - len(largest)))
+            n_relevant.append(len(relevance_of))
     if not gained:
         raise ValueError("no query has a relevant row")
 
     # All measures at every rank.
     gains = np.array(gained)
-    found = np.cumsum(gains > 0, axis=1)
-    is_hit = found > 0
-    first = 1.0 / (1 + (gains > 0).argmax(axis=1, keepdims=True))  # if there is a hit at all
+    n_found = np.cumsum(gains > 0, axis=1)
+    is_hit = n_found > 0
+    reciprocal = 1.0 / (1 + (gains > 0).argmax(axis=1, keepdims=True))  # if there is a hit at all
     discount = 1 / np.log2(np.arange(2, depth + 2))
     return RetrievalScores(
-        recalls=found / np.array(n_relevant)[:, None],
+        recalls=n_found / np.array(n_relevant)[:, None],
         hits=is_hit.astype(np.float64),
-        reciprocal_ranks=first * is_hit,
-        ndcgs=np.cumsum(gains * discount, axis=1) / np.cumsum(np.array(best) * discount, axis=1),
+        reciprocal_ranks=reciprocal * is_hit,
+        ndcgs=np.cumsum(gains * discount, axis=1) / np.cumsum(np.array(ideal) * discount, axis=1),
     )
 
 
@@ -101,12 +101,12 @@ def rank_exactly(queries: NDArray[np.float32], corpus: NDArray[np.float32], dept
     Of equal cosines the lower row comes first; where the corpus is smaller than ``depth``, the rest
     is -1.
     """
-    units = unit_rows(queries, np.float32)
-    others = unit_rows(corpus, np.float32).T
+    query_units = unit_rows(queries, np.float32)
+    corpus_units = unit_rows(corpus, np.float32).T
     ranked = np.full((len(queries), depth), -1, np.int64)
-    size = min(depth, others.shape[1])
-    for start in range(0, len(units), _BLOCK):
-        cosines = units[start : start + _BLOCK] @ others
+    size = min(depth, corpus_units.shape[1])
+    for start in range(0, len(query_units), _BLOCK):
+        cosines = query_units[start : start + _BLOCK] @ corpus_units
         for row, scores in enumerate(cosines, start=start):
             # Sort only the rows at least as near as the last one that is taken. All its ties are
             # among them, and the stable sort prefers lower rows.

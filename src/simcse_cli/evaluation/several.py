@@ -61,22 +61,22 @@ def evaluate_each_seed(
     reports: list[Sequence[Report]] = []
     for seed, run in runs.items():
         progress.info(f"seed {seed} of {encoder.model}")
-        own = options
+        seed_options = options
         if not isinstance(options, MtebOptions) and (path := options.save_scores) is not None:
             name = f"{path.stem}.seed-{seed}{path.suffix}"
-            own = replace(options, save_scores=path.with_name(name))
-        one = evaluate(replace(encoder, model=str(run)), own)
-        if one is None:
+            seed_options = replace(options, save_scores=path.with_name(name))
+        outcome = evaluate(replace(encoder, model=str(run)), seed_options)
+        if outcome is None:
             return None  # only sentences were written, whatever the seed
-        payloads.append({"seed": seed, **one.payload})
-        reports.append(one.reports)
+        payloads.append({"seed": seed, **outcome.payload})
+        reports.append(outcome.reports)
 
     # All seeds together.
     mean, deviation = _mean_and_deviation(payloads)
     names = {"model": encoder.model, "seeds": list(runs)}
     payload = {**mean, **names, "deviation": deviation, "runs": payloads}
     tables = zip(*reports, strict=True)
-    return Outcome([_joined(each, encoder.model, folders) for each in tables], payload)
+    return Outcome([_joined(alike, encoder.model, folders) for alike in tables], payload)
 
 
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:

@@ -141,7 +141,7 @@ class StsSuite:
 
     def read(self, progress: Progress) -> tuple[dict[str, StsTask], dict[str, str]]:
         if self.data_dir is not None and any(name not in self.own for name in self.tasks):
-            resolve_senteval_dir(self.data_dir)
+            resolve_senteval_dir(self.data_dir)  # raises once, not for each task
         found: dict[str, StsTask] = {}
         missing: dict[str, str] = {}
         for name in self.tasks:
@@ -221,15 +221,17 @@ def sts_task_result(
     """Return the score of a task, with those for all other metrics and aggregations."""
     sides = cosine_and_gold(subsets)
     by_metric: dict[str, dict[str, float | None]] = {}
-    for each in Metric:
-        by_metric[each.value] = {a.value: aggregate(each, a, sides) for a in Aggregation}
+    for each_metric in Metric:
+        by_metric[each_metric.value] = {
+            way.value: aggregate(each_metric, way, sides) for way in Aggregation
+        }
     n_pairs = 0
     parts: dict[str, dict[str, float | None]] = {}
     for name, pairs in subsets.items():
         n_pairs += len(pairs.gold)
         parts[name] = {"n_pairs": len(pairs.gold)}
-        for each in Metric:
-            parts[name][each.value] = correlate(each, pairs.cosine, pairs.gold)
+        for each_metric in Metric:
+            parts[name][each_metric.value] = correlate(each_metric, pairs.cosine, pairs.gold)
     return TaskResult(by_metric[metric][aggregation], n_pairs, parts, data_sha256, by_metric)
 
 

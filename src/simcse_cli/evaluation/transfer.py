@@ -293,19 +293,19 @@ def eval_transfer(
 
 
 def transfer_report(result: SuiteResult) -> Report:
-    own = result.settings
+    settings = result.settings
     dev = {name: task and task.extra["dev_accuracy"] for name, task in result.tasks.items()}
     notes = result.notes()
     mrpc = result.tasks.get("MRPC")
     if mrpc and "f1" in mrpc.extra:
         notes.insert(0, f"MRPC F1 {100 * mrpc.extra['f1']:.2f}")
     return Report(
-        f"Transfer: accuracy x100, {own['protocol']} protocol, {own['probe']} probe, pooler "
-        f"{own['pooler']}",
+        f"Transfer: accuracy x100, {settings['protocol']} protocol, {settings['probe']} probe, "
+        f"pooler {settings['pooler']}",
         [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
         [
-            {"model": f"{own['model']} (dev)", **dev, AVERAGE: result.figures["average_dev"]},
-            {"model": own["model"], **result.row},
+            {"model": f"{settings['model']} (dev)", **dev, AVERAGE: result.figures["average_dev"]},
+            {"model": settings["model"], **result.row},
             *result.interval_rows(),
         ],
         notes,

@@ -70,19 +70,19 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     # The texts of the older file come first, and are kept whatever they repeat.
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column)
-    own = _Texts.read(source, given, options.id_column)
+    source_texts = _Texts.read(source, given, options.id_column)
     older = None
     if options.against is not None:
         older = _Texts.read(options.against, given, options.id_column)
-    parts = [own] if older is None else [older, own]
+    parts = [source_texts] if older is None else [older, source_texts]
     texts = list(chain.from_iterable(part.texts for part in parts))
-    n_older = len(texts) - len(own.texts)
+    n_older = len(texts) - len(source_texts.texts)
 
     # A text can only repeat one before it: put the older file first, then the new texts, the
     # longest first with ``--keep longest``. If both files have an id, one of its texts is left out.
     passed_over: set[int] = set()
     if older is not None and options.id_column is not None:
-        passed_over = _of_both(older, own)
+        passed_over = _of_both(older, source_texts)
     filled = [number for number, text in enumerate(texts) if text and number not in passed_over]
     known = [number for number in filled if number < n_older]
     new = filled[len(known) :]
@@ -93,7 +93,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     for number, kind, match in find_duplicates([*known, *new], texts, finders, len(known)):
         found[number] = kind, match
 
-    result = _Result(own, parts, n_older, found)
+    result = _Result(source_texts, parts, n_older, found)
     if options.keep is None:
         _write(source, options, _COLUMNS, result.pairs(), result)
     else:
@@ -204,8 +204,8 @@ def _write(
     """Write the rows, and a manifest with the settings and the counts."""
     # Settings for the manifest, with the exact revision of the model.
     inputs = [source] if options.against is None else [source, options.against]
-    own = ("column", "id_column", "kind", "threshold", "near_threshold", "keep")
-    settings: dict[str, Any] = {name: getattr(options, name) for name in own}
+    recorded = ("column", "id_column", "kind", "threshold", "near_threshold", "keep")
+    settings: dict[str, Any] = {name: getattr(options, name) for name in recorded}
     if options.text is not None:
         settings["text"] = options.text
     settings["model"] = pinned(options.model, options.revision)

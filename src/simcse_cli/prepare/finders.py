@@ -125,9 +125,10 @@ class MeaningFinder:
             bounds = short @ self._kept[first : min(first + _TILE, len(self._numbers))].T
             for place in np.flatnonzero(bounds.max(axis=1) >= self._threshold - _ROUNDING).tolist():
                 near = np.flatnonzero(bounds[place] >= self._threshold - _ROUNDING) + first
-                others = [self._numbers[at] for at in near.tolist()]
+                others = [self._numbers[position] for position in near.tolist()]
                 cosines = self._units[others] @ block[place]
                 best = int(cosines.argmax())
+                # A match in an earlier tile stays unless this one is nearer.
                 known = self._nearest.get(numbers[place])
                 if known is None or cosines[best] > known.score:
                     self._nearest[numbers[place]] = Match(others[best], float(cosines[best]))

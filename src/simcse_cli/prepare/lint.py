@@ -127,8 +127,8 @@ class Linter:
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
         self._texts: set[int] = set()
-        self._pending: list[Row] = []
-        self._files: list[tuple[int, str]] = []
+        self._pending: list[Row] = []  # rows whose tokens are not yet counted
+        self._files: list[tuple[int, str]] = []  # the number of rows before each file, its name
         self.tables: list[Table] = []
         self._separator: str | None = None  # of the cells in a text file
 
@@ -424,14 +424,14 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
         *columns("example", "meaning"),
     ]
     if len(sources) > 1:
-        shown[3:3] = columns("file")
+        shown[3:3] = columns("file")  # before the first row, which is counted in its file
     reports = list(chain.from_iterable(map(_reading_reports, readings)))
     reports.append(Report(f"Lint of {linter.n_rows:,} rows", shown, rows))
     payload = {
         "inputs": list(sources),
         "n_rows": linter.n_rows,
         "findings": list(found.values()),
-        "readings": [asdict(each) for each in readings],
+        "readings": [asdict(reading) for reading in readings],
     }
     return Outcome(reports, payload)
 

@@ -197,19 +197,21 @@ def _mine(
     """Check the output, load the model, mine in a folder beside the output, and write the rows."""
     _require_files(sources, options)
     # With --resume, a finished output may be there if this search has written it.
-    is_there = options.resume and not options.force and options.output.exists()
+    is_finished = options.resume and not options.force and options.output.exists()
     output_format(options.output, columns)
-    check_output(options.output, force=options.force or is_there)
+    check_output(options.output, force=options.force or is_finished)
     work = options.output.with_name(f"{options.output.name}.mining")
     encoder = load_for_encoding(options.model, options, writer.progress)
     settings = settings | {"model_digest": encoder.digest}
     facts = {**settings, "seed": options.seed, "inputs": list(map(describe_file, sources))}
-    if is_there:
+    if is_finished:
         _require_finished(options.output, facts)
+    # The size of the blocks matters to unfinished work only, so no manifest records it.
     facts["block"] = BLOCK
     read = Inputs(sources)
     with work_folder(work, facts, names=_WORK_FILES, resume=options.resume, force=options.force):
-        if is_there:
+        # What a kill has left in the work folder is removed on the way out.
+        if is_finished:
             writer.progress.info(f"{options.output} is already finished")
             return
         rows, counts = mine(encoder, work)
@@ -518,17 +520,17 @@ def _nearest_pairs(
     # One text more than ``top_k`` is searched, as a text may find itself, which is no pair.
     def search(block: slice) -> NDArray[Any]:
         scores, rows = searcher.search(units[block], options.top_k + 1)
-        own = np.arange(*block.indices(n_texts))[:, None]
-        is_pair = (rows != own) & (scores >= options.min_score)
-        is_pair &= np.cumsum(rows != own, axis=1) <= options.top_k
+        query_rows = np.arange(*block.indices(n_texts))[:, None]
+        is_pair = (rows != query_rows) & (scores >= options.min_score)
+        is_pair &= np.cumsum(rows != query_rows, axis=1) <= options.top_k
         if options.max_score is not None:
             is_pair &= scores <= options.max_score
         # Once the list is full, a pair must be nearer than the last one in it.
         if len(best) == options.max_pairs:
             is_pair &= scores > best["score"][-1]
         found = np.empty(int(is_pair.sum()), _FOUND_PAIR)
-        found["left"] = np.minimum(rows, own)[is_pair]
-        found["right"] = np.maximum(rows, own)[is_pair]
+        found["left"] = np.minimum(rows, query_rows)[is_pair]
+        found["right"] = np.maximum(rows, query_rows)[is_pair]
         found["score"] = scores[is_pair]
         return found
 

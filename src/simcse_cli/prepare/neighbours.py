@@ -26,9 +26,9 @@ def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer:
     counts = DocumentCounts()
     documents = iter_documents(inputs, given, split=options.split_sentences, counts=counts)
     rows = neighbour_pairs(documents, reach=options.reach, every=options.every, seed=options.seed)
-    own = {"next": options.reach, **chosen(options, "every", "column", "split_sentences")}
+    settings = {"next": options.reach, **chosen(options, "every", "column", "split_sentences")}
     result = writer.write(
-        "neighbours", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts
+        "neighbours", rows, POSITIONAL[:2], inputs=inputs, settings=settings, corpus=counts
     )
     if counts.n_documents == len(inputs) and result.counts.read > 1:
         writer.progress.warn(

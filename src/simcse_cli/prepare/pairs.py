@@ -85,16 +85,16 @@ def pair_rows(
     for source in sources:
         table = Table(source, Job.ROWS, given)
         seen: set[int] = set()
-        found: tuple[str, ...] = ()
-        for found, row in iter_training_rows(table, left_out=counts.other_labels):
-            if len(found) > 2:
+        columns: tuple[str, ...] = ()  # stays empty if the table has no rows
+        for columns, row in iter_training_rows(table, left_out=counts.other_labels):
+            if len(columns) > 2:
                 counts.n_hard_negatives += bool(row[2])
                 digest = digest_keys(row[:2])
                 if digest in seen:
                     continue
                 seen.add(digest)
             yield row[:2]
-        if not found:
+        if not columns:
             raise DataError(f"{table.name} has no rows")
 
 
@@ -166,7 +166,7 @@ def _captions_of_table(source: InputPath, encoding: str) -> Iterator[tuple[str, 
     """Yield the captions of a table as ``_iter_captions`` does, by usual names of its columns."""
     table = Table(source, Job.LINT, Given(encoding=encoding))  # the job that asks no question
     if not table.reading.grid.sample:
-        return
+        return  # an empty table has no columns to look for
     names = {fold(name): name for name in table.reading.grid.names}
     images = [names[name] for name in _IMAGE_COLUMNS if name in names]
     captions = [names[name] for name in _CAPTION_COLUMNS if name in names]
