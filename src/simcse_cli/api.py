@@ -174,8 +174,8 @@ class Embedder:
     def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> NDArray[np.float32]:
         """Return cosines, ``(N, M)``: entry i, j compares ``a[i]`` with ``b[j]``.
 
-        Either side may be texts or vectors of any length. A single text or vector has no axis, so
-        two of them give a number, ``()``.
+        Either side may be texts, or vectors, which need not be of length 1. A single text or vector
+        has no axis, so two of them give a number, ``()``.
         """
         left = self._vectors(a)
         right = self._vectors(b)

@@ -130,7 +130,7 @@ def how_to_install(extra: str) -> str:
         return f"the binary has no such extra; install from a checkout instead: {from_checkout}"
     if Path(sys.prefix, "pipx_metadata.json").is_file():
         return f"pipx runpip simcse-cli install {package}"
-    if PathFinder.find_spec("pip") is None:  # not by a hook of setuptools, which warns
+    if PathFinder.find_spec("pip") is None:  # this skips a hook of setuptools, which warns
         return f"uv pip install --python {python} {package}"
     # The first pip on the PATH may belong to another Python.
     if Path(which("pip") or "").parent == python.parent:

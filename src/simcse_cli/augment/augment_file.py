@@ -165,13 +165,13 @@ class AugmentJob:
             keys = [sentence_key(self.seed, number, copy, side) for number, copy in draws]
             return self.augmenter.many(anchors, keys)
 
-        positives = augment(side=0)
+        augmented = augment(side=0)
         # A negated text is the hard negative; the anchor is its own positive.
         if self.negates:
-            return list(zip(anchors, anchors, positives, strict=True))
+            return list(zip(anchors, anchors, augmented, strict=True))
         if self.both_sides:
             anchors = augment(side=1)
-        return list(zip(anchors, positives, strict=True))
+        return list(zip(anchors, augmented, strict=True))
 
 
 def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]:
@@ -200,11 +200,11 @@ def write_pairs(
     counts = Counter[str]()
     # Chunks come back in the order of the input, whichever process has worked on them.
     with progress.task("augment") as task:
-        for rows, part in _results(_chunks(sentences), job, workers):
+        for rows, chunk_counts in _results(_chunks(sentences), job, workers):
             for row in rows:
                 write(row)
-            counts.update(part)
-            task.advance(part["lines"] + part["blank"])
+            counts.update(chunk_counts)
+            task.advance(chunk_counts["lines"] + chunk_counts["blank"])
     return counts
 
 

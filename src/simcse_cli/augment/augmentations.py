@@ -129,14 +129,14 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
 
 
 def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
-    if own := parse_own(text):
-        source, given = own
-        return replace(options, method=source, rate=given or options.rate, model=None)
+    if user_step := parse_own(text):
+        source, typed_rate = user_step
+        return replace(options, method=source, rate=typed_rate or options.rate, model=None)
     # A built-in method is METHOD, METHOD:RATE or METHOD:RATE:RESOURCE.
     name, colon, settings = text.partition(":")
     number, _, resource = settings.partition(":")
-    plain = name + colon + number
-    method, rate = parse_augmentation(plain)
+    without_resource = name + colon + number
+    method, rate = parse_augmentation(without_resource)
     check_unit(method, options.unit)
     if options.rate is not None:
         rate = check_rate(method, options.rate)
@@ -152,7 +152,7 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
         return replace(step, wordnet_dir=Path(resource))
     raise ConfigError(
         f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder",
-        hint=f"write {plain}",
+        hint=f"write {without_resource}",
     )
 
 

@@ -112,7 +112,7 @@ class MlmFiller:
         tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         tokens = [*tokens, *[""] * model.config.vocab_size][: model.config.vocab_size]
         self._words = _whole_words(tokenizer, tokens)
-        # With such marks, a word behind a space has another token than the same word elsewhere.
+        # If tokens mark word starts, a word behind a space has another token than elsewhere.
         begins = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
         self._glued_words = torch.tensor([word != "" for word in self._words])
         self._spaced_words = self._glued_words

@@ -63,13 +63,13 @@ def negate(text: str) -> str:
 
     # Otherwise negate the first auxiliary, or the "have" of somebody who has something.
     for place, word in enumerate(bare):
-        before, own, after = parts[place]
+        before, core, after = parts[place]
         following = bare[place + 1] if place + 1 < len(bare) else ""
         if word in _FORMS_OF_HAVE and following in DETERMINERS:
             words[place] = before + _FORMS_OF_HAVE[word] + after
             return " ".join(words)
         if word in _AUXILIARIES or _SHORT_AUXILIARY.fullmatch(word):
-            words[place] = f"{before}{own} not{after}"
+            words[place] = f"{before}{core} not{after}"
             return " ".join(words)
 
     # Without an auxiliary, a listed verb gets a form of "do" with "not".

@@ -135,7 +135,8 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
     after_auxiliary = not BE_AND_HAVE.isdisjoint(before)
     previous = before[-1] if before else ""
 
-    # The weight of a reading is how often its lemma has this form in running text.
+    # The weight of a reading is how often its lemma has this form in running text. The 0.5 keeps
+    # lemmas possible that WordNet never counted.
     best: Reading | None = None
     best_weight = 0.0
     for pos in Pos:
@@ -261,8 +262,8 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
     for form in wordnet.irregular_forms(lemma, Pos.VERB):
         if form.endswith(("ing", "s")):
             continue
-        has_u = lemma in _CHANGES_TWICE and "u" in form
-        if form.endswith(endings_in_n) or has_u:
+        is_u_participle = lemma in _CHANGES_TWICE and "u" in form
+        if form.endswith(endings_in_n) or is_u_participle:
             participles.append(form)
         else:
             pasts.append(form)

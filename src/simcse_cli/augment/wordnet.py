@@ -143,6 +143,7 @@ class WordNet:
                 f"but index.{ending} says so: different releases, or edited files",
                 hint=INSTALL_HINT,
             )
+        # Field 3 is the number of words, in hexadecimal; behind each word stands its lexical id.
         words = []
         for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]:
             if word.endswith(")"):  # adjectives may have a marker of their position: galore(ip)

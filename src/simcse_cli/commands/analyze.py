@@ -46,10 +46,10 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     if shown.html:
         page = html_page(analysis.page or Page(analysis.title, lambda: [analysis]))
     shown.show(Outcome(analysis.reports(shown.fmt), analysis.payload))
-    wanted = shown.terminal_plot
-    if wanted is None:
-        wanted = console.stdout_is_terminal
-    if wanted and shown.fmt is OutputFormat.TABLE:
+    wants_plot = shown.terminal_plot
+    if wants_plot is None:
+        wants_plot = console.stdout_is_terminal
+    if wants_plot and shown.fmt is OutputFormat.TABLE:
         console.print_data("\n" + analysis.terminal_plot())
     write_pictures(analysis, page, shown, console, force=shown.force)
 

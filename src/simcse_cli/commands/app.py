@@ -198,7 +198,7 @@ def _add_common_options(command: Any) -> None:
         taken.add("help_all")
     for option in typer.main.get_command(single).params:
         if option.name not in taken and option.name != "help":
-            option.expose_value = False
+            option.expose_value = False  # its callback acts; the command does not take it
             command.params.append(option)
 
 
@@ -295,15 +295,16 @@ def main(args: Sequence[str] | None = None) -> None:
     except Exception as error:
         if isinstance(error, typer.Abort):
             sys.exit(1)
-        found = _wrong_usage(error, arguments)
-        if found is None and isinstance(error, SimcseError):
-            found = error
-        found = found or _limit_of_the_system(error)
-        if found is None:
+        failure = _wrong_usage(error, arguments)
+        if failure is None and isinstance(error, SimcseError):
+            failure = error
+        failure = failure or _limit_of_the_system(error)
+        if failure is None:
             raise
+        # The error may be from before the format was parsed, so look at the arguments themselves.
         asked = {*arguments, *map(" ".join, pairwise(arguments))}
         as_json = not asked.isdisjoint(("--format json", "--format=json", "-f json", "-fjson"))
-        get_console().error(found, as_json=as_json)
-        sys.exit(found.exit_code)
+        get_console().error(failure, as_json=as_json)
+        sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -150,7 +150,10 @@ def _own_sections(ctx: Any) -> list[HelpSection]:
 
 
 def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
-    """Yield the options by group; those not ``shown`` are only named at the end of their group."""
+    """Yield the options by group; those not ``shown`` are only named at the end of their group.
+
+    If ``shown`` is empty, all are shown.
+    """
     groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}
     for param in ctx.command.get_params(ctx):
         groups.setdefault(_group_of(param), []).append(param)

@@ -54,8 +54,8 @@ def takes(
         declared = getattr(command, "declared", {}) | settings_of(group)
         command.is_inner = True  # type: ignore[attr-defined]
         shown: list[inspect.Parameter] = []
-        for own in inspect.signature(command).parameters.values():
-            shown += options.values() if own.name == parameter else [own]
+        for original in inspect.signature(command).parameters.values():
+            shown += options.values() if original.name == parameter else [original]
 
         # Only the outermost wrapper checks, as it alone has the values of all groups.
         @wraps(command)
@@ -71,9 +71,9 @@ def takes(
         # The next wrapper and the help page read these attributes.
         with_options.declared = declared  # type: ignore[attr-defined]
         with_options.is_inner = False  # type: ignore[attr-defined]
-        own_main = {name for name, (_, details) in settings_of(group).items() if details.main}
-        own_main |= getattr(command, "main_options", frozenset())
-        with_options.main_options = frozenset(own_main)  # type: ignore[attr-defined]
+        main_names = {name for name, (_, details) in settings_of(group).items() if details.main}
+        main_names |= getattr(command, "main_options", frozenset())
+        with_options.main_options = frozenset(main_names)  # type: ignore[attr-defined]
 
         # Typer makes the options of the command from this signature.
         del with_options.__wrapped__  # through it Typer would see the signature without the options

@@ -31,12 +31,12 @@ def train_command(options: RunOptions, flags: dict[str, Any]) -> None:
 
     console = get_console()
     try:
-        shown = train(flags, options, console)
+        result = train(flags, options, console)
     except Stopped as stop:
         if stop.message is not None:
             console.info(stop.message)
         raise typer.Exit(stop.exit_code) from None
-    if isinstance(shown, str):
-        console.print_data(printable(shown))
-    elif shown is not None:
-        console.emit(shown, options.fmt)
+    if isinstance(result, str):
+        console.print_data(printable(result))
+    elif result is not None:
+        console.emit(result, options.fmt)

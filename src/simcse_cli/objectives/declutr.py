@@ -74,26 +74,26 @@ class SpanSampler:
         """
         if n_tokens < self.min_document:
             raise ValueError(f"a document of {n_tokens} tokens: need at least {self.min_document}")
-        blocks = list(range(0, n_tokens - self.max_length + 1, self.max_length))
+        block_starts = list(range(0, n_tokens - self.max_length + 1, self.max_length))
         groups = []
-        # An anchor closes up to three blocks, but fewer at the ends: take these if few are left.
+        # An anchor closes up to three blocks, but fewer at the ends: take an end if few are left.
         for n_left in range(self.n_anchors, 0, -1):
-            if len(blocks) // n_left < n_left:
-                chosen = int(generator.choice([0, len(blocks) - 1]))
+            if len(block_starts) // n_left < n_left:
+                chosen = int(generator.choice([0, len(block_starts) - 1]))
             else:
-                chosen = int(generator.integers(len(blocks)))
-            first = blocks[chosen]
+                chosen = int(generator.integers(len(block_starts)))
+            earliest = block_starts[chosen]
             length = self._length(4, 2, generator)
-            anchor = _place(length, first, first + self.max_length - length, generator)
-            del blocks[max(0, chosen - 1) : chosen + 2]
+            anchor = _place(length, earliest, earliest + self.max_length - length, generator)
+            del block_starts[max(0, chosen - 1) : chosen + 2]
 
             # Positives are independent of each other.
             positives = []
             for _ in range(self.n_positives):
                 length = self._length(2, 4, generator)
-                first = max(0, anchor.start - length)
-                last = min(anchor.stop, n_tokens - length)
-                positives.append(_place(length, first, last, generator))
+                earliest = max(0, anchor.start - length)
+                latest = min(anchor.stop, n_tokens - length)
+                positives.append(_place(length, earliest, latest, generator))
             groups.append((anchor, positives))
         return groups
 
@@ -169,20 +169,21 @@ class Declutr(Objective):
         # Texts start with a space, so that byte-level BPE treats their first word as any other.
         texts = [" ".join(["", *document]) for document in data.documents]
         encoded = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)
-        tokens = encoded["input_ids"]
-        documents = [ids for ids in tokens if len(ids) >= limit]
+        id_lists = encoded["input_ids"]
+        documents = [ids for ids in id_lists if len(ids) >= limit]
         if not documents:
-            longest = max(map(len, tokens))
+            longest = max(map(len, id_lists))
+            # This is the longest span for which that document would be long enough.
             max_span = max(longest // (2 * self.sampler.n_anchors), 8)
             raise DataError(
-                f"{data.name}: the longest of {len(tokens)} documents has {longest} "
+                f"{data.name}: the longest of {len(id_lists)} documents has {longest} "
                 f"tokens, need {limit}",
                 hint=f"use shorter spans, for example --set max_span={max_span}",
             )
-        n_short = len(tokens) - len(documents)
+        n_short = len(id_lists) - len(documents)
         if n_short:
             self.warnings.append(
-                f"{n_short:,} of {len(tokens):,} documents are shorter than {limit} sub-words"
+                f"{n_short:,} of {len(id_lists):,} documents are shorter than {limit} sub-words"
             )
         return documents
 
@@ -198,6 +199,7 @@ class Declutr(Objective):
                 groups.append(tuple(self._text(ids, span) for span in (anchor, *positives)))
         rows = self.encoder.tokenize([text for view in zip(*groups, strict=True) for text in view])
         extra: dict[str, Any] = {}
+        # The MLM term masks the anchors, whose rows come first.
         if self.mlm is not None:
             rows[: len(groups)], extra["mlm_labels"] = self.mlm.mask(rows[: len(groups)], generator)
         return Batch(rows, len(groups), texts=groups, extra=extra)

@@ -119,8 +119,11 @@ class Diffcse(Simcse):
             )
         folder = find_model(name).named
         model: nn.Module = load_masked_lm(folder)
-        own = self.encoder.tokenizer
-        if load_tokenizer(folder).get_vocab() != own.get_vocab() or own.mask_token_id is None:
+        tokenizer = self.encoder.tokenizer
+        if (
+            load_tokenizer(folder).get_vocab() != tokenizer.get_vocab()
+            or tokenizer.mask_token_id is None
+        ):
             need = f"need the vocabulary of {self.encoder.name}, with a mask token"
             raise ConfigError(
                 f"--generator {name}: {need}",
@@ -157,7 +160,7 @@ class Diffcse(Simcse):
         return terms, metrics
 
     def detection(self, vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the detection loss and the fraction of replaced tokens, as shares of their means.
+        """Return the detection loss and the fraction of replaced tokens, as this process's shares.
 
         ``vectors`` ``(R, D)`` are those of this process's views, view by view.
         """
@@ -184,8 +187,8 @@ class Diffcse(Simcse):
         first token and padding are those of ``ids``.
         """
         self.generator.train(self.options.as_released)
-        unread = unread_mask(self.generator.base_model, mask)
-        logits = self.generator(input_ids=masked, attention_mask=unread).logits
+        attention_mask = unread_mask(self.generator.base_model, mask)
+        logits = self.generator(input_ids=masked, attention_mask=attention_mask).logits
         logits = logits[..., : len(self.encoder.tokenizer)].float()
         if self.options.fill is Fill.SAMPLE:
             # The Gumbel-max trick: with the logarithm of an exponential draw subtracted from each

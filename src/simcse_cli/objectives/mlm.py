@@ -107,14 +107,14 @@ class MlmTerm(nn.Module):
         for row, ids in enumerate(labels):
             target[row, : len(ids)] = torch.tensor(ids)
 
-        # Find the chosen places on the CPU: the program would have to wait for a GPU's count.
+        # Find the chosen places on the CPU: on a GPU, the program would wait for their number.
         chosen = target != NOT_MASKED
-        found = (*chosen.nonzero().unbind(1), target[chosen])
-        owners, places, wanted = (to_device(part, states.device) for part in found)
-        scores = self.head(states[starts[owners] + places])
+        on_cpu = (*chosen.nonzero().unbind(1), target[chosen])
+        row_numbers, columns, original_ids = (to_device(part, states.device) for part in on_cpu)
+        scores = self.head(states[starts[row_numbers] + columns])
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        losses = functional.cross_entropy(scores, wanted, reduction="none")
-        return losses.new_zeros(len(starts)).index_add(0, owners, losses)
+        losses = functional.cross_entropy(scores, original_ids, reduction="none")
+        return losses.new_zeros(len(starts)).index_add(0, row_numbers, losses)
 
     def loss(self, row_losses: Tensor, labels: TokenRows) -> Tensor:
         """Return the weighted share of this process in the mean loss of all masked tokens.
@@ -224,9 +224,9 @@ def mask_tokens(
     draws = generator.random(len(ids))
     if words is not None:
         # All tokens of a word get the draw of its first token, so that they are chosen together.
-        of_token = [(row, word) for row, own in enumerate(words) for word in own]
-        first: dict[tuple[int, int | None], int] = {}
-        draws = draws[[first.setdefault(word, token) for token, word in enumerate(of_token)]]
+        word_keys = [(row, word) for row, row_words in enumerate(words) for word in row_words]
+        first_token: dict[tuple[int, int | None], int] = {}
+        draws = draws[[first_token.setdefault(word, token) for token, word in enumerate(word_keys)]]
     chosen = (draws < probability) & ~np.isin(ids, list(special_ids))
     labels = np.where(chosen, ids, NOT_MASKED)
 

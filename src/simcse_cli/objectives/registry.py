@@ -141,16 +141,18 @@ def build_objective(
     # Refuse options that the objective does not have, and common settings given as options.
     cls = find_objective(name)
     declared = settings_of(cls.Options)
-    own = sorted(declared.keys() - settings.keys())
+    known = sorted(declared.keys() - settings.keys())
     for option in options:
         if option in settings:
             raise ConfigError(
                 f"--set {option} is no option of the objective", hint="use its own flag or setting"
             )
-        if option not in own:
+        if option not in known:
             raise ConfigError(
                 f"--set {option}: --objective {name} has no such option",
-                hint=did_you_mean(option, own, f"it has: {', '.join(own) or 'none'}", cutoff=0.4),
+                hint=did_you_mean(
+                    option, known, f"it has: {', '.join(known) or 'none'}", cutoff=0.4
+                ),
             )
 
     # Common settings have their types already; values from --set may be text.
@@ -171,20 +173,20 @@ def option_rows(name: str) -> list[tuple[str, str]]:
     options = find_objective(name).Options
     kinds = get_type_hints(options)
     rows = []
-    for option, (field, own) in settings_of(options).items():
-        names = place_of_option(option, own)
+    for option, (field, details) in settings_of(options).items():
+        usage = place_of_option(option, details)
         is_switch = kinds[option] is bool
-        if not own.flags:
-            names += "=true" if is_switch else f"={value_name(kinds[option])}"
+        if not details.flags:
+            usage += "=true" if is_switch else f"={value_name(kinds[option])}"
         elif not is_switch:
-            names += f" {value_name(kinds[option])}"
-        shown = own.help
+            usage += f" {value_name(kinds[option])}"
+        help_text = details.help
         default = field.default
         if isinstance(default, tuple):
             default = " and ".join(map(str, default))
         if default not in (None, False, ""):
-            shown += f" [default: {default}]"
-        rows.append((names, shown))
+            help_text += f" [default: {default}]"
+        rows.append((usage, help_text))
     return rows
 
 

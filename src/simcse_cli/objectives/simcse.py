@@ -84,10 +84,10 @@ class Simcse(TextViews):
         if self.mlm is None:
             return super().encode(batch)
 
-        # A chunk has plain rows, masked rows, or first the last plain ones and then masked ones.
-        n_plain = min(max(batch.extra["n_plain"] - batch.offset, 0), len(batch.rows))
-        plain = batch.rows[:n_plain]
-        masked = batch.rows[n_plain:]
+        # A chunk has plain rows, masked rows, or the last plain rows followed by masked ones.
+        n_plain_here = min(max(batch.extra["n_plain"] - batch.offset, 0), len(batch.rows))
+        plain = batch.rows[:n_plain_here]
+        masked = batch.rows[n_plain_here:]
         nothing = torch.zeros(0, device=self.encoder.device)
         embeddings = nothing.view(0, training_width(self.encoder))
         if plain:
@@ -95,8 +95,8 @@ class Simcse(TextViews):
         if not masked:
             return embeddings, nothing
         states, starts = self.encoder.token_states(masked)
-        first = batch.offset + n_plain - batch.extra["n_plain"]
-        labels = batch.extra["mlm_labels"][first : first + len(masked)]
+        first_masked = batch.offset + n_plain_here - batch.extra["n_plain"]
+        labels = batch.extra["mlm_labels"][first_masked : first_masked + len(masked)]
         return embeddings, self.mlm.row_losses(states, labels, starts)
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
@@ -188,16 +188,16 @@ class SimcseSup(Simcse):
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         if "teacher" not in batch.extra:
             return super().view_terms(views, batch)
-        own = self.options
+        options = self.options
         losses = []
         shares = []
         for part in self.leading_parts(views):
             loss, share = guided_info_nce(
                 part,
                 batch.extra["teacher"].unbind(1),
-                temperature=own.temperature,
-                margin=own.guide_margin,
-                blocks=own.contrast,
+                temperature=options.temperature,
+                margin=options.guide_margin,
+                blocks=options.contrast,
                 excluded=known_pairs(batch),
             )
             losses.append(loss)

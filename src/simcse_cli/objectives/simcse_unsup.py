@@ -133,24 +133,24 @@ class SimcseUnsup(Simcse):
 
     def _check_form(self) -> None:
         """Raise ConfigError for options that the chosen form of the loss cannot use."""
-        own = self.options
-        form = f"--set negatives={own.negatives}"
-        if own.symmetric and (own.mix or own.negatives is not Negatives.DROPOUT):
-            if own.mix:
-                form = f"--set mix={own.mix:g}"
+        options = self.options
+        form = f"--set negatives={options.negatives}"
+        if options.symmetric and (options.mix or options.negatives is not Negatives.DROPOUT):
+            if options.mix:
+                form = f"--set mix={options.mix:g}"
             raise ConfigError(f"{form} has no other direction", hint="leave symmetric out")
-        is_cosine = own.similarity is Similarity.COSINE
-        if not is_cosine and (own.noise or own.negatives is Negatives.ALL_VIEWS):
-            if own.noise:
-                form = f"--set noise={own.noise:g}"
+        is_cosine = options.similarity is Similarity.COSINE
+        if not is_cosine and (options.noise or options.negatives is Negatives.ALL_VIEWS):
+            if options.noise:
+                form = f"--set noise={options.noise:g}"
             raise ConfigError(f"{form} compares by cosine", hint="leave --similarity out")
-        if own.negatives is not Negatives.NO_DROPOUT:
+        if options.negatives is not Negatives.NO_DROPOUT:
             return
 
         # Negatives without dropout need two views with dropout, and one encoder.
-        if own.dropout_mode is not DropoutMode.INDEPENDENT:
+        if options.dropout_mode is not DropoutMode.INDEPENDENT:
             raise ConfigError(
-                f"{form}: with --dropout-mode {own.dropout_mode} there is nothing to leave out",
+                f"{form}: with --dropout-mode {options.dropout_mode} there is nothing to leave out",
                 hint="leave --dropout-mode out",
             )
         if self.second is not None:
@@ -200,24 +200,25 @@ class SimcseUnsup(Simcse):
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         # Collect the negatives that belong to no row.
-        own = self.options
+        options = self.options
         negatives: list[Tensor] = []
         if self.queue is not None:
             negatives.append(self.queue.negatives(batch.extra["epoch"]))
-        if own.noise:
+        if options.noise:
             counts = list(map(self._n_noise, batch.counts))
             noise = gather_with_grad(batch.extra["noise"], counts)
-            negatives.append(noise[: int(own.noise * len(views[0]))].to(views[0].dtype))
+            # Every process rounds its number of vectors up, so the total is cut here.
+            negatives.append(noise[: int(options.noise * len(views[0]))].to(views[0].dtype))
 
         # Compute the loss for every width.
         excluded, metrics = self._excluded(batch)
         parts = self.leading_parts([*views, *negatives])
         losses = [self._form(part, excluded) for part in parts]
         terms = {"contrastive": torch.stack(losses).mean()}
-        if own.dimension_weight:
-            temperature = own.dimension_temperature
+        if options.dimension_weight:
+            temperature = options.dimension_temperature
             loss = dimension_contrast(views[0], views[1], temperature=temperature)
-            terms["dimension"] = own.dimension_weight * loss
+            terms["dimension"] = options.dimension_weight * loss
 
         # The queue takes this batch's anchors after the loss has read the earlier ones.
         if self.queue is not None:
@@ -245,28 +246,31 @@ class SimcseUnsup(Simcse):
         ``views`` are anchors and positives. They are followed by the vectors without dropout, or by
         negatives that belong to no row: the queue, then the noise.
         """
-        own = self.options
+        options = self.options
         anchors, positives, *others = views
-        shared: dict[str, Any] = {"temperature": own.temperature, "excluded": excluded}
-        if own.negatives is Negatives.ALL_VIEWS:
+        shared: dict[str, Any] = {"temperature": options.temperature, "excluded": excluded}
+        if options.negatives is Negatives.ALL_VIEWS:
             return nt_xent(anchors, positives, **shared)
-        if own.noise:
+        if options.noise:
             noise = others.pop()
-            others.append(ascended(noise, anchors, positives, n_steps=own.noise_steps, **shared))
-        if own.as_released and excluded is not None:
+            others.append(
+                ascended(noise, anchors, positives, n_steps=options.noise_steps, **shared)
+            )
+        if options.as_released and excluded is not None:
+            # The empty part of the anchors is for ``cat``, which refuses an empty list.
             noise = torch.cat([*others, anchors[:0]])
-            temperature = own.temperature
+            temperature = options.temperature
             return released_dclr(anchors, positives, noise, excluded, temperature=temperature)
 
         # The forms below can also compare by dot product.
-        shared["similarity"] = own.similarity
-        if own.negatives is Negatives.NO_DROPOUT:
-            scale = own.positive_scale
+        shared["similarity"] = options.similarity
+        if options.negatives is Negatives.NO_DROPOUT:
+            scale = options.positive_scale
             return off_dropout(anchors, positives, others[0], positive_scale=scale, **shared)
-        if own.mix:
-            shared |= {"masked": own.mix_masked, "sides": own.mix_sides}
-            return mixcse(anchors, positives, mix=own.mix, **shared)
+        if options.mix:
+            shared |= {"masked": options.mix_masked, "sides": options.mix_sides}
+            return mixcse(anchors, positives, mix=options.mix, **shared)
         negatives = torch.cat(others) if others else None
         return info_nce(
-            anchors, positives, symmetric=own.symmetric, extra_negatives=negatives, **shared
+            anchors, positives, symmetric=options.symmetric, extra_negatives=negatives, **shared
         )

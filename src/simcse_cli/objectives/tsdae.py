@@ -64,7 +64,7 @@ class Tsdae(Objective):
         decoder: Any = load_decoder(find_model(encoder.name).base, encoder.config)
         if self.options.tie_decoder:
             tie_weights(decoder.base_model, encoder.backbone)
-        # The attention weight of a single key is 1, whatever the query and key weights are.
+        # With a single key the attention weight is 1, so the query and key weights never learn.
         for name, parameter in decoder.named_parameters():
             if "crossattention" in name and (".query." in name or ".key." in name):
                 parameter.requires_grad_(False)

@@ -134,8 +134,8 @@ class TextViews(TwoEncoders):
         if isinstance(augment, TokenAugmenter):
             frame_ids = self._frame_ids()
             for side in keys:
-                own = slice(side * len(examples), (side + 1) * len(examples))
-                rows[own] = map(augment, rows[own], itertools.repeat(frame_ids), keys[side])
+                part = slice(side * len(examples), (side + 1) * len(examples))
+                rows[part] = map(augment, rows[part], itertools.repeat(frame_ids), keys[side])
 
         # Add the templates last, as augmenters move and repeat only sub-words of the text.
         framed = []

@@ -66,10 +66,11 @@ class BatchMaker:
         size = self.global_batch_size
         n_placed = len(self._shuffled(0)[1])
         n_left_out = n_examples - n_placed
-        n_left_by_any = n_examples % size
-        if n_left_by_any >= least:
-            n_left_by_any = 0  # these rows are the last, smaller batch
-        if n_placed < least or n_left_out > max(n_left_by_any, most_left_out * n_examples):
+        # Shuffled batches leave out the rest of an epoch, too, if it is too small for a batch.
+        n_left_anyway = n_examples % size
+        if n_left_anyway >= least:
+            n_left_anyway = 0  # these rows are the last, smaller batch
+        if n_placed < least or n_left_out > max(n_left_anyway, most_left_out * n_examples):
             raise DataError(
                 f"{self._data.name}: --batches no-duplicates has no place for {n_left_out:,} "
                 f"of {n_examples:,} rows, whose texts are too frequent for batches of "
@@ -83,22 +84,22 @@ class BatchMaker:
         epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
         examples, order = self._shuffled(epoch)
         start = step_in_epoch * self.global_batch_size
-        batch = order[start : start + self.global_batch_size]
-        parts = np.array_split(batch, self._n_processes)  # contiguous, in rank order
-        own = parts[self._rank]
+        rows = order[start : start + self.global_batch_size]
+        parts = np.array_split(rows, self._n_processes)  # contiguous, in rank order
+        own_rows = parts[self._rank]
         generator = random_generator(self._config.seed, epoch, step, self._rank)
-        made = self._objective.collate([examples.items[int(i)] for i in own], generator)
+        batch = self._objective.collate([examples.items[int(i)] for i in own_rows], generator)
 
         # Add what the loss needs. Every row gives equally many examples, so that the count of this
         # process also tells the counts of the others.
-        made.counts = [len(part) * made.n_examples // len(own) for part in parts]
+        batch.counts = [len(part) * batch.n_examples // len(own_rows) for part in parts]
         if self.kind is Batches.MASK_DUPLICATES and self._shared is not None:
             # The numbers cover all processes, in the order in which vectors are gathered.
-            made.extra["texts"] = torch.from_numpy(self._shared.numbers[batch])
+            batch.extra["texts"] = torch.from_numpy(self._shared.numbers[rows])
         if self._teachers is not None:
-            made.extra["teacher"] = self._teachers.of_rows(batch)
-            made.extra["first"] = sum(map(len, parts[: self._rank]))
-        return made.prepacked(self._objective.encoder)
+            batch.extra["teacher"] = self._teachers.of_rows(rows)
+            batch.extra["first"] = sum(map(len, parts[: self._rank]))
+        return batch.prepacked(self._objective.encoder)
 
     def _shuffled(self, epoch: int) -> tuple[Examples, Indices]:
         """Return the examples of an epoch and their order, which is the same on every process."""
@@ -133,7 +134,7 @@ class BatchMaker:
         if n_steps >= self.steps_per_epoch and len(packed) >= size:
             return packed
 
-        # There are too few batches: repeat the full ones, or use those of the first epoch.
+        # There are too few batches: repeat the full ones, or take the first epoch if none is full.
         n_full = len(packed) // size
         if n_full == 0:
             return self._first
@@ -153,14 +154,14 @@ class SharedTexts:
         # Number the texts, and tell for each whether an earlier row has it too.
         width = len(rows[0])
         digests = np.fromiter((digest_keys([text]) for row in rows for text in row), np.uint64)
-        _, first, numbers = np.unique(digests, return_index=True, return_inverse=True)
-        owners = np.arange(len(digests)) // width
-        was_seen = owners > (first // width)[numbers]
+        _, first_seen, numbers = np.unique(digests, return_index=True, return_inverse=True)
+        row_of_text = np.arange(len(digests)) // width
+        was_seen = row_of_text > (first_seen // width)[numbers]
         self.numbers = numbers.reshape(-1, width).astype(np.int64)
         self.share = float(was_seen.reshape(-1, width).any(axis=1).mean())
 
         # Collect the shared texts of each row, including the first row that has them.
-        is_repeated = np.zeros(len(first), bool)
+        is_repeated = np.zeros(len(first_seen), bool)
         is_repeated[numbers[was_seen]] = True
         is_shared = is_repeated[self.numbers]
         self.of: dict[int, set[int]] = {}
@@ -236,15 +237,16 @@ def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Gene
     examples are mixed as a, b, a, a, b, a.
     """
     orders = []
-    places = []
+    positions = []
     first = 0
     for n_examples, weight in files:
         n_wanted = n_taken(n_examples, weight)
         passes = [generator.permutation(n_examples) for _ in range(0, n_wanted, n_examples)]
         orders.append(first + np.concatenate(passes)[:n_wanted])
-        places.append((np.arange(n_wanted) + 0.5) / n_wanted)
+        # Spread the file evenly from 0 to 1: sorting by position then mixes the files.
+        positions.append((np.arange(n_wanted) + 0.5) / n_wanted)
         first += n_examples
-    return np.concatenate(orders)[np.argsort(np.concatenate(places), kind="stable")]
+    return np.concatenate(orders)[np.argsort(np.concatenate(positions), kind="stable")]
 
 
 def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int) -> int:
@@ -303,9 +305,9 @@ def prefetch(make: Callable[[int], _T], steps: range) -> Generator[_T, None, Non
     try:
         ahead = deque(pool.submit(make, step) for step in steps[:AHEAD])
         for step in steps:
-            made = ahead.popleft()
+            future = ahead.popleft()
             if step + AHEAD in steps:
                 ahead.append(pool.submit(make, step + AHEAD))
-            yield made.result()
+            yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)

@@ -59,14 +59,14 @@ def cached_backward(
     backward(value)
 
     # Third pass: repeat the masks of the first, then go back to the random state before this pass.
-    after = RngState.of(device)
+    final_state = RngState.of(device)
     starts = [0] * len(leaves)
     for chunk, state, part in zip(chunks, states, parts, strict=True):
         state.restore(device)
         trained = []
         gradients = []
         for rows, leaf, start in zip(encode(chunk), leaves, starts, strict=True):
-            if not rows.requires_grad:
+            if not rows.requires_grad:  # such as the losses of a chunk without masked rows
                 continue
             trained.append(rows)
             if leaf.grad is None:  # the loss does not depend on it
@@ -75,5 +75,5 @@ def cached_backward(
                 gradients.append(leaf.grad[start : start + len(rows)])
         torch.autograd.backward(trained, gradients)
         starts = [start + len(rows) for start, rows in zip(starts, part, strict=True)]
-    after.restore(device)
+    final_state.restore(device)
     return value.detach()

@@ -169,9 +169,9 @@ class DevTransfer:
         with self.progress.task("dev accuracy of transfer tasks", len(self.tasks)) as shown:
             for start in range(0, len(self.tasks), n_processes):
                 # Each process scores one task; in the last round some processes may have none.
-                together = self.tasks[start : start + n_processes]
-                scores = exchange(self._score_own(together, encode))
-                for task, score in zip(together, scores, strict=False):
+                round_tasks = self.tasks[start : start + n_processes]
+                scores = exchange(self._score_own(round_tasks, encode))
+                for task, score in zip(round_tasks, scores, strict=False):
                     if isinstance(score, str):  # an error message
                         self.progress.warn(score)
                         return NO_SCORE
@@ -187,18 +187,18 @@ class DevTransfer:
 
         All processes encode all tasks together, then each evaluates its own.
         """
-        own = None
+        assigned = None
         for rank, task in enumerate(tasks):
             encode_once = memoize(encode)
             encode_once(task.sentences)
             if rank == process_rank():
-                own = task, encode_once
-        if own is None:
+                assigned = task, encode_once
+        if assigned is None:
             return None
         suite = TransferSuite(None, protocol=TRANSFER_PROTOCOL)
         # The evaluation fails if the vectors are not finite, or if a probe diverges.
         try:
-            result, _ = suite.score_task(*own, EvaluationCache(None, ""), SilentProgress())
+            result, _ = suite.score_task(*assigned, EvaluationCache(None, ""), SilentProgress())
         except (DataError, TrainingError) as error:
             return error.message
         return float(result.extra["dev_accuracy"])
@@ -323,6 +323,7 @@ def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> 
 def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]:
     """Return the user's options for tables of training rows, and for tables of scored pairs."""
     of_rows = (*POSITIONAL, "text", "label")
+    # Columns without roles take the roles in order, so those that the objective reads come first.
     roles = (*of_rows, *SCORED_PAIR)
     if find_objective(config.objective).reads is DataKind.SCORED:
         roles = (*SCORED_PAIR, *of_rows)
@@ -462,12 +463,12 @@ def _build_sts(
     try:
         tasks = [read_sts_task(data_dir, name, split=split) for name, split in splits.items()]
     except DataError as error:
-        there = [name for name, paths in files.items() if all(path.is_file() for path in paths)]
+        complete = [name for name, paths in files.items() if all(path.is_file() for path in paths)]
         raise DataError(
-            f"--dev-suite sts: {error.message}", hint=_other_tasks(there, splits)
+            f"--dev-suite sts: {error.message}", hint=_other_tasks(complete, splits)
         ) from error
 
-    # Without --dev-file, measure alignment and uniformity on STS-B, or on all tasks without it.
+    # Without --dev-file, measure alignment and uniformity on STS-B if chosen, else on all tasks.
     if pairs is None:
         chosen = [task for task in tasks if task.name == "STSBenchmark"] or tasks
         pairs = StsSubset.join([subset for task in chosen for subset in task.subsets.values()])

@@ -62,16 +62,16 @@ def forecast(trainer: Trainer) -> str:
     run_s = step_s * trainer.total_steps + eval_s * n_evaluations
 
     # The disk holds the model, and as many resume states as are kept.
-    weights = 0
-    trained = 0
+    weight_bytes = 0
+    trained_bytes = 0
     for parameter in trainer.objective.parameters():
-        weights += parameter.nbytes
+        weight_bytes += parameter.nbytes
         if parameter.requires_grad:
-            trained += parameter.nbytes
+            trained_bytes += parameter.nbytes
     n_states = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
     if config.keep_checkpoints:
         n_states = min(n_states, config.keep_checkpoints)
-    disk = weights * (1 + n_states) + 2 * trained  # 2: the newest state's moments
+    disk_bytes = weight_bytes * (1 + n_states) + 2 * trained_bytes  # 2: the newest state's moments
 
     # Show the first batch as the model sees it, and the forecast.
     lines = [
@@ -84,6 +84,6 @@ def forecast(trainer: Trainer) -> str:
         f"  steps     {trainer.total_steps:,}, dev evaluations {n_evaluations} of {eval_s:.1f} s",
         f"  run       {run_s / 60:.1f} min",
         f"  memory    {peak_memory_bytes(trainer.accelerator.device) / 2**30:.2f} GiB at its peak",
-        f"  disk      {disk / 2**30:.2f} GiB in the run folder",
+        f"  disk      {disk_bytes / 2**30:.2f} GiB in the run folder",
     ]
     return "\n".join(lines) + "\n"

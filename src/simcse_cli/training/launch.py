@@ -87,7 +87,7 @@ def launch(
             for worker in workers:
                 ask_to_stop(worker, signum)
 
-        # All processes report wrong flags, so wait until the first one has, whose messages show.
+        # Every process reports wrong flags, but only the first one's report shows: let it finish.
         failed = None
         try:
             with stop_on_signal(forward) as asked:

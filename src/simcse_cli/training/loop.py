@@ -333,10 +333,10 @@ class Trainer:
 
     def finish_steps(self) -> StepResult:
         """Wait for the queued steps, check that they are finite, and return their results."""
-        # Average over the processes in one exchange for all queued steps.
+        # One exchange averages all queued steps; the norm (last column) is the same everywhere.
         steps = self.running
         self.running = []
-        numbers = torch.stack([each.numbers for each in steps])
+        numbers = torch.stack([queued.numbers for queued in steps])
         averaged = average_tensor(numbers[:, :-1], self.n_processes).tolist()
         norms = numbers[:, -1].tolist()
 
@@ -353,8 +353,8 @@ class Trainer:
             dict(zip(last.metrics, averaged[-1][len(losses) :], strict=True)),
             norms[-1],
             last.lr,
-            sum(each.n_sentences for each in steps),
-            sum(each.n_tokens for each in steps),
+            sum(queued.n_sentences for queued in steps),
+            sum(queued.n_tokens for queued in steps),
             time.perf_counter() - self.running_since,
         )
 
@@ -385,8 +385,8 @@ class Trainer:
             self.accelerator.backward(sum(losses.values()))
             return losses, metrics
 
-        # ``cached_backward`` returns only the sum of the terms, so ``found`` keeps the terms.
-        found: list[Losses] = []
+        # ``cached_backward`` returns only the sum of the terms, so ``kept_losses`` has the terms.
+        kept_losses: list[Losses] = []
 
         def encode(chunk: Batch) -> tuple[Tensor, ...]:
             with self.accelerator.autocast():
@@ -394,8 +394,8 @@ class Trainer:
 
         def loss(representations: tuple[Tensor, ...]) -> Tensor:
             with self.accelerator.autocast():
-                found.append(self.objective.losses(representations, batch))
-            return torch.stack(list(found[0][0].values())).sum()
+                kept_losses.append(self.objective.losses(representations, batch))
+            return torch.stack(list(kept_losses[0][0].values())).sum()
 
         cached_backward(
             batch.chunks(n_rows),
@@ -404,8 +404,9 @@ class Trainer:
             device=self.accelerator.device,
             backward=self.accelerator.backward,
         )
+        # The chunks bypass the wrapper that averages gradients over processes.
         average_gradients(self.objective.parameters(), self.n_processes)
-        return found[0]
+        return kept_losses[0]
 
     def update(self) -> Tensor:
         if self.scaler is not None:

@@ -25,8 +25,8 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
     others: list[nn.Parameter] = []
     for parameter in module.parameters():
         if parameter.requires_grad:
-            own = decayed if parameter.ndim >= 2 else others
-            own.append(parameter)
+            group = decayed if parameter.ndim >= 2 else others
+            group.append(parameter)
     return [
         {"params": decayed, "weight_decay": weight_decay},
         {"params": others, "weight_decay": 0.0},

@@ -90,8 +90,8 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     The result is None if another process shows it.
     """
     n_started = _join_processes(flags, options, progress)
-    own = flags | settings_of_options(options, flags)
-    request = _Request(own, options, progress, n_started)
+    settings = flags | settings_of_options(options, flags)
+    request = _Request(settings, options, progress, n_started)
     if options.resume and not processes.is_launched():
         _require_resumable(request)
     if request.is_many:
@@ -331,24 +331,24 @@ def sole_training(folder: Path) -> AbstractContextManager[None]:
 
 def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
     """Return the settings that ``--mode``, ``--set`` and options of the objective stand for."""
-    found: Settings = {}
+    settings: Settings = {}
     if options.mode is not None:
         if options.mode not in MODES:
             raise UsageError(
                 f"{options.mode!r}; need unsup or sup (others: --objective)", option="--mode"
             )
-        found["objective"] = MODES[options.mode]
-        if flags.get("objective", found["objective"]) != found["objective"]:
+        settings["objective"] = MODES[options.mode]
+        if flags.get("objective", settings["objective"]) != settings["objective"]:
             raise UsageError(f"--mode {options.mode} contradicts --objective {flags['objective']}")
-    own: Settings = {}
+    objective_options: Settings = {}
     if options.mlm_weight is not None:
-        own["mlm_weight"] = options.mlm_weight
+        objective_options["mlm_weight"] = options.mlm_weight
     if options.dual_encoder:
-        own["dual_encoder"] = True
-    own |= recipes.parse_pairs(options.set_ or ())
-    if own:
-        found["options"] = own
-    return found
+        objective_options["dual_encoder"] = True
+    objective_options |= recipes.parse_pairs(options.set_ or ())
+    if objective_options:
+        settings["options"] = objective_options
+    return settings
 
 
 def resolve_settings(

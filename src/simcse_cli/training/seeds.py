@@ -114,13 +114,13 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
             )
         if record.status in DONE:
             return record
-    found = run_one(config, run_dir)
-    if found is not None:
-        if found.status == "interrupted":
+    trained = run_one(config, run_dir)
+    if trained is not None:
+        if trained.status == "interrupted":
             raise Stopped
         if config.keep_checkpoints == 1:
             shutil.rmtree(run_dir / "checkpoint", ignore_errors=True)
-    return found
+    return trained
 
 
 def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
@@ -149,7 +149,7 @@ def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
     }
     payload = {"runs": str(runs.folder), "seeds": rows, **summary}
     write_json(runs.folder / "seeds.json", {"format": 1} | payload)
-    below = [{"seed": name, **values} for name, values in summary.items()]
+    summary_rows = [{"seed": name, **values} for name, values in summary.items()]
     shown = columns("seed", "start", "best", "best_step")
     title = f"{config.objective}, {len(runs.seeds)} seeds"
-    return Outcome([Report(title, shown, rows + below)], payload)
+    return Outcome([Report(title, shown, rows + summary_rows)], payload)

@@ -125,22 +125,23 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         dropout=0.0 if config.dropout_mode is DropoutMode.NONE else config.dropout,
         progress=progress,
     )
-    is_normalized = is_recorded and config.similarity is choices.Similarity.COSINE
-    as_recorded: dict[str, Any] = {
-        "normalize": encoder.record.normalize and is_normalized,
+    # Normalisation is kept only with the recorded pooler, and if training compares by cosine.
+    may_normalize = is_recorded and config.similarity is choices.Similarity.COSINE
+    comparison: dict[str, Any] = {
+        "normalize": encoder.record.normalize and may_normalize,
         "similarity": config.similarity,
     }
 
     # Seed the draw of a fresh head here, so that it does not depend on earlier draws.
     torch.manual_seed(config.seed)
     if has_own_head:
-        encoder.change(head=encoder.head, head_use=head_use, **as_recorded)
+        encoder.change(head=encoder.head, head_use=head_use, **comparison)
     elif POOLERS[pooler].trains_head and head_use is not HeadUse.NONE:
-        spread = float(getattr(encoder.config, "initializer_range", 0.02))
-        head = MlpHead(encoder.hidden_size, spread)
-        encoder.change(head=head, head_use=head_use, pooler=pooler, **as_recorded)
+        std = float(getattr(encoder.config, "initializer_range", 0.02))
+        head = MlpHead(encoder.hidden_size, std)
+        encoder.change(head=head, head_use=head_use, pooler=pooler, **comparison)
     else:
-        encoder.change(head=None, **as_recorded)
+        encoder.change(head=None, **comparison)
     progress.info(_about(encoder, record, has_own_head))
     if config.lora is not None:
         put_lora(encoder, model, config, config.lora, progress)
@@ -329,7 +330,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
             )
     given, of_pairs = given_tables(config, progress)
 
-    # Documents are joined before examples are made, as these come from all of them.
+    # Join the documents of all files first, as examples are made from all of them together.
     if objective.reads is DataKind.DOCUMENTS:
         documents = [training_file.read_training_documents(source, given) for source, _ in sources]
         return training_file.join_documents(documents)
@@ -479,6 +480,7 @@ def build_parts(
         trained = {text for row in data.rows for text in row}
         texts = dict.fromkeys(text for row in held_out for text in row if text not in trained)
         dev_set = DevMasked.of_texts(objective, list(texts))
+    # Processes would wait for gradients of parameters that no vector depends on.
     if process_count() > 1:
         for module in objective.modules():
             if isinstance(module, SentenceEncoder):
@@ -543,30 +545,30 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
     tokens = objective.encoder.tokens
     limit = min(objective.options.max_length, tokens.max_length)
     step = max(1, math.ceil(len(examples) / MOST_LOOKED_AT))
-    places = range(0, len(examples), step)
+    looked_at = range(0, len(examples), step)
     n_cut = 0
-    for first in range(0, len(places), LOOKED_AT_ONCE):
+    for first in range(0, len(looked_at), LOOKED_AT_ONCE):
         texts: list[str] = []
         owners: list[int] = []  # the example that each text is of
-        for place in places[first : first + LOOKED_AT_ONCE]:
-            own = _texts_of(examples.items[place])
-            texts += own
-            owners += [place] * len(own)
+        for place in looked_at[first : first + LOOKED_AT_ONCE]:
+            example_texts = _texts_of(examples.items[place])
+            texts += example_texts
+            owners += [place] * len(example_texts)
         longer = tokens.longer_than(limit, texts, tokens.ids(texts, limit))
         n_cut += len({owners[position] for position in longer})
 
     # If only a part was looked at, the share is an estimate.
     if n_cut:
         unit = "rows" if examples.are_rows else "examples"
-        share = f"{n_cut / len(places):.1%}"
+        share = f"{n_cut / len(looked_at):.1%}"
         what = f"a text of more than {limit} sub-words, which is cut there (--max-length)"
         if step == 1:
-            progress.info(f"{n_cut:,} of {len(places):,} {unit} ({share}) have {what}")
+            progress.info(f"{n_cut:,} of {len(looked_at):,} {unit} ({share}) have {what}")
         else:
             progress.info(
-                f"about {share} of the {unit} have {what}; {len(places):,} were looked at"
+                f"about {share} of the {unit} have {what}; {len(looked_at):,} were looked at"
             )
-    return {"n_cut": n_cut, "n_looked_at": len(places)}
+    return {"n_cut": n_cut, "n_looked_at": len(looked_at)}
 
 
 def _texts_of(example: Any) -> list[str]:

@@ -121,11 +121,12 @@ class States:
             older = [state for state in kept_states(self.folder) if state != target]
             n_dropped = 0
             if self.keep:
-                n_dropped = max(0, len(older) - self.keep + 1)
+                n_dropped = max(0, len(older) - self.keep + 1)  # 1: the state of this step
             for state in older[:n_dropped]:
                 retired = temporary_beside(state)
                 os.replace(state, retired)
                 shutil.rmtree(retired)
+            # A run resumes from its newest state, so older ones need no moments.
             for state in older[n_dropped:]:
                 (state / OPTIMIZER_FILE).unlink(missing_ok=True)
 
@@ -150,6 +151,7 @@ class States:
         facts = {
             "format": 2,
             "position": asdict(position),
+            # This part of the objective is the model when the state is loaded as one.
             "served": next(
                 name for name, part in self.objective.named_children() if part is encoder
             ),
@@ -205,6 +207,7 @@ def _restore_optimizer(
         restored.setdefault(int(number), {})[name] = value
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for index, values in restored.items():
+        # A moment has the shape of its parameter, and a step counter has none.
         shapes = {tuple(value.shape) for value in values.values() if isinstance(value, Tensor)}
         if index >= len(parameters) or shapes - {(), tuple(parameters[index].shape)}:
             raise ValueError(f"the moments of parameter {index} are not of its shape")

@@ -152,23 +152,23 @@ def search_trials(
     for number in range(n_trials):
         # The seed depends on the trial, so that a resumed search proposes the same trials.
         study.sampler = optuna.samplers.TPESampler(seed=seed + number)
-        asked = study.ask()
+        proposal = study.ask()
         settings = {}
         for name, span in ranges.items():
             if "choices" in span:
-                settings[name] = asked.suggest_categorical(name, list(span["choices"]))
+                settings[name] = proposal.suggest_categorical(name, list(span["choices"]))
                 continue
             low = span["low"]
             high = span["high"]
             is_whole = isinstance(low, int) and isinstance(high, int)
-            suggest = asked.suggest_int if is_whole else asked.suggest_float
+            suggest = proposal.suggest_int if is_whole else proposal.suggest_float
             settings[name] = suggest(name, low, high, log=bool(span.get("log", False)))
         trial = Trial(trial_name(settings), settings)
         yield trial
         if trial.score is None:
-            study.tell(asked, state=optuna.trial.TrialState.FAIL)
+            study.tell(proposal, state=optuna.trial.TrialState.FAIL)
         else:
-            study.tell(asked, trial.score)
+            study.tell(proposal, trial.score)
 
 
 def trial_name(settings: Settings) -> str:
@@ -286,7 +286,7 @@ def train_sweep(
             raise ConfigError(f"--sweep {name}: nothing to choose by", hint=hint)
         return config
 
-    # Run the trials.
+    # Run the trials. Settings are checked first, as opening the folder may empty it.
     if plan.search:
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
@@ -296,7 +296,7 @@ def train_sweep(
         proposed = search_trials(plan.search, plan.n_trials, base.seed)
     trials = run_sweep(proposed, trial_config, runs, progress)
 
-    # Draw and report the trials that have a score.
+    # Draw and report the trials that have a score; only the first process knows scores.
     points = [SweepPoint(t.settings, t.score, t.deviation) for t in trials if t.score is not None]
     if not points and process_rank() > 0:
         return None
@@ -325,12 +325,12 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
     rows: list[dict[str, Any]] = []
     for trial in by_score:
         steps = ", ".join(map(str, trial.best_steps))
-        own = {
+        results = {
             "score": trial.score,
             "deviation": trial.deviation,
             "best_steps": "failed" if trial.failure else steps,
         }
-        rows.append(trial.settings | own)
+        rows.append(trial.settings | results)
     for quantile, score in score_quantiles(trials).items():
         rows.append({swept[0]: quantile, "score": score})
 

@@ -66,10 +66,10 @@ class Teachers:
         self.digests = {teacher.name: teacher.digest for teacher in self.teachers}
         n_texts = len(rows) * self.n_columns
         for teacher in self.teachers:
-            found = n_texts if teacher.vectors is None else len(teacher.vectors)
-            if found != n_texts:
+            n_found = n_texts if teacher.vectors is None else len(teacher.vectors)
+            if n_found != n_texts:
                 raise ConfigError(
-                    f"--teacher {teacher.name}: {found:,} vectors for {n_texts:,} training texts",
+                    f"--teacher {teacher.name}: {n_found:,} vectors for {n_texts:,} training texts",
                     hint="encode the training file itself, or name the model, which reads it",
                 )
 

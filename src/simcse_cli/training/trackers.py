@@ -132,24 +132,24 @@ def _start_mlflow(run: TrackedRun) -> Started:
         tags["group"] = run.group
 
     # A resumed run goes on under the id that mlflow gave it when it started.
-    known = None
+    earlier_id = None
     if run.last_step is not None:
         import mlflow
 
-        found = mlflow.search_runs(
+        earlier_runs = mlflow.search_runs(
             experiment_names=[run.project],
             filter_string=f"tags.`simcse.run` = '{run.key}'",
             output_format="list",
         )
-        if found:
-            known = found[0].info.run_id
-    tracker = tracking.MLflowTracker(run.project, run_name=run.name, run_id=known, tags=tags)
+        if earlier_runs:
+            earlier_id = earlier_runs[0].info.run_id
+    tracker = tracking.MLflowTracker(run.project, run_name=run.name, run_id=earlier_id, tags=tags)
     tracker.start()
-    if tracker.run_id is None:
+    if tracker.run_id is None:  # a resumed run has its settings already
         tracker.store_init_configuration(run.settings)
     store = os.environ.get("MLFLOW_TRACKING_URI", "")
-    shown = f"mlflow ui --backend-store-uri {store}" if store else "mlflow ui"
-    return tracker, store if store.startswith("http") else shown
+    command = f"mlflow ui --backend-store-uri {store}" if store else "mlflow ui"
+    return tracker, store if store.startswith("http") else command
 
 
 _START: dict[Tracker, Callable[[TrackedRun], Started]] = {
