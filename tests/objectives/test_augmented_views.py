@@ -124,5 +124,6 @@ def test_build_augment_combines_methods_on_text_and_keeps_shuffle_apart() -> Non
     assert isinstance(combined, CombinedAugmenter)
     assert [len(text.split()) for text in combined.many(["a b c d e f"] * 5, range(5))] == [2] * 5
     for on_tokens in ("shuffle:0.2", "repeat:0.3"):
-        with pytest.raises(ConfigError, match="cannot be combined"):
+        with pytest.raises(ConfigError, match="cannot be combined") as caught:
             build_augment(f"crop:0.5+{on_tokens}")
+        assert f"write --augment {on_tokens}, or" in str(caught.value.hint)

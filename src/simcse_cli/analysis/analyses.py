@@ -43,7 +43,7 @@ def analyze_spaces(
     # The other analyses are computed only if the page is written.
     def page_analyses() -> list[Analysis]:
         analyses = [
-            analysis if each == name else space_analysis(each, spaces) for each in SPACE_ANALYSES
+            analysis if kind == name else space_analysis(kind, spaces) for kind in SPACE_ANALYSES
         ]
         sources = [
             NamedSource(space.encoder.source, space.label, space.encoder.group) for space in spaces

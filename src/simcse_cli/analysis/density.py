@@ -153,8 +153,8 @@ def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
 def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     """Return the cosines of each space by rating group; the JSON object has the curves too."""
     data = spaces[0].data
-    measured = [rating_groups(space.cosines, data.pairs.gold) for space in spaces]
-    by_name = {space.label: groups for space, groups in zip(spaces, measured, strict=True)}
+    per_space = [rating_groups(space.cosines, data.pairs.gold) for space in spaces]
+    by_name = {space.label: groups for space, groups in zip(spaces, per_space, strict=True)}
 
     # The table has a row for each model and rating group, JSON an object for each model.
     shown = columns("label", "rating", "n_pairs", *STATISTICS, label="model")
@@ -162,9 +162,9 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     for name, groups in by_name.items():
         rows += [{"label": name, **group.summary()} for group in groups]
     numbers = []
-    for groups in measured:
-        curves_of = [group.summary() | {"density": group.density.tolist()} for group in groups]
-        numbers.append({"groups": curves_of})
+    for groups in per_space:
+        records = [group.summary() | {"density": group.density.tolist()} for group in groups]
+        numbers.append({"groups": records})
 
     # The terminal shows the curves from the smallest cosine upwards, high ratings first.
     def curves() -> str:

@@ -87,22 +87,22 @@ def assign(
     """
     from sklearn import cluster  # imported here: it takes a second, and may not be installed
 
-    found: _Numbers
+    clusters: _Numbers
     if method is GroupMethod.KMEANS:
-        found = cluster.KMeans(k, n_init=10, random_state=seed).fit_predict(units)
+        clusters = cluster.KMeans(k, n_init=10, random_state=seed).fit_predict(units)
     elif method is GroupMethod.HDBSCAN:
-        found = cluster.HDBSCAN(min_cluster_size=_LEAST_SIZE, copy=True).fit_predict(units)
+        clusters = cluster.HDBSCAN(min_cluster_size=_LEAST_SIZE, copy=True).fit_predict(units)
     else:
         distance = None if threshold is None else 1 - threshold
         joining = cluster.AgglomerativeClustering(
             n_clusters=k, distance_threshold=distance, metric="cosine", linkage="average"
         )
-        found = joining.fit_predict(units)
+        clusters = joining.fit_predict(units)
 
     # Number the groups by size; of equally large groups, that of the earlier text comes first.
-    sizes = Counter(group for group in found.tolist() if group != _NO_GROUP)
-    order = {group: number for number, (group, _) in enumerate(sizes.most_common())}
-    return np.array([order.get(group, _NO_GROUP) for group in found.tolist()], dtype=np.int64)
+    sizes = Counter(group for group in clusters.tolist() if group != _NO_GROUP)
+    numbers = {group: number for number, (group, _) in enumerate(sizes.most_common())}
+    return np.array([numbers.get(group, _NO_GROUP) for group in clusters.tolist()], dtype=np.int64)
 
 
 def cosines_to_centres(units: Units, groups: _Numbers) -> NDArray[np.float64]:
@@ -126,20 +126,20 @@ def telling_words(texts: Sequence[str], groups: _Numbers, count: int) -> list[li
     Words that are not more frequent in the group than in all texts are left out.
     """
     n_groups = int(groups.max(initial=_NO_GROUP)) + 1
-    own: list[Counter[str]] = [Counter() for _ in range(n_groups)]
-    everywhere: Counter[str] = Counter()
+    group_counts: list[Counter[str]] = [Counter() for _ in range(n_groups)]
+    total_counts: Counter[str] = Counter()
     for text, group in zip(texts, groups.tolist(), strict=True):
-        found = set(words(text))
-        everywhere.update(found)
+        distinct_words = set(words(text))
+        total_counts.update(distinct_words)
         if group != _NO_GROUP:
-            own[group].update(found)
+            group_counts[group].update(distinct_words)
 
     telling = []
-    for group, counts in enumerate(own):
+    for group, counts in enumerate(group_counts):
         size = int((groups == group).sum())
         weights = {}
         for word, n_texts in counts.items():
-            expected = size * everywhere[word] / len(texts)
+            expected = size * total_counts[word] / len(texts)
             if n_texts > expected:
                 weights[word] = n_texts * math.log(n_texts / expected)
         telling.append(sorted(weights, key=lambda word: (-weights[word], word))[:count])
@@ -155,11 +155,11 @@ def agreement(labels: Sequence[str], groups: _Numbers, seed: int) -> dict[str, f
     """
     from sklearn import metrics
 
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     known = np.array(labels)
     by_chance = []
     for _ in range(_DRAWS):
-        by_chance.append(metrics.v_measure_score(draw.permutation(known), groups))
+        by_chance.append(metrics.v_measure_score(rng.permutation(known), groups))
     return {
         "homogeneity": float(metrics.homogeneity_score(known, groups)),
         "completeness": float(metrics.completeness_score(known, groups)),
@@ -219,34 +219,37 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
     """Read and encode the texts; rows without text are counted and left out."""
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column, options.labels)
-    others = [name for name in (options.id_column, options.labels) if name is not None]
-    every = list(Table(source, Job.TEXTS, given).texts_with(*others))
-    filled = [at for at, (text, _) in enumerate(every) if text.strip()]
-    if len(filled) < 2:
-        raise DataError(f"{source}: {len(filled)} texts, need at least 2")
-    if len(filled) < len(every):
-        progress.info(f"{source}: left out, since without text: {len(every) - len(filled):,} rows")
+    extra_columns = [name for name in (options.id_column, options.labels) if name is not None]
+    # A record is a text with its cells in the extra columns.
+    records = list(Table(source, Job.TEXTS, given).texts_with(*extra_columns))
+    with_text = [index for index, (text, _) in enumerate(records) if text.strip()]
+    if len(with_text) < 2:
+        raise DataError(f"{source}: {len(with_text)} texts, need at least 2")
+    if len(with_text) < len(records):
+        progress.info(
+            f"{source}: left out, since without text: {len(records) - len(with_text):,} rows"
+        )
 
     # The cells of a named column in the given rows.
     def column(name: str | None, rows: Sequence[int]) -> list[str] | None:
         if name is None:
             return None
-        at_name = others.index(name)
-        return [cell_text(every[at][1][at_name]) for at in rows]
+        position = extra_columns.index(name)
+        return [cell_text(records[index][1][position]) for index in rows]
 
     # Ids must be unique in the whole file, rows without text included.
     if options.id_column is not None:
-        own = column(options.id_column, range(len(every))) or []
-        require_unique(lambda: own, source, options.id_column)
-    ids = column(options.id_column, filled)
-    labels = column(options.labels, filled)
+        all_ids = column(options.id_column, range(len(records))) or []
+        require_unique(lambda: all_ids, source, options.id_column)
+    ids = column(options.id_column, with_text)
+    labels = column(options.labels, with_text)
 
     # Groups and cosines are placeholders until the vectors are grouped.
-    texts = [every[at][0] for at in filled]
-    rows = [at + 1 for at in filled]
+    texts = [records[index][0] for index in with_text]
+    rows = [index + 1 for index in with_text]
     units = load_and_encode(texts, options, progress)
-    none = np.full(len(texts), _NO_GROUP)
-    return GroupedTexts(texts, rows, units, none, np.full(len(texts), np.nan), ids, labels)
+    no_groups = np.full(len(texts), _NO_GROUP)
+    return GroupedTexts(texts, rows, units, no_groups, np.full(len(texts), np.nan), ids, labels)
 
 
 def _shown(
@@ -256,14 +259,14 @@ def _shown(
     # As a table, with a note on the texts that are in no group.
     telling = telling_words(found.texts, found.groups, options.n_words)
     rows = _group_rows(found, telling, options.n_typical)
-    shown = [row | {"typical": " | ".join(row["typical"])} for row in rows]
+    table_rows = [row | {"typical": " | ".join(row["typical"])} for row in rows]
     notes = ["cosine: mean with the centre of the group; words: more frequent here than elsewhere"]
     n_left = int((found.groups == _NO_GROUP).sum())
     if n_left:
         notes.append(f"in no group: {n_left:,} of {len(found.texts):,} texts")
-    listed = [*columns("group", "n_texts"), Column("cosine", kind="number")]
-    listed += [Column("words"), Column("typical", "typical texts")]
-    tables = [Report(f"Groups of {source}, by {method}", listed, shown, notes)]
+    table_columns = [*columns("group", "n_texts"), Column("cosine", kind="number")]
+    table_columns += [Column("words"), Column("typical", "typical texts")]
+    tables = [Report(f"Groups of {source}, by {method}", table_columns, table_rows, notes)]
 
     # As JSON, with the agreement if the texts have labels.
     payload: dict[str, Any] = {
@@ -290,7 +293,7 @@ def _shown(
         caption="The texts on the first two principal components of their vectors.",
         tables=tables,
         payload=payload,
-        figure=lambda: group_figure(found, [", ".join(own[:2]) for own in telling]),
+        figure=lambda: group_figure(found, [", ".join(terms[:2]) for terms in telling]),
         series=[Report("Texts", [Column(key) for key in text_rows[0]], text_rows)],
     )
 
@@ -341,9 +344,10 @@ def group_figure(found: GroupedTexts, names: Sequence[str]) -> plots.Figure:
     """Return the texts on their first two principal components; the largest groups have colours."""
     # The principal components are the right singular vectors of the centred vectors.
     centred = found.units - found.units.mean(axis=0)
-    _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
+    _, singular_values, directions = np.linalg.svd(centred, full_matrices=False)
     x, y = directions[:2] @ centred.T
-    shares = lengths[:2] ** 2 / max(float((lengths**2).sum()), 1e-12)
+    # Texts that are all equal have no variance; the floor avoids 0 / 0.
+    shares = singular_values[:2] ** 2 / max(float((singular_values**2).sum()), 1e-12)
 
     figure, (axes,) = plots.new_figure(6.8, 4.8)
     others = (found.groups == _NO_GROUP) | (found.groups >= _MOST_DRAWN)

@@ -83,7 +83,7 @@ def overlap_analysis(
     overlaps = {}
     for path, name in zip(files, names, strict=True):
         overlaps[name] = read_overlaps(path, name, given, progress, multiset=multiset)
-    rows = [{"file": name, "n_pairs": len(own), **summarize(own)} for name, own in overlaps.items()]
+    rows = [{"file": name, "n_pairs": len(f1), **summarize(f1)} for name, f1 in overlaps.items()]
 
     # The table, with the numbers of the paper for comparison.
     shown = columns("mean", "q25", "median", "q75", kind="score", mean="mean F1")
@@ -92,7 +92,7 @@ def overlap_analysis(
 
     # The terminal shows shares of the pairs, so that files of any size compare.
     def histograms() -> str:
-        shares = {name: np.histogram(own, BINS)[0] / len(own) for name, own in overlaps.items()}
+        shares = {name: np.histogram(f1, BINS)[0] / len(f1) for name, f1 in overlaps.items()}
         return plots.bar_lines(shares) + "F1 from 0 (left) to 1 (right)\n"
 
     return Analysis(

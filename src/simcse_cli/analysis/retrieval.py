@@ -82,8 +82,8 @@ class CorpusSearch:
             left_out = queries.sentences
             sentences = self.corpus.sentences
             relevant = [
-                {row: gain for row, gain in wanted.items() if sentences[row] != text}
-                for wanted, text in zip(relevant, left_out, strict=True)
+                {row: gain for row, gain in gains.items() if sentences[row] != text}
+                for gains, text in zip(relevant, left_out, strict=True)
             ]
         if not any(relevant):
             raise DataError(
@@ -143,6 +143,7 @@ def open_search(
     if options.save_index is not None:
         indexes[0][1].save(options.save_index, force=force)
         progress.info(f"wrote {options.save_index}")
+    # Without --corpus, the sentences are those of the first index.
     if corpus is None:
         _, index = indexes[0]
         corpus = NumberedTexts(index.ids, index.sentences)
@@ -208,6 +209,7 @@ def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> l
         named = zip(paths, label_sources(models or paths, labels), strict=True)
         return [NamedSource(path, label) for path, label in named]
     sources = name_sources(models, labels)
+    # A folder of seeds stands for several models, but a file has the vectors of one.
     if embeddings and len(sources) != len(embeddings):
         raise UsageError(
             "each file goes with one run, such as FOLDER/seed-1", option="--embeddings"
@@ -292,8 +294,8 @@ def _check_origin(
 
     # The corpus may have changed since; a pipe has no digest.
     source = str(options.corpus)
-    found = None if source == STDIO else FileSet.find(source).digest
-    if found is not None and found != side.get("input_sha256"):
+    corpus_digest = None if source == STDIO else FileSet.find(source).digest
+    if corpus_digest is not None and corpus_digest != side.get("input_sha256"):
         progress.warn(
             f"{path} was written from {side.get('input')}; its row i is taken for line i of "
             f"{source}"
@@ -320,7 +322,7 @@ def _load_index(
                 hint=f"if you trust it: --model {model}",
             )
 
-    # Queries are encoded as the vectors were.
+    # Queries are encoded as the vectors were, even if the model records another pooler.
     long = checked(info.get("long", "cut"), LongTexts, f"{path}: long")
     recorded: dict[str, Any] = {"long": long}
     if options.pooler is None and info.get("pooler"):
@@ -384,8 +386,8 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     n_shown = options.show_n
     if n_shown is None and options.qrels is not None:
         n_shown = 0
-    asked = queries.sentences[:n_shown]
-    found = search.neighbours(asked)
+    shown_queries = queries.sentences[:n_shown]
+    neighbours = search.neighbours(shown_queries)
 
     # Scores and tests are over all queries, whatever is shown.
     depth = max(EVALUATION_DEPTH, *ks)
@@ -394,10 +396,10 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     n_left_out = sum(left_out[text] for text in queries.sentences)
 
     # What is shown: the neighbours of each query, then the scores over all of them.
-    tables = neighbour_tables(asked, found, left_out)
-    rows = list(_neighbour_rows(asked, found))
+    tables = neighbour_tables(shown_queries, neighbours, left_out)
+    rows = list(_neighbour_rows(shown_queries, neighbours))
     series = []
-    if asked:
+    if shown_queries:
         series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
 
     # The table of scores, with the intervals and verdicts as notes.
@@ -411,7 +413,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         series.append(table)
 
     def hit_rates() -> str:
-        curves = {name: each.hit_rate for name, each in scores.items()}
+        curves = {name: score.hit_rate for name, score in scores.items()}
         return plots.bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {depth} (right)\n"
 
     text = "Sentences of the corpus by cosine to each query"
@@ -444,16 +446,16 @@ def _neighbour_rows(
     """Yield a row for each neighbour; the lines of the corpus are counted from 1."""
     for number, query in enumerate(queries):
         for label, neighbours in found.items():
-            for rank, each in enumerate(neighbours[number], start=1):
+            for rank, neighbour in enumerate(neighbours[number], start=1):
                 row: dict[str, Any] = {
                     "query": query,
                     "model": label,
                     "rank": rank,
-                    "line": each.row + 1,
+                    "line": neighbour.row + 1,
                 }
-                if each.id is not None:
-                    row["id"] = each.id
-                yield row | {"sentence": each.sentence, "cosine": each.cosine}
+                if neighbour.id is not None:
+                    row["id"] = neighbour.id
+                yield row | {"sentence": neighbour.sentence, "cosine": neighbour.cosine}
 
 
 def _left_out_note(n_sentences: int, whose: str) -> list[str]:
@@ -471,7 +473,7 @@ def neighbour_tables(
     """Return a table for each query: its neighbours by rank, with columns for each model."""
     columns = [Column("rank", "#", "count")]
     for label, of_queries in found.items():
-        if any(each.id is not None for each in chain(*of_queries)):
+        if any(neighbour.id is not None for neighbour in chain(*of_queries)):
             columns.append(Column(f"{label} id", "id"))
         columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]
 
@@ -480,13 +482,13 @@ def neighbour_tables(
     for number, query in enumerate(queries):
         rows: list[dict[str, Any]] = []
         for label, neighbours in found.items():
-            for position, each in enumerate(neighbours[number]):
+            for position, neighbour in enumerate(neighbours[number]):
                 if position == len(rows):
                     rows.append({"rank": position + 1})
                 rows[position] |= {
-                    label: each.sentence,
-                    f"{label} cosine": each.cosine,
-                    f"{label} id": each.id,
+                    label: neighbour.sentence,
+                    f"{label} cosine": neighbour.cosine,
+                    f"{label} id": neighbour.id,
                 }
         notes = _left_out_note(left_out[query], "the")
         tables.append(Report(f"Query: {query}", columns, rows, notes))

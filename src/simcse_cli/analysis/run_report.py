@@ -57,32 +57,32 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     require_writable(options.output, force=options.force)
     sources, baseline = _name_runs(run, options)
     records = [read_run_record(source.path) for source in sources]
-    record = records[0]
+    first = records[0]
     name = sources[0].group or sources[0].label
 
     # Everything that is known of the runs, then what is measured on rated pairs.
-    spaces, words = _spaces(run, name, baseline, record, options, progress)
+    spaces, verdict_text = _spaces(run, name, baseline, first, options, progress)
     analyses = [
-        *_scores(run, record, options, progress),
+        *_scores(run, first, options, progress),
         *_training(sources, records),
         *trace_models(sources, dev=False),
         *spaces,
-        _record_analysis(record),
+        _record_analysis(first),
     ]
-    seeds = ", ".join(str(each.seed) for each in records)
-    status = ", ".join(dict.fromkeys(each.status for each in records))
-    own = {name, *(source.label for source in sources)}
+    seeds = ", ".join(str(record.seed) for record in records)
+    status = ", ".join(dict.fromkeys(record.status for record in records))
+    own_names = {name, *(source.label for source in sources)}
     seed = f"seed {seeds}"
     if len(records) > 1:
         seed = f"seeds {seeds}"
-        own.add(f"{name} (mean of {len(records)})")
+        own_names.add(f"{name} (mean of {len(records)})")
     page = Page(
         name,
         lambda: analyses,
-        subtitle=f"{record.objective} on {without_folders(record.model)}, {seed}, {status}.",
+        subtitle=f"{first.objective} on {without_folders(first.model)}, {seed}, {status}.",
         facts=list(_facts(records, analyses)),
-        own=frozenset(own),
-        verdict=words,
+        own=frozenset(own_names),
+        verdict=verdict_text,
     )
     with output_text(options.output, force=options.force) as stream:
         stream.write(html_page(page))
@@ -126,33 +126,33 @@ def _shared_report(table: Report) -> Report:
 
 def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Any:
     """Yield the facts at the top of the page, each a name and a value."""
-    record = records[0]
+    first = records[0]
     for analysis in analyses:
         average = analysis.payload.get("own_average")
         if average is not None:
             yield "STS average", _mean_text([average])
-    best = [each.best_score for each in records]
+    best = [record.best_score for record in records]
     if None not in best:
-        yield f"{_dev_name(record)}, best", _mean_text(best)
+        yield f"{_dev_name(first)}, best", _mean_text(best)
 
     # The gain has an interval of its own for one run, and one over the seeds for several.
     gains = []
-    for each in records:
-        if each.best_score is not None and each.start_score is not None:
-            gains.append(each.best_score - each.start_score)
-    if len(records) == 1 and record.gain is not None:
-        yield "gain over the start", str(record.gain)
+    for record in records:
+        if record.best_score is not None and record.start_score is not None:
+            gains.append(record.best_score - record.start_score)
+    if len(records) == 1 and first.gain is not None:
+        yield "gain over the start", str(first.gain)
     elif len(gains) == len(records):
         yield "gain over the start", _gain_text(gains)
 
     # What training took.
-    yield "steps", f"{record.step:,}"
-    n_examples = record.data.get("n_examples")
+    yield "steps", f"{first.step:,}"
+    n_examples = first.data.get("n_examples")
     if n_examples is not None:
         yield "training examples", f"{n_examples:,}"
-    text = duration(mean_and_deviation([each.timings.get("hours") for each in records])[0])
-    if text is not None:
-        yield "duration a run" if len(records) > 1 else "duration", text
+    elapsed = duration(mean_and_deviation([record.timings.get("hours") for record in records])[0])
+    if elapsed is not None:
+        yield "duration a run" if len(records) > 1 else "duration", elapsed
 
 
 def _mean_text(fractions: Sequence[float | None]) -> str:
@@ -188,9 +188,9 @@ def _scores(
         return []
 
     # Only a trained baseline, a run or its seeds, has scores to compare with.
-    wanted = CompareOptions(against=options.against, row=options.row, group=options.group)
+    compare_options = CompareOptions(against=options.against, row=options.row, group=options.group)
     if options.baseline is not None and (is_run(options.baseline) or seed_runs(options.baseline)):
-        wanted = replace(wanted, baseline=options.baseline, details=True)
+        compare_options = replace(compare_options, baseline=options.baseline, details=True)
 
     # By default the published STS rows of the same kind stand beside the run.
     comparable = [
@@ -204,16 +204,16 @@ def _scores(
             systems = load_table(STS_TABLE).all_systems()
             # For an unknown group its name is looked up as a row, which raises a helpful error.
             rows = [system.name for system in systems if system.group == group] or [group]
-        wanted = replace(wanted, against=[STS_TABLE], row=rows, group=group)
+        compare_options = replace(compare_options, against=[STS_TABLE], row=rows, group=group)
 
     # A reader of the report sees no terminal, so warnings become notes.
-    found = compare([str(run)], wanted, progress)
-    found.reports[0].notes += found.payload["warnings"]
+    comparison = compare([str(run)], compare_options, progress)
+    comparison.reports[0].notes += comparison.payload["warnings"]
     text = (
         "Measured by simcse eval, or by the dev evaluation of the run; published rows as printed."
     )
-    payload = {"own_average": own_average(found.payload["entries"])}
-    tables = [_shared_report(table) for table in found.reports]
+    payload = {"own_average": own_average(comparison.payload["entries"])}
+    tables = [_shared_report(table) for table in comparison.reports]
     return [Analysis("Scores", text, tables=tables, payload=payload)]
 
 
@@ -334,29 +334,29 @@ def _spaces(
     shared = [*LoadOptions.__dataclass_fields__, *TableOptions.__dataclass_fields__]
     shared += ["data_dir", "pair_file", "columns"]
     values = {each: getattr(options, each) for each in shared}
-    own = SpaceOptions(**values, model=[str(run)])
-    data = read_pair_set(own, progress)
+    run_options = SpaceOptions(**values, model=[str(run)])
+    data = read_pair_set(run_options, progress)
 
     # The baseline, or the model that training started from, beside the run or its seeds.
     baseline = options.baseline or record.model
     label = baseline_name if options.baseline else f"{without_folders(record.model)} (start)"
     try:
-        before = encode_pairs(replace(own, model=[baseline]), [label], progress, data)
+        before = encode_pairs(replace(run_options, model=[baseline]), [label], progress, data)
     except CheckpointError:
         if options.baseline is not None:
             raise
         progress.warn(f"{baseline} cannot be opened any more: the page shows the run alone")
         before = []
-    after = encode_pairs(own, [name], progress, data)
+    after = encode_pairs(run_options, [name], progress, data)
     spaces = [*before, *after]
     analyses = [space_analysis(each, spaces) for each in SPACE_ANALYSES]
-    words = ""
+    verdict_text = ""
     if before:
         analyses += _changes(before[0], after[0])
-        words = _verdict(label, before, after)
+        verdict_text = _verdict(label, before, after)
     if options.queries:
         analyses.append(_neighbours([*before[:1], after[0]], options))
-    return analyses, words
+    return analyses, verdict_text
 
 
 def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[EmbeddingSpace]) -> str:
@@ -365,6 +365,7 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
     A single baseline model is paired with each seed of the run.
     """
     data = before[0].data
+    # The scored pairs come last; in the whole of STS-B they are the test set.
     scored = slice(-data.n_scored, None)
     candidate = np.stack([space.cosines[scored] for space in after])
     baseline = np.stack([space.cosines[scored] for space in before])
@@ -372,12 +373,12 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
         baseline = np.repeat(baseline, len(candidate), axis=0)
     sample = PairedSample(data.pairs.gold[scored], candidate, baseline)
     tests, _ = paired_bootstrap({data.name: [sample]}, by_seed=len(before) == 1)
-    found = tests[data.name]
-    examples = f"{found.n_pairs:,} pairs"
-    if found.n_seeds is not None:
-        examples += f" and {found.n_seeds} seeds"
-    words = verdict(found.low, found.high, found.p_decisive, label, examples)
-    points = f"{100 * found.difference:+.2f} ({100 * found.low:+.2f} to {100 * found.high:+.2f})"
+    test = tests[data.name]
+    examples = f"{test.n_pairs:,} pairs"
+    if test.n_seeds is not None:
+        examples += f" and {test.n_seeds} seeds"
+    words = verdict(test.low, test.high, test.p_decisive, label, examples)
+    points = f"{100 * test.difference:+.2f} ({100 * test.low:+.2f} to {100 * test.high:+.2f})"
     return f"On {data.name}: {words}. Spearman x100: {points}, 95% interval over {examples}."
 
 

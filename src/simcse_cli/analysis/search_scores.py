@@ -69,13 +69,13 @@ def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, P
         # The last part of a label, such as ``seed-1``, identifies the seed.
         seeds.setdefault(group, {})[PurePath(name).name] = score.ndcgs[:, rank - 1]
     first, *others = seeds
-    expected = seeds[first]
-    baseline = np.stack([expected[each] for each in sorted(expected)])
+    baseline_seeds = seeds[first]
+    baseline = np.stack([baseline_seeds[seed] for seed in sorted(baseline_seeds)])
     tests: dict[str, PairedTest] = {}
     for name in others:
-        found = seeds[name]
-        by_seed = found.keys() == expected.keys()
-        candidate = np.stack([found[each] for each in sorted(found)])
+        candidate_seeds = seeds[name]
+        by_seed = candidate_seeds.keys() == baseline_seeds.keys()
+        candidate = np.stack([candidate_seeds[seed] for seed in sorted(candidate_seeds)])
         tests |= paired_mean_bootstrap({name: (candidate, baseline)}, by_seed=by_seed)[0]
     return tests
 

@@ -79,23 +79,24 @@ def load_encoders(
     suffixes = [f" + {plan.label}" if plan else "" for plan in plans]
     # One model may occur with several post-processors, so default names include these.
     if not labels:
-        full = zip(sources, suffixes, strict=True)
-        labels = label_sources([source.rstrip("/") + suffix for source, suffix in full], None)
+        suffixed = zip(sources, suffixes, strict=True)
+        labels = label_sources([source.rstrip("/") + suffix for source, suffix in suffixed], None)
     labels = label_sources(sources, labels)
 
     # A source that is used several times is opened once, and keeps its vectors.
     kept: dict[str, EvalEncoder] = {}
     for each, plan, label, suffix in zip(chosen, plans, labels, suffixes, strict=True):
+        # A folder of seeds gives one encoder for each seed.
         for named in name_sources([str(each.embeddings or each.model)], [label]):
             path = named.path
             opened = kept.get(path) or open_encoder(replace(each, model=path), progress=progress)
             if sources.count(path) > 1 and path not in kept:
                 opened = replace(opened, encode=memoize(opened.encode))
                 kept[path] = opened
-            used = with_postprocess(opened, plan, options.data_dir, progress, target=pairs.pairs)
-            pooler = None if each.embeddings else used.pooler
+            encoder = with_postprocess(opened, plan, options.data_dir, progress, target=pairs.pairs)
+            pooler = None if each.embeddings else encoder.pooler
             yield NamedEncoder(
-                named.label, path, used.encode, used.digest, pooler, named.group, suffix
+                named.label, path, encoder.encode, encoder.digest, pooler, named.group, suffix
             )
 
 
@@ -121,6 +122,7 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
     for number, source in enumerate(sources):
         name = names[number % len(names)]  # a single name is for all sources
         own = EncoderOptions(**common, model=source, postprocess=None if name == "none" else name)
+        # The files of vectors come after the models.
         if number >= n_models:
             own = replace(own, embeddings=Path(source), sentences=options.sentences)
         chosen.append(own)
@@ -244,14 +246,14 @@ def sts_average(
         runs = checked(content.get("runs", [content]), list[dict[str, Any]], f"{path}: runs")
         for run in runs:
             result = SuiteResult.from_json(run, str(path))
-            own = result.settings
-            if is_older_digest(own.get("model_digest"), encoder.digest):
+            settings = result.settings
+            if is_older_digest(settings.get("model_digest"), encoder.digest):
                 older = path
                 continue
             # With a post-processor for each task, a result has the digest of the plain model.
-            is_same = own.get("model_digest") == encoder.digest
-            is_same &= bool(own.get("postprocess")) == bool(encoder.suffix)
-            is_named = bool(encoder.suffix) and own.get("model") == encoder.name
+            is_same = settings.get("model_digest") == encoder.digest
+            is_same &= bool(settings.get("postprocess")) == bool(encoder.suffix)
+            is_named = bool(encoder.suffix) and settings.get("model") == encoder.name
             scores = [result.scores.get(task) for task in STS_TASKS]
             if result.split == "test" and (is_same or is_named) and None not in scores:
                 return mean_and_deviation(scores)[0]

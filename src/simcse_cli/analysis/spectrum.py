@@ -86,20 +86,20 @@ def negatives_bound(
     total = rows.sum(axis=0, dtype=np.float64)
     gram_sum = float(total @ total)
     n_rows = len(rows)
-    narrow = rows.astype(np.float32)
+    rows_float32 = rows.astype(np.float32)
     smallest = np.inf
-    logs = 0.0
-    for top in range(0, n_rows, block_rows):
-        products = narrow[top : top + block_rows] @ narrow.T
+    log_sum = 0.0
+    for start in range(0, n_rows, block_rows):
+        products = rows_float32[start : start + block_rows] @ rows_float32.T
         smallest = min(smallest, float(products.min()))
         products /= temperature
         # The largest exponent of a row is added after the logarithm, so that exp never overflows.
         peaks = products.max(axis=1, keepdims=True)
         sums = np.exp(products - peaks).sum(axis=1, dtype=np.float64)
-        logs += float((np.log(sums / n_rows) + peaks[:, 0]).sum())
+        log_sum += float((np.log(sums / n_rows) + peaks[:, 0]).sum())
     largest = float(singular_values(rows)[0] ** 2)
     bound = gram_sum / (temperature * n_rows**2)
-    return NegativesBound(gram_sum, largest, smallest, logs / n_rows, bound)
+    return NegativesBound(gram_sum, largest, smallest, log_sum / n_rows, bound)
 
 
 @lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it

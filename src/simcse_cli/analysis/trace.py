@@ -248,19 +248,19 @@ def trace_analysis(
 ) -> Analysis:
     """Return the paths of runs, with a panel of their dev scores; CSV and JSON have every point."""
     # Each measurement is a row; a missing dev score is None, since JSON has no NaN.
-    measured = ("run", "step", "alignment", "uniformity", "dev_score")
+    point_keys = ("run", "step", "alignment", "uniformity", "dev_score")
     points = []
     for trace in traces:
         arrays = [getattr(trace, name).tolist() for name in _ARRAYS]
         for values in zip(*arrays, strict=True):
-            point = dict(zip(measured, (trace.name, *values), strict=True))
+            point = dict(zip(point_keys, (trace.name, *values), strict=True))
             if np.isnan(point["dev_score"]):
                 point["dev_score"] = None
             points.append(point)
 
     # The table has one row a run: its first, last and best step.
-    ends = ("first_alignment", "last_alignment", "first_uniformity", "last_uniformity")
-    keys = ["run", "n_points", "last_step", *ends, "best_dev_score", "best_step"]
+    end_keys = ("first_alignment", "last_alignment", "first_uniformity", "last_uniformity")
+    keys = ["run", "n_points", "last_step", *end_keys, "best_dev_score", "best_step"]
     if len(traces) > 1:
         keys.append("n_on_front")
     rows = _summaries(traces)
@@ -287,7 +287,7 @@ def trace_analysis(
         terminal_plot=lambda: plots.geometry_scatter(
             {trace.name: trace.points for trace in traces}
         ),
-        series=[Report("Measurements", columns(*measured), points)],
+        series=[Report("Measurements", columns(*point_keys), points)],
     )
 
 

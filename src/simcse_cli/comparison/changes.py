@@ -72,8 +72,8 @@ def changed_predictions(
     for task in before:
         if same_examples(before, after, task):
             changes = list(_prediction_changes(task, before[task], after[task]))
-            gains_by_task.append([each for each in changes if each["is_gain"]])
-            losses_by_task.append([each for each in changes if not each["is_gain"]])
+            gains_by_task.append([change for change in changes if change["is_gain"]])
+            losses_by_task.append([change for change in changes if not change["is_gain"]])
     gains = _in_turns(gains_by_task)
     losses = _in_turns(losses_by_task)
     # Where one kind has too few examples for its half, the other fills the places.

@@ -161,6 +161,7 @@ def _named_apart(items: Sequence[str]) -> list[str]:
     A label is the end of the path, as long as is needed to tell it from the others.
     """
     labels: dict[str, str] = {}
+    # An argument LABEL=PATH is neither a folder nor a file, so it stays as it is.
     for is_kind in (Path.is_dir, Path.is_file):
         sources = [item for item in items if is_kind(Path(item))]
         stems = [item.removesuffix(".json") for item in sources]
@@ -201,19 +202,19 @@ def _published_entries(options: CompareOptions) -> list[Entry]:
 def _find(name: str, own: Sequence[Entry]) -> Entry:
     """Return the entry with this label or path; for a group of repetitions, its mean."""
     # A label is looked up first.
-    plain = Path(name).name
+    last_part = Path(name).name
     for entry in own:
-        is_mean = entry.label.startswith((f"{name} (mean of", f"{plain} (mean of"))
-        if is_mean or entry.label in (name, plain):
+        is_mean = entry.label.startswith((f"{name} (mean of", f"{last_part} (mean of"))
+        if is_mean or entry.label in (name, last_part):
             return entry
     # A path may be that of several entries; their mean is taken if there is one.
-    found = [entry for entry in own if Path(entry.source) == Path(name)]
-    labels = {entry.label for entry in found}
+    same_path = [entry for entry in own if Path(entry.source) == Path(name)]
+    labels = {entry.label for entry in same_path}
     for entry in own:
-        if len(found) > 1 and labels == set(entry.members):
+        if len(same_path) > 1 and labels == set(entry.members):
             return entry
-    if found:
-        return found[0]
+    if same_path:
+        return same_path[0]
     raise ConfigError(
         f"--baseline {name}: no such entry, need one of {', '.join(each.label for each in own)}",
         hint="give its label or its path",
@@ -238,11 +239,11 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
     for entry in systems:
         if entry is not reference:
             rows.append({"system": entry.label, **comparison.differences(entry)})
-    held = set(chain(*rows))
-    shared = [name for name in comparison.measures if name in held]
-    if shared:
+    row_keys = set(chain(*rows))
+    compared = [name for name in comparison.measures if name in row_keys]
+    if compared:
         title = f"Difference to {reference.label}"
-        shown = _columns(shared, "difference")
+        shown = _columns(compared, "difference")
         tables.append(Report(title, shown, rows, list(comparison.unlike_data)))
     return tables
 

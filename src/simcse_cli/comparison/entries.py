@@ -139,6 +139,7 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         data={**a.data, **b.data},
         remarks=a.remarks + b.remarks,
         chosen_on=a.chosen_on + b.chosen_on,
+        # The tasks that chose the model are those of the part whose pair scores are kept.
         chosen_pairs=b.chosen_pairs if a.pair_scores is None else a.chosen_pairs,
         folder=a.folder or b.folder,
     )
@@ -165,8 +166,8 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     folder are read with the run, those in a folder of several seeds with the run of their seed.
     """
     # If the whole argument is an existing path, an equals sign in it does not end a label.
-    label, sign, path = item.partition("=")
-    if not sign or Path(item).exists():
+    label, equals_sign, path = item.partition("=")
+    if not equals_sign or Path(item).exists():
         label = ""
         path = item
 
@@ -195,10 +196,11 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     # Results in the folder above are joined with runs only if these are its seeds.
     entries = []
     for run in folders:
-        found = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
+        run_entries = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
         if run.name.startswith(runs.SEED_PREFIX):
-            found[0] = _with_results(found[0], run.parent, view)
-        entries += found
+            # The run itself is the first entry; the others are its results under other settings.
+            run_entries[0] = _with_results(run_entries[0], run.parent, view)
+        entries += run_entries
     return entries
 
 
@@ -221,43 +223,43 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
     """
     record = runs.read_run_record(folder)
     run = _with_results(_from_record(record, folder, label), folder, view)
-    kept: list[tuple[Path, Entry]] = []
+    results: list[tuple[Path, Entry]] = []
     for path, content, entry in _results_in(folder / runs.RESULTS, label, view):
         # Post-processing or another pooler changes the digest, so only plain results are checked.
-        is_own = content.get("postprocess") is None and content.get("pooler") == record.pooler
-        found = content.get("model_digest")
-        if is_own and record.model_digest not in (None, found):
-            outdated = runs.older_result(folder, record.model_digest, path, found)
+        is_plain = content.get("postprocess") is None and content.get("pooler") == record.pooler
+        result_digest = content.get("model_digest")
+        if is_plain and record.model_digest not in (None, result_digest):
+            outdated = runs.older_result(folder, record.model_digest, path, result_digest)
             outdated = outdated or f"{path} is of an earlier model of the run; evaluate it again"
             entry = replace(entry, remarks=(outdated,))
-        kept.append((path, entry))
+        results.append((path, entry))
 
     # A result that does not agree with the scores of the run so far is a variant.
     variants = []
-    for path, entry in sorted(kept, key=lambda item: -len(item[1].scores)):
-        whole = add_missing(run, entry)
-        if whole is None:
+    for path, entry in sorted(results, key=lambda item: -len(item[1].scores)):
+        extended = add_missing(run, entry)
+        if extended is None:
             named = replace(entry, label=f"{label} [{path.stem}]", variant=path.stem)
             variants.append(replace(named, seed=record.seed, folder=str(folder)))
         else:
-            run = replace(whole, source=str(folder))
+            run = replace(extended, source=str(folder))
     return [run, *variants]
 
 
 def _with_results(run: Entry, folder: Path, view: CompareOptions) -> Entry:
     """Return a run joined with the results in a folder, except those of other seeds."""
     joined = run
-    for path, _, found in _results_in(folder, run.label, view):
-        if found.seed not in (None, run.seed):
+    for path, _, result in _results_in(folder, run.label, view):
+        if result.seed not in (None, run.seed):
             continue
-        whole = add_missing(joined, found)
-        if whole is None:
+        extended = add_missing(joined, result)
+        if extended is None:
             raise DataError(
                 f"{path} and another result in {folder} hold the same scores",
                 hint="keep one of them in the run folder, and name the other as an argument of "
                 "its own",
             )
-        joined = whole
+        joined = extended
     return replace(joined, source=run.source)
 
 
@@ -379,20 +381,20 @@ def read_results(
         return checked(within.get(key), kind, f"{source}: {key}", hint=HOW_TO_WRITE)
 
     # The seeds of a folder, evaluated together.
-    found: list[Entry] = []
+    entries: list[Entry] = []
     if "suite" in content and "runs" in content:
         for run in take("runs", list[dict[str, Any]]):
             entry = _read_suite(run, label, source, view)
-            found.append(replace(entry, seed=take("seed", int | None, run)))
-        return found
+            entries.append(replace(entry, seed=take("seed", int | None, run)))
+        return entries
 
     # A sweep: its scores get the measure that the dev scores of runs have.
     if content.get("suite") == "sweep":
         by_suite = {DevSuite.FILE: STSB_DEV, DevSuite.RETRIEVAL: RETRIEVAL_MEASURES[0] + DEV_SUFFIX}
         measure = by_suite.get(content.get("dev_suite"), AVERAGE + DEV_SUFFIX)
         for name, score in take("quantiles", dict[str, float]).items():
-            found.append(Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score}))
-        return found
+            entries.append(Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score}))
+        return entries
 
     # The geometry of each model; its data count as a setting, which entries are compared by.
     if content.get("analysis") == "geometry":
@@ -403,8 +405,8 @@ def read_results(
                 system = f"{label}: {row.get('group') or row.get('model')}"
             scores = {name: take(name, float, row) for name in ("alignment", "uniformity")}
             settings = _settings({"geometry data": content.get("data")} | row)
-            found.append(Entry(system, EntryKind.RESULT, source, scores, settings))
-        return found
+            entries.append(Entry(system, EntryKind.RESULT, source, scores, settings))
+        return entries
 
     # All that is left must be the result of one evaluation.
     if "suite" not in content:
@@ -428,17 +430,17 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
             raise DataError(f"{source}: {error.message}", hint=HOW_TO_WRITE) from error
 
     # Take the settings, the scores, and the intervals of those scores that are known.
-    own = result.settings
-    settings = _settings(own)
+    recorded = result.settings
+    settings = _settings(recorded)
     if result.suite == "transfer":
         settings["transfer protocol"] = (
-            f"{own.get('protocol')}, probe {own.get('probe', 'senteval')}"
+            f"{recorded.get('protocol')}, probe {recorded.get('probe', 'senteval')}"
         )
-    found = {name: score for name, score in _suite_scores(result).items() if score is not None}
+    scores = {name: score for name, score in _suite_scores(result).items() if score is not None}
     suffix = _split_suffix(result)
     intervals = {}
     for name, ends in result.intervals().items():
-        if name + suffix in found and {"low", "high"} <= ends.keys():
+        if name + suffix in scores and {"low", "high"} <= ends.keys():
             intervals[name + suffix] = (ends["low"], ends["high"])
 
     # A score that was used to choose the model is no test of the model.
@@ -450,13 +452,13 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         label,
         EntryKind.RESULT,
         source,
-        found,
+        scores,
         settings,
         intervals=intervals,
         remarks=tuple(remarks),
         chosen_on=tuple(name + suffix for name in result.chosen_on),
         chosen_pairs=result.chosen_on,
-        data={name: what for name, what in _data(result).items() if name in found},
+        data={name: what for name, what in _data(result).items() if name in scores},
         pair_scores=_find_saved(result, source, "sts", "pair_scores", "pairs"),
         predictions=_find_saved(result, source, "transfer", "predictions", "predictions"),
     )
@@ -479,21 +481,21 @@ def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
     """Return the scores of a result under the names that published tables use."""
     figures = result.figures
     if result.suite == "sts":
-        found = _with_average(result.scores, STS_TASKS, AVERAGE, _split_suffix(result))
-        return found | {name: figures.get(name) for name in TIMES}
+        scores = _with_average(result.scores, STS_TASKS, AVERAGE, _split_suffix(result))
+        return scores | {name: figures.get(name) for name in TIMES}
     if result.suite == "transfer":
         dev = {name: task.extra.get("dev_accuracy") for name, task in result.tasks.items() if task}
-        found = _with_average(result.scores, TRANSFER_TASKS, TRANSFER_AVERAGE, "")
-        return found | _with_average(dev, TRANSFER_TASKS, TRANSFER_AVERAGE, DEV_SUFFIX)
+        scores = _with_average(result.scores, TRANSFER_TASKS, TRANSFER_AVERAGE, "")
+        return scores | _with_average(dev, TRANSFER_TASKS, TRANSFER_AVERAGE, DEV_SUFFIX)
 
     # An average over only some of the tasks cannot be compared with published ones.
-    found = {MTEB_PREFIX + name: score for name, score in result.scores.items()}
+    scores = {MTEB_PREFIX + name: score for name, score in result.scores.items()}
     for name, category in figures.get("categories", {}).items():
         if category["n_scored"] == category["n_tasks"]:
-            found[MTEB_PREFIX + name] = category["score"]
+            scores[MTEB_PREFIX + name] = category["score"]
     if figures.get("n_scored", 0) == figures.get("n_tasks"):
-        found[MTEB_PREFIX + AVERAGE] = result.average
-    return found
+        scores[MTEB_PREFIX + AVERAGE] = result.average
+    return scores
 
 
 def _with_average(

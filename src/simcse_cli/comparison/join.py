@@ -302,14 +302,14 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
     repeated = _grouped([entry for entry in entries if not entry.variant], _shared_setting)
 
     # Results under other settings follow their system.
-    lines: list[Entry] = []
+    with_means: list[Entry] = []
     for members in _apart_by_folder(repeated):
-        lines += _with_mean(members)
+        with_means += _with_mean(members)
         folders = {member.folder for member in members} - {""}
         variants = [entry for entry in entries if entry.variant and entry.folder in folders]
         for repetitions in _grouped(variants, lambda entry: entry.variant):
-            lines += _with_mean(repetitions)
-    return lines
+            with_means += _with_mean(repetitions)
+    return with_means
 
 
 def _grouped(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list[Entry]]:
@@ -471,6 +471,7 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
     """
     labels_of: dict[str, dict[str, list[str]]] = {}
     for entry in entries:
+        # A mean has only settings of its members, which are entries themselves.
         if entry.kind is EntryKind.MEAN:
             continue
         for key, value in entry.settings.items():
@@ -493,26 +494,27 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
     grouped: dict[str, list[str]] = {}
     examples: dict[str, str] = {}
     for name in measures:
-        # The systems by the kind of their data, each kind with the first that is seen.
-        places: dict[str, dict[str, None]] = {}
+        # The systems by the kind of their data; the inner dictionary serves as an ordered set.
+        systems_on: dict[str, dict[str, None]] = {}
         for entry in systems:
-            what = entry.data.get(name)
-            if what is None or name not in entry.scores:
+            data = entry.data.get(name)
+            if data is None or name not in entry.scores:
                 continue
-            kind = what if what in (PUBLISHED, DEMO) else "other data"
-            examples.setdefault(kind, what)
-            who = "published rows" if entry.kind is EntryKind.PUBLISHED else entry.label
-            places.setdefault(kind, {})[who] = None
-        if len(places) < 2:
+            kind = data if data in (PUBLISHED, DEMO) else "other data"
+            # The first data of a kind stand for it in the remark.
+            examples.setdefault(kind, data)
+            system = "published rows" if entry.kind is EntryKind.PUBLISHED else entry.label
+            systems_on.setdefault(kind, {})[system] = None
+        if len(systems_on) < 2:
             continue
 
         # Measures with the same words share a remark.
-        where = []
-        for kind, labels in places.items():
-            where.append(f"on {kind} in {', '.join(labels)}")
+        parts = []
+        for kind, labels in systems_on.items():
+            parts.append(f"on {kind} in {', '.join(labels)}")
             if examples[kind] != kind:
-                where[-1] += f" ({examples[kind]})"
-        grouped.setdefault(", ".join(where), []).append(name)
+                parts[-1] += f" ({examples[kind]})"
+        grouped.setdefault(", ".join(parts), []).append(name)
     remarks = []
     for words, names in grouped.items():
         remarks.append(f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {words}")
@@ -570,19 +572,19 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     levelled = list(entries)
     warnings: list[str] = []
     for average, tasks in _AVERAGES.items():
-        every = frozenset(tasks)
-        held = {every.intersection(entry.scores) for entry in levelled if average in entry.scores}
-        with_tasks = held - {frozenset()}
-        common = every.intersection(*with_tasks)
+        full = frozenset(tasks)
+        subsets = {full.intersection(entry.scores) for entry in levelled if average in entry.scores}
+        nonempty = subsets - {frozenset()}
+        common = full.intersection(*nonempty)
 
         # Without its tasks, an average can only be compared with averages over all tasks.
-        if with_tasks <= {common} and (common == every or frozenset() not in held):
+        if nonempty <= {common} and (common == full or frozenset() not in subsets):
             continue
-        over = [task for task in tasks if task in common]
-        levelled = _with_averages(levelled, average, over)
+        common_tasks = [task for task in tasks if task in common]
+        levelled = _with_averages(levelled, average, common_tasks)
         result = "is left out, as they share fewer than two"
-        if len(over) > 1:
-            result = f"is over {', '.join(map(label, over))}"
+        if len(common_tasks) > 1:
+            result = f"is over {', '.join(map(label, common_tasks))}"
         warnings.append(f"the entries hold different tasks: {label(average)} {result}")
     return levelled, warnings
 
@@ -592,16 +594,16 @@ def _with_averages(entries: Sequence[Entry], average: str, tasks: Sequence[str])
 
     The entries that are means also get the deviation over their members.
     """
-    single = {entry.label: _with_average(entry, average, tasks) for entry in entries}
-    found = []
+    by_label = {entry.label: _with_average(entry, average, tasks) for entry in entries}
+    averaged = []
     for entry in entries:
-        new = single[entry.label]
-        members = [single[name].scores.get(average) for name in entry.members]
+        new = by_label[entry.label]
+        members = [by_label[name].scores.get(average) for name in entry.members]
         _, deviation = mean_and_deviation(members)
         if average in new.scores and deviation is not None:
             new = replace(new, deviations={**new.deviations, average: deviation})
-        found.append(new)
-    return found
+        averaged.append(new)
+    return averaged
 
 
 def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
@@ -624,17 +626,17 @@ def _require_common(
     measures = _measures(others)
     if not measures.isdisjoint(columns):
         return
-    found = "; ".join(f"{entry.label} has {_names(entry)}" for entry in others)
-    found = found or "there is one entry only"
+    others_have = "; ".join(f"{entry.label} has {_names(entry)}" for entry in others)
+    others_have = others_have or "there is one entry only"
     if reference is not None:
         raise ConfigError(
-            f"nothing to compare: {reference.label} has {_names(reference)}; {found}",
+            f"nothing to compare: {reference.label} has {_names(reference)}; {others_have}",
             hint="compare scores of one split: `simcse eval sts --split dev` or `--split test`",
         )
     hint = "score the run first: simcse eval sts --model RUN"
     if measures:
         hint = "choose among the measures named with --measures"
-    raise ConfigError(f"no entry has {', '.join(columns) or 'a score'}: {found}", hint=hint)
+    raise ConfigError(f"no entry has {', '.join(columns) or 'a score'}: {others_have}", hint=hint)
 
 
 def _names(entry: Entry) -> str:

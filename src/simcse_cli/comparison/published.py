@@ -254,8 +254,9 @@ def _build(content: Any, place: str) -> PublishedTable:
     missing = [key for key in _REQUIRED_KEYS if not isinstance(content, dict) or key not in content]
     if missing:
         raise DataError(f"{place}: no {', '.join(missing)}", hint=_FORMAT_HINT)
-    named = str(content["source"])
-    source = asdict(sources().get(named, Source(short=named, citation=named)))
+    source_id = str(content["source"])
+    # A source that the package does not know is cited as it is written.
+    source = asdict(sources().get(source_id, Source(short=source_id, citation=source_id)))
     table: PublishedTable = checked(
         {**content, "source": source}, PublishedTable, place, hint=_FORMAT_HINT
     )
@@ -303,6 +304,7 @@ def _show_table(table: PublishedTable) -> Outcome:
     shown = columns("row")
     if any(row.group for row in table.rows):
         shown += columns("group")
+    # The marks = and : tell columns and settings from other keys of the same name.
     for name, measure in zip(table.columns, table.cell_measures(), strict=True):
         kind: ColumnKind = "score" if table.is_fraction(measure) else "number"
         shown.append(Column(f"={name}", name, kind))
@@ -313,7 +315,6 @@ def _show_table(table: PublishedTable) -> Outcome:
     if any(row.origin for row in table.rows):
         shown += columns("origin")
 
-    # The marks = and : tell columns and settings from other keys of the same name.
     rows = []
     for row in table.rows:
         cells: dict[str, Any] = {"row": row.name, "group": row.group, "origin": row.origin}

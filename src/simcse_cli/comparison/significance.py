@@ -67,29 +67,29 @@ def run_tests(
     comparison: Comparison, options: CompareOptions, progress: Progress
 ) -> list[TaskTest]:
     """Return the tests of each system against the baseline, with corrected p-values."""
-    how = {"n_resamples": options.resamples, "seed": options.seed}
+    resampling = {"n_resamples": options.resamples, "seed": options.seed}
 
     def of_pairs(samples: Mapping[str, Any], baseline: Entry, by_seed: bool) -> Tests:
         aggregation = Aggregation(baseline.settings.get("aggregation", Aggregation.ALL))
         metric = Metric(baseline.settings.get("metric", Metric.SPEARMAN))
         return bootstrap.paired_bootstrap(
-            samples, aggregation=aggregation, metric=metric, by_seed=by_seed, **how
+            samples, aggregation=aggregation, metric=metric, by_seed=by_seed, **resampling
         )
 
     def of_classes(shared: Mapping[str, Any], _: Entry, by_seed: bool) -> Tests:
         # One seed on each side gives counts, several seeds give the hits of each.
-        if all(isinstance(found, Discordance) for found in shared.values()):
-            return bootstrap.paired_accuracy_bootstrap(shared, **how)
-        return bootstrap.paired_mean_bootstrap(shared, by_seed=by_seed, **how)
+        if all(isinstance(counts, Discordance) for counts in shared.values()):
+            return bootstrap.paired_accuracy_bootstrap(shared, **resampling)
+        return bootstrap.paired_mean_bootstrap(shared, by_seed=by_seed, **resampling)
 
     pairs = comparison.systems("pair_scores")
     predictions = comparison.systems("predictions")
     for remark in dict.fromkeys(system.remark for system in (*pairs, *predictions)):
         if remark is not None:
             progress.warn(remark)
-    found = _run_suite("sts", pairs, _shared_pairs, of_pairs, progress)
-    found += _run_suite("transfer", predictions, _shared_classes, of_classes, progress)
-    return _corrected(found, options.correction)
+    tests = _run_suite("sts", pairs, _shared_pairs, of_pairs, progress)
+    tests += _run_suite("transfer", predictions, _shared_classes, of_classes, progress)
+    return _corrected(tests, options.correction)
 
 
 def _run_suite(
@@ -106,14 +106,14 @@ def _run_suite(
     # The baseline is read once for all candidates.
     read = examples.read_predictions if suite == "transfer" else examples.read_pair_scores
     baseline, *candidates = systems
-    expected = [read(path) for _, path in baseline.members]
-    found: list[TaskTest] = []
+    baseline_examples = [read(path) for _, path in baseline.members]
+    results: list[TaskTest] = []
 
     # Test the tasks with the same examples, except those that were used to choose a model.
     with progress.task("paired bootstrap", total=len(candidates)) as task:
         for system in candidates:
             candidate, by_seed = system.in_order_of(baseline)
-            shared = share([read(path) for _, path in candidate.members], expected)
+            shared = share([read(path) for _, path in candidate.members], baseline_examples)
             if not shared:
                 progress.warn(
                     f"{system.label} and {baseline.label} share no task with the same examples: "
@@ -126,14 +126,14 @@ def _run_suite(
                 tests, mean = test(shared, baseline.members[0][0], by_seed)
                 if len(tests) > 1:
                     tests[AVERAGE if suite == "sts" else TRANSFER_AVERAGE] = mean
-                for name, each in tests.items():
-                    both = shared.get(name)
-                    discordant = both if isinstance(both, Discordance) else None
-                    found.append(
-                        TaskTest(suite, system.label, baseline.label, name, each, discordant)
+                for name, outcome in tests.items():
+                    sample = shared.get(name)
+                    discordant = sample if isinstance(sample, Discordance) else None
+                    results.append(
+                        TaskTest(suite, system.label, baseline.label, name, outcome, discordant)
                     )
             task.advance()
-    return found
+    return results
 
 
 def _shared_tasks(candidate: Seeds, baseline: Seeds, same: Callable[..., bool]) -> list[str]:

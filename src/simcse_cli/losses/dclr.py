@@ -34,11 +34,11 @@ def ascended(
     positives = positives.detach()
     noise = noise.to(anchors.dtype)
     for _ in range(n_steps):
-        moved = noise.detach().requires_grad_()
+        leaf = noise.detach().requires_grad_()
         loss = info_nce(
-            anchors, positives, temperature=temperature, extra_negatives=moved, excluded=excluded
+            anchors, positives, temperature=temperature, extra_negatives=leaf, excluded=excluded
         )
-        (gradient,) = torch.autograd.grad(loss, moved)
+        (gradient,) = torch.autograd.grad(loss, leaf)
         noise = noise + STEP * l2_normalize(gradient)
     return noise.detach()
 

@@ -57,18 +57,19 @@ def guided_info_nce(
     logits, removed = [], []
     n_candidates = 0
     for left, right in pairs:
-        is_of_rows = right < 2  # not hard negatives: their diagonal is no labelled pair
-        is_closer = similarity_matrix(guide[left], guide[right]) > bars
-        if is_of_rows:
-            is_closer = is_closer & ~is_own
-        removed.append(is_closer.sum())
-        n_candidates += is_closer.numel() - len(anchors) * is_of_rows
-        if is_of_rows and excluded is not None:
-            is_closer = is_closer | excluded
+        has_own_pairs = right < 2  # not hard negatives: their diagonal is no labelled pair
+        left_out = similarity_matrix(guide[left], guide[right]) > bars
+        if has_own_pairs:
+            left_out = left_out & ~is_own
+        # The share counts only what the guide removes, so the other masks are added later.
+        removed.append(left_out.sum())
+        n_candidates += left_out.numel() - len(anchors) * has_own_pairs
+        if has_own_pairs and excluded is not None:
+            left_out = left_out | excluded
         if left == right:
-            is_closer = is_closer | is_own
+            left_out = left_out | is_own
         block = similarity_matrix(views[left], views[right])
-        logits.append(block.masked_fill(is_closer, -torch.inf))
+        logits.append(block.masked_fill(left_out, -torch.inf))
 
     # The first block is anchors with positives, so column i is right for row i.
     labels = torch.arange(len(anchors), device=anchors.device)

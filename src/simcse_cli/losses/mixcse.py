@@ -44,6 +44,7 @@ def mixcse(
     """
     check_pairs(anchors, positives, temperature)
     is_own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
+    # These pairs are known not to be negatives.
     known = torch.zeros_like(is_own) if excluded is None else excluded
     blocks = [similarity_matrix(anchors, positives, similarity).masked_fill(known, -torch.inf)]
 

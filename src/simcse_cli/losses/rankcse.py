@@ -71,12 +71,12 @@ def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
     The term of k = 1 is InfoNCE. Equal logits give ``ln N!``: 3.1781 for 4 rows.
     """
     is_own = torch.eye(len(teacher), dtype=torch.bool, device=teacher.device)
-    ranks = teacher.masked_fill(is_own, torch.inf).argsort(dim=1, descending=True, stable=True)
-    ordered = logits.gather(1, ranks)
+    order = teacher.masked_fill(is_own, torch.inf).argsort(dim=1, descending=True, stable=True)
+    ordered = logits.gather(1, order)
     # Flipped twice, the cumulative sum runs from the last column back to the first.
     with no_autocast(logits.device):
-        left = ordered.flip(1).logcumsumexp(1).flip(1)
-    return (left - ordered).sum(1).mean()
+        remaining = ordered.flip(1).logcumsumexp(1).flip(1)
+    return (remaining - ordered).sum(1).mean()
 
 
 def similarity_distance(similarities: Tensor, teacher: Tensor) -> Tensor:

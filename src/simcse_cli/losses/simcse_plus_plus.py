@@ -37,12 +37,12 @@ def off_dropout(
     InfoNCE.
     """
     check_pairs(anchors, positives, temperature)
-    right = similarity_matrix(anchors, positives, similarity).diagonal() / temperature
-    others = similarity_matrix(plain, plain, similarity) / temperature  # (N, N)
+    positive_logits = similarity_matrix(anchors, positives, similarity).diagonal() / temperature
+    negative_logits = similarity_matrix(plain, plain, similarity) / temperature  # (N, N)
     if excluded is not None:
-        others = others.masked_fill(excluded, -torch.inf)
+        negative_logits = negative_logits.masked_fill(excluded, -torch.inf)
     is_own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
-    logits = torch.where(is_own, positive_scale * right[:, None], others)
+    logits = torch.where(is_own, positive_scale * positive_logits[:, None], negative_logits)
     return functional.cross_entropy(logits, torch.arange(len(anchors), device=anchors.device))
 
 
@@ -64,5 +64,5 @@ def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) ->
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):
         correlation = standardise(view_a).T @ standardise(view_b) / len(view_a)  # (D, D)
-        own = torch.arange(len(correlation), device=correlation.device)
-        return functional.cross_entropy(correlation / temperature, own)
+        labels = torch.arange(len(correlation), device=correlation.device)
+        return functional.cross_entropy(correlation / temperature, labels)

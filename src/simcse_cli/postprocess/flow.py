@@ -198,7 +198,6 @@ class BertFlow(PostProcessor):
         self.flow_ = self._new_flow(vectors.shape[-1])
         self.losses_: list[float] = []
 
-        # A loss that is not finite ends the training at once.
         optimizer = UncorrectedAdamW(
             self.flow_.parameters(),
             lr=self.learning_rate,

@@ -32,6 +32,7 @@ def unit_rows(
             block = vectors[start : start + _BLOCK_ROWS].astype(dtype)
             norms = np.linalg.norm(block, axis=1, keepdims=True)
             if check_finite and not np.isfinite(norms).all():
+                # The argmin of truth values is the place of the first False.
                 row = first + start + int(np.isfinite(norms[:, 0]).argmin())
                 raise DataError(f"vector {row + 1:,} is not finite, or too large to be squared")
             norms[norms == 0] = 1

@@ -160,9 +160,9 @@ class _FileFormat:
         right side; a side is empty unless all lines of the group have it.
         """
         # What a line must have, and what it may have.
-        value: Any = int if issubclass(self.dtype, np.integer) else float
+        number_type: Any = int if issubclass(self.dtype, np.integer) else float
         required: dict[str, Any] = dict.fromkeys(self.groups, str)
-        required |= {"index": int, "gold": value, self.value: value}
+        required |= {"index": int, "gold": number_type, self.value: number_type}
         kinds = required | {"left": str, "right": str}
 
         # The lines of a group may lie anywhere in the file, so all are read first.
@@ -175,9 +175,9 @@ class _FileFormat:
                 needed = f"a line has all of {', '.join(required)}"
                 raise DataError(f"{place}: no {', '.join(missing)}; {needed}", hint=self.hint)
             record = {}
-            for key, each in content.items():
+            for key, value in content.items():
                 kind = kinds.get(key, Any)
-                record[key] = checked(each, kind, f"{place}: {key}", hint=self.hint)
+                record[key] = checked(value, kind, f"{place}: {key}", hint=self.hint)
             rows.setdefault(tuple(record[key] for key in self.groups), []).append(record)
 
         # A group with missing or repeated indices is refused.
@@ -191,8 +191,8 @@ class _FileFormat:
                 )
             texts = []
             for side in ("left", "right"):
-                found = tuple(record[side] for record in records if side in record)
-                texts.append(found if len(found) == len(records) else ())
+                side_texts = tuple(record[side] for record in records if side in record)
+                texts.append(side_texts if len(side_texts) == len(records) else ())
             gold = np.array([record["gold"] for record in records], dtype=self.dtype)
             values = np.array([record[self.value] for record in records], dtype=self.dtype)
             yield names, gold, values, texts

@@ -287,8 +287,8 @@ def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: i
 
     # The grid is filled from its last row, as alignment goes upwards.
     grid = [[" "] * width for _ in range(height)]
-    for letter, own in zip(letters, series.values(), strict=True):
-        cells = np.rint((own - low) / span * (width - 1, height - 1)).astype(int)
+    for letter, values in zip(letters, series.values(), strict=True):
+        cells = np.rint((values - low) / span * (width - 1, height - 1)).astype(int)
         for column, row in cells.tolist():
             line = grid[height - 1 - row]
             line[column] = letter if line[column] in (" ", letter) else "*"

@@ -90,30 +90,30 @@ class Report:
         block, which repeats the first column.
         """
         rows = self.cells()
-        full = []
-        least: list[int] = []
+        full_widths = []
+        least_widths: list[int] = []
         blocks: list[list[int]] = [[]]
         for i, column in enumerate(self.columns):
             # The widths of the column as it is, and at its narrowest.
-            cell = max((len(row[i]) for row in rows), default=0)
-            word = max(map(len, column.heading.split()), default=0)
-            full.append(max(cell, len(column.heading)))
+            cell_width = max((len(row[i]) for row in rows), default=0)
+            word_width = max(map(len, column.heading.split()), default=0)
+            full_widths.append(max(cell_width, len(column.heading)))
             if column.kind == "text":
-                cell = min(cell, NARROWEST_TEXT)
-            least.append(max(word, cell))
+                cell_width = min(cell_width, NARROWEST_TEXT)
+            least_widths.append(max(word_width, cell_width))
 
             # Start a new block if this one would be too wide even at its narrowest.
-            if len(blocks[-1]) > 1 and _span([least[j] for j in [*blocks[-1], i]]) > width:
+            if len(blocks[-1]) > 1 and _span([least_widths[j] for j in [*blocks[-1], i]]) > width:
                 blocks.append([0])
             blocks[-1].append(i)
 
         # Within each block, columns are then as wide as the room allows.
-        found = []
+        placed = []
         for block in blocks:
-            narrowest = [least[i] for i in block]
-            widths = _shrunk([full[i] for i in block], narrowest, width)
-            found.append(list(zip(block, widths, strict=True)))
-        return found
+            narrowest = [least_widths[i] for i in block]
+            widths = _shrunk([full_widths[i] for i in block], narrowest, width)
+            placed.append(list(zip(block, widths, strict=True)))
+        return placed
 
     def cells(self) -> list[list[str]]:
         return [[_cell(column, row) for column in self.columns] for row in self.rows]
@@ -189,13 +189,13 @@ def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
     system are averaged if they have the same texts.
     """
     # Group the rows by system and texts.
-    head = report.columns[0].key
-    texts = [column.key for column in report.columns[1:] if column.kind == "text"]
+    label_key = report.columns[0].key
+    text_keys = [column.key for column in report.columns[1:] if column.kind == "text"]
     repeated: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in report.rows:
-        group = groups.get(row[head])
+        group = groups.get(row[label_key])
         if group:
-            repeated.setdefault((group, *map(row.get, texts)), []).append(row)
+            repeated.setdefault((group, *map(row.get, text_keys)), []).append(row)
     if not repeated:
         return report
 

@@ -263,16 +263,16 @@ def read_metrics(path: Path) -> list[Measured]:
         *lines, _ = path.read_bytes().decode(errors="replace").split("\n")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    found: list[Measured] = []
+    measured: list[Measured] = []
     for number, line in enumerate(lines, start=1):
         place = f"{path}, line {number}"
         values = checked(parse_json(line, str(path), line=number), dict[str, Any], place)
         known = {}
-        for each in fields(Measured):
-            if each.name in values:
-                known[each.name] = values[each.name]
-        found.append(checked(known, Measured, place))
-    return found
+        for attribute in fields(Measured):
+            if attribute.name in values:
+                known[attribute.name] = values[attribute.name]
+        measured.append(checked(known, Measured, place))
+    return measured
 
 
 def flat(values: Mapping[str, Any], separator: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -333,16 +333,17 @@ def open_run_dir(path: Path, *, force: bool) -> None:
     """Empty a locked run folder; ``force`` allows the files of an earlier run to be removed."""
     # Files that do not belong to a run are never removed.
     inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
-    own = [name for name in OWN_NAMES if name in inside]
-    if own and not force:
+    run_names = [name for name in OWN_NAMES if name in inside]
+    if run_names and not force:
         hint = "choose another folder, or replace it with --force"
-        if OWN_NAMES[0] in own:
+        # Without the first name, ``config.yaml``, there is no run to resume.
+        if OWN_NAMES[0] in run_names:
             hint = f"resume it with `simcse train -o {path} --resume`, {hint}"
         raise OutputError(f"{path} holds a run already", hint=hint)
-    if inside.difference(own) and not force:
+    if inside.difference(run_names) and not force:
         raise OutputError(f"{path} is not empty", hint="choose a new folder with -o")
     try:
-        for name in own:
+        for name in run_names:
             entry = path / name
             if entry.is_dir():
                 shutil.rmtree(entry)
@@ -413,12 +414,13 @@ def short_names(sources: Sequence[str]) -> list[str]:
     """
     parts = [Path(source).parts for source in sources]
     names = []
-    for source, own in zip(sources, parts, strict=True):
-        others = [each for each in parts if each != own]
+    for source, own_parts in zip(sources, parts, strict=True):
+        others = [other for other in parts if other != own_parts]
         name = source
-        for n in range(len(own), 0, -1):
-            if any(each[-n:] == own[-n:] for each in others):
+        # Drop parts from the front as long as no other source ends in the same parts.
+        for n in range(len(own_parts), 0, -1):
+            if any(other[-n:] == own_parts[-n:] for other in others):
                 break
-            name = Path(*own[-n:]).as_posix()
+            name = Path(*own_parts[-n:]).as_posix()
         names.append(name)
     return names

@@ -58,7 +58,7 @@ def forecast(trainer: Trainer) -> str:
         started = time.perf_counter()
         trainer.evaluate()
         eval_s = time.perf_counter() - started
-        n_evaluations = 2 + trainer.total_steps // config.eval_every
+        n_evaluations = 1 + math.ceil(trainer.total_steps / config.eval_every)
     run_s = step_s * trainer.total_steps + eval_s * n_evaluations
 
     # The disk holds the model, and as many resume states as are kept.

@@ -216,10 +216,11 @@ def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | Tok
             f"--augment {text}: negate makes negatives, not positives",
             hint="write a file with `simcse augment --method negate`, and train sncse on it",
         )
-    on_tokens = [choices.Augmentation(step.method) for step in steps if step.method in ON_TOKENS]
+    on_tokens = [step for step in steps if step.method in ON_TOKENS]
     if not on_tokens:
         return model_augmenter(options)
-    method, rate = on_tokens[0], steps[0].rate or 0.0
+    method = choices.Augmentation(on_tokens[0].method)
+    rate = on_tokens[0].rate or 0.0
     if len(steps) > 1 or steps[0].model is not None:
         verb = "moves" if method is choices.Augmentation.SHUFFLE else "repeats"
         raise ConfigError(
