@@ -39,7 +39,7 @@ SENTENCES = (
 LIMIT_S = 600.0
 """Limit of every wait in the tests: they wait for events, and this ends what would wait for ever."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,?!'-"
-_POSITIONS_FROM_2 = ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet")
+_POSITIONS_FROM_2 = ("roberta", "xlm-roberta", "camembert", "data2vec-text", "longformer", "mpnet")
 
 
 def wait_until(condition: Callable[[], object]) -> None:

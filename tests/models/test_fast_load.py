@@ -29,7 +29,7 @@ TEXTS = (
 )
 
 
-@pytest.fixture(params=["bert", "roberta", "xlm-roberta", "camembert"])
+@pytest.fixture(params=["bert", "roberta", "xlm-roberta", "camembert", "data2vec-text"])
 def folder(request, tmp_path):
     return build_tiny_model(tmp_path / "model", model_type=request.param)
 

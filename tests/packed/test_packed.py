@@ -193,6 +193,13 @@ def test_packed_vectors_do_not_depend_on_the_order_or_company_of_the_rows() -> N
     torch.testing.assert_close(alone, together, rtol=1e-5, atol=1e-5)
 
 
+def test_embeddings_with_a_table_that_packing_does_not_read_are_padded() -> None:
+    model = build("bert")
+    assert read_parts(model) is not None
+    model.embeddings.task_type_embeddings = torch.nn.Embedding(3, 32)  # as in ERNIE
+    assert read_parts(model) is None
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("architecture", ["bert", "mpnet"])
 def test_attention_from_first_tokens_equals_attention_of_all_tokens(

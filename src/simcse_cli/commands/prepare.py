@@ -217,7 +217,7 @@ def model_command(
 
     The folder records the pooler, the head and the maximum length, and keeps the model card. Every
     installed library opens it once, and all must give the same vectors. Publish it with `hf upload
-    FOLDER NAME`.
+    NAME FOLDER`.
 
     simcse prepare model runs/first -o published --backend onnx --backend openvino
     simcse prepare model runs/first -o fast --backend onnx --quantize int8

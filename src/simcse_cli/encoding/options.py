@@ -109,7 +109,7 @@ class EncodeOptions(ModelOptions, TextOptions):
     )
     workers: int | None = setting(
         None,
-        "Workers on Ray; default: one per GPU, else one per machine.",
+        "Workers on Ray; default: one per GPU, else as many as the cores allow.",
         min=1,
         needs="engine=ray",
     )

@@ -1,7 +1,7 @@
 """The architectures that have a packed form, one entry of ``ARCHITECTURES`` each."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -197,10 +197,15 @@ ARCHITECTURES = {
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
+    "data2vec-text": replace(_ROBERTA, prefix="data2vec_text."),
     "mpnet": Architecture(_MPNET, numbers_real_tokens=True, has_relative_bias=True),
     "distilbert": Architecture(_DISTILBERT, layers="transformer.layer", activation="activation"),
 }
-"""The architectures by ``model_type``. One with BERT's layers needs no more than an entry here."""
+"""The architectures by ``model_type``. One with BERT's layers needs no more than an entry here.
+
+Whoever adds one changes the digest of its models if the entry has a prefix.
+"""
+_EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
 EMBEDDING_NORM = "embeddings.LayerNorm"
 EMBEDDING_DROPOUT = "embeddings.dropout"
 
@@ -286,6 +291,9 @@ def _backbone_parts(backbone: Any, config: Any, architecture: Architecture) -> B
 
     # The embeddings, and how positions are counted.
     embeddings = backbone.embeddings
+    for name, module in embeddings.named_children():
+        if name not in _EMBEDDINGS and any(True for _ in module.parameters()):
+            raise TypeError(f"embeddings with {name}, such as ERNIE's of tasks")
     first_position = 0
     pad_id = None
     if architecture.numbers_real_tokens:
