@@ -372,8 +372,8 @@ def evaluate(
     place = f"evaluate {suite}"
     encoder, chosen = build_options(given, options.EncoderOptions, group, place=place)
 
-    def score_one(*each: Any) -> Any:
-        return score(*each, progress, force=force)
+    def score_one(*groups: Any) -> Any:
+        return score(*groups, progress, force=force)
 
     found = evaluate_each_seed(score_one, encoder, chosen, progress)
     return {} if found is None else dict(found.payload)

@@ -14,7 +14,7 @@ from simcse_cli.progress import SILENT
 TITLES = ["Alignment and uniformity", "Singular values", "Cosine similarity by gold rating"]
 
 
-@pytest.mark.parametrize("name", ["geometry", "spectrum", "density"])
+@pytest.mark.parametrize("name", SPACE_ANALYSES)
 def test_a_page_has_every_analysis_once_and_means_over_seeds(name, monkeypatch, tmp_path):
     run = write_run(tmp_path / "seed-1")
     made = [space([[1, 0], [0, 1]], [[1, 0], [1, 1]], [5, 0]) for _ in range(2)]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from helpers import SENTENCES
+from simcse_cli.analysis.analyses import SPACE_ANALYSES
 from simcse_cli.data.senteval import read_sts_task, sts_files
 from simcse_cli.models.encode import encode
 from simcse_cli.postprocess.unit_rows import unit_rows
@@ -75,7 +76,7 @@ def test_geometry_draws_a_figure_a_page_and_a_terminal_plot(
     assert result.exit_code == 0, result.stderr
     assert plot.read_bytes().startswith(b"\x89PNG")
     text = page.read_text()
-    assert text.count("<figure ") == 3
+    assert text.count("<figure ") == len(SPACE_ANALYSES)
     assert "tiny-bert" in text
     assert "other-bert" in text
     assert "  A  tiny-bert" in result.stdout
@@ -149,7 +150,7 @@ def test_density_of_vectors_from_a_file(invoke, tmp_path):
     assert groups[1]["mean"] is None
 
 
-@pytest.mark.parametrize("kind", ["geometry", "spectrum", "density"])
+@pytest.mark.parametrize("kind", SPACE_ANALYSES)
 @pytest.mark.parametrize("fmt", ["table", "markdown", "latex", "csv", "json"])
 def test_every_view_comes_in_every_format(invoke, tiny_model_dir, sts_folder, kind, fmt):
     result = invoke(

@@ -55,6 +55,12 @@ def test_repetitions_get_their_mean_and_sample_deviation() -> None:
     assert lines[-1].deviations["STS12"] == pytest.approx(np.std([0.70, 0.72, 0.77], ddof=1))
 
 
+def test_repetitions_of_one_seed_are_told_apart_by_a_number():
+    members = [entry("ours", seed=seed, scores={"STS12": 0.7}) for seed in (42, 42, 1)]
+    labels = [line.label for line in add_means(members)]
+    assert labels == ["ours [seed 42, 1]", "ours [seed 42, 2]", "ours [seed 1]", "ours (mean of 3)"]
+
+
 def test_runs_that_differ_in_the_seed_only_are_repetitions(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"base-seed-{seed}", seed=seed) for seed in (1, 2)]
     other = write_run(tmp_path / "warm", seed=1, lr=1e-4)

@@ -28,6 +28,7 @@ from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sam
 from simcse_cli.encoding import search_index
 from simcse_cli.encoding.parts import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
+from simcse_cli.evaluation.bootstrap import PairedTest
 from simcse_cli.evaluation.retrieval import RetrievalScores, score_retrieval
 from simcse_cli.files.inputs import STDIO, read_json
 from simcse_cli.files.schema import checked, parse_number
@@ -402,15 +403,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     if shown_queries:
         series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
 
-    # The table of scores, with the intervals and verdicts as notes.
-    scored = score_rows(scores, ks)
-    groups = {encoder.label: encoder.group for encoder, _ in search.indexes}
-    tests = search_tests(scores, groups, ks[-1]) if scores else {}
-    if scores:
-        notes = _left_out_note(n_left_out, "their")
-        table = score_table(scored, tests, groups, ks, depth, notes)
-        tables.append(table)
-        series.append(table)
+    scored, tests, score_tables = _scores_with_tests(search, scores, ks, depth, n_left_out)
+    tables += score_tables
+    series += score_tables
 
     def hit_rates() -> str:
         curves = {name: score.hit_rate for name, score in scores.items()}
@@ -456,6 +451,23 @@ def _neighbour_rows(
                 if neighbour.id is not None:
                     row["id"] = neighbour.id
                 yield row | {"sentence": neighbour.sentence, "cosine": neighbour.cosine}
+
+
+def _scores_with_tests(
+    search: CorpusSearch,
+    scores: Mapping[str, RetrievalScores],
+    ks: Sequence[int],
+    depth: int,
+    n_left_out: int,
+) -> tuple[list[dict[str, Any]], dict[str, PairedTest], list[Report]]:
+    """Return the rows of scores, their paired tests, and the table of both; all may be empty."""
+    if not scores:
+        return [], {}, []
+    rows = score_rows(scores, ks)
+    groups = {encoder.label: encoder.group for encoder, _ in search.indexes}
+    tests = search_tests(scores, groups, ks[-1])
+    notes = _left_out_note(n_left_out, "their")
+    return rows, tests, [score_table(rows, tests, groups, ks, depth, notes)]
 
 
 def _left_out_note(n_sentences: int, whose: str) -> list[str]:

@@ -13,7 +13,7 @@ from simcse_cli.analysis.analyses import SPACE_ANALYSES, space_analysis
 from simcse_cli.analysis.options import ReportOptions, RetrievalOptions, SpaceOptions
 from simcse_cli.analysis.presentation import Analysis, NamedSource, Page, html_page, name_sources
 from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_analysis
-from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs, read_pair_set
+from simcse_cli.analysis.spaces import EmbeddingSpace, PairSet, encode_pairs, read_pair_set
 from simcse_cli.analysis.trace import STAR, trace_models
 from simcse_cli.comparison.changes import changed_pairs, pairs_table
 from simcse_cli.comparison.compare import compare
@@ -55,13 +55,17 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     """Write the page of a run, or of the seeds of a folder together."""
     require_extra("matplotlib", "`simcse analyze report`")
     require_writable(options.output, force=options.force)
-    sources, baseline = _name_runs(run, options)
+    sources, baseline_name = _name_runs(run, options)
     records = [read_run_record(source.path) for source in sources]
     first = records[0]
     name = sources[0].group or sources[0].label
 
-    # Everything that is known of the runs, then what is measured on rated pairs.
-    spaces, verdict_text = _spaces(run, name, baseline, first, options, progress)
+    # Everything that is known of the runs, then what is measured on rated pairs. The default
+    # baseline is the model that training started from.
+    baseline = NamedSource(first.model, f"{without_folders(first.model)} (start)")
+    if options.baseline:
+        baseline = NamedSource(options.baseline, baseline_name)
+    spaces, verdict_text = _spaces(NamedSource(str(run), name), baseline, options, progress)
     analyses = [
         *_scores(run, first, options, progress),
         *_training(sources, records),
@@ -312,12 +316,7 @@ def _draw_dev_scores(
 
 
 def _spaces(
-    run: Path,
-    name: str,
-    baseline_name: str,
-    record: RunRecord,
-    options: ReportOptions,
-    progress: Progress,
+    run: NamedSource, baseline: NamedSource, options: ReportOptions, progress: Progress
 ) -> tuple[list[Analysis], str]:
     """Return the analyses of the vectors of rated pairs, and the verdict on the run in words.
 
@@ -333,30 +332,37 @@ def _spaces(
     # The pairs are read once, since they may be a pipe.
     shared = [*LoadOptions.__dataclass_fields__, *TableOptions.__dataclass_fields__]
     shared += ["data_dir", "pair_file", "columns"]
-    values = {each: getattr(options, each) for each in shared}
-    run_options = SpaceOptions(**values, model=[str(run)])
+    values = {key: getattr(options, key) for key in shared}
+    run_options = SpaceOptions(**values, model=[run.path])
     data = read_pair_set(run_options, progress)
 
-    # The baseline, or the model that training started from, beside the run or its seeds.
-    baseline = options.baseline or record.model
-    label = baseline_name if options.baseline else f"{without_folders(record.model)} (start)"
-    try:
-        before = encode_pairs(replace(run_options, model=[baseline]), [label], progress, data)
-    except CheckpointError:
-        if options.baseline is not None:
-            raise
-        progress.warn(f"{baseline} cannot be opened any more: the page shows the run alone")
-        before = []
-    after = encode_pairs(run_options, [name], progress, data)
+    # The baseline stands beside the run or its seeds.
+    is_start = options.baseline is None
+    before = _encode_baseline(baseline, run_options, data, progress, is_start)
+    after = encode_pairs(run_options, [run.label], progress, data)
     spaces = [*before, *after]
-    analyses = [space_analysis(each, spaces) for each in SPACE_ANALYSES]
+    analyses = [space_analysis(analysis, spaces) for analysis in SPACE_ANALYSES]
     verdict_text = ""
     if before:
         analyses += _changes(before[0], after[0])
-        verdict_text = _verdict(label, before, after)
+        verdict_text = _verdict(baseline.label, before, after)
     if options.queries:
         analyses.append(_neighbours([*before[:1], after[0]], options))
     return analyses, verdict_text
+
+
+def _encode_baseline(
+    baseline: NamedSource, options: SpaceOptions, data: PairSet, progress: Progress, is_start: bool
+) -> list[EmbeddingSpace]:
+    """Return the spaces of the baseline; none if it is the start of the run, and is gone."""
+    try:
+        options = replace(options, model=[baseline.path])
+        return encode_pairs(options, [baseline.label], progress, data)
+    except CheckpointError:
+        if not is_start:
+            raise
+    progress.warn(f"{baseline.path} cannot be opened any more: the page shows the run alone")
+    return []
 
 
 def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[EmbeddingSpace]) -> str:

@@ -1,6 +1,6 @@
 """Embedding spaces for `analyze`: the encoders, the rated pairs, and their vectors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -77,24 +77,16 @@ def load_encoders(
     if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
         raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
     suffixes = [f" + {plan.label}" if plan else "" for plan in plans]
-    # One model may occur with several post-processors, so default names include these.
-    if not labels:
-        suffixed = zip(sources, suffixes, strict=True)
-        labels = label_sources([source.rstrip("/") + suffix for source, suffix in suffixed], None)
-    labels = label_sources(sources, labels)
+    labels = label_sources(sources, labels or _default_labels(sources, suffixes))
 
-    # A source that is used several times is opened once, and keeps its vectors.
     kept: dict[str, EvalEncoder] = {}
-    for each, plan, label, suffix in zip(chosen, plans, labels, suffixes, strict=True):
+    for own, plan, label, suffix in zip(chosen, plans, labels, suffixes, strict=True):
         # A folder of seeds gives one encoder for each seed.
-        for named in name_sources([str(each.embeddings or each.model)], [label]):
+        for named in name_sources([str(own.embeddings or own.model)], [label]):
             path = named.path
-            opened = kept.get(path) or open_encoder(replace(each, model=path), progress=progress)
-            if sources.count(path) > 1 and path not in kept:
-                opened = replace(opened, encode=memoize(opened.encode))
-                kept[path] = opened
+            opened = _open(replace(own, model=path), sources.count(path), kept, progress)
             encoder = with_postprocess(opened, plan, options.data_dir, progress, target=pairs.pairs)
-            pooler = None if each.embeddings else encoder.pooler
+            pooler = None if own.embeddings else encoder.pooler
             yield NamedEncoder(
                 named.label, path, encoder.encode, encoder.digest, pooler, named.group, suffix
             )
@@ -127,6 +119,26 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
             own = replace(own, embeddings=Path(source), sentences=options.sentences)
         chosen.append(own)
     return chosen
+
+
+def _default_labels(sources: Sequence[str], suffixes: Sequence[str]) -> list[str]:
+    # One model may occur with several post-processors, so the names include these.
+    suffixed = zip(sources, suffixes, strict=True)
+    return label_sources([source.rstrip("/") + suffix for source, suffix in suffixed], None)
+
+
+def _open(
+    options: EncoderOptions, n_uses: int, kept: dict[str, EvalEncoder], progress: Progress
+) -> EvalEncoder:
+    """Return an encoder; one that is used several times is opened once, and keeps its vectors."""
+    path = options.model
+    if path in kept:
+        return kept[path]
+    opened = open_encoder(options, progress=progress)
+    if n_uses > 1:
+        opened = replace(opened, encode=memoize(opened.encode))
+        kept[path] = opened
+    return opened
 
 
 @dataclass(frozen=True)
@@ -237,32 +249,44 @@ def sts_average(
     for each task, the same name. Results of version 1.0.0 may be of another tokenizer: if there
     are only such results, a warning names the last of them.
     """
-    folder = Path(encoder.source)
     older: Path | None = None
-    for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):
-        content = read_json(path)
-        if not isinstance(content, dict) or content.get("suite") != "sts":
+    for path, result in _sts_results(encoder, results):
+        if is_older_digest(result.settings.get("model_digest"), encoder.digest):
+            older = path
             continue
-        runs = checked(content.get("runs", [content]), list[dict[str, Any]], f"{path}: runs")
-        for run in runs:
-            result = SuiteResult.from_json(run, str(path))
-            settings = result.settings
-            if is_older_digest(settings.get("model_digest"), encoder.digest):
-                older = path
-                continue
-            # With a post-processor for each task, a result has the digest of the plain model.
-            is_same = settings.get("model_digest") == encoder.digest
-            is_same &= bool(settings.get("postprocess")) == bool(encoder.suffix)
-            is_named = bool(encoder.suffix) and settings.get("model") == encoder.name
-            scores = [result.scores.get(task) for task in STS_TASKS]
-            if result.split == "test" and (is_same or is_named) and None not in scores:
-                return mean_and_deviation(scores)[0]
+        scores = [result.scores.get(task) for task in STS_TASKS]
+        if result.split == "test" and _is_of(result, encoder) and None not in scores:
+            return mean_and_deviation(scores)[0]
     if older is not None:
         progress.warn(
             f"{older} {OLDER_DIGEST}, so whether it is of {encoder.label} is not known; "
             "evaluate it again"
         )
     return None
+
+
+def _sts_results(
+    encoder: NamedEncoder, results: Sequence[Path]
+) -> Iterator[tuple[Path, SuiteResult]]:
+    """Yield the STS results in the files, and in those of the run folder, each with its file."""
+    folder = Path(encoder.source)
+    for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):
+        content = read_json(path)
+        if not isinstance(content, dict) or content.get("suite") != "sts":
+            continue
+        runs = checked(content.get("runs", [content]), list[dict[str, Any]], f"{path}: runs")
+        for run in runs:
+            yield path, SuiteResult.from_json(run, str(path))
+
+
+def _is_of(result: SuiteResult, encoder: NamedEncoder) -> bool:
+    settings = result.settings
+    # With a post-processor for each task, a result has the digest of the plain model.
+    if encoder.suffix and settings.get("model") == encoder.name:
+        return True
+    if settings.get("model_digest") != encoder.digest:
+        return False
+    return bool(settings.get("postprocess")) == bool(encoder.suffix)
 
 
 def spaces_payload(
@@ -276,24 +300,23 @@ def spaces_payload(
         if "group" in model:
             groups.setdefault(model["group"], []).append(model)
 
-    # A number that is a float in every seed of a group has a mean and a deviation.
-    seeds = []
-    for group, members in groups.items():
-        mean = {}
-        deviation = {}
-        for key in members[0]:
-            values = [member[key] for member in members]
-            if len(values) > 1 and all(isinstance(value, float) for value in values):
-                mean[key], deviation[key] = mean_and_deviation(values)
-        seeds.append(
-            {"label": group, "n_seeds": len(members), "mean": mean, "deviation": deviation}
-        )
     payload = {
         "analysis": analysis,
         "data": data.name,
         "n_pairs": data.pairs.n_pairs,
         "models": models,
     }
-    if seeds:
-        payload["seeds"] = seeds
+    if groups:
+        payload["seeds"] = [_seed_means(group, seeds) for group, seeds in groups.items()]
     return payload
+
+
+def _seed_means(group: str, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return mean and deviation of the numbers that are floats in every seed of a group."""
+    mean = {}
+    deviation = {}
+    for key in seeds[0]:
+        values = [seed[key] for seed in seeds]
+        if len(values) > 1 and all(isinstance(value, float) for value in values):
+            mean[key], deviation[key] = mean_and_deviation(values)
+    return {"label": group, "n_seeds": len(seeds), "mean": mean, "deviation": deviation}

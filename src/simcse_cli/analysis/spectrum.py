@@ -222,16 +222,7 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         for rank, value in enumerate(by_name[space.label].relative.tolist(), start=1):
             summary[f"s{rank}"] = value
         summaries.append(summary)
-    bound_shown = columns("label", *(each.name for each in fields(NegativesBound)), label="model")
-
-    # A series of all the values.
-    series = []
-    for name, each in by_name.items():
-        pairs = zip(each.singular_values.tolist(), each.relative.tolist(), strict=True)
-        for rank, (value, relative) in enumerate(pairs, start=1):
-            series.append(
-                {"model": name, "rank": rank, "singular_value": value, "relative": relative}
-            )
+    bound_shown = columns("label", *(field.name for field in fields(NegativesBound)), label="model")
 
     return Analysis(
         title="Singular values",
@@ -248,7 +239,18 @@ def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         figure=lambda: spectrum_figure(by_name),
         # The terminal leaves the largest value, which is 1, out of its scale.
         terminal_plot=lambda: plots.bar_lines(
-            {name: each.relative[1:] for name, each in by_name.items()}
+            {name: spectrum.relative[1:] for name, spectrum in by_name.items()}
         ),
-        series=[Report("Singular values", columns(*series[0]), series)],
+        series=[_all_values(by_name)],
     )
+
+
+def _all_values(spectra: Mapping[str, Spectrum]) -> Report:
+    rows = []
+    for name, spectrum in spectra.items():
+        pairs = zip(spectrum.singular_values.tolist(), spectrum.relative.tolist(), strict=True)
+        for rank, (value, relative) in enumerate(pairs, start=1):
+            rows.append(
+                {"model": name, "rank": rank, "singular_value": value, "relative": relative}
+            )
+    return Report("Singular values", columns(*rows[0]), rows)

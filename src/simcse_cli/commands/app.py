@@ -160,16 +160,20 @@ def _look_at_arguments(command: Any) -> None:
         if not ctx.resilient_parsing:
             values, _, given = command.make_parser(ctx).parse_args(args=list(arguments))
             ctx.meta[OBJECTIVE] = values.get("objective")
-            for option, count in Counter(given).items():
-                if count > 1 and not _adds_up(option):
-                    raise UsageError(
-                        f"is given {count} times and takes one value",
-                        option=max(option.opts, key=len),
-                        hint="keep one of them",
-                    )
+            _require_given_once(given)
         return parse_args(ctx, arguments)
 
     command.parse_args = parse
+
+
+def _require_given_once(given: Sequence[Any]) -> None:
+    for option, count in Counter(given).items():
+        if count > 1 and not _adds_up(option):
+            raise UsageError(
+                f"is given {count} times and takes one value",
+                option=max(option.opts, key=len),
+                hint="keep one of them",
+            )
 
 
 def _adds_up(option: Any) -> bool:
@@ -282,29 +286,41 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 off tolerance, 130 stopped."""
     configure_console()
     open_standard_streams()
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        with suppress(ValueError):  # not in the main thread
-            # Exit through an exception, so that temporary files are removed.
-            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    _exit_on_sigterm()
     os.environ["PYTHONSAFEPATH"] = "1"  # child processes must not import from the current folder
     arguments = list(sys.argv[1:] if args is None else args)
     first = next((word for word in arguments if not word.startswith("-")), None)
     names = (first,) if first in COMMANDS else COMMANDS
     try:
         sys.exit(build(names).main(args=arguments, prog_name="simcse", standalone_mode=False))
+    except typer.Abort:
+        sys.exit(1)
     except Exception as error:
-        if isinstance(error, typer.Abort):
-            sys.exit(1)
-        failure = _wrong_usage(error, arguments)
-        if failure is None and isinstance(error, SimcseError):
-            failure = error
-        failure = failure or _limit_of_the_system(error)
+        failure = _error_to_show(error, arguments)
         if failure is None:
             raise
-        # The error may be from before the format was parsed, so look at the arguments themselves.
-        asked = {*arguments, *map(" ".join, pairwise(arguments))}
-        as_json = not asked.isdisjoint(("--format json", "--format=json", "-f json", "-fjson"))
-        get_console().error(failure, as_json=as_json)
+        get_console().error(failure, as_json=_asks_for_json(arguments))
         sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _exit_on_sigterm() -> None:
+    """Exit through an exception on SIGTERM, so that temporary files are removed."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
+def _error_to_show(error: Exception, arguments: Sequence[str]) -> SimcseError | None:
+    """Return the error to show for an exception, or None for a mistake of this program."""
+    failure = _wrong_usage(error, arguments)
+    if failure is None and isinstance(error, SimcseError):
+        return error
+    return failure or _limit_of_the_system(error)
+
+
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    """Tell whether to show an error as JSON, also one from before the format was parsed."""
+    asked = {*arguments, *map(" ".join, pairwise(arguments))}
+    return not asked.isdisjoint(("--format json", "--format=json", "-f json", "-fjson"))

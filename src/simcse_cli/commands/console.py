@@ -343,8 +343,6 @@ class Console:
             stream.write(text)
 
     def _show_tables(self, reports: Sequence[Report]) -> None:
-        from rich import box
-        from rich.table import Table
         from rich.text import Text
 
         # Pipes and files get plain text.
@@ -352,32 +350,12 @@ class Console:
         if not terminal.is_terminal:
             self.print_data(printable("\n".join(to_text(report) for report in reports)))
             return
-
-        # A table wider than the terminal is cut into blocks of columns.
         for number, report in enumerate(reports):
             if number:
                 terminal.print()
             if report.title:
                 terminal.print(Text(printable(report.title), style="bold"), soft_wrap=True)
-            cells = report.cells()
-            for n_before, block in enumerate(report.blocks(terminal.width)):
-                if n_before:
-                    terminal.print()
-                table = Table(
-                    box=box.SIMPLE_HEAD,
-                    header_style="bold",
-                    show_edge=False,
-                    pad_edge=False,
-                    padding=(0, 1, 0, 0),
-                )
-                for i, width in block:
-                    column = report.columns[i]
-                    justify: Any = "left" if column.kind == "text" else "right"
-                    heading = Text(printable(column.heading))
-                    table.add_column(heading, justify=justify, width=width, overflow="fold")
-                for row in cells:
-                    table.add_row(*(Text(printable(row[i])) for i, _ in block))
-                terminal.print(table)
+            _print_table(terminal, report)
             for note in report.notes:
                 terminal.print(Text(printable(note), style="dim"))
 
@@ -441,6 +419,33 @@ class Console:
             self.print_data(text)
         if output is not None:
             self.info(f"wrote {output}")
+
+
+def _print_table(terminal: "RichConsole", report: Report) -> None:
+    """Print the table of a report; if it is wider than the terminal, in blocks of columns."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = report.cells()
+    for number, block in enumerate(report.blocks(terminal.width)):
+        if number:
+            terminal.print()
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            header_style="bold",
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+        )
+        for i, width in block:
+            column = report.columns[i]
+            justify: Any = "left" if column.kind == "text" else "right"
+            heading = Text(printable(column.heading))
+            table.add_column(heading, justify=justify, width=width, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(row[i])) for i, _ in block))
+        terminal.print(table)
 
 
 _console = Console()

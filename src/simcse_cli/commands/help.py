@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from textwrap import wrap
 from typing import Any
 
@@ -28,6 +27,7 @@ ENVIRONMENT = {
     "SIMCSE_CACHE": "where vectors and finished tasks are kept",
     "NO_COLOR": "no colours",
 }
+_fit = partial(wrap, break_long_words=False, break_on_hyphens=False)
 
 
 @dataclass(frozen=True)
@@ -48,30 +48,35 @@ class HelpPage:
 
     def lines(self, width: int) -> Iterator[str]:
         """Yield the lines of the page; only headings start without a space."""
-        fit = partial(wrap, width=width, break_long_words=False, break_on_hyphens=False)
-        yield from fit(self.usage, subsequent_indent="       ")
+        yield from _fit(self.usage, width, subsequent_indent="       ")
         for paragraph in self.paragraphs:
-            yield from ("", *fit(paragraph, initial_indent="  ", subsequent_indent="  "))
+            yield from ("", *_fit(paragraph, width, initial_indent="  ", subsequent_indent="  "))
         if self.examples:
             yield from ("", "Examples")
-            yield from chain.from_iterable(_shell_lines(each, width) for each in self.examples)
+        for example in self.examples:
+            yield from _shell_lines(example, width)
         for section in self.sections:
             yield from ("", section.title)
             longest = max((len(names) for names, _ in section.rows), default=0)
             left = min(longest, NAMES_WIDTH) + 4
             for names, text in section.rows:
-                first = f"  {names}".ljust(left)
-                if len(names) > left - 4:
-                    yield first.rstrip()
-                    first = " " * left
-                # No-break spaces keep text in brackets on one line.
-                whole = BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)
-                lines = fit(whole, initial_indent=first, subsequent_indent=" " * left)
-                for line in lines or [first.rstrip()]:
-                    yield line.replace("\xa0", " ")
+                yield from _row_lines(names, text, left, width)
             if section.more:
                 more = f"and {', '.join(section.more)}: see --help-all"
-                yield from fit(more, initial_indent="  ", subsequent_indent="  ")
+                yield from _fit(more, width, initial_indent="  ", subsequent_indent="  ")
+
+
+def _row_lines(names: str, text: str, left: int, width: int) -> Iterator[str]:
+    """Yield names with their text, which starts at column ``left``; long names take a line."""
+    first = f"  {names}".ljust(left)
+    if len(names) > left - 4:
+        yield first.rstrip()
+        first = " " * left
+    # No-break spaces keep text in brackets on one line.
+    whole = BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)
+    lines = _fit(whole, width, initial_indent=first, subsequent_indent=" " * left)
+    for line in lines or [first.rstrip()]:
+        yield line.replace("\xa0", " ")
 
 
 def _shell_lines(command: str, width: int) -> Iterator[str]:

@@ -95,7 +95,9 @@ def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
     }
 
 
-def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> inspect.Parameter:
+def _option(
+    field: Field[Any], details: Setting, hint: Any, *, given_only: bool
+) -> inspect.Parameter:
     """Return a setting as a Typer parameter.
 
     With ``given_only`` the parameter is None unless the user gives it. ``--help`` then still shows
@@ -106,20 +108,23 @@ def _option(field: Field[Any], own: Setting, hint: Any, *, given_only: bool) -> 
         default = field.default_factory()
     elif default is MISSING:
         default = inspect.Parameter.empty
-    metavar = own.metavar or _placeholder(field.name, hint)
-    details: dict[str, Any] = {"help": own.help, "rich_help_panel": own.group, "metavar": metavar}
-    if own.completes is not None:
-        details["autocompletion"] = getattr(completion, own.completes)
+    keywords: dict[str, Any] = {
+        "help": details.help,
+        "rich_help_panel": details.group,
+        "metavar": details.metavar or _placeholder(field.name, hint),
+    }
+    if details.completes is not None:
+        keywords["autocompletion"] = getattr(completion, details.completes)
     if given_only:
         if default is not None and default is not False:
             is_float = isinstance(default, float)
-            details["show_default"] = f"{default:g}" if is_float else str(default)
+            keywords["show_default"] = f"{default:g}" if is_float else str(default)
         hint |= None
         default = None
     else:
-        details |= {"envvar": own.env, "min": own.min, "max": own.max}
-    flags = own.flags or ("--" + field.name.replace("_", "-"),)
-    annotation = Annotated[hint, typer.Option(*flags, **details)]
+        keywords |= {"envvar": details.env, "min": details.min, "max": details.max}
+    flags = details.flags or ("--" + field.name.replace("_", "-"),)
+    annotation = Annotated[hint, typer.Option(*flags, **keywords)]
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(field.name, kind, default=default, annotation=annotation)
 

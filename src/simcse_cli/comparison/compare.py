@@ -216,7 +216,7 @@ def _find(name: str, own: Sequence[Entry]) -> Entry:
     if same_path:
         return same_path[0]
     raise ConfigError(
-        f"--baseline {name}: no such entry, need one of {', '.join(each.label for each in own)}",
+        f"--baseline {name}: no such entry, need one of {', '.join(entry.label for entry in own)}",
         hint="give its label or its path",
     )
 

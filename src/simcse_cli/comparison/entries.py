@@ -184,7 +184,8 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
     # A folder is a run, or holds runs one or two levels down.
     name = folder.resolve().name
     if runs.is_run(folder):
-        return _read_run(folder, label or name, view)
+        run, variants = _read_run(folder, label or name, view)
+        return [run, *variants]
     records = chain(folder.glob(f"*/{runs.RUN_FILE}"), folder.glob(f"*/*/{runs.RUN_FILE}"))
     folders = sorted(record.parent for record in records)
     if not folders:
@@ -195,12 +196,11 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
 
     # Results in the folder above are joined with runs only if these are its seeds.
     entries = []
-    for run in folders:
-        run_entries = _read_run(run, label or f"{name}/{run.relative_to(folder)}", view)
-        if run.name.startswith(runs.SEED_PREFIX):
-            # The run itself is the first entry; the others are its results under other settings.
-            run_entries[0] = _with_results(run_entries[0], run.parent, view)
-        entries += run_entries
+    for inner in folders:
+        run, variants = _read_run(inner, label or f"{name}/{inner.relative_to(folder)}", view)
+        if inner.name.startswith(runs.SEED_PREFIX):
+            run = _with_results(run, inner.parent, view)
+        entries += [run, *variants]
     return entries
 
 
@@ -215,8 +215,8 @@ def _results_in(
                 yield path, content, entry
 
 
-def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
-    """Return a run with its results, and an entry for each result under other settings.
+def _read_run(folder: Path, label: str, view: CompareOptions) -> tuple[Entry, list[Entry]]:
+    """Return a run with its results, and its variants: the results under other settings.
 
     Results that ``eval`` saved are joined with the run, those with most scores first. A result of
     an earlier model gets a remark.
@@ -243,7 +243,7 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> list[Entry]:
             variants.append(replace(named, seed=record.seed, folder=str(folder)))
         else:
             run = replace(extended, source=str(folder))
-    return [run, *variants]
+    return run, variants
 
 
 def _with_results(run: Entry, folder: Path, view: CompareOptions) -> Entry:

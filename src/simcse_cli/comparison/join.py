@@ -76,10 +76,10 @@ class ToleranceCheck:
         if not self.outside:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
         shown = []
-        for each in self.outside[:_SHOWN_DEVIATIONS]:
+        for score in self.outside[:_SHOWN_DEVIATIONS]:
             shown.append(
-                f"{each['label']} {label(each['measure'])} {100 * each['score']:.2f}, not "
-                f"{100 * each['expected']:.2f}"
+                f"{score['label']} {label(score['measure'])} {100 * score['score']:.2f}, not "
+                f"{100 * score['expected']:.2f}"
             )
         n_more = len(self.outside) - _SHOWN_DEVIATIONS
         if n_more > 0:
@@ -249,7 +249,7 @@ class Comparison:
         if self.reference is not None:
             first = self.reference.label
             found.sort(key=lambda system: system.label != first)
-        return found[:1] + [each for each in found[1:] if not self._is_variant(each, found[0])]
+        return found[:1] + [other for other in found[1:] if not self._is_variant(other, found[0])]
 
     def _is_variant(self, system: System, baseline: System) -> bool:
         """Tell whether a system is a run of the baseline that was measured under other settings.
@@ -334,9 +334,13 @@ def _with_mean(members: list[Entry]) -> list[Entry]:
     """Return repetitions under labels that differ, and their mean if there are several."""
     labels = [member.label for member in members]
     if len(set(labels)) < len(labels):
-        for i, each in enumerate(members):
-            mark = i + 1 if each.seed is None else f"seed {each.seed}"
-            members[i] = replace(each, label=f"{each.label} [{mark}]")
+        seeds = [member.seed for member in members]
+        for i, member in enumerate(members):
+            mark = str(i + 1)
+            if member.seed is not None:
+                is_repeated = seeds.count(member.seed) > 1
+                mark = f"seed {member.seed}" + (f", {mark}" if is_repeated else "")
+            members[i] = replace(member, label=f"{member.label} [{mark}]")
     if len(members) == 1:
         return members
     return [*members, _mean(_common_name(labels, members[0].variant), members)]
@@ -492,18 +496,14 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
     """Return a remark for each group of measures that entries have scored on different data."""
     systems = without_members(entries)
     grouped: dict[str, list[str]] = {}
-    examples: dict[str, str] = {}
+    notes: dict[str, str] = {}
     for name in measures:
         # The systems by the kind of their data; the inner dictionary serves as an ordered set.
         systems_on: dict[str, dict[str, None]] = {}
-        for entry in systems:
-            data = entry.data.get(name)
-            if data is None or name not in entry.scores:
-                continue
+        for data, system in _scored_on(systems, name):
             kind = data if data in (PUBLISHED, DEMO) else "other data"
-            # The first data of a kind stand for it in the remark.
-            examples.setdefault(kind, data)
-            system = "published rows" if entry.kind is EntryKind.PUBLISHED else entry.label
+            # The first of the other data stand for them in the remark.
+            notes.setdefault(kind, "" if data == kind else f" ({data})")
             systems_on.setdefault(kind, {})[system] = None
         if len(systems_on) < 2:
             continue
@@ -511,14 +511,21 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
         # Measures with the same words share a remark.
         parts = []
         for kind, labels in systems_on.items():
-            parts.append(f"on {kind} in {', '.join(labels)}")
-            if examples[kind] != kind:
-                parts[-1] += f" ({examples[kind]})"
+            parts.append(f"on {kind} in {', '.join(labels)}{notes[kind]}")
         grouped.setdefault(", ".join(parts), []).append(name)
     remarks = []
     for words, names in grouped.items():
         remarks.append(f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {words}")
     return remarks
+
+
+def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[str, str]]:
+    """Yield the data that a measure was scored on, and the system, where the data are known."""
+    for entry in systems:
+        data = entry.data.get(measure)
+        if data is not None and measure in entry.scores:
+            system = "published rows" if entry.kind is EntryKind.PUBLISHED else entry.label
+            yield data, system
 
 
 def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset[str]:

@@ -107,31 +107,38 @@ def _run_suite(
     read = examples.read_predictions if suite == "transfer" else examples.read_pair_scores
     baseline, *candidates = systems
     baseline_examples = [read(path) for _, path in baseline.members]
-    results: list[TaskTest] = []
 
-    # Test the tasks with the same examples, except those that were used to choose a model.
+    def tests_of(candidate: System) -> list[TaskTest]:
+        ordered, by_seed = candidate.in_order_of(baseline)
+        shared = share([read(path) for _, path in ordered.members], baseline_examples)
+        if not shared:
+            progress.warn(
+                f"{candidate.label} and {baseline.label} share no task with the same examples: "
+                "not tested"
+            )
+        if suite == "sts":  # tasks that chose a model test nothing; `chosen_notes` names them
+            for name in (*candidate.chosen_pairs, *baseline.chosen_pairs):
+                shared.pop(name, None)
+        if not shared:
+            return []
+
+        # The mean is a test of its own if there are several tasks.
+        tests, mean = test(shared, baseline.members[0][0], by_seed)
+        if len(tests) > 1:
+            tests[AVERAGE if suite == "sts" else TRANSFER_AVERAGE] = mean
+        found = []
+        for name, outcome in tests.items():
+            sample = shared.get(name)
+            discordant = sample if isinstance(sample, Discordance) else None
+            found.append(
+                TaskTest(suite, candidate.label, baseline.label, name, outcome, discordant)
+            )
+        return found
+
+    results: list[TaskTest] = []
     with progress.task("paired bootstrap", total=len(candidates)) as task:
-        for system in candidates:
-            candidate, by_seed = system.in_order_of(baseline)
-            shared = share([read(path) for _, path in candidate.members], baseline_examples)
-            if not shared:
-                progress.warn(
-                    f"{system.label} and {baseline.label} share no task with the same examples: "
-                    "not tested"
-                )
-            if suite == "sts":  # `chosen_notes` says what is left out
-                for name in (*system.chosen_pairs, *baseline.chosen_pairs):
-                    shared.pop(name, None)
-            if shared:
-                tests, mean = test(shared, baseline.members[0][0], by_seed)
-                if len(tests) > 1:
-                    tests[AVERAGE if suite == "sts" else TRANSFER_AVERAGE] = mean
-                for name, outcome in tests.items():
-                    sample = shared.get(name)
-                    discordant = sample if isinstance(sample, Discordance) else None
-                    results.append(
-                        TaskTest(suite, system.label, baseline.label, name, outcome, discordant)
-                    )
+        for candidate in candidates:
+            results += tests_of(candidate)
             task.advance()
     return results
 
@@ -225,11 +232,11 @@ def chosen_notes(comparison: Comparison) -> list[str]:
 def tests_tables(
     tests: Sequence[TaskTest], n_resamples: int, correction: Correction
 ) -> list[Report]:
-    sts = [each for each in tests if each.suite == "sts"]
-    transfer = [each for each in tests if each.suite == "transfer"]
+    sts = [test for test in tests if test.suite == "sts"]
+    transfer = [test for test in tests if test.suite == "transfer"]
 
     # The columns, with those of seeds only where some system has several.
-    has_seeds = any(each.test.p_seeds is not None for each in tests)
+    has_seeds = any(test.test.p_seeds is not None for test in tests)
     keys = ["candidate", "measure", "n_pairs", "difference", "low", "high", "p_value"]
     if has_seeds:
         keys += ["n_seeds", "p_seeds", "p_both"]

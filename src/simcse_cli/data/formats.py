@@ -83,16 +83,17 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     filled = list(filter(str.strip, head))
     if filled and all(map(_is_json_object, filled)):
         return Grid.of_records(name, _json_lines(lines, name)), False
-    is_plain = single and not given.wants_table
-    if not is_plain and (given.separator or given.header or holds_cells(head, name)):
+    may_be_table = not single or given.wants_table
+    if may_be_table and (given.separator or given.header or holds_cells(head, name)):
         return open_delimited(lines, name, given), False
+    rows = enumerate(([line] for line in lines), start=1)
+    if not single:
+        return Grid.of(name, ("1",) if head else (), rows, is_named=False), False
     # Column 1 is the line itself; other columns that the user names need a table.
-    if single and (given.template or set(given.columns.values()) - {"1"}):
+    if given.template or set(given.columns.values()) - {"1"}:
         what = f"needs a table (.csv, .tsv, .jsonl or .parquet), and {name} is plain text"
         raise UsageError(what, option=given.option)
-    rows = enumerate(([line] for line in lines), start=1)
-    columns = ("1",) if single or head else ()
-    return Grid.of(name, columns, rows, is_named=False), single
+    return Grid.of(name, ("1",), rows, is_named=False), True
 
 
 def cells_in_text(lines: Sequence[str]) -> str | None:
@@ -173,10 +174,9 @@ def _items_of(value: Any, name: str) -> list[Any]:
     columns = list(lists.values())
     is_row = any(map(names.is_known, value)) or value.keys() & {"set", "texts"}
     # The only list holds the rows, unless the object is itself a row, with a list of texts.
-    if len(columns) == 1:
-        (items,) = columns
-        if items and (not is_row or _are_nested(items[:1])):
-            return items
+    only_list = columns[0] if len(columns) == 1 else []
+    if only_list and (not is_row or _are_nested(only_list[:1])):
+        return only_list
     # Lists of plain values, equally long, are the columns of a table.
     if len(columns) == len(value) > 1 and _are_columns(columns):
         return [dict(zip(lists, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -403,16 +403,8 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
 
     name, config, split = parse_hub_source(source)
     with foreign_format(source, "a dataset", hint=_HUB_HINT):
-        # A saved dataset may have one split or several.
         if is_saved_dataset(Path(name)):
-            saved = datasets.load_from_disk(name)
-            if isinstance(saved, datasets.DatasetDict):
-                if split not in saved:
-                    what = f"{source}: no split {split}; there are {', '.join(saved)}"
-                    example = f"{_HUB_PREFIX}{name}:{next(iter(saved))}"
-                    raise DataError(what, hint=f"name one, for example {example}")
-                saved = saved[split]
-            yield from saved
+            yield from _saved_rows(source, name, split)
             return
         try:
             yield from datasets.load_dataset(name, config, split=split, streaming=True)
@@ -421,3 +413,17 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
             if failure is None:
                 raise
             raise DataError(failure[0], hint=failure[1]) from error
+
+
+def _saved_rows(source: str, name: str, split: str) -> Iterator[dict[str, Any]]:
+    import datasets  # see _hub_rows
+
+    # A saved dataset may have one split or several.
+    saved = datasets.load_from_disk(name)
+    if isinstance(saved, datasets.DatasetDict):
+        if split not in saved:
+            what = f"{source}: no split {split}; there are {', '.join(saved)}"
+            example = f"{_HUB_PREFIX}{name}:{next(iter(saved))}"
+            raise DataError(what, hint=f"name one, for example {example}")
+        saved = saved[split]
+    yield from saved

@@ -142,21 +142,22 @@ def _look(cell: str, texts: Sequence[str]) -> str:
     """Return how a cell differs from the texts below it: ``strong``, ``weak``, or "" if not."""
     if not cell:
         return ""
-    marks = Counter(map(_end_mark, texts))
-    mark, n_marked = marks.most_common(1)[0]
-    is_common = 10 * n_marked >= 9 * len(texts)
+    mark = _end_mark(cell)
+    marks_below = Counter(map(_end_mark, texts))
+    shared_mark, n_marked = marks_below.most_common(1)[0]
+    is_shared = 10 * n_marked >= 9 * len(texts)
     if len(texts) >= _LEAST_STRONG:
         scripts_below = set[str]().union(*map(kinds.scripts_of, texts))
         if kinds.scripts_of(cell) and not kinds.scripts_of(cell) & scripts_below:
             return "strong"
-        if is_common and _end_mark(cell) != mark:
+        if is_shared and mark != shared_mark:
             return "strong"
-    if _end_mark(cell) and _end_mark(cell) in marks:
+    if mark and mark in marks_below:
         return ""  # it ends as texts below it do, which names seldom do
-    # The texts share an end mark that the cell lacks, but they may be too few to tell.
-    if is_common and mark:
-        return "weak" if len(texts) < _LEAST_STRONG else ""
-    return "weak" if _differs_weakly(cell, texts) else ""
+    # Texts that are too few for strong evidence may share an end mark that the cell lacks.
+    if (is_shared and shared_mark) or _differs_weakly(cell, texts):
+        return "weak"
+    return ""
 
 
 def _end_mark(text: str) -> str:

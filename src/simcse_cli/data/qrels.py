@@ -114,14 +114,13 @@ def read_relevance(
     if not rows:
         raise DataError(f"{path} holds no judgements", hint=_HINT)
 
-    # Every line needs as many columns as line 1, and these tell the layout. If line 1 fits none,
-    # ``needed`` matches no line, so that line 1 is refused.
+    # The columns of the first line tell the layout, and every line needs as many.
     n_columns = len(rows[0][1])
-    needed = str(n_columns) if n_columns in (2, 3, 4) else "2, 3 or 4"
-    for line_no, cells in rows:
-        if str(len(cells)) != needed:
-            what = f"{path}, line {line_no}: {len(cells)} columns, need {needed}"
-            raise DataError(what, hint=_HINT)
+    if n_columns not in (2, 3, 4):
+        raise _wrong_columns(path, rows[0], "2, 3 or 4")
+    for row in rows:
+        if len(row[1]) != n_columns:
+            raise _wrong_columns(path, row, str(n_columns))
     if n_columns == 2:
         relevant = _by_group(rows, queries, corpus)
     else:
@@ -131,6 +130,12 @@ def read_relevance(
         what = f"{path}: none of the {len(queries.ids)} queries has a relevant sentence"
         raise DataError(what, hint=_HINT)
     return relevant
+
+
+def _wrong_columns(path: Path | str, row: _Judgement, needed: str) -> DataError:
+    line_no, cells = row
+    what = f"{path}, line {line_no}: {len(cells)} columns, need {needed}"
+    return DataError(what, hint=_HINT)
 
 
 def _by_group(

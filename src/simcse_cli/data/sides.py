@@ -123,15 +123,17 @@ class _Sides:
                 return (*pairs[0], negatives)
             return self._only(anchors, self.left), self._only(positives, self.right), negatives
 
-        # A strong name on one side.
-        taken = [*anchors, *positives, *negatives]
+        # Strong names on one side alone: two that go together, or one.
+        known = anchors or positives
+        if not known:
+            return self._unnamed_pair(negatives)
+        if len(anchors) == 2 and couples(combinations(anchors, 2)):
+            return anchors[0], anchors[1], negatives
+        if len(known) > 1:
+            raise self._which_pair(self._in_order([*known, *negatives]))
         if anchors:
-            if anchor is None and len(anchors) == 2 and couples([(anchors[0], anchors[1])]):
-                return anchors[0], anchors[1], negatives
-            return anchors[0], self._other("positive", taken, anchors), negatives
-        if positives:
-            return self._other("anchor", taken, positives), positives[0], negatives
-        return self._unnamed_pair(negatives)
+            return anchors[0], self._other("positive", anchors[0], negatives), negatives
+        return self._other("anchor", positives[0], negatives), positives[0], negatives
 
     def _strong(
         self, role: str, given: ColumnFacts | None, others: Sequence[ColumnFacts | None]
@@ -141,13 +143,10 @@ class _Sides:
         return [column for column in found if column not in others]
 
     def _other(
-        self, side: str, taken: Sequence[ColumnFacts], known: Sequence[ColumnFacts]
+        self, side: str, known: ColumnFacts, negatives: Sequence[ColumnFacts]
     ) -> ColumnFacts:
         """Return one side of a pair, given the other: by a weak name, or as the only text left."""
-        if len(known) != 1:  # the other side is open as well
-            raise self._which_pair(self._in_order(taken))
-
-        # A weak name, the only texts that are left, or a text that never changes.
+        taken = [known, *negatives]
         free = self.facts.fitting(taken)
         # A column ``source`` often tells where a pair comes from, so it needs to be the only one.
         for name in names.WEAK_SIDES[side]:
@@ -158,9 +157,9 @@ class _Sides:
         if len(texts) == 1:
             return texts[0]
         if texts:
-            raise self._which_pair([*known, *texts])
+            raise self._which_pair([known, *texts])
+        # At last, a text that is the same in all of the first rows, such as a premise.
         for column in self.facts.all_but(taken):
-            # One text in all of the first rows, such as a premise.
             is_constant = column.kind is Kind.LABEL and len(column.values) < 2
             if is_constant and column.name in names.WEAK_SIDES[side]:
                 return column

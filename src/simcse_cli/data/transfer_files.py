@@ -151,7 +151,7 @@ def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
         )
 
     # A class is the rank of its label: numbers first, then words.
-    labels = {label for part in rows.values() for *_, label in part}
+    labels = {label for part_rows in rows.values() for *_, label in part_rows}
     classes = tuple(sorted(labels, key=_rank_of_label))
     if len(classes) < 2:
         raise DataError(f"{path}: every label is {classes[0]}, need two or more")

@@ -252,11 +252,7 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
 
 def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:
     """Write every pair of a table with the cosine of its texts, in the order of the input."""
-    names = parse_columns(options.column, PAIR, "--column")
-    if options.column and len(names) != 2:
-        what = "need two names with --pairs, as in question1,question2"
-        raise UsageError(what, option="--column")
-    given = Given.of(options, names, roles=PAIR, progress=progress)
+    given = _given_pairs(options, progress)
     empty = Counter[str]()  # a lambda cannot assign to a number
     with row_output(
         output, _COSINE_COLUMNS, inputs=[source], force=options.force, manifest=False
@@ -276,3 +272,12 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     if n_empty := empty["rows"]:
         rows = "row" if n_empty == 1 else "rows"
         progress.info(f"left out {n_empty:,} {rows} of {source} with an empty text")
+
+
+def _given_pairs(options: EncodeOptions, progress: Progress) -> Given:
+    """Return what the user says about a table of pairs."""
+    names = parse_columns(options.column, PAIR, "--column")
+    if options.column and len(names) != 2:
+        what = "need two names with --pairs, as in question1,question2"
+        raise UsageError(what, option="--column")
+    return Given.of(options, names, roles=PAIR, progress=progress)

@@ -119,11 +119,10 @@ def finish_file(
     # The others are written block by block, so that memory stays small.
     with raw.open("rb") as stream:
         stream.seek(HEADER_BYTES)
+        blocks = _stream_blocks(stream, dtype, shape[1])
         if form is VectorFile.NPZ:
             _write_archive(target, stream, _header(form, dtype, shape))
-            return target
-        blocks = _stream_blocks(stream, dtype, shape[1])
-        if form is VectorFile.JSONL:
+        elif form is VectorFile.JSONL:
             names = repeat({}, shape[0]) if ids is None else ({"id": row_id} for row_id in ids)
             _write_lines(target, blocks, texts, names)
         else:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.encoding import formats
-from simcse_cli.encoding.parts import PART, side_file
+from simcse_cli.encoding.parts import side_file
 from simcse_cli.errors import DataError
 from simcse_cli.files.atomic import atomic_path
 from simcse_cli.files.inputs import Inputs, read_json
@@ -20,7 +20,7 @@ from simcse_cli.files.output import Output
 from simcse_cli.files.schema import checked
 from simcse_cli.progress import Progress, ProgressTask
 
-_SHARD = r"\.shard-(?P<number>\d+)-of-(?P<of>\d+)"
+_NUMBERS = r"-(?P<number>\d+)-of-(?P<of>\d+)"
 
 Pieces = dict[Path, dict[str, Any]]
 """Finished shards or parts in their order, each with the content of its side file."""
@@ -113,18 +113,15 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
     """Return all shards of an output, or all parts in the folder ``source``, in order."""
     folder = output.parent if source is None else Path(source)
     command = f"simcse encode INPUT -o {output if source is None else folder}"
+    form = rf"part{_NUMBERS}\.parquet"
+    if source is None:
+        form = rf"{re.escape(output.stem)}\.shard{_NUMBERS}{re.escape(output.suffix)}"
 
     # Pieces of several runs may lie there, so they are grouped by the total in their names.
     found: dict[int, dict[int, Path]] = {}
     for file in folder.iterdir() if folder.is_dir() else ():
-        if source is None:
-            named = re.fullmatch(re.escape(output.stem) + _SHARD, file.stem)
-            is_other = file.suffix != output.suffix
-        else:
-            named = PART.fullmatch(file.name)
-            # The names of side files start with an underscore.
-            is_other = file.suffixes != [".parquet"] or file.name.startswith("_")
-        if named is None or is_other:
+        named = re.fullmatch(form, file.name)
+        if named is None:
             continue
         if not file.is_file():
             hint = "remove it, or encode the shard again with --force"

@@ -58,12 +58,14 @@ def _names_in(folder: str) -> dict[str, Callable[[], None]]:
 
 def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progress) -> int:
     """Write a part or shard, locally or at an address, and return its number of rows."""
-    sentences = writer.files.sentences(*part.span)
-    if not is_remote(output):
-        with vector_output(Path(output), writer.inputs, writer.options) as target:
-            return writer.write(target, sentences, progress, part=part)
+    if is_remote(output):
+        return _encode_remote_part(writer, output, part, progress)
+    with vector_output(Path(output), writer.inputs, writer.options) as target:
+        return writer.write(target, writer.files.sentences(*part.span), progress, part=part)
 
-    # At an address, the side file is written last, so a part is complete once its side file exists.
+
+def _encode_remote_part(writer: VectorWriter, output: str, part: Part, progress: Progress) -> int:
+    # The side file is written last, so a part is complete once its side file exists.
     folder, _, name = output.rpartition("/")
     side_address = f"{folder}/{side_file(Path(name)).name}"
     if not writer.options.force and remote_file(side_address).is_file:
@@ -75,6 +77,7 @@ def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progres
         local = Path(temporary) / name
         # Nobody else writes into this folder, so the output needs no lock.
         target = vector_output(local, writer.inputs, writer.options)
+        sentences = writer.files.sentences(*part.span)
         n_rows = writer.write(target, sentences, progress, part=part)
         _upload(local, output)
         _upload(side_file(local), side_address)

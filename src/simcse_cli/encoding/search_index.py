@@ -297,9 +297,7 @@ class SearchIndex:
 
         # A second file means `.faiss`: the first is FAISS's own, the second holds the texts.
         files = index_files(path)
-        searcher = self._searcher
-        if len(files) > 1 and isinstance(searcher, ExactSearcher):
-            searcher = FaissSearcher.build(searcher.tensors()["vectors"], "Flat", are_units=True)
+        faiss_searcher = self._as_faiss() if len(files) > 1 else None
         texts = PackedTexts.of(self.sentences)
         tensors: dict[str, NDArray[Any]] = {"text": texts.content, "text_ends": texts.ends}
         if self.ids is not None:
@@ -308,55 +306,70 @@ class SearchIndex:
         # An ExitStack closes in reverse order, so the first file, the index itself, appears last.
         with ExitStack() as stack:
             temporary = [stack.enter_context(output_path(file, force=force)) for file in files]
-            if isinstance(searcher, FaissSearcher) and len(files) > 1:
-                searcher.write(temporary[0])
-                stored = tensors | {"faiss": np.memmap(temporary[0], np.uint8, "r")}
+            if faiss_searcher is None:
+                tensors |= self._searcher.tensors()
+                checksum = _digest(tensors)
             else:
-                tensors |= searcher.tensors()
-                stored = tensors
-            facts = {"sha256": _digest(stored), "format": FORMAT}
+                faiss_searcher.write(temporary[0])
+                checksum = _digest(tensors | {"faiss": np.memmap(temporary[0], np.uint8, "r")})
+            facts = {"sha256": checksum, "format": FORMAT}
             save_file(tensors, temporary[-1], metadata=self.info | facts)
             sort_metadata(temporary[-1])
+
+    def _as_faiss(self) -> FaissSearcher:
+        if isinstance(self._searcher, FaissSearcher):
+            return self._searcher
+        return FaissSearcher.build(self._searcher.tensors()["vectors"], "Flat", are_units=True)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """Return an index written by :meth:`save`."""
-        from safetensors import safe_open
-
         hint = "write one with `simcse encode FILE -o VECTORS.npy --index FILE`"
         files = [require_file(file, hint=hint) for file in index_files(path)]
         for file in files:
             if not file.is_file():
                 raise DataError(f"{file} is a pipe or a device, need a file", hint=hint)
-        # The last file holds the texts; one before it is FAISS's own (`.faiss`).
         with foreign_format(path, "a search index", hint=hint):
-            with safe_open(files[-1], framework="np") as stream:  # checks the layout
-                info = stream.metadata() or {}
-            if info.pop("format", None) != FORMAT:
-                raise ValueError(f"a safetensors file that is not {FORMAT}")
-            tensors = mapped_tensors(files[-1])
-            if len(files) > 1:
-                tensors["faiss"] = np.memmap(files[0], np.uint8, "r")
-            # FAISS does not check what it reads, so it only gets bytes whose digest is right.
-            if info.pop("sha256", None) != _digest(tensors):
-                raise ValueError("its content has changed since it was written")
+            info, tensors = _read_tensors(files)
             sentences = PackedTexts(tensors["text"], tensors["text_ends"])
-            ids = None
-            if "id" in tensors:
-                ids = PackedTexts(tensors["id"], tensors["id_ends"])
-            searcher: ExactSearcher | FaissSearcher
-            if len(files) > 1:
-                searcher = FaissSearcher.mapped(files[0])
-            elif "faiss" in tensors:
-                searcher = FaissSearcher(_import_faiss().deserialize_index(tensors["faiss"]))
-            else:
-                _require_finite(tensors["vectors"])
-                searcher = ExactSearcher(tensors["vectors"])
+            ids = PackedTexts(tensors["id"], tensors["id_ends"]) if "id" in tensors else None
+            searcher = _open_searcher(files, tensors)
             if searcher.shape[0] != len(sentences) or not sentences:
                 raise ValueError(f"{searcher.shape[0]:,} vectors for {len(sentences):,} sentences")
             if ids is not None and len(ids) != len(sentences):
                 raise ValueError(f"{len(ids):,} ids for {len(sentences):,} sentences")
         return cls(sentences, searcher, info, ids)
+
+
+def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+    """Return the record and the content of an index whose files are unchanged.
+
+    The last file holds the texts; one before it is FAISS's own (`.faiss`).
+    """
+    from safetensors import safe_open
+
+    with safe_open(files[-1], framework="np") as stream:  # checks the layout
+        info = stream.metadata() or {}
+    if info.pop("format", None) != FORMAT:
+        raise ValueError(f"a safetensors file that is not {FORMAT}")
+    tensors = mapped_tensors(files[-1])
+    if len(files) > 1:
+        tensors["faiss"] = np.memmap(files[0], np.uint8, "r")
+    # FAISS does not check what it reads, so it only gets bytes whose digest is right.
+    if info.pop("sha256", None) != _digest(tensors):
+        raise ValueError("its content has changed since it was written")
+    return info, tensors
+
+
+def _open_searcher(
+    files: Sequence[Path], tensors: Mapping[str, NDArray[Any]]
+) -> ExactSearcher | FaissSearcher:
+    if len(files) > 1:
+        return FaissSearcher.mapped(files[0])
+    if "faiss" in tensors:
+        return FaissSearcher(_import_faiss().deserialize_index(tensors["faiss"]))
+    _require_finite(tensors["vectors"])
+    return ExactSearcher(tensors["vectors"])
 
 
 def _require_finite(units: NDArray[Any]) -> None:
@@ -425,28 +438,13 @@ def nearest(
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
     """Return rows and columns of the entries that may be among the ``k`` largest of their row.
 
-    These include all of the ``k`` largest that exceed the ``lowest`` of the row.
-
-    A row is cut into about 4 k groups. The k-th largest of their maxima is a bound that at least k
-    entries of the row reach, so smaller entries need not be considered. Few groups reach the bound,
-    and only these are searched. To partition whole rows would take half of the time of the matrix
-    product.
+    These include all of the ``k`` largest that exceed the ``lowest`` of the row. To partition whole
+    rows would take half of the time of the matrix product, so they are cut into about 4 k groups.
     """
     n_rows, n_columns = scores.shape
     size = n_columns // (4 * k)
     if size > 1:
-        end = n_columns // size * size
-        groups = scores[:, :end].reshape(n_rows, -1, size)
-        maxima = torch.from_numpy(groups).amax(2).numpy()
-        bound = np.maximum(lowest, np.partition(maxima, -k, axis=1)[:, -k])
-        # Groups that reach the bound, their entries that do, and such entries after the last group.
-        row, group = np.divmod(np.flatnonzero(maxima >= bound[:, None]), maxima.shape[1])
-        selected, offset = np.divmod(np.flatnonzero(groups[row, group] >= bound[row, None]), size)
-        rest = np.nonzero(scores[:, end:] >= bound[:, None])
-        found = (
-            np.concatenate([row[selected], rest[0]]),
-            np.concatenate([(group * size)[selected] + offset, rest[1] + end]),
-        )
+        found = _candidates_of_groups(scores, lowest, k, size)
         if len(found[0]) <= 16 * k * n_rows:
             return found
     # Too few columns for groups, or too many entries reach the bound.
@@ -455,6 +453,27 @@ def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
     else:
         columns = np.broadcast_to(np.arange(n_columns), (n_rows, n_columns))
     return np.repeat(np.arange(n_rows), columns.shape[1]), columns.ravel()
+
+
+def _candidates_of_groups(scores: Scores, lowest: Scores, k: int, size: int) -> tuple[Rows, Rows]:
+    """Return candidates as ``_candidates`` does, from groups of ``size`` columns.
+
+    The k-th largest of the maxima of the groups is a bound that at least k entries of the row
+    reach, so smaller entries need not be considered. Few groups reach the bound, and only these are
+    searched.
+    """
+    n_rows, n_columns = scores.shape
+    end = n_columns // size * size
+    groups = scores[:, :end].reshape(n_rows, -1, size)
+    maxima = torch.from_numpy(groups).amax(2).numpy()
+    bound = np.maximum(lowest, np.partition(maxima, -k, axis=1)[:, -k])
+    # Groups that reach the bound, their entries that do, and such entries after the last group.
+    row, group = np.divmod(np.flatnonzero(maxima >= bound[:, None]), maxima.shape[1])
+    selected, offset = np.divmod(np.flatnonzero(groups[row, group] >= bound[row, None]), size)
+    rest_row, rest_column = np.nonzero(scores[:, end:] >= bound[:, None])
+    rows = np.concatenate([row[selected], rest_row])
+    columns = np.concatenate([(group * size)[selected] + offset, rest_column + end])
+    return rows, columns
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]]) -> str:

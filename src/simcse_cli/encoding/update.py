@@ -4,7 +4,7 @@ Rows of input and output with the same id are compared by a digest of their text
 in the order of the input. Rows that are gone from the input follow, unless they are dropped.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -30,7 +30,6 @@ _FACTS = {"format", "version", "model", "input", "input_sha256", "files", "n_row
 _FACTS |= {"rows_sha256", "texts_sha256", "header", "separator", "encoding", "keep_label"}
 _FACTS |= {"text_per", "capability"}
 _AGAIN = "encode all rows again with --force, without --update"
-_UNKNOWN = -1
 
 
 def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,24 +42,30 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         what = f"{output} was written without ids, by which an update knows rows"
         raise OutputError(what, hint=f"{_AGAIN}, with --id-column")
 
+    _require_same_settings(output, side, settings)
+    for key in ("n_rows", "dim"):
+        checked(side.get(key), int, f"{path}: {key}", hint=formats.DAMAGED)
+    return side
+
+
+def _require_same_settings(
+    output: Path, side: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    compared = (settings.keys() | side.keys()) - _FACTS
+    # An older side file has no column; such an output may be updated all the same.
+    if "column" not in side:
+        compared.discard("column")
     # The digest of the model changes with its pooler and prompt, too. It is compared after them,
     # because they tell the user more.
-    compared = (settings.keys() | side.keys()) - _FACTS
     keys = sorted(compared, key=lambda key: (key == "model_digest", key))
     if "capability" in side:
         keys.append("capability")
     for key in keys:
         before, now = side.get(key), settings.get(key)
-        # An older side file has no column; such an output may be updated all the same.
-        if before != now and (key in side or key != "column"):
-            found_now = f"{key} {before!r}, not {now!r}"
-            if key == "model_digest":
-                found_now = "another model"
-            what = f"{output} was written with {found_now}"
+        if before != now:
+            found = "another model" if key == "model_digest" else f"{key} {before!r}, not {now!r}"
+            what = f"{output} was written with {found}"
             raise OutputError(what, hint=f"repeat the options of the first time, or {_AGAIN}")
-    for key in ("n_rows", "dim"):
-        checked(side.get(key), int, f"{path}: {key}", hint=formats.DAMAGED)
-    return side
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ class _Known:
         rows: numbers of the rows, by id.
         ids: the ids of all rows, in their order.
         digests: the digests of the texts of all rows.
-        texts: texts of the rows that are gone, by number; empty texts if the output holds none.
+        texts: texts of the rows that are gone, by number and in order; empty texts if the output
+            holds none.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -110,16 +116,7 @@ class Update:
         cls, output: Path, side: Mapping[str, Any], files: FileSet, column: str, *, drops_gone: bool
     ) -> "Update":
         """Compare the input with the earlier output; ``column`` is that of the ids."""
-        ids: list[Any] = []
-        digests: list[str] = []
-
-        def texts() -> Iterator[str]:
-            for text, row_id in files.texts_with(column):
-                ids.append(row_id)
-                digests.append(text_digest(text))
-                yield text
-
-        packed = PackedTexts.stored(texts())
+        texts, ids, digests = _read_input(files, column)
         names = list(map(cell_text, ids))
         known = _read_earlier(output, side, set(names))
 
@@ -128,14 +125,14 @@ class Update:
         fresh: list[int] = []
         n_new = 0
         for row, (name, digest) in enumerate(zip(names, digests, strict=True)):
-            old = known.rows.pop(name, _UNKNOWN)
-            n_new += old == _UNKNOWN
-            if old != _UNKNOWN and known.digests[old] == digest:
+            old = known.rows.get(name)
+            n_new += old is None
+            if old is not None and known.digests[old] == digest:
                 sources[row] = old
             else:
                 sources[row] = -1 - len(fresh)
                 fresh.append(row)
-        gone = sorted(known.rows.values())  # those left over
+        gone = list(known.texts)
         counts = {"new": n_new, "changed": len(fresh) - n_new, "gone": len(gone)}
         counts["as before"] = len(ids) - len(fresh)
 
@@ -144,12 +141,12 @@ class Update:
         if gone and not drops_gone:
             old_texts = known.texts
             if "index" in side and names_file(output) is not None:
-                old_texts = _texts_of_index(output.parent / side["index"], known, gone)
-            packed = PackedTexts.stored(chain(packed, (old_texts.get(row, "") for row in gone)))
+                old_texts = _texts_of_index(output.parent / side["index"], known)
+            texts = PackedTexts.stored(chain(texts, old_texts.values()))
             ids += [known.ids[row] for row in gone]
             digests += [known.digests[row] for row in gone]
             sources = np.concatenate([sources, np.array(gone, np.int64)])
-        return cls(output, side, packed, ids, digests, sources, fresh, counts, drops_gone)
+        return cls(output, side, texts, ids, digests, sources, fresh, counts, drops_gone)
 
     @property
     def changes_nothing(self) -> bool:
@@ -188,14 +185,28 @@ class Update:
         return raw
 
 
-def _texts_of_index(index: Path, known: _Known, rows: Sequence[int]) -> dict[int, str]:
-    """Return the texts of rows from the index of the earlier output, found by their digests.
+def _read_input(files: FileSet, column: str) -> tuple[PackedTexts, list[Any], list[str]]:
+    """Return the texts of an input, the ids in a column, and the digests of the texts."""
+    ids: list[Any] = []
+    digests: list[str] = []
+
+    def texts() -> Iterator[str]:
+        for text, row_id in files.texts_with(column):
+            ids.append(row_id)
+            digests.append(text_digest(text))
+            yield text
+
+    return PackedTexts.stored(texts()), ids, digests
+
+
+def _texts_of_index(index: Path, known: _Known) -> dict[int, str]:
+    """Return the texts of gone rows from the index of the earlier output, found by their digests.
 
     A killed update may have replaced the index already, so row numbers may not fit it.
     """
     by_digest = {text_digest(text): text for text in SearchIndex.load(index).sentences}
     found: dict[int, str] = {}
-    for row in rows:
+    for row in known.texts:
         text = by_digest.get(known.digests[row])
         if text is None:
             hint = f"drop such rows with --drop-gone, or {_AGAIN}"
@@ -209,29 +220,35 @@ def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _
 
     Raise DataError unless the output is what its side file describes.
     """
-    # Formats without texts have ids and digests of texts in a file beside them.
-    beside = names_file(output)
-    stored_names = None if beside is None else read_names(beside)
-
     # All rows are read once. Only the texts of rows that are gone are kept.
     known = _Known()
     digest = formats.RowDigest()
-    for rows, texts, ids in formats.read_blocks(output, *formats.layout_of(side)):
-        digest.add(rows, texts)
-        texts = texts or [""] * len(rows)
-        named_rows: Iterable[NamedRow] = zip(ids or (), map(text_digest, texts), strict=False)
-        if stored_names is not None:
-            named_rows = islice(stored_names, len(rows))
-        for (row_id, digest_of_text), text in zip(named_rows, texts, strict=False):
-            name = cell_text(row_id)
-            number = len(known.ids)
-            if name not in present:
-                known.texts[number] = text
-            known.rows[name] = number
-            known.ids.append(row_id)
-            known.digests.append(digest_of_text)
+    for (row_id, digest_of_text), text in _named_texts(output, side, digest):
+        name = cell_text(row_id)
+        number = len(known.ids)
+        if name not in present:
+            known.texts[number] = text
+        known.rows[name] = number
+        known.ids.append(row_id)
+        known.digests.append(digest_of_text)
 
     # The number of ids also differs if an id occurs twice.
     if len(known.rows) != side["n_rows"] or dict(side) | digest.facts() != side:
         raise DataError(f"{output} is not what its side file describes", hint=formats.DAMAGED)
     return known
+
+
+def _named_texts(
+    output: Path, side: Mapping[str, Any], digest: formats.RowDigest
+) -> Iterator[tuple[NamedRow, str]]:
+    """Yield the rows of an output with their texts, and add their blocks to ``digest``."""
+    # Formats without texts have ids and digests of texts in a file beside them.
+    beside = names_file(output)
+    stored_names = None if beside is None else read_names(beside)
+    for rows, stored_texts, ids in formats.read_blocks(output, *formats.layout_of(side)):
+        digest.add(rows, stored_texts)
+        texts = stored_texts or [""] * len(rows)
+        named_rows: Iterable[NamedRow] = zip(ids or (), map(text_digest, texts), strict=False)
+        if stored_names is not None:
+            named_rows = islice(stored_names, len(rows))
+        yield from zip(named_rows, texts, strict=False)

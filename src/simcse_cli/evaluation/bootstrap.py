@@ -277,9 +277,14 @@ class _Differences:
         of_seeds = _seed_variance([side[:, 0] for side in sides])
         over_seeds = _t_interval(self.observed, *of_seeds)
         over_both = _t_interval(self.observed, *self._crossed_variance(sides, *of_seeds))
-        low, high, p_both = max(over_seeds, over_both, key=lambda each: each[2])
+        decisive = max(over_seeds, over_both, key=lambda t_interval: t_interval.p_value)
         return replace(
-            found, low=low, high=high, n_seeds=n_seeds, p_seeds=over_seeds[2], p_both=p_both
+            found,
+            low=decisive.low,
+            high=decisive.high,
+            n_seeds=n_seeds,
+            p_seeds=over_seeds.p_value,
+            p_both=decisive.p_value,
         )
 
     def _crossed_variance(
@@ -316,7 +321,7 @@ def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
     of freedom, p = 0.074.
     """
     sides = [candidate - baseline] if by_seed else [candidate, baseline]
-    return _t_interval(float(candidate.mean() - baseline.mean()), *_seed_variance(sides))[2]
+    return _t_interval(float(candidate.mean() - baseline.mean()), *_seed_variance(sides)).p_value
 
 
 def mean_interval(values: Floats) -> tuple[float, float]:
@@ -343,15 +348,21 @@ def _seed_variance(sides: Sequence[Floats]) -> tuple[float, float]:
     return variance, variance**2 / spread
 
 
-def _t_interval(difference: float, variance: float, freedom: float) -> tuple[float, float, float]:
+class _TInterval(NamedTuple):
+    low: float
+    high: float
+    p_value: float
+
+
+def _t_interval(difference: float, variance: float, freedom: float) -> _TInterval:
     """Return the 95% interval of a difference, and its two-sided p-value, by Student's t."""
     # Without variance the interval is a point, and the p-value is 1 for no difference, else 0.
     if variance == 0:
-        return difference, difference, float(difference == 0)
+        return _TInterval(difference, difference, float(difference == 0))
     error = variance**0.5
     half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
     p_value = float(2 * stdtr(freedom, -abs(difference) / error))
-    return difference - half, difference + half, p_value
+    return _TInterval(difference - half, difference + half, p_value)
 
 
 def paired_bootstrap(
@@ -374,34 +385,47 @@ def paired_bootstrap(
     """
     differences: dict[str, _Differences] = {}
     for task, subsets in tasks.items():
-        # The scores of each stratum, observed and then resampled.
-        rng = task_generator(task, seed)
         parts, weights = strata(aggregation, subsets)
-        gains = []  # (1 + R) each
-        scores = []  # (seeds of both systems, 1 + R) each
-        n_pairs = 0
-        for gold, candidate, baseline in parts:
-            candidates = np.atleast_2d(candidate)
-            n_candidates = len(candidates)
-            correlation = ResampledCorrelation(
-                *candidates, *np.atleast_2d(baseline), gold=gold, metric=metric
-            )
-            drawn = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
-            gains.append(drawn[:n_candidates].mean(axis=0) - drawn[n_candidates:].mean(axis=0))
-            scores.append(drawn)
-            n_pairs += gold.size
-
-        # The score of the task is their weighted mean.
-        shares = weights / weights.sum()
-        gain = np.stack(gains)
-        seed_scores = np.tensordot(shares, np.stack(scores), axes=1)
-        differences[task] = _Differences(
-            float(shares @ gain[:, 0]),
-            shares @ gain[:, 1:],
-            n_pairs,
-            (seed_scores[:n_candidates], seed_scores[n_candidates:]),
-        )
+        rng = task_generator(task, seed)
+        differences[task] = _weighted_differences(parts, weights, metric, n_resamples, rng)
     return _tests(differences, by_seed=by_seed)
+
+
+def _weighted_differences(
+    parts: Sequence[tuple[Floats, ...]],
+    weights: Floats,
+    metric: Metric,
+    n_resamples: int,
+    rng: np.random.Generator,
+) -> _Differences:
+    """Return the differences on one task, whose score is the weighted mean over its strata.
+
+    A part holds gold scores, candidate and baseline.
+    """
+    gains = []  # (1 + R) each
+    scores = []  # (seeds of both systems, 1 + R) each
+    n_pairs = 0
+    for gold, candidate, baseline in parts:
+        candidates = np.atleast_2d(candidate)
+        n_candidates = len(candidates)
+        correlation = ResampledCorrelation(
+            *candidates, *np.atleast_2d(baseline), gold=gold, metric=metric
+        )
+        # Observed, then resampled.
+        drawn = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
+        gains.append(drawn[:n_candidates].mean(axis=0) - drawn[n_candidates:].mean(axis=0))
+        scores.append(drawn)
+        n_pairs += gold.size
+
+    shares = weights / weights.sum()
+    gain = np.stack(gains)
+    seed_scores = np.tensordot(shares, np.stack(scores), axes=1)
+    return _Differences(
+        float(shares @ gain[:, 0]),
+        shares @ gain[:, 1:],
+        n_pairs,
+        (seed_scores[:n_candidates], seed_scores[n_candidates:]),
+    )
 
 
 def paired_accuracy_bootstrap(

@@ -204,14 +204,7 @@ class _Runner:
             "cached": stored is not None and not stored.get_missing_evaluations(task),
             "seconds": time.perf_counter() - started,
         }
-
-        # The score is the mean over the splits and subsets of the task.
-        scores = []
-        for split in task.eval_splits:
-            for entry in outcome.scores[split]:
-                if entry["hf_subset"] in task.hf_subsets:
-                    scores.append(float(entry["main_score"]))
-        score, _ = mean_and_deviation(scores)
+        score, _ = mean_and_deviation(list(_main_scores(task, outcome)))
         if score is not None and not math.isfinite(score):
             score = None
         return TaskResult(score, extra=facts)
@@ -270,6 +263,14 @@ class _Runner:
         return stored
 
 
+def _main_scores(task: Any, outcome: Any) -> Iterator[float]:
+    """Yield the main score of each split and subset of a task."""
+    for split in task.eval_splits:
+        for entry in outcome.scores[split]:
+            if entry["hf_subset"] in task.hf_subsets:
+                yield float(entry["main_score"])
+
+
 class _MtebEncoder:
     """An encoder with the methods of ``mteb.EncoderProtocol``.
 
@@ -289,18 +290,13 @@ class _MtebEncoder:
 
         # The name and the revision determine the vectors.
         name = opened.name
-        revision = opened.commit
-        if revision is not None:
+        if opened.commit is not None:
             name = hub_name_of(name) or name
-        else:
-            revision = f"{opened.digest}-{opened.precision}"
-            if prompts := {name: text for name, text in opened.prompts.items() if text}:
-                revision += f"-{digest_of(prompts)}"
         name = name.strip("/")[-_LONGEST_NAME:]
         self.mteb_model_meta = ModelMeta.create_empty(
             {
                 "name": name if "/" in name else f"local/{name}",
-                "revision": revision,
+                "revision": _revision(opened),
                 "embed_dim": opened.dim,
                 "similarity_fn_name": ScoringFunction.COSINE,
                 "modalities": ["text"],
@@ -327,6 +323,17 @@ class _MtebEncoder:
         if name is None:
             return self._encode(texts)
         return self._encode(texts, prompt=self._prompts[name])
+
+
+def _revision(opened: EvalEncoder) -> str:
+    """Return the commit of an unchanged Hub model, else a digest of what determines the vectors."""
+    if opened.commit is not None:
+        return opened.commit
+    revision = f"{opened.digest}-{opened.precision}"
+    prompts = {name: text for name, text in opened.prompts.items() if text}
+    if prompts:
+        revision += f"-{digest_of(prompts)}"
+    return revision
 
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:

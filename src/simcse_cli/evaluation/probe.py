@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -191,10 +192,6 @@ def run_sklearn_probe(
     """
     # Imported here, since the other probe does not need scikit-learn.
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegressionCV
-    from sklearn.model_selection import PredefinedSplit, StratifiedKFold
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
     # A fit that has not converged is an error, as its accuracy is arbitrary.
     dev_scores = []
@@ -203,31 +200,47 @@ def run_sklearn_probe(
     with progress.task(description, total=len(outer)) as task, warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         for fold in outer:
-            rows = fold.train
-            inner = StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=_SKLEARN_SEED)
-            if dev_rows is not None:
-                rows = np.concatenate([fold.train, dev_rows])
-                # Rows marked -1 are always trained on; those marked 0 are the only fold.
-                inner = PredefinedSplit(np.repeat([-1, 0], [len(fold.train), len(dev_rows)]))
-            classifier = LogisticRegressionCV(
-                Cs=list(INVERSE_PENALTIES),
-                l1_ratios=(0.0,),
-                cv=inner,
-                scoring="accuracy",
-                max_iter=max_iterations,
-                use_legacy_attributes=False,
-            )
-            pipeline = make_pipeline(StandardScaler(), classifier)
             try:
-                pipeline.fit(features[rows], labels[rows])
+                pipeline = _fit_sklearn(features, labels, fold.train, dev_rows, max_iterations)
             except ConvergenceWarning as error:
                 raise TrainingError(
                     f"LogisticRegressionCV did not converge in {max_iterations} iterations",
                     hint="the vectors may be degenerate; look at them with `simcse analyze "
                     "geometry`, or use --probe senteval",
                 ) from error
+            classifier = pipeline[-1]
             dev_scores.append(float(classifier.scores_.mean(axis=0).max()))
             choices.append(float(classifier.C_))
             predictions.append(np.asarray(pipeline.predict(features[fold.test]), dtype=np.int64))
             task.advance()
     return collect_result(labels, outer, predictions, dev_accuracies=dev_scores, penalties=choices)
+
+
+def _fit_sklearn(
+    features: Features,
+    labels: RowIndices,
+    train: RowIndices,
+    dev_rows: RowIndices | None,
+    max_iterations: int,
+) -> Any:
+    """Return a fitted pipeline of a scaler and a classifier."""
+    from sklearn.linear_model import LogisticRegressionCV
+    from sklearn.model_selection import PredefinedSplit, StratifiedKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    rows = train
+    inner = StratifiedKFold(N_INNER_FOLDS, shuffle=True, random_state=_SKLEARN_SEED)
+    if dev_rows is not None:
+        rows = np.concatenate([train, dev_rows])
+        # Rows marked -1 are always trained on; those marked 0 are the only fold.
+        inner = PredefinedSplit(np.repeat([-1, 0], [len(train), len(dev_rows)]))
+    classifier = LogisticRegressionCV(
+        Cs=list(INVERSE_PENALTIES),
+        l1_ratios=(0.0,),
+        cv=inner,
+        scoring="accuracy",
+        max_iter=max_iterations,
+        use_legacy_attributes=False,
+    )
+    return make_pipeline(StandardScaler(), classifier).fit(features[rows], labels[rows])

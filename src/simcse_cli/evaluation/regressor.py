@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcse_cli.data.senteval import Split, read_sts_task
+from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.evaluation import linear
 from simcse_cli.evaluation.correlation import Floats, pearson
 from simcse_cli.evaluation.embedding_cache import Embeddings, Encode, encode_distinct
@@ -139,19 +139,23 @@ def regress_task(
     sentences and by gold score, which fixes the batches. Predictions are returned in file order.
     """
     splits: tuple[Split, ...] = ("train", "dev", "test")
-    parts = {split: read_sts_task(data_dir, name, split=split).subsets[split] for split in splits}
-    sentences = [sentence for part in parts.values() for sentence in part.sentences]
+    parts = [read_sts_task(data_dir, name, split=split).subsets[split] for split in splits]
+    sentences = [sentence for part in parts for sentence in part.sentences]
     vectors = encode_distinct(encode, sentences)
+    orders = [_protocol_order(part) for part in parts]
     rated = []
-    for part in parts.values():
-        lengths = [(len(left.split()), len(right.split())) for left, right in part.pairs]
-        order = sorted(range(part.n_pairs), key=lambda i: (*lengths[i], part.gold[i]))
+    for part, order in zip(parts, orders, strict=True):
         left = np.stack([vectors[part.left[i]] for i in order])
         right = np.stack([vectors[part.right[i]] for i in order])
         rated.append(PairVectors(left, right, part.gold[order]))
 
-    # ``order`` is that of the test pairs, which come last; put their predictions in file order.
+    # The predictions are of the test pairs, which come last; put them in file order.
     in_order = fit_regressor(*rated, progress=progress, name=f"{name} regressor")
     predicted = np.empty_like(in_order)
-    predicted[order] = in_order
+    predicted[orders[-1]] = in_order
     return predicted
+
+
+def _protocol_order(part: StsSubset) -> list[int]:
+    lengths = [(len(left.split()), len(right.split())) for left, right in part.pairs]
+    return sorted(range(part.n_pairs), key=lambda i: (*lengths[i], part.gold[i]))

@@ -125,27 +125,34 @@ def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Rep
 
     If the rows of the tables are not models, the result holds only the means.
     """
-    first = reports[0]
-    head = first.columns[0].key
-    rows: list[dict[str, Any]] = []
-    if head != "model":
-        columns = []
-        for column in first.columns:
-            label = column.heading.replace(str(runs[0]), folder)
-            columns.append(replace(column, label=label))
-        for alike in zip(*(report.rows for report in reports), strict=True):
-            mean, _ = mean_rows(alike, columns, "")
-            rows.append(mean | {head: alike[0][head]})
-        return Report(f"{first.title}, mean of {len(runs)} seeds", columns, rows, first.notes)
+    if reports[0].columns[0].key != "model":
+        return _means_alone(reports, folder, runs)
 
     # The rows of a run are named by its folder, and those of their mean by the folder of the runs.
+    rows: list[dict[str, Any]] = []
     groups: dict[str, str | None] = {}
     for report, run in zip(reports, runs, strict=True):
+        rows += report.rows
         for row in report.rows:
-            rows.append(row)
-            if str(run) in row[head]:
-                groups[row[head]] = row[head].replace(str(run), folder)
+            name = row["model"]
+            if str(run) in name:
+                groups[name] = name.replace(str(run), folder)
+    first = reports[0]
     return with_seed_means(Report(first.title, first.columns, rows, first.notes), groups)
+
+
+def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
+    first = reports[0]
+    columns = []
+    for column in first.columns:
+        label = column.heading.replace(str(runs[0]), folder)
+        columns.append(replace(column, label=label))
+    head = columns[0].key
+    rows = []
+    for alike in zip(*(report.rows for report in reports), strict=True):
+        mean, _ = mean_rows(alike, columns, "")
+        rows.append(mean | {head: alike[0][head]})
+    return Report(f"{first.title}, mean of {len(runs)} seeds", columns, rows, first.notes)
 
 
 def evaluate_checkpoints(
@@ -192,10 +199,10 @@ def evaluate_checkpoints(
             model_step = checkpoint.step
 
     # A checkpoint without a score cannot be the best.
-    known = [each for each in scored if each[by] is not None]
+    known = [entry for entry in scored if entry[by] is not None]
     best_step = None
     if known:
-        best_step = max(known, key=lambda each: float(each[by]))["step"]
+        best_step = max(known, key=lambda entry: float(entry[by]))["step"]
 
     payload = {
         "run": options.model,

@@ -29,6 +29,7 @@ from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
 from simcse_cli.evaluation.linear import Features, difference_and_product, require_finite
 from simcse_cli.evaluation.options import EncoderOptions, TransferOptions
+from simcse_cli.evaluation.probe import ProbeResult
 from simcse_cli.evaluation.several import evaluate_checkpoints
 from simcse_cli.evaluation.sts import check_task_name, leave_out
 from simcse_cli.files.output import require_writable
@@ -100,11 +101,10 @@ class TransferSuite:
     ) -> tuple[TaskResult, TaskPredictions]:
         """Return the score and the predictions of a task, from the cache if they are kept there."""
         # The key holds everything that a score depends on besides the encoder.
-        settings = probe.PROBE_SETTINGS[self.protocol]
         key = {
             "version": _RESULT_VERSION,
             "probe": self.probe.value,
-            "settings": asdict(settings),
+            "settings": asdict(probe.PROBE_SETTINGS[self.protocol]),
             "data": digest_of(task.left, task.right, task.labels),
         }
 
@@ -112,34 +112,54 @@ class TransferSuite:
         kept = cache.load_result(task.name, key)
         if kept is not None:
             progress.info(f"{task.name}: kept from an earlier call")
-            kept["penalties"] = tuple(kept["penalties"])
-            for name in _ARRAYS:
-                kept[name] = np.array(kept[name].split(), dtype=np.int64)
-            return _score(task, probe.ProbeResult(**kept))
+            result = _unpacked(kept)
+        else:
+            result = self._run_probe(task, encode, cache, progress)
+            cache.save_result(task.name, key, _packed(result))
+        return _score(task, result)
 
-        # The features are a vector or, for pairs, the difference and the product of two vectors.
+    def _run_probe(
+        self, task: TransferTask, encode: Encode, cache: EvaluationCache, progress: Progress
+    ) -> ProbeResult:
+        settings = probe.PROBE_SETTINGS[self.protocol]
         outer, dev_rows = outer_splits(task, settings)
+        # The features are a vector or, for pairs, the difference and the product of two vectors.
         features: Features = cache.embed(task.name, task.sentences, encode)
         if task.right:
             features = difference_and_product(*np.split(features, 2))
         require_finite(features, task.name)
 
-        # Run the probe; its errors get the name of the task.
-        run: Callable[..., probe.ProbeResult] = probe.run_sklearn_probe
+        # Errors of the probe get the name of the task.
+        run: Callable[..., ProbeResult] = probe.run_sklearn_probe
         if self.probe is Probe.SENTEVAL:
             run = partial(probe.run_probe, settings=settings)
-        how = {"dev_rows": dev_rows, "progress": progress, "description": f"{task.name} probe"}
         try:
-            result = run(features, task.labels, outer, **how)
+            return run(
+                features,
+                task.labels,
+                outer,
+                dev_rows=dev_rows,
+                progress=progress,
+                description=f"{task.name} probe",
+            )
         except TrainingError as error:
             raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
 
-        # The result is kept as JSON, with its arrays as text.
-        packed = dict(vars(result))
-        for name in _ARRAYS:
-            packed[name] = " ".join(map(str, packed[name].tolist()))
-        cache.save_result(task.name, key, packed)
-        return _score(task, result)
+
+def _unpacked(packed: Mapping[str, Any]) -> ProbeResult:
+    values = dict(packed)
+    values["penalties"] = tuple(values["penalties"])
+    for name in _ARRAYS:
+        values[name] = np.array(values[name].split(), dtype=np.int64)
+    return ProbeResult(**values)
+
+
+def _packed(result: ProbeResult) -> dict[str, Any]:
+    """Return a result as JSON values, with its arrays as text."""
+    packed = dict(vars(result))
+    for name in _ARRAYS:
+        packed[name] = " ".join(map(str, packed[name].tolist()))
+    return packed
 
 
 def evaluate_transfer(
@@ -188,29 +208,17 @@ def outer_splits(
     if "dev" in task.parts:
         return [Fold(task.rows("train"), task.rows("test"))], task.rows("dev")
 
-    # Every inner fold needs an example of each class. An outer fold may take two of them away.
-    is_nested = "all" in task.parts
-    rows = task.rows("all" if is_nested else "train")
-    needed = settings.n_folds
-    if is_nested:
-        needed += 2
-    counts = np.bincount(task.labels[rows], minlength=task.n_classes)
-    smallest = int(counts.min())
-    if smallest < needed:
-        rarest = ""
-        if task.classes:
-            rarest = f" ({task.classes[int(counts.argmin())]})"
-        raise DataError(
-            f"{task.name}: a class{rarest} has {smallest} training examples, "
-            f"need {needed} for {settings.n_folds} folds",
-            hint="use more data, or the fast protocol with its five folds: --protocol fast",
-        )
+    n_folds = settings.n_folds
+    if "all" in task.parts:
+        # Every inner fold needs an example of each class; an outer fold may take two of them away.
+        _check_classes(task, task.rows("all"), n_folds, needed=n_folds + 2)
+        folds = stratified_folds(task.labels, n_folds, seed=settings.fit.seed)
+    else:
+        train = task.rows("train")
+        _check_classes(task, train, n_folds, needed=n_folds)
+        folds = [Fold(train, task.rows("test"))]
 
     # The smallest training set must have rows to hold out.
-    if is_nested:
-        folds = stratified_folds(task.labels, settings.n_folds, seed=settings.fit.seed)
-    else:
-        folds = [Fold(rows, task.rows("test"))]
     fewest = min(len(fold.train) for fold in folds)
     if int(probe.HOLDOUT_SHARE * fewest) == 0:
         raise DataError(
@@ -221,7 +229,23 @@ def outer_splits(
     return folds, None
 
 
-def _score(task: TransferTask, result: probe.ProbeResult) -> tuple[TaskResult, TaskPredictions]:
+def _check_classes(task: TransferTask, rows: RowIndices, n_folds: int, *, needed: int) -> None:
+    """Raise DataError if a class has fewer than the needed examples among the rows."""
+    counts = np.bincount(task.labels[rows], minlength=task.n_classes)
+    smallest = int(counts.min())
+    if smallest >= needed:
+        return
+    rarest = ""
+    if task.classes:
+        rarest = f" ({task.classes[int(counts.argmin())]})"
+    raise DataError(
+        f"{task.name}: a class{rarest} has {smallest} training examples, "
+        f"need {needed} for {n_folds} folds",
+        hint="use more data, or the fast protocol with its five folds: --protocol fast",
+    )
+
+
+def _score(task: TransferTask, result: ProbeResult) -> tuple[TaskResult, TaskPredictions]:
     """Return the score of a task and its predictions, from the result of the probe."""
     gold = task.labels[result.test_rows]
     left = tuple(task.left[row] for row in result.test_rows)

@@ -4,6 +4,7 @@ The user must choose among them, since several may give readable letters.
 """
 
 import unicodedata
+from contextlib import suppress
 
 _SCRIPTS = {
     "gbk": ("CJK",),
@@ -34,21 +35,20 @@ def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
     They are those that decode the bytes to letters of their own script.
     """
     # Look only at lines with other characters than ASCII, which all encodings share.
-    lines = [line for line in content.splitlines()[:_LINES] if not line.isascii()]
-    candidates: list[tuple[float, str, str]] = []
+    sample = b"\n".join(line for line in content.splitlines()[:_LINES] if not line.isascii())
+    shares: dict[str, float] = {}
     for name, scripts in _SCRIPTS.items():
-        try:
-            text = b"\n".join(lines).decode(name)
-        except UnicodeDecodeError:
-            continue
-        share = _share_of_letters(text, scripts)
-        if share >= _LEAST_SHARE:
-            example = " ".join(text.split("\n")[0].split())[:_SHOWN]
-            candidates.append((round(share, 1), name, example))
+        with suppress(UnicodeDecodeError):
+            shares[name] = _share_of_letters(sample.decode(name), scripts)
 
     # Sort by share, rounded so that nearly equal ones keep the order of _SCRIPTS.
-    candidates.sort(key=lambda each: -each[0])
-    return [(name, text) for _, name, text in candidates[:_MOST]]
+    plausible = [name for name, share in shares.items() if share >= _LEAST_SHARE]
+    plausible.sort(key=lambda name: -round(shares[name], 1))
+    return [(name, _first_line(sample.decode(name))) for name in plausible[:_MOST]]
+
+
+def _first_line(text: str) -> str:
+    return " ".join(text.split("\n")[0].split())[:_SHOWN]
 
 
 def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:

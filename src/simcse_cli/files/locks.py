@@ -91,12 +91,7 @@ def _lock(path: Path, target: Path) -> int:
     """Take the lock, record its holder in the lock file, and return the file's descriptor."""
     # Try again if the previous holder removes the lock file after it was opened here.
     while True:
-        try:
-            lock = open_itself(path, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise OutputError(f"{path} is a link", hint=f"remove it: rm {path}") from error
-            raise
+        lock = _open_lock(path)
         with ExitStack() as on_failure:
             on_failure.callback(os.close, lock)
             if not try_lock(lock):
@@ -112,15 +107,27 @@ def _lock(path: Path, target: Path) -> int:
                 continue  # the previous holder has removed it in between
             on_failure.pop_all()
             on_failure.callback(remove_locked, path, lock)
-
-            # Record this process as the holder.
-            since = datetime.now(UTC).isoformat(timespec="seconds")
-            facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-            os.ftruncate(lock, 0)
-            os.lseek(lock, 0, os.SEEK_SET)
-            os.write(lock, json.dumps(facts).encode())
+            _record_holder(lock)
             on_failure.pop_all()
         return lock
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        return open_itself(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OutputError(f"{path} is a link", hint=f"remove it: rm {path}") from error
+        raise
+
+
+def _record_holder(lock: int) -> None:
+    """Write into a lock file that this process holds it."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    os.ftruncate(lock, 0)
+    os.lseek(lock, 0, os.SEEK_SET)
+    os.write(lock, json.dumps(facts).encode())
 
 
 def _release(path: Path, lock: int, target: Path) -> None:

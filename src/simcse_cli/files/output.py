@@ -147,29 +147,42 @@ def work_folder(
 
     # Lock the folder for this process; in the end, remove it unless work is left in it.
     make_folder_of(record)
-    try:
-        with sole_writer(path):
-            known = re.compile(rf"\.lock|\.?{re.escape(WORK_RECORD)}(\.lock)?|{names}")
-            for entry in path.iterdir():
-                if entry.is_symlink() or not entry.is_file() or known.fullmatch(entry.name) is None:
-                    what = f"{path} holds {entry.name}, which this program did not write"
-                    raise OutputError(what, hint="move it away, or choose another name with -o")
-            if resume and record.is_file():
-                recorded = read_json(record, dict[str, Any], hint="start again with --force")
-                require_same_settings(record, "the interrupted search", recorded, facts)
-            else:
-                _clear(path)
-                write_json(record, facts)
-            try:
-                yield path
-            except Exception:
-                if {entry.name for entry in path.iterdir()} <= {".lock", WORK_RECORD}:
-                    _clear(path)  # no part is finished yet
-                raise
+    with ExitStack() as stack:
+        stack.callback(_remove_if_empty, path)
+        stack.enter_context(sole_writer(path))
+        _require_own_files(path, names)
+        if resume and record.is_file():
+            recorded = read_json(record, dict[str, Any], hint="start again with --force")
+            require_same_settings(record, "the interrupted search", recorded, facts)
+        else:
             _clear(path)
-    finally:
-        with suppress(OSError):  # not empty
-            path.rmdir()
+            write_json(record, facts)
+        try:
+            yield path
+        except Exception:
+            _clear_if_unbegun(path)
+            raise
+        _clear(path)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _require_own_files(folder: Path, names: str) -> None:
+    """Raise OutputError for an entry that this program did not write (see ``work_folder``)."""
+    known = re.compile(rf"\.lock|\.?{re.escape(WORK_RECORD)}(\.lock)?|{names}")
+    for entry in folder.iterdir():
+        if entry.is_symlink() or not entry.is_file() or known.fullmatch(entry.name) is None:
+            what = f"{folder} holds {entry.name}, which this program did not write"
+            raise OutputError(what, hint="move it away, or choose another name with -o")
+
+
+def _clear_if_unbegun(folder: Path) -> None:
+    """Empty a work folder in which no part is finished."""
+    if {entry.name for entry in folder.iterdir()} <= {".lock", WORK_RECORD}:
+        _clear(folder)
 
 
 def _clear(folder: Path) -> None:

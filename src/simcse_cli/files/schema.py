@@ -271,25 +271,25 @@ def foreign_format(
         with warnings.catch_warnings():  # PyTorch warns of pickle before it refuses it
             warnings.filterwarnings("ignore", "Detected pickle protocol")
             yield
-    except DataError as found:  # from reading another file that belongs to this one
-        raise error(found.message, hint=found.hint or hint) from found
+    except DataError as cause:  # from reading another file that belongs to this one
+        raise error(cause.message, hint=cause.hint or hint) from cause
     except SimcseError:
         raise
-    except MemoryError as found:
+    except MemoryError as cause:
         problem = f"{place} asks for more memory than there is"
-        raise error(f"{problem}, need {what}", hint=hint) from found
-    except BaseException as found:
-        if not isinstance(found, Exception) and type(found).__name__ != "PanicException":
+        raise error(f"{problem}, need {what}", hint=hint) from cause
+    except BaseException as cause:
+        if not isinstance(cause, Exception) and type(cause).__name__ != "PanicException":
             raise
         # An ImportError for want of memory tells nothing about the file.
-        if isinstance(found, ImportError) and is_out_of_memory(found):
+        if isinstance(cause, ImportError) and is_out_of_memory(cause):
             raise
         # PyTorch's message advises how to load pickled objects all the same; do not repeat that.
-        problem = f"{place} cannot be read ({reason_of(found)})"
-        if "Weights only load failed" in str(found):
+        problem = f"{place} cannot be read ({reason_of(cause)})"
+        if "Weights only load failed" in str(cause):
             problem = f"{place} holds pickled objects, which may run code and are not loaded"
             hint = "take the same weights as safetensors"
-        raise error(f"{problem}, need {what}", hint=hint) from found
+        raise error(f"{problem}, need {what}", hint=hint) from cause
 
 
 def inside(folder: str, relative: Any) -> str:

@@ -53,17 +53,18 @@ def guided_info_nce(
     is_own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
     bars = similarity_matrix(guide[0], guide[1]).diagonal()[:, None] - margin
 
-    # For each pair of views: the student's cosines, and the entries to remove.
-    logits, removed = [], []
+    # For each pair of views: the student's cosines, without the entries to leave out.
+    logits, n_removed = [], []
     n_candidates = 0
     for left, right in pairs:
         has_own_pairs = right < 2  # not hard negatives: their diagonal is no labelled pair
-        left_out = similarity_matrix(guide[left], guide[right]) > bars
+        removed = similarity_matrix(guide[left], guide[right]) > bars
         if has_own_pairs:
-            left_out = left_out & ~is_own
-        # The share counts only what the guide removes, so the other masks are added later.
-        removed.append(left_out.sum())
-        n_candidates += left_out.numel() - len(anchors) * has_own_pairs
+            removed = removed & ~is_own
+        n_removed.append(removed.sum())
+        n_candidates += removed.numel() - len(anchors) * has_own_pairs
+        # What else is left out does not count for the share.
+        left_out = removed
         if has_own_pairs and excluded is not None:
             left_out = left_out | excluded
         if left == right:
@@ -74,4 +75,4 @@ def guided_info_nce(
     # The first block is anchors with positives, so column i is right for row i.
     labels = torch.arange(len(anchors), device=anchors.device)
     loss = functional.cross_entropy(torch.cat(logits, dim=1) / temperature, labels)
-    return loss, torch.stack(removed).sum() / n_candidates
+    return loss, torch.stack(n_removed).sum() / n_candidates

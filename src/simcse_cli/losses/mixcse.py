@@ -44,18 +44,18 @@ def mixcse(
     """
     check_pairs(anchors, positives, temperature)
     is_own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
-    # These pairs are known not to be negatives.
-    known = torch.zeros_like(is_own) if excluded is None else excluded
-    blocks = [similarity_matrix(anchors, positives, similarity).masked_fill(known, -torch.inf)]
+    is_excluded = torch.zeros_like(is_own) if excluded is None else excluded
+    plain = similarity_matrix(anchors, positives, similarity)
+    blocks = [plain.masked_fill(is_excluded, -torch.inf)]
 
     # Add the blocks of anchors with mixed positives, and of mixed anchors with positives.
-    own_mixed = (known | is_own).roll(-1, dims=1)  # u_j also contains positive j + 1
-    logits = similarity_matrix(anchors, _mixed(positives, mix), similarity)
-    blocks.append(_without(logits, own_mixed, known, masked))
+    contains_pair = (is_excluded | is_own).roll(-1, dims=1)  # u_j also contains positive j + 1
+    with_u = similarity_matrix(anchors, _mixed(positives, mix), similarity)
+    blocks.append(_without(with_u, contains_pair, is_excluded, masked))
     if sides is MixSides.BOTH:
-        own_mixed = (known | is_own).roll(-1, dims=0)  # v_i also contains anchor i + 1
-        logits = similarity_matrix(_mixed(anchors, mix), positives, similarity)
-        blocks.append(_without(logits, own_mixed, known, masked))
+        contains_pair = (is_excluded | is_own).roll(-1, dims=0)  # v_i also contains anchor i + 1
+        of_v = similarity_matrix(_mixed(anchors, mix), positives, similarity)
+        blocks.append(_without(of_v, contains_pair, is_excluded, masked))
     logits = torch.cat(blocks, dim=1) / temperature
     return functional.cross_entropy(logits, torch.arange(len(anchors), device=anchors.device))
 
@@ -64,7 +64,9 @@ def _mixed(vectors: Tensor, mix: float) -> Tensor:
     return (mix * vectors + (1 - mix) * vectors.roll(-1, dims=0)).detach()
 
 
-def _without(logits: Tensor, own: Tensor, known: Tensor, masked: MixMasked) -> Tensor:
+def _without(
+    similarities: Tensor, contains_pair: Tensor, is_excluded: Tensor, masked: MixMasked
+) -> Tensor:
     if masked is MixMasked.ZERO:
-        return logits.masked_fill(own, 0.0).masked_fill(known, -torch.inf)
-    return logits.masked_fill(own | known, -torch.inf)
+        return similarities.masked_fill(contains_pair, 0.0).masked_fill(is_excluded, -torch.inf)
+    return similarities.masked_fill(contains_pair | is_excluded, -torch.inf)

@@ -1,5 +1,7 @@
 """RankCSE: consistency of two views' similarities, and learning a teacher's ranking of texts."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -18,8 +20,7 @@ def consistency(logits: Tensor) -> Tensor:
     """
     log_p = logits.log_softmax(1)
     log_q = logits.T.log_softmax(1)
-    half = torch.tensor(0.5, dtype=log_p.dtype, device=log_p.device)
-    log_m = torch.logaddexp(log_p, log_q) + half.log()
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
     terms = log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)
     return terms.sum(1).mean() / 2
 

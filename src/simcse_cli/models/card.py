@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_yaml, span_of_key
 
 _Entries = dict[str, Any]
+_Values = dict[str, float | None]
 
 CARD_FILE = "README.md"
 _FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
@@ -188,37 +188,56 @@ def _with_index(
     models = checked(values.get(_INDEX, []), list[_Entries], f"{place}: {_INDEX}")
     this_model = models[0] if models else {"name": run_dir.resolve().name}
     results = checked(this_model.get("results", []), list[_Entries], f"{place}: results")
-    keys = [_keys_of(result, place) for result in results]
-    indexed = set(chain.from_iterable(keys))
+    indexed = {key for result in results for key in _keys_of(result, place)}
     for key, line in listed.items():
         if key not in indexed:
             raise DataError(f"{place}: {line[:40]!r} in the table of scores would be lost")
 
     # Metrics that are neither in ``scores`` nor in the table come from somebody else and stay.
     ours = {score.key for score in scores} | set(listed)
-    kept: list[_Entries] = []
-    for result, keys_of_result in zip(results, keys, strict=True):
-        measures = zip(result.get("metrics", []), keys_of_result, strict=True)
-        metrics = [metric for metric, key in measures if key not in ours]
-        if not keys_of_result:
-            kept.append(result)
-        elif metrics:
-            kept.append(result | {"metrics": metrics})
+    kept = _results_without(ours, results, place)
     measured = eval_results_to_model_index("", [*scores])[0]["results"]
     index = [this_model | {"results": [*measured, *kept]}, *models[1:]]
 
-    # Only the text of this key is replaced, so the rest keeps its form; an empty index is left out.
+    # An empty index is left out.
+    new_values = {key: value for key, value in values.items() if key != _INDEX}
+    if index != [this_model | {"results": []}]:
+        new_values[_INDEX] = index
+    return _with_index_of(new_values, front, place)
+
+
+def _results_without(
+    left_out: set[tuple[str, ...]], results: list[_Entries], place: str
+) -> list[_Entries]:
+    """Return results of ``model-index`` without the metrics whose keys are ``left_out``.
+
+    A result that loses all of its metrics is dropped; one that never had any stays.
+    """
+    kept: list[_Entries] = []
+    for result in results:
+        keys = _keys_of(result, place)
+        measures = zip(result.get("metrics", []), keys, strict=True)
+        metrics = [metric for metric, key in measures if key not in left_out]
+        if not keys:
+            kept.append(result)
+        elif metrics:
+            kept.append(result | {"metrics": metrics})
+    return kept
+
+
+def _with_index_of(new_values: _Entries, front: str, place: str) -> str:
+    """Return the metadata ``front`` with the ``model-index`` of ``new_values``, or without one.
+
+    Only the text of this key is replaced, so the rest keeps its form. Raise DataError if the edit
+    would lose a YAML comment or change another key.
+    """
     start, stop = span_of_key(front, _INDEX)
     text = ""
-    expected = {key: value for key, value in values.items() if key != _INDEX}
-    if index != [this_model | {"results": []}]:
-        text = dump_yaml({_INDEX: index})
-        expected[_INDEX] = index
+    if _INDEX in new_values:
+        text = dump_yaml({_INDEX: new_values[_INDEX]})
     new = front[:start] + text + front[stop:]
-
-    # The edit is made only if it loses no YAML comment and changes no other key.
     try:
-        is_safe = "#" not in front[start:stop] and parse_yaml(new, place) == expected
+        is_safe = "#" not in front[start:stop] and parse_yaml(new, place) == new_values
     except ConfigError:
         is_safe = False
     if not is_safe:
@@ -269,58 +288,65 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
 
 
 def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardScore]:
-    """Return the scores of one task of a result of ``eval``."""
+    """Return the scores of one task of a result of ``eval``, one for each metric."""
     suite = result.suite
-    settings = result.settings
-    facts = task.extra
-
     # A score by which the model was chosen is marked, so that nobody takes it for a test score.
-    split: str | None = CHOSE_MODEL if name in result.chosen_on else result.split
-
-    # Each suite names its data and its metrics in its own way.
-    revision = None
+    split = CHOSE_MODEL if name in result.chosen_on else result.split
     if suite == "mteb":
-        if facts["data"] == "hub":
-            revision = facts["dataset_revision"]
-        source = str(facts.get("dataset", name))
-        values = {facts["metric"]: task.score}
-        kind = facts["category"]
-        dataset = f"MTEB {name}"
-        split = None
-        measured_by = "MTEB"
+        values, about = _mteb_score(name, task)
     else:
-        kind = _KINDS[suite]
-        source = name
-        dataset = label(name)
-        if suite == "sts":
-            measured_by = str(settings["metric"])
-            values = {f"{measured_by}_cosine": task.score}
-            if settings["aggregation"] != Aggregation.ALL:
-                measured_by += f", subsets: {settings['aggregation']}"
-        else:
-            measured_by = "SentEval"
-            values = {"accuracy": task.score, "f1": facts.get("f1")}
-            if settings["protocol"] != TransferProtocol.DEFAULT:
-                measured_by += ", " + settings["protocol"]
-            if settings["probe"] != Probe.SENTEVAL:
-                measured_by += ", " + settings["probe"]
-
-    # One score for each metric that was measured.
+        # The other suites differ in their metrics only.
+        measure = _sts_score if suite == "sts" else _transfer_scores
+        values, measured_by = measure(task, result.settings)
+        about = {
+            "task_type": _HUB_TASKS[suite],
+            "task_name": _KINDS[suite],
+            "dataset_type": name,
+            "dataset_name": label(name),
+            "dataset_split": split,
+            "metric_name": measured_by,
+        }
     return [
-        CardScore(
-            task_type=_HUB_TASKS.get(suite, kind),
-            task_name=kind,
-            dataset_type=source,
-            dataset_name=dataset,
-            dataset_split=split,
-            dataset_revision=revision,
-            metric_type=metric,
-            metric_value=float(value),
-            metric_name=measured_by,
-        )
+        CardScore(metric_type=metric, metric_value=float(value), **about)
         for metric, value in values.items()
         if value is not None
     ]
+
+
+def _mteb_score(name: str, task: TaskResult) -> tuple[_Values, _Entries]:
+    """Return the value under the name of its metric, and the other entries of its score."""
+    facts = task.extra
+    revision = None
+    if facts["data"] == "hub":
+        revision = facts["dataset_revision"]
+    values = {facts["metric"]: task.score}
+    kind = facts["category"]
+    return values, {
+        "task_type": kind,
+        "task_name": kind,
+        "dataset_type": str(facts.get("dataset", name)),
+        "dataset_name": f"MTEB {name}",
+        "dataset_revision": revision,
+        "metric_name": "MTEB",
+    }
+
+
+def _sts_score(task: TaskResult, settings: Mapping[str, Any]) -> tuple[_Values, str]:
+    """Return the value under the name of its metric, and how it was measured."""
+    metric = str(settings["metric"])
+    subsets = settings["aggregation"]
+    measured_by = metric if subsets == Aggregation.ALL else f"{metric}, subsets: {subsets}"
+    return {f"{metric}_cosine": task.score}, measured_by
+
+
+def _transfer_scores(task: TaskResult, settings: Mapping[str, Any]) -> tuple[_Values, str]:
+    """Return the values under the names of their metrics, and how they were measured."""
+    measured_by = "SentEval"
+    if settings["protocol"] != TransferProtocol.DEFAULT:
+        measured_by += ", " + settings["protocol"]
+    if settings["probe"] != Probe.SENTEVAL:
+        measured_by += ", " + settings["probe"]
+    return {"accuracy": task.score, "f1": task.extra.get("f1")}, measured_by
 
 
 @cache

@@ -162,17 +162,35 @@ def load_encoder(
         lower_case(modules.tokenizer)
     chosen_pooler = _choose_pooler(source, pooler, force_pooler, progress)
     template = _choose_template(source, chosen_pooler, template, force_pooler)
-    is_recorded_template = template == source.record.template
     token_cnn = _load_cnn(source, modules)
     head = _load_head(source, modules, chosen_pooler, token_cnn, force_pooler, progress)
     # The encoder of these parts.
+    encoder = _build_encoder(source, modules, chosen_pooler, template, token_cnn, head)
+    _check_weights(encoder, source.named)
+    encoder.to(target_device).eval()
+    dtype = DTYPES[precision]
+    if dtype is not torch.float32:
+        encoder.compute_in(dtype)
+    return encoder
+
+
+def _build_encoder(
+    source: ModelFiles,
+    modules: _Modules,
+    pooler: Pooler,
+    template: str | None,
+    token_cnn: TokenCnn | None,
+    head: MlpHead | None,
+) -> SentenceEncoder:
+    """Return the encoder of these parts, whose record describes the parts as they are used."""
+    recorded = source.record
     record = replace(
-        source.record,
-        pooler=chosen_pooler,
+        recorded,
+        pooler=pooler,
         head_use=HeadUse.NONE if head is None else HeadUse.KEPT,
-        max_length=_max_length(modules, source.record),
+        max_length=_max_length(modules, recorded),
         template=template,
-        subtracts_template=source.record.subtracts_template and is_recorded_template,
+        subtracts_template=recorded.subtracts_template and template == recorded.template,
     )
     encoder = SentenceEncoder(
         modules.backbone,
@@ -188,11 +206,6 @@ def load_encoder(
         encoder.tokens.max_length = min(encoder.tokens.max_length, room)
     if packed_backbone(encoder.backbone) is None:  # a packed form reads no padding
         encoder.reads_padding = reads_padding(encoder.backbone)
-    _check_weights(encoder, source.named)
-    encoder.to(target_device).eval()
-    dtype = DTYPES[precision]
-    if dtype is not torch.float32:
-        encoder.compute_in(dtype)
     return encoder
 
 

@@ -488,6 +488,7 @@ def _plain_pass(
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
         passes |= {name: (run(ids, mask),) for name, run in graphs.items()}
+        own_pooled = None if files.is_adapter else _pooled_by_saved_head(encoder, output)
         # What this toolkit makes of them.
         by_way: dict[str, _Vectors] = {}
         for name, states in passes.items():
@@ -497,17 +498,22 @@ def _plain_pass(
             if encoder.record.subtracts_template:
                 vectors = vectors - encoder.around_nothing(encoder.template, [row])
             if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
-                # Where the head was saved as the pooler of AutoModel, the latter is checked, too.
-                headed = None
-                if name == "auto_model" and not files.is_adapter and encoder.pooler is Pooler.CLS:
-                    headed = getattr(output, "pooler_output", None)
-                if headed is None or not encoder.head.tanh or headed.shape[1] != encoder.dim:
-                    headed = encoder.head.cpu()(vectors)
-                vectors = headed
+                headed = own_pooled if name == "auto_model" else None
+                vectors = encoder.head.cpu()(vectors) if headed is None else headed
             if encoder.record.normalize:
                 vectors = nn.functional.normalize(vectors.float(), dim=1)
             by_way[name] = vectors.float().numpy()
     return by_way
+
+
+def _pooled_by_saved_head(encoder: SentenceEncoder, output: Any) -> Tensor | None:
+    """Return the vector by the pooler of ``AutoModel``, or None if the head was not saved as it."""
+    if encoder.head is None or not encoder.head.tanh or encoder.pooler is not Pooler.CLS:
+        return None
+    pooled: Tensor | None = getattr(output, "pooler_output", None)
+    if pooled is None or pooled.shape[1] != encoder.dim:
+        return None
+    return pooled
 
 
 def _vectors_by_sentence_transformers(

@@ -86,20 +86,23 @@ class EncodingBackbone(nn.Module):
 
         Until then, its parameters are on the meta device and have no values.
         """
-        for part, parameter in list(module.named_parameters()):
-            tensor = tensors[f"{name}.{part}"]
+        for parameter_name, parameter in list(module.named_parameters()):
+            full_name = f"{name}.{parameter_name}"
+            tensor = tensors[full_name]
             if tensor.shape != parameter.shape:
                 raise ValueError(
-                    f"{name}.{part}: shape {tuple(tensor.shape)}, need {tuple(parameter.shape)}"
+                    f"{full_name}: shape {tuple(tensor.shape)}, need {tuple(parameter.shape)}"
                 )
-            setattr(module, part, nn.Parameter(tensor))
-        *path, last = name.split(".")
+            setattr(module, parameter_name, nn.Parameter(tensor))
+
+        # Modules that the name passes are made where they are missing.
+        *parent_names, own_name = name.split(".")
         parent: nn.Module = self
-        for part in path:
-            if not hasattr(parent, part):
-                parent.add_module(part, nn.Module())
-            parent = getattr(parent, part)
-        parent.add_module(last, module)
+        for parent_name in parent_names:
+            if not hasattr(parent, parent_name):
+                parent.add_module(parent_name, nn.Module())
+            parent = getattr(parent, parent_name)
+        parent.add_module(own_name, module)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from simcse_cli.models.poolers import POOLERS, Reduction, at_last, mean_of_layers
 from simcse_cli.packed.backbone import PackedBackbone
-from simcse_cli.packed.tokens import ROUNDED_TO, PackedRows
+from simcse_cli.packed.tokens import ROUNDED_TO, PackedRows, PackedTokens
 from simcse_cli.settings.choices import Pooler
 
 
@@ -38,33 +38,44 @@ def packed_vectors(
     spec = POOLERS[pooler]
     if spec.reduction is Reduction.MASK:
         (last,) = packed.hidden_states(tokens, dtype=dtype)
-        # Each group has rows of one length. The ids are grouped like states, of width 1.
-        by_group = zip(tokens.rows(wide(last)), tokens.rows(tokens.ids[:, None]), strict=True)
-        pooled = torch.cat([at_last(block, ids.squeeze(2) == mask_id) for block, ids in by_group])
+        pooled = _at_masks(last, tokens, mask_id)
     elif n_skipped or spec.reduction is Reduction.MEAN:
-        states = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
+        layers = packed.hidden_states(tokens, layers=spec.layers, dtype=dtype)
         if packed.nested and not n_skipped:
-            # One call pools all lengths. "unsafe" skips a check of the offsets that would wait for
-            # the GPU.
-            offsets = tokens.offsets
-            means: list[Tensor] = []
-            for layer in states:
-                mean = torch.segment_reduce(
-                    wide(layer), "mean", offsets=offsets, axis=0, unsafe=True
-                )
-                means.append(mean)
-            pooled = mean_of_layers(means)
+            pooled = _means_at_once(layers, tokens)
         else:
             # The mean of all tokens after the skipped ones, or only the first of these tokens.
             stop = None if spec.reduction is Reduction.MEAN else n_skipped + 1
-            parts: list[Tensor] = []
-            for group in zip(*map(tokens.rows, states), strict=True):
-                means = [wide(layer)[:, n_skipped:stop].mean(dim=1) for layer in group]
-                parts.append(mean_of_layers(means))
-            pooled = torch.cat(parts)
+            pooled = _means_by_group(layers, tokens, slice(n_skipped, stop))
     else:
         pooled = wide(packed.first_token_states(tokens, dtype=dtype))
     return pooled.index_select(0, tokens.order.argsort())
+
+
+def _at_masks(states: Tensor, tokens: PackedTokens, mask_id: int) -> Tensor:
+    """Return the state of each row's last [MASK]."""
+    # Each group has rows of one length. The ids are grouped like states, of width 1.
+    by_group = zip(tokens.rows(wide(states)), tokens.rows(tokens.ids[:, None]), strict=True)
+    return torch.cat([at_last(block, ids.squeeze(2) == mask_id) for block, ids in by_group])
+
+
+def _means_at_once(layers: list[Tensor], tokens: PackedTokens) -> Tensor:
+    """Return the mean over all tokens of each row and over layers, in one call for all lengths."""
+    # "unsafe" skips a check of the offsets that would wait for the GPU.
+    means = [
+        torch.segment_reduce(wide(layer), "mean", offsets=tokens.offsets, axis=0, unsafe=True)
+        for layer in layers
+    ]
+    return mean_of_layers(means)
+
+
+def _means_by_group(layers: list[Tensor], tokens: PackedTokens, span: slice) -> Tensor:
+    """Return the mean over the tokens in ``span`` of each row and over layers."""
+    parts: list[Tensor] = []
+    for group in zip(*map(tokens.rows, layers), strict=True):
+        means = [wide(layer)[:, span].mean(dim=1) for layer in group]
+        parts.append(mean_of_layers(means))
+    return torch.cat(parts)
 
 
 def packed_states(

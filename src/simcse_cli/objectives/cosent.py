@@ -44,12 +44,12 @@ class Cosent(LabelledPairs):
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         left, right = gather_views(representations[0].chunk(2), batch.counts)
         scores = gather_with_grad(to_device(batch.extra["labels"], left.device), batch.counts)
-        own = self.options
+        options = self.options
         terms = {}
-        if own.cosine_weight or not own.angle_weight:
-            loss = cosent(left, right, scores, temperature=own.temperature)
-            terms["cosent"] = own.cosine_weight * loss
-        if own.angle_weight:
-            loss = angle(left, right, scores, temperature=own.temperature)
-            terms["angle"] = own.angle_weight * loss
+        if options.cosine_weight or not options.angle_weight:
+            loss = cosent(left, right, scores, temperature=options.temperature)
+            terms["cosent"] = options.cosine_weight * loss
+        if options.angle_weight:
+            loss = angle(left, right, scores, temperature=options.temperature)
+            terms["angle"] = options.angle_weight * loss
         return terms, {}

@@ -82,20 +82,22 @@ class SpanSampler:
                 chosen = int(generator.choice([0, len(block_starts) - 1]))
             else:
                 chosen = int(generator.integers(len(block_starts)))
-            earliest = block_starts[chosen]
+            block_start = block_starts[chosen]
             length = self._length(4, 2, generator)
-            anchor = _place(length, earliest, earliest + self.max_length - length, generator)
+            anchor = _place(length, block_start, block_start + self.max_length - length, generator)
             del block_starts[max(0, chosen - 1) : chosen + 2]
-
-            # Positives are independent of each other.
-            positives = []
-            for _ in range(self.n_positives):
-                length = self._length(2, 4, generator)
-                earliest = max(0, anchor.start - length)
-                latest = min(anchor.stop, n_tokens - length)
-                positives.append(_place(length, earliest, latest, generator))
-            groups.append((anchor, positives))
+            groups.append((anchor, self._positives(anchor, n_tokens, generator)))
         return groups
+
+    def _positives(self, anchor: Span, n_tokens: int, generator: np.random.Generator) -> list[Span]:
+        """Return the positives of an anchor, which are independent of each other."""
+        positives = []
+        for _ in range(self.n_positives):
+            length = self._length(2, 4, generator)
+            earliest = max(0, anchor.start - length)
+            latest = min(anchor.stop, n_tokens - length)
+            positives.append(_place(length, earliest, latest, generator))
+        return positives
 
 
 def _place(length: int, first: int, last: int, generator: np.random.Generator) -> Span:
@@ -147,13 +149,20 @@ class Declutr(Objective):
 
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
         super().__init__(encoder, options)
-        own = self.options
-        if own.min_span >= own.max_span:
-            place = f"--set min_span={own.min_span} max_span={own.max_span}"
+        shortest = self.options.min_span
+        longest = self.options.max_span
+        if shortest >= longest:
+            place = f"--set min_span={shortest} max_span={longest}"
             raise ConfigError(f"{place}: need min_span below max_span")
-        self.sampler = SpanSampler(own.n_anchors, own.n_positives, own.min_span, own.max_span)
+        self.sampler = SpanSampler(
+            self.options.n_anchors, self.options.n_positives, shortest, longest
+        )
         self.mlm = mlm_term(
-            encoder, own.mlm_weight, own.mlm_probability, tied=True, warnings=self.warnings
+            encoder,
+            self.options.mlm_weight,
+            self.options.mlm_probability,
+            tied=True,
+            warnings=self.warnings,
         )
         self._documents: list[TokenIds] | None = None
 

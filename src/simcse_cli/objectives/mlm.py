@@ -224,9 +224,7 @@ def mask_tokens(
     draws = generator.random(len(ids))
     if words is not None:
         # All tokens of a word get the draw of its first token, so that they are chosen together.
-        word_keys = [(row, word) for row, row_words in enumerate(words) for word in row_words]
-        first_token: dict[tuple[int, int | None], int] = {}
-        draws = draws[[first_token.setdefault(word, token) for token, word in enumerate(word_keys)]]
+        draws = draws[_first_tokens(words)]
     chosen = (draws < probability) & ~np.isin(ids, list(special_ids))
     labels = np.where(chosen, ids, NOT_MASKED)
 
@@ -241,3 +239,10 @@ def mask_tokens(
     masked = [part.tolist() for part in np.split(ids, borders)]
     targets = [part.tolist() for part in np.split(labels, borders)]
     return masked, targets
+
+
+def _first_tokens(words: Words) -> list[int]:
+    """Return the number of the first token of each token's word, counted over all rows."""
+    word_keys = [(row, word) for row, row_words in enumerate(words) for word in row_words]
+    first_tokens: dict[tuple[int, int | None], int] = {}
+    return [first_tokens.setdefault(key, token) for token, key in enumerate(word_keys)]

@@ -46,24 +46,25 @@ class Rankcse(Simcse):
     options: RankcseOptions
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
-        own = self.options
+        options = self.options
         terms, metrics = super().view_terms(views, batch)
-        cosines = similarity_matrix(views[0], views[1], own.similarity)
-        logits = cosines / own.temperature
-        if own.as_released:
+        cosines = similarity_matrix(views[0], views[1], options.similarity)
+        logits = cosines / options.temperature
+        if options.as_released:
             terms["consistency"] = negative_entropy(logits)
-        elif own.consistency_weight:
-            terms["consistency"] = own.consistency_weight * consistency(logits)
-        if own.rank_weight:
-            terms["rank"] = own.rank_weight * self._rank(logits, cosines, teacher_cosines(batch))
+        elif options.consistency_weight:
+            terms["consistency"] = options.consistency_weight * consistency(logits)
+        if options.rank_weight:
+            loss = self._rank(logits, cosines, teacher_cosines(batch))
+            terms["rank"] = options.rank_weight * loss
         return terms, metrics
 
     def _rank(self, logits: Tensor, cosines: Tensor, teacher: Tensor) -> Tensor:
         """Return the loss of the teachers' ranking, in the form that the options choose."""
-        own = self.options
-        if own.rank is RankLoss.LISTMLE:
+        options = self.options
+        if options.rank is RankLoss.LISTMLE:
             return list_mle(logits, teacher)
-        if own.as_released:
-            return list_net(logits, teacher / own.rank_temperature)
-        student = cosines / own.rank_temperature
-        return list_net(student, teacher / own.teacher_temperature)
+        if options.as_released:
+            return list_net(logits, teacher / options.rank_temperature)
+        student = cosines / options.rank_temperature
+        return list_net(student, teacher / options.teacher_temperature)

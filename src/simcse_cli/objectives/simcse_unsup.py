@@ -124,11 +124,10 @@ class SimcseUnsup(Simcse):
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
         super().__init__(encoder, options)
         self._check_form()
-        own = self.options
         self.queue: VectorQueue | None = None
-        if own.queue_size:
+        if queue_size := self.options.queue_size:
             width = training_width(encoder)
-            self.queue = VectorQueue(encoder, own.queue_size, own.momentum, width=width)
+            self.queue = VectorQueue(encoder, queue_size, self.options.momentum, width=width)
         self.epoch = 0
 
     def _check_form(self) -> None:
@@ -252,10 +251,8 @@ class SimcseUnsup(Simcse):
         if options.negatives is Negatives.ALL_VIEWS:
             return nt_xent(anchors, positives, **shared)
         if options.noise:
-            noise = others.pop()
-            others.append(
-                ascended(noise, anchors, positives, n_steps=options.noise_steps, **shared)
-            )
+            n_steps = options.noise_steps
+            others[-1] = ascended(others[-1], anchors, positives, n_steps=n_steps, **shared)
         if options.as_released and excluded is not None:
             # The empty part of the anchors is for ``cat``, which refuses an empty list.
             noise = torch.cat([*others, anchors[:0]])

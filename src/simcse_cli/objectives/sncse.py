@@ -46,12 +46,10 @@ class Sncse(TemplateViews):
 
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
         super().__init__(encoder, options)
-        own = self.options
-        if own.margin_low > own.margin_high:
-            raise ConfigError(
-                f"--set margin_low={own.margin_low:g}: need at most margin_high, "
-                f"{own.margin_high:g}"
-            )
+        low = self.options.margin_low
+        high = self.options.margin_high
+        if low > high:
+            raise ConfigError(f"--set margin_low={low:g}: need at most margin_high, {high:g}")
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         # With weight 0, negations are not encoded, as they would change the dropout masks.
@@ -59,7 +57,7 @@ class Sncse(TemplateViews):
         return super().collate([texts[:n_read] for texts in examples], generator)
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
-        own = self.options
+        options = self.options
         anchors, positives, *negations = views
         if "texts" in batch.extra:
             pairs = {"texts": batch.extra["texts"][:, :2]}
@@ -67,7 +65,7 @@ class Sncse(TemplateViews):
         terms, metrics = super().view_terms([anchors, positives], batch)
         for negated in negations:
             margin = soft_negative_margin(
-                anchors, positives, negated, low=own.margin_low, high=own.margin_high
+                anchors, positives, negated, low=options.margin_low, high=options.margin_high
             )
-            terms["margin"] = own.soft_weight * margin
+            terms["margin"] = options.soft_weight * margin
         return terms, metrics

@@ -114,15 +114,13 @@ class TextViews(TwoEncoders):
         if len(views) == 1 and self.options.dropout_mode is not DropoutMode.FIXED:
             views *= 2
 
-        # Each text has its own key, from which an augmenter draws.
+        # An augmenter changes the texts of a view, or later their sub-words.
+        n_rows = len(examples)
         augment = self.options.augment
-        keys: dict[int, list[int]] = {}
-        if augment is not None:
-            for side in (0, 1) if self.options.augment_both else (1,):
-                keys[side] = generator.integers(0, 2**62, size=len(examples)).tolist()
+        keys = self._augment_keys(n_rows, generator)
         if augment is not None and not isinstance(augment, TokenAugmenter):
-            for side in keys:
-                views[side] = tuple(augment.many(views[side], keys[side]))
+            for side, side_keys in keys.items():
+                views[side] = tuple(augment.many(views[side], side_keys))
 
         # Make the rows of all texts, view by view.
         templates = self.templates(len(views))
@@ -131,18 +129,24 @@ class TextViews(TwoEncoders):
             texts += template.texts(view)
         tokens = self.encoder.tokens
         rows = tokens.ids(texts, min(self.options.max_length, tokens.max_length))
+        parts = [slice(side * n_rows, (side + 1) * n_rows) for side in range(len(views))]
         if isinstance(augment, TokenAugmenter):
-            frame_ids = self._frame_ids()
-            for side in keys:
-                part = slice(side * len(examples), (side + 1) * len(examples))
-                rows[part] = map(augment, rows[part], itertools.repeat(frame_ids), keys[side])
+            frame_ids = itertools.repeat(self._frame_ids())
+            for side, side_keys in keys.items():
+                rows[parts[side]] = map(augment, rows[parts[side]], frame_ids, side_keys)
 
         # Add the templates last, as augmenters move and repeat only sub-words of the text.
         framed = []
-        for number, template in enumerate(templates):
-            first = number * len(examples)
-            framed += template.around(rows[first : first + len(examples)])
-        return Batch(framed, len(examples), texts=list(zip(*views, strict=True)))
+        for template, part in zip(templates, parts, strict=True):
+            framed += template.around(rows[part])
+        return Batch(framed, n_rows, texts=list(zip(*views, strict=True)))
+
+    def _augment_keys(self, n_rows: int, generator: np.random.Generator) -> dict[int, list[int]]:
+        """Return the views to augment, each with a key for each text, from which it is drawn."""
+        if self.options.augment is None:
+            return {}
+        sides = (0, 1) if self.options.augment_both else (1,)
+        return {side: generator.integers(0, 2**62, size=n_rows).tolist() for side in sides}
 
     def _frame_ids(self) -> frozenset[int]:
         """Return the ids that the tokenizer puts around a text; augmenters leave them in place."""

@@ -201,6 +201,7 @@ def _quantized(
 ) -> Any:
     """Return a layer with integer products in place of its linear layers."""
     # The outputs of ``up`` are sorted by size, so that each group of ``down`` has similar sizes.
+    # Sizes are powers of two, so that the last bits of the pass do not change the order.
     by_size = before_down.largest.log2().round().argsort(descending=True, stable=True)
     bias = None if layer.up.bias is None else layer.up.bias[by_size]
     up = LinearWeights(layer.up.weight[by_size], bias)

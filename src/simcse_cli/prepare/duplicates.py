@@ -43,7 +43,7 @@ class _Texts:
     Rows are numbered from 1, and rows without text are "".
     """
 
-    source: str
+    name: str
     texts: list[str]
     ids: list[str]
 
@@ -78,19 +78,16 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     texts = list(chain.from_iterable(part.texts for part in parts))
     n_older = len(texts) - len(source_texts.texts)
 
-    # A text can only repeat one before it: put the older file first, then the new texts, the
-    # longest first with ``--keep longest``. If both files have an id, one of its texts is left out.
+    # If both files have an id, one of its texts is left out.
     passed_over: set[int] = set()
     if older is not None and options.id_column is not None:
         passed_over = _of_both(older, source_texts)
     filled = [number for number, text in enumerate(texts) if text and number not in passed_over]
-    known = [number for number in filled if number < n_older]
-    new = filled[len(known) :]
-    if options.keep is KeepDuplicate.LONGEST:
-        new.sort(key=lambda number: -len(texts[number]))
+    n_known = sum(number < n_older for number in filled)
+    order = _in_order(filled, n_known, texts, options.keep)
     finders = _finders(kinds, texts, options, progress)
     found: dict[int, FoundText] = {}
-    for number, kind, match in find_duplicates([*known, *new], texts, finders, len(known)):
+    for number, kind, match in find_duplicates(order, texts, finders, n_known):
         found[number] = kind, match
 
     result = _Result(source_texts, parts, n_older, found)
@@ -102,20 +99,33 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     progress.info(f"{source}: {result.summary()}")
 
 
-def _of_both(older: _Texts, own: _Texts) -> set[int]:
+def _of_both(older: _Texts, new: _Texts) -> set[int]:
     """Return the numbers of the texts that are not compared, since their id is in both files.
 
     If both texts with an id are equal, the new one is left out, as it is known. If they differ, the
     older one is left out, as its row has changed.
     """
-    rows = {name: row for row, name in enumerate(own.ids)}
+    rows = {name: row for row, name in enumerate(new.ids)}
     found = set()
     for number, name in enumerate(older.ids):
         row = rows.get(name)
         if row is not None:
-            is_as_before = older.texts[number] == own.texts[row]
+            is_as_before = older.texts[number] == new.texts[row]
             found.add(len(older.ids) + row if is_as_before else number)
     return found
+
+
+def _in_order(
+    numbers: Sequence[int], n_known: int, texts: Sequence[str], keep: KeepDuplicate | None
+) -> list[int]:
+    """Return the numbers of texts in the order to compare: a text can only repeat one before it.
+
+    The first ``n_known`` stay first, as they are those of the older file.
+    """
+    new = list(numbers[n_known:])
+    if keep is KeepDuplicate.LONGEST:
+        new.sort(key=lambda number: -len(texts[number]))
+    return [*numbers[:n_known], *new]
 
 
 def parse_kinds(text: str) -> list[DuplicateKind]:
@@ -150,33 +160,33 @@ def _finders(
 class _Result:
     """The duplicates that were found, by the number of their text.
 
-    The texts of ``own`` have the numbers from ``first`` on; the numbers before are those of the
-    older file, which is then the first of ``parts``.
+    ``source_texts`` have the numbers from ``n_older`` on; the numbers before are those of the older
+    file, which is then the first of ``parts``.
     """
 
-    own: _Texts
+    source_texts: _Texts
     parts: Sequence[_Texts]
-    first: int
+    n_older: int
     found: dict[int, FoundText]
 
     def pairs(self) -> Iterator[tuple[str, ...]]:
         """Yield a row for each duplicate, in the order of the file."""
         for number in sorted(self.found):
             kind, match = self.found[number]
-            _, *own = self._place(number)
-            yield *own, *self._place(match.of), kind.value, f"{match.score:.4f}"
+            _, *place = self._place(number)
+            yield *place, *self._place(match.of), kind.value, f"{match.score:.4f}"
 
     def _place(self, number: int) -> tuple[str, str, str, str]:
         """Return the file, the row and the id of a text, and the text itself."""
-        part, at = self.own, number - self.first
+        part, at = self.source_texts, number - self.n_older
         if at < 0:
             part, at = self.parts[0], number
-        return part.source, str(at + 1), part.ids[at], part.texts[at]
+        return part.name, str(at + 1), part.ids[at], part.texts[at]
 
     def kept(self, table: Table) -> Iterator[tuple[str, ...]]:
         """Yield the rows of the file that are not duplicates, with all of their columns."""
         for at, (_, cells) in enumerate(table.records()):
-            if at + self.first not in self.found:
+            if at + self.n_older not in self.found:
                 yield tuple(cells.values())
 
     @property
@@ -185,7 +195,8 @@ class _Result:
         return {kind: counted[kind] for kind in DuplicateKind if counted[kind]}
 
     def summary(self) -> str:
-        n_rows, n_empty = len(self.own.texts), sum(not text for text in self.own.texts)
+        texts = self.source_texts.texts
+        n_rows, n_empty = len(texts), sum(not text for text in texts)
         told = f"{len(self.found):,} of {n_rows:,} rows repeat another"
         if self.counts:
             told += f" ({', '.join(f'{kind} {n:,}' for kind, n in self.counts.items())})"
@@ -220,7 +231,7 @@ def _write(
             outputs=[(complete, n_written)],
             settings=settings,
             seed=None,
-            counts={"read": len(result.own.texts), "written": n_written} | result.counts,
+            counts={"read": len(result.source_texts.texts), "written": n_written} | result.counts,
         )
 
     with (

@@ -120,18 +120,16 @@ class MeaningFinder:
         """Compare a block with all texts added before it, by products of matrices."""
         block = self._units[list(numbers)]
         short = self._short[list(numbers)]
+        lowest = self._threshold - _ROUNDING
         self._nearest = {}
         for first in range(0, len(self._numbers), _TILE):
-            bounds = short @ self._kept[first : min(first + _TILE, len(self._numbers))].T
-            for place in np.flatnonzero(bounds.max(axis=1) >= self._threshold - _ROUNDING).tolist():
-                near = np.flatnonzero(bounds[place] >= self._threshold - _ROUNDING) + first
-                others = [self._numbers[position] for position in near.tolist()]
-                cosines = self._units[others] @ block[place]
-                best = int(cosines.argmax())
-                # A match in an earlier tile stays unless this one is nearer.
-                known = self._nearest.get(numbers[place])
-                if known is None or cosines[best] > known.score:
-                    self._nearest[numbers[place]] = Match(others[best], float(cosines[best]))
+            tile = self._numbers[first : first + _TILE]
+            bounds = short @ self._kept[first : first + len(tile)].T
+            for place in np.flatnonzero(bounds.max(axis=1) >= lowest).tolist():
+                others = [tile[at] for at in np.flatnonzero(bounds[place] >= lowest).tolist()]
+                match = _best_match(others, self._units[others] @ block[place])
+                number = numbers[place]
+                self._nearest[number] = _nearer(self._nearest.get(number), match)
         self._places = {number: place for place, number in enumerate(numbers)}
         self._inside = block @ block.T
         self._added = []
@@ -139,13 +137,10 @@ class MeaningFinder:
     def find(self, number: int) -> Match | None:
         nearest = self._nearest.get(number)
         if self._added:
-            place = self._places[number]
-            cosines = self._inside[place, self._added]
-            best = int(cosines.argmax())
-            if nearest is None or cosines[best] > nearest.score:
-                # The texts added from this block are the last ones of `_numbers`.
-                of = self._numbers[len(self._numbers) - len(self._added) + best]
-                nearest = Match(of, float(cosines[best]))
+            # The texts added from this block are the last ones of `_numbers`.
+            others = self._numbers[-len(self._added) :]
+            match = _best_match(others, self._inside[self._places[number], self._added])
+            nearest = _nearer(nearest, match)
         if nearest is None or nearest.score < self._threshold:
             return None
         return Match(nearest.of, min(1.0, nearest.score))
@@ -154,6 +149,18 @@ class MeaningFinder:
         self._kept[len(self._numbers)] = self._short[number]
         self._numbers.append(number)
         self._added.append(self._places[number])
+
+
+def _best_match(numbers: Sequence[int], cosines: NDArray[np.float32]) -> Match:
+    best = int(cosines.argmax())
+    return Match(numbers[best], float(cosines[best]))
+
+
+def _nearer(earlier: Match | None, match: Match) -> Match:
+    """Return the nearer match; of equally near ones the earlier stays."""
+    if earlier is None or match.score > earlier.score:
+        return match
+    return earlier
 
 
 def _shortened(units: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -98,18 +98,12 @@ class LeakFilter:
         self._nearly: set[str] = set()
         wording: dict[str, str] = {}  # the first text of each key
         for task, texts in sentences.items():
-            for text in texts:
-                if len(words(text)) >= MIN_WORDS:
-                    key = match_key(text)
-                    self._tasks_of[key].add(task)
-                    wording.setdefault(key, text)
+            for text in filter(_is_long_enough, texts):
+                key = match_key(text)
+                self._tasks_of[key].add(task)
+                wording.setdefault(key, text)
         self._keys = list(wording)
-        self._index = None if near is None else NearIndex(near)
-        if self._index is None:
-            return
-        for batch in windows(wording.values(), _SKETCH_BATCH):
-            for sketch in self._index.sketch(batch):
-                self._index.add(sketch)
+        self._index = None if near is None else _near_index(wording.values(), near)
 
     def reasons(self, rows: Sequence[Row]) -> list[str | None]:
         """Count what the rows hold; return ``in_evaluation_set`` for those to drop."""
@@ -148,6 +142,18 @@ class LeakFilter:
     def _count(self, task: str, keys: Iterable[str]) -> int:
         """Return how many of these keys are of sentences of a task."""
         return sum(task in self._tasks_of[key] for key in keys)
+
+
+def _is_long_enough(text: str) -> bool:
+    return len(words(text)) >= MIN_WORDS
+
+
+def _near_index(texts: Iterable[str], near: float) -> NearIndex:
+    index = NearIndex(near)
+    for batch in windows(texts, _SKETCH_BATCH):
+        for sketch in index.sketch(batch):
+            index.add(sketch)
+    return index
 
 
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:

@@ -517,12 +517,13 @@ def _nearest_pairs(
     searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)
 
-    # One text more than ``top_k`` is searched, as a text may find itself, which is no pair.
     def search(block: slice) -> NDArray[Any]:
+        # One text more than ``top_k`` is searched, as a text may find itself, which is no pair.
         scores, rows = searcher.search(units[block], options.top_k + 1)
         query_rows = np.arange(*block.indices(n_texts))[:, None]
-        is_pair = (rows != query_rows) & (scores >= options.min_score)
-        is_pair &= np.cumsum(rows != query_rows, axis=1) <= options.top_k
+        is_other = rows != query_rows
+        is_pair = is_other & (scores >= options.min_score)
+        is_pair &= np.cumsum(is_other, axis=1) <= options.top_k
         if options.max_score is not None:
             is_pair &= scores <= options.max_score
         # Once the list is full, a pair must be nearer than the last one in it.
@@ -534,11 +535,15 @@ def _nearest_pairs(
         found["score"] = scores[is_pair]
         return found
 
-    # A pair may be found from both of its texts, and is kept once.
     for found in _blocks(work, n_texts, search, progress):
-        merged = np.concatenate([best, found])
-        _, first = np.unique(merged["left"] * n_texts + merged["right"], return_index=True)
-        merged = merged[first]
-        order = np.lexsort((merged["right"], merged["left"], -merged["score"]))
-        best = merged[order[: options.max_pairs]]
+        best = _different_pairs(np.concatenate([best, found]), n_texts)[: options.max_pairs]
     return best
+
+
+def _different_pairs(pairs: NDArray[Any], n_texts: int) -> NDArray[Any]:
+    """Return each pair once, although both of its texts may have found it, nearest first."""
+    _, first = np.unique(pairs["left"] * n_texts + pairs["right"], return_index=True)
+    different = pairs[first]
+    order = np.lexsort((different["right"], different["left"], -different["score"]))
+    ranked: NDArray[Any] = different[order]
+    return ranked

@@ -83,19 +83,22 @@ def pair_rows(
     given = given or Given(roles=PAIR_ROLES)
     counts = counts or PairCounts()
     for source in sources:
-        table = Table(source, Job.ROWS, given)
-        seen: set[int] = set()
-        columns: tuple[str, ...] = ()  # stays empty if the table has no rows
-        for columns, row in iter_training_rows(table, left_out=counts.other_labels):
-            if len(columns) > 2:
-                counts.n_hard_negatives += bool(row[2])
-                digest = digest_keys(row[:2])
-                if digest in seen:
-                    continue
-                seen.add(digest)
-            yield row[:2]
-        if not columns:
-            raise DataError(f"{table.name} has no rows")
+        yield from _pairs_of(Table(source, Job.ROWS, given), counts)
+
+
+def _pairs_of(table: Table, counts: PairCounts) -> Iterator[Row]:
+    seen: set[int] = set()
+    columns: tuple[str, ...] = ()  # stays empty if the table has no rows
+    for columns, row in iter_training_rows(table, left_out=counts.other_labels):
+        if len(columns) > 2:
+            counts.n_hard_negatives += bool(row[2])
+            digest = digest_keys(row[:2])
+            if digest in seen:
+                continue
+            seen.add(digest)
+        yield row[:2]
+    if not columns:
+        raise DataError(f"{table.name} has no rows")
 
 
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:

@@ -13,7 +13,7 @@ same data line up. Sentences may be absent; only pairs have ``right``.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,29 +159,13 @@ class _FileFormat:
         Groups come in order of first appearance. The sentences are those of the left and of the
         right side; a side is empty unless all lines of the group have it.
         """
-        # What a line must have, and what it may have.
-        number_type: Any = int if issubclass(self.dtype, np.integer) else float
-        required: dict[str, Any] = dict.fromkeys(self.groups, str)
-        required |= {"index": int, "gold": number_type, self.value: number_type}
-        kinds = required | {"left": str, "right": str}
-
         # The lines of a group may lie anywhere in the file, so all are read first.
-        rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-        for number, content in iter_json_lines(source, hint=self.hint):
-            place = f"{source}, line {number}"
-            known = content if isinstance(content, dict) else {}
-            missing = [key for key in required if key not in known]
-            if missing:
-                needed = f"a line has all of {', '.join(required)}"
-                raise DataError(f"{place}: no {', '.join(missing)}; {needed}", hint=self.hint)
-            record = {}
-            for key, value in content.items():
-                kind = kinds.get(key, Any)
-                record[key] = checked(value, kind, f"{place}: {key}", hint=self.hint)
-            rows.setdefault(tuple(record[key] for key in self.groups), []).append(record)
+        grouped: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for record in self._read_lines(source):
+            grouped.setdefault(tuple(record[key] for key in self.groups), []).append(record)
 
         # A group with missing or repeated indices is refused.
-        for names, records in rows.items():
+        for names, records in grouped.items():
             records.sort(key=lambda record: int(record["index"]))
             if [record["index"] for record in records] != list(range(len(records))):
                 raise DataError(
@@ -196,6 +180,25 @@ class _FileFormat:
             gold = np.array([record["gold"] for record in records], dtype=self.dtype)
             values = np.array([record[self.value] for record in records], dtype=self.dtype)
             yield names, gold, values, texts
+
+    def _read_lines(self, source: Path | str) -> Iterator[dict[str, Any]]:
+        # What a line must have, and what it may have.
+        number_type: Any = int if issubclass(self.dtype, np.integer) else float
+        required: dict[str, Any] = dict.fromkeys(self.groups, str)
+        required |= {"index": int, "gold": number_type, self.value: number_type}
+        kinds = required | {"left": str, "right": str}
+        for number, content in iter_json_lines(source, hint=self.hint):
+            place = f"{source}, line {number}"
+            known = content if isinstance(content, dict) else {}
+            missing = [key for key in required if key not in known]
+            if missing:
+                needed = f"a line has all of {', '.join(required)}"
+                raise DataError(f"{place}: no {', '.join(missing)}; {needed}", hint=self.hint)
+            record = {}
+            for key, value in content.items():
+                kind = kinds.get(key, Any)
+                record[key] = checked(value, kind, f"{place}: {key}", hint=self.hint)
+            yield record
 
 
 _PAIRS = _FileFormat(("task", "subset"), "cosine", np.float64, "sts")

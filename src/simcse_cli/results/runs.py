@@ -27,6 +27,8 @@ from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Batches, DevS
 from simcse_cli.version import __version__
 
 RUN_FILE = "run.json"
+_CONFIG_FILE = "config.yaml"
+"""The settings; a folder without it is no run that can be resumed."""
 STATE_PREFIX = "step-"
 """Prefix of the folders in ``checkpoint/``, one for each state."""
 DONE = ("finished", "stopped-early")
@@ -42,7 +44,7 @@ TRACKING = "tracking"
 TEACHERS = "teachers"
 """The vectors of teachers for the training texts, one file a model."""
 OWN_NAMES = (
-    "config.yaml",
+    _CONFIG_FILE,
     RUN_FILE,
     "metrics.jsonl",
     "model",
@@ -52,7 +54,7 @@ OWN_NAMES = (
     TRACKING,
     TEACHERS,
 )
-"""Files and folders of a run. A folder without the first, ``config.yaml``, is no run."""
+"""Files and folders of a run."""
 DEV_PAIRS = "dev_pairs"
 """The entry of ``RunRecord.data`` with the digests of the pairs that chose the model, by name."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
@@ -294,7 +296,7 @@ def step_of(state: Path) -> int:
 
 
 def require_run(path: Path) -> None:
-    if (path / "config.yaml").is_file():
+    if (path / _CONFIG_FILE).is_file():
         return
     found = "holds no run to resume" if path.is_dir() else "does not exist"
     raise DataError(
@@ -336,8 +338,7 @@ def open_run_dir(path: Path, *, force: bool) -> None:
     run_names = [name for name in OWN_NAMES if name in inside]
     if run_names and not force:
         hint = "choose another folder, or replace it with --force"
-        # Without the first name, ``config.yaml``, there is no run to resume.
-        if OWN_NAMES[0] in run_names:
+        if _CONFIG_FILE in run_names:
             hint = f"resume it with `simcse train -o {path} --resume`, {hint}"
         raise OutputError(f"{path} holds a run already", hint=hint)
     if inside.difference(run_names) and not force:

@@ -33,20 +33,14 @@ def convert(value: Any, kind: Any, place: str) -> Any:
     wanted = next(option for option in options if option is not NoneType)
     plain = get_origin(wanted) or wanted
 
-    if value is None or (may_be_null and _is_null(value, plain)):
-        if may_be_null:
-            return None
+    if may_be_null and (value is None or _is_null(value, plain)):
+        return None
+    if value is None:
         raise ConfigError(f"{place} needs a value")
     try:
         return _converted(value, plain, get_args(wanted))
     except (KeyError, TypeError, ValueError, OverflowError):
-        choices: list[str] = []
-        needed = _NEEDED.get(plain, f"a value of type {plain.__name__}")
-        if issubclass(plain, StrEnum):
-            choices = list(plain)
-            needed = f"one of {', '.join(choices)}"
-        hint = did_you_mean(str(value)[:80], choices)
-        raise ConfigError(f"{place} {repr(value)[:80]}, need {needed}", hint=hint) from None
+        raise _misfit(value, plain, place) from None
 
 
 def _is_null(value: Any, kind: type) -> bool:
@@ -90,6 +84,16 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
             return value  # as it is: a float could lose digits
         return int(float(value))
     return kind(value)
+
+
+def _misfit(value: Any, kind: type, place: str) -> ConfigError:
+    choices: list[str] = []
+    needed = _NEEDED.get(kind, f"a value of type {kind.__name__}")
+    if issubclass(kind, StrEnum):
+        choices = list(kind)
+        needed = f"one of {', '.join(choices)}"
+    hint = did_you_mean(str(value)[:80], choices)
+    return ConfigError(f"{place} {repr(value)[:80]}, need {needed}", hint=hint)
 
 
 def value_name(kind: Any) -> str:

@@ -5,7 +5,7 @@ One declaration defines the flag, the YAML key, the environment variable and the
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from math import isfinite
@@ -103,9 +103,9 @@ def recorded(values: Any) -> dict[str, Any]:
     """Return the values of the settings marked ``recorded``, without values in ``unsaid``."""
     group: type = type(values)
     found = {}
-    for name, (_, own) in settings_of(group).items():
+    for name, (_, details) in settings_of(group).items():
         value = getattr(values, name)
-        if own.recorded and value not in own.unsaid:
+        if details.recorded and value not in details.unsaid:
             found[name] = value
     return found
 
@@ -114,9 +114,9 @@ def flag(group: type, name: str) -> str:
     return flag_of(name, settings_of(group)[name][1])
 
 
-def flag_of(name: str, own: Setting) -> str:
+def flag_of(name: str, details: Setting) -> str:
     """Return the long command-line flag of a setting, given its name and its ``Setting``."""
-    for text in own.flags:
+    for text in details.flags:
         if text.startswith("--"):
             return text.partition("/")[0]
     return "--" + name.replace("_", "-")
@@ -131,10 +131,10 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
 
     If its environment variable is set, the value may come from there, so it does not count.
     """
-    own, details = declared[name]
-    default = own.default
-    if own.default_factory is not MISSING:
-        default = own.default_factory()
+    declared_field, details = declared[name]
+    default = declared_field.default
+    if declared_field.default_factory is not MISSING:
+        default = declared_field.default_factory()
     from_variable = details.env is not None and details.env in os.environ
     return values.get(name) is not None and values[name] != default and not from_variable
 
@@ -172,16 +172,16 @@ def check_values(
             _check_number(value, details, f"{place_of(name, details)} {value}")
 
 
-def _check_number(value: int | float, own: Setting, place: str) -> None:
+def _check_number(value: int | float, details: Setting, place: str) -> None:
     if isinstance(value, float) and not isfinite(value):
         raise ConfigError(f"{place}: need a finite number")
-    if own.min is not None and value < own.min:
-        raise ConfigError(f"{place}: need at least {own.min:g}")
-    if own.above is not None and not value > own.above:
-        raise ConfigError(f"{place}: need a number above {own.above:g}")
-    if own.below is not None and not value < own.below:
-        raise ConfigError(f"{place}: need a number below {own.below:g}")
-    most = own.max
+    if details.min is not None and value < details.min:
+        raise ConfigError(f"{place}: need at least {details.min:g}")
+    if details.above is not None and not value > details.above:
+        raise ConfigError(f"{place}: need a number above {details.above:g}")
+    if details.below is not None and not value < details.below:
+        raise ConfigError(f"{place}: need a number below {details.below:g}")
+    most = details.max
     if most is None and isinstance(value, int):
         most = LARGEST
     if most is not None and value > most:
@@ -193,56 +193,77 @@ def check_rules(
 ) -> None:
     """Raise UsageError for the first chosen setting that has no effect, given the others."""
     chosen = [name for name in declared if is_chosen(name, declared, values)]
-    for name, (_, details) in declared.items():
-        # Check the conditions under which this setting has an effect.
-        for condition, reason in _needs(details):
-            if name in chosen and not _holds(condition, values):
-                what = f"has no use {_phrase(condition, declared, place_of)}"
-                if reason:
-                    what += f", {reason}"
-                raise UsageError(what, option=place_of(name, details))
+    for name in declared:
+        if name in chosen:
+            _check_needs(name, declared, values, place_of)
+        _check_others(name, chosen, declared, values, place_of)
 
-        # If this setting has a value, it excludes some others; if it has none, those that need it
-        # have no use.
-        preposition = "without"
-        others: Iterable[str] = details.enables
-        if values.get(name):
-            preposition = "with"
-            others = chosen if details.excludes == ALL else details.excludes
-        # ``--force`` goes with every setting.
-        for other in others:
-            if other in chosen and other not in (name, "force"):
-                what = f"has no use {preposition} {place_of(name, details)}"
-                if details.because:
-                    what += f", {details.because}"
-                raise UsageError(what, option=place_of(other, declared[other][1]))
+
+def _check_needs(
+    name: str, declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf
+) -> None:
+    """Raise UsageError if a condition under which a chosen setting has an effect is not met."""
+    details = declared[name][1]
+    for condition, reason in _needs(details):
+        if not _holds(condition, values):
+            phrase = _phrase(condition, declared, place_of)
+            raise _no_use(place_of(name, details), phrase, reason)
+
+
+def _check_others(
+    name: str,
+    chosen: Collection[str],
+    declared: Declared,
+    values: Mapping[str, Any],
+    place_of: _PlaceOf,
+) -> None:
+    """Raise UsageError if another chosen setting has no use beside this one, or without it."""
+    # A value excludes some other settings; without one, those that need this setting have no use.
+    details = declared[name][1]
+    preposition = "without"
+    others: Iterable[str] = details.enables
+    if values.get(name):
+        preposition = "with"
+        others = chosen if details.excludes == ALL else details.excludes
+    # ``--force`` goes with every setting.
+    for other in others:
+        if other in chosen and other not in (name, "force"):
+            phrase = f"{preposition} {place_of(name, details)}"
+            raise _no_use(place_of(other, declared[other][1]), phrase, details.because)
+
+
+def _no_use(place: str, phrase: str, reason: str) -> UsageError:
+    what = f"has no use {phrase}"
+    if reason:
+        what += f", {reason}"
+    return UsageError(what, option=place)
 
 
 def rules_of(name: str, declared: Declared) -> list[str]:
     """Return the rules of a setting as sentences for its help."""
-    own = declared[name][1]
-    found = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(own)]
+    details = declared[name][1]
+    found = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(details)]
     flags = _flags(declared)
-    for other, (_, details) in declared.items():
-        if name in details.enables:
+    for other, (_, details_of_other) in declared.items():
+        if name in details_of_other.enables:
             found.append(f"Has no use without {flags[other]}.")
-    if own.excludes == ALL:
+    if details.excludes == ALL:
         found.append("Excludes all other options but --force.")
-    elif own.excludes:
-        excluded = [flags[other] for other in own.excludes if other in flags]
+    elif details.excludes:
+        excluded = [flags[other] for other in details.excludes if other in flags]
         found.append(f"Excludes {', '.join(excluded)}.")
     return found
 
 
 def _flags(declared: Declared) -> dict[str, str]:
-    return {name: flag_of(name, own) for name, (_, own) in declared.items()}
+    return {name: flag_of(name, details) for name, (_, details) in declared.items()}
 
 
-def _needs(own: Setting) -> Iterable[tuple[str, str]]:
+def _needs(details: Setting) -> Iterable[tuple[str, str]]:
     """Return the conditions that a setting needs, each with a reason that may be empty."""
-    if isinstance(own.needs, str):
-        return [(own.needs, "")]
-    return own.needs.items()
+    if isinstance(details.needs, str):
+        return [(details.needs, "")]
+    return details.needs.items()
 
 
 def _parts(condition: str) -> Iterator[tuple[str, str, str]]:

@@ -63,17 +63,22 @@ def cached_backward(
     starts = [0] * len(leaves)
     for chunk, state, part in zip(chunks, states, parts, strict=True):
         state.restore(device)
-        trained = []
-        gradients = []
-        for rows, leaf, start in zip(encode(chunk), leaves, starts, strict=True):
-            if not rows.requires_grad:  # such as the losses of a chunk without masked rows
-                continue
-            trained.append(rows)
-            if leaf.grad is None:  # the loss does not depend on it
-                gradients.append(torch.zeros_like(rows))
-            else:
-                gradients.append(leaf.grad[start : start + len(rows)])
-        torch.autograd.backward(trained, gradients)
+        _backward_rows(encode(chunk), leaves, starts)
         starts = [start + len(rows) for start, rows in zip(starts, part, strict=True)]
     final_state.restore(device)
     return value.detach()
+
+
+def _backward_rows(part: Representations, leaves: Representations, starts: Sequence[int]) -> None:
+    """Backpropagate the rows of one chunk, which begin at ``starts`` in the gradients of leaves."""
+    trained = []
+    gradients = []
+    for rows, leaf, start in zip(part, leaves, starts, strict=True):
+        if not rows.requires_grad:  # such as the losses of a chunk without masked rows
+            continue
+        trained.append(rows)
+        if leaf.grad is None:  # the loss does not depend on it
+            gradients.append(torch.zeros_like(rows))
+        else:
+            gradients.append(leaf.grad[start : start + len(rows)])
+    torch.autograd.backward(trained, gradients)

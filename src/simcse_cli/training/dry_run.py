@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from simcse_cli.machine.precision import resolve_precision
 from simcse_cli.machine.processor import peak_memory_bytes
+from simcse_cli.objectives.base import Batch
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.loop import Trainer
 
@@ -35,21 +36,8 @@ def forecast(trainer: Trainer) -> str:
     One dev evaluation and, after a first step, up to ``MEASURED_STEPS`` steps are measured. Nothing
     is written.
     """
-    # The first step is not timed, as it includes work that is done only once.
-    config = trainer.config
     batch = trainer.batches.make(0)
-    with trainer.progress.task("measuring steps") as task:
-        loss = trainer.train_step(0, batch).loss
-        task.advance()
-        started = time.perf_counter()
-        seconds = 0.0
-        step = 0
-        while step < MEASURED_STEPS and seconds < ENOUGH_S:
-            step += 1
-            trainer.train_step(step, trainer.batches.make(step % trainer.batches.steps_per_epoch))
-            task.advance()
-            seconds = time.perf_counter() - started
-    step_s = seconds / step
+    loss, step_s = _measure_steps(trainer, batch)
 
     # The time of a run is that of its steps and of its evaluations, the first and last included.
     eval_s = 0.0
@@ -58,20 +46,8 @@ def forecast(trainer: Trainer) -> str:
         started = time.perf_counter()
         trainer.evaluate()
         eval_s = time.perf_counter() - started
-        n_evaluations = 1 + math.ceil(trainer.total_steps / config.eval_every)
+        n_evaluations = 1 + math.ceil(trainer.total_steps / trainer.config.eval_every)
     run_s = step_s * trainer.total_steps + eval_s * n_evaluations
-
-    # The disk holds the model, and as many resume states as are kept.
-    weight_bytes = 0
-    trained_bytes = 0
-    for parameter in trainer.objective.parameters():
-        weight_bytes += parameter.nbytes
-        if parameter.requires_grad:
-            trained_bytes += parameter.nbytes
-    n_states = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
-    if config.keep_checkpoints:
-        n_states = min(n_states, config.keep_checkpoints)
-    disk_bytes = weight_bytes * (1 + n_states) + 2 * trained_bytes  # 2: the newest state's moments
 
     # Show the first batch as the model sees it, and the forecast.
     lines = [
@@ -84,6 +60,35 @@ def forecast(trainer: Trainer) -> str:
         f"  steps     {trainer.total_steps:,}, dev evaluations {n_evaluations} of {eval_s:.1f} s",
         f"  run       {run_s / 60:.1f} min",
         f"  memory    {peak_memory_bytes(trainer.accelerator.device) / 2**30:.2f} GiB at its peak",
-        f"  disk      {disk_bytes / 2**30:.2f} GiB in the run folder",
+        f"  disk      {_disk_bytes(trainer) / 2**30:.2f} GiB in the run folder",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _measure_steps(trainer: Trainer, batch: Batch) -> tuple[float, float]:
+    """Return the loss of a first step over ``batch``, and the mean seconds of the next steps."""
+    with trainer.progress.task("measuring steps") as task:
+        # The first step is not timed, as it includes work that is done only once.
+        loss = trainer.train_step(0, batch).loss
+        task.advance()
+        started = time.perf_counter()
+        seconds = 0.0
+        step = 0
+        while step < MEASURED_STEPS and seconds < ENOUGH_S:
+            step += 1
+            trainer.train_step(step, trainer.batches.make(step % trainer.batches.steps_per_epoch))
+            task.advance()
+            seconds = time.perf_counter() - started
+    return loss, seconds / step
+
+
+def _disk_bytes(trainer: Trainer) -> int:
+    """Return the size of the model and of as many resume states as are kept."""
+    config = trainer.config
+    weights = list(trainer.objective.parameters())
+    weight_bytes = sum(weight.nbytes for weight in weights)
+    trained_bytes = sum(weight.nbytes for weight in weights if weight.requires_grad)
+    n_states = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
+    if config.keep_checkpoints:
+        n_states = min(n_states, config.keep_checkpoints)
+    return weight_bytes * (1 + n_states) + 2 * trained_bytes  # 2: the newest state's moments

@@ -28,7 +28,7 @@ from simcse_cli.models.export import probe_vectors, save_encoder
 from simcse_cli.objectives.base import Batch, Losses, Objective
 from simcse_cli.objectives.registry import objective_label
 from simcse_cli.packed.backbone import KERNELS_COMPILE
-from simcse_cli.progress import Progress
+from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.results.runs import Gain, RunRecord
 from simcse_cli.settings.choices import LoraSave, Precision
 from simcse_cli.settings.config import TrainConfig
@@ -195,11 +195,9 @@ class Trainer:
         """Train from the newest state, or from the start; return the status for ``run.json``."""
         # Compile kernels before the first step, so that its time includes no compilation.
         log = self.start()
-        config = self.config
-        position = self.position
-        steps = range(position.step, self.total_steps)
+        steps = range(self.position.step, self.total_steps)
         self.compile_kernels(steps)
-        title = f"training {objective_label(config.objective)}"
+        title = f"training {objective_label(self.config.objective)}"
         with (
             log or nullcontext(),
             closing(prefetch(self.batches.make, steps)) as batches,
@@ -209,39 +207,46 @@ class Trainer:
                 task.advance(steps.start)
             for step, batch in zip(steps, batches, strict=True):
                 self.start_step(step, batch)
-                position.step = step + 1
+                self.position.step = step + 1
                 task.advance()
-
                 # On a GPU, most steps go on without waiting for their results.
                 if not self.wants_numbers():
                     continue
-                result = self.finish_steps()
-                position.n_sentences += result.n_sentences
-                position.train_seconds += result.seconds
-
-                # Evaluate if it is due, and show and log the results.
-                is_last = position.step == self.total_steps
-                score = None
-                if is_last or self.is_due(config.eval_every):
-                    score = self.evaluate()
-                self.keep_best(score)
-                show_step(task, result, score, position.best_score)
-                if self.on_step is not None:
-                    self.on_step(position.step, result)
-                if log and (score or step == 0 or is_last or self.is_due(config.log_every)):
-                    epoch = position.step / self.batches.steps_per_epoch
-                    log.append(step_line(position.step, epoch, result, score))
-
-                # Save the state if it is due, and stop early or on request.
-                if not is_last and self.is_due(config.save_every or config.eval_every):
-                    self.save_state()
-                is_out_of_patience, is_told_to_stop = self.stops()
-                if is_out_of_patience:
-                    return "stopped-early"
-                if is_told_to_stop and not is_last:
-                    self.save_state()
-                    return "interrupted"
+                self._evaluate_and_log(self.finish_steps(), task, log)
+                status = self._save_or_stop()
+                if status is not None:
+                    return status
         return "finished"
+
+    def _evaluate_and_log(self, result: StepResult, task: ProgressTask, log: RunLog | None) -> None:
+        """Count the steps of a result, evaluate if it is due, and show and log the results."""
+        position = self.position
+        position.n_sentences += result.n_sentences
+        position.train_seconds += result.seconds
+        is_last = position.step == self.total_steps
+        score = None
+        if is_last or self.is_due(self.config.eval_every):
+            score = self.evaluate()
+        self.keep_best(score)
+        show_step(task, result, score, position.best_score)
+        if self.on_step is not None:
+            self.on_step(position.step, result)
+        if log and (score or is_last or position.step == 1 or self.is_due(self.config.log_every)):
+            epoch = position.step / self.batches.steps_per_epoch
+            log.append(step_line(position.step, epoch, result, score))
+
+    def _save_or_stop(self) -> str | None:
+        """Save the state if it is due; return the status of a run that stops now, else None."""
+        is_last = self.position.step == self.total_steps
+        if not is_last and self.is_due(self.config.save_every or self.config.eval_every):
+            self.save_state()
+        is_out_of_patience, is_told_to_stop = self.stops()
+        if is_out_of_patience:
+            return "stopped-early"
+        if is_told_to_stop and not is_last:
+            self.save_state()
+            return "interrupted"
+        return None
 
     def start(self) -> RunLog | None:
         """Restore the newest state, or evaluate and save the untrained model.

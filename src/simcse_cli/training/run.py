@@ -236,28 +236,27 @@ def train_run(
         on_step = None
         on_eval = None
 
-    def tell(_: int) -> None:
-        shown.info("stopping after this step; Ctrl-C again stops at once")
-
     with sole_training(run_dir):
         processes.require_shared(run_dir)
 
         # The lock of the folder is held from here on. First, look at what --resume finds in it.
-        started_with = None
+        earlier = None
         if resume and runs.is_run(run_dir):
             earlier = runs.read_run_record(run_dir)
-            if _is_complete(earlier, config, run_dir):
-                return earlier if is_first else None
-            if runs.kept_states(run_dir / "checkpoint"):
-                started_with = earlier.batches
+        if earlier is not None and _is_complete(earlier, config, run_dir):
+            return earlier if is_first else None
+        started_with = None
+        if earlier is not None and runs.kept_states(run_dir / "checkpoint"):
+            started_with = earlier.batches
+
+        # Build the parts, and train until the end or a stop.
         parts = build_parts(config, shown, started_with)
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
             processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)
-
-        # Create or empty the folder only now, when all checks have passed.
+        notice = "stopping after this step; Ctrl-C again stops at once"
         try:
-            with launch.stop_on_signal(tell) as stopped:
+            with launch.stop_on_signal(lambda _: shown.info(notice)) as stopped:
                 trainer = Trainer(
                     config,
                     parts,
@@ -269,6 +268,7 @@ def train_run(
                 )
                 if resume:
                     _require_steps_left(trainer)
+                # Create or empty the folder only now, when all checks have passed.
                 if is_first:
                     _open_folder(config, run_dir, resume=resume, force=force)
                 if parts.teachers is not None:

@@ -289,15 +289,18 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
         raise ConfigError("no training file", hint="give one with --train-file FILE")
     sources = [split_weight(text) for text in config.train_file]
     for source, _ in sources:
-        if source == STDIO or guess_format(source) is FileFormat.HUB:
-            continue
-        hint = None
-        if Path(source).is_dir():
-            command = f"simcse prepare sentences {shlex.quote(source)}"
-            text = shlex.quote(f"{Path(source).name}.txt")
-            hint = f"of a folder, make one file: {command} -o {text}"
-        require_file(source, hint=hint)
+        if source != STDIO and guess_format(source) is not FileFormat.HUB:
+            require_file(source, hint=_folder_hint(source))
     return sources
+
+
+def _folder_hint(source: str) -> str | None:
+    """Return how to make one training file of a folder; None if the source is no folder."""
+    if not Path(source).is_dir():
+        return None
+    text = shlex.quote(f"{Path(source).name}.txt")
+    command = f"simcse prepare sentences {shlex.quote(source)} -o {text}"
+    return f"of a folder, make one file: {command}"
 
 
 def split_weight(text: str, place: str = "--train-file") -> tuple[str, float]:
@@ -425,21 +428,24 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
                 hint="leave it out, or use --device cpu or cuda",
             )
     for encoder in objective.children():
-        if not isinstance(encoder, SentenceEncoder):
-            continue
-        if config.gradient_checkpointing:
-            encoder.checkpoint_layers()
-        for name in ("attention", "compile"):
-            if getattr(config, name) and device.type == "cpu" and not encoder.pads_in_training:
-                raise ConfigError(
-                    f"{flag(TrainConfig, name)}: has no effect, on a CPU the rows of "
-                    f"{encoder.name} are packed, not padded",
-                    hint="leave it out; it is for GPUs and for architectures that are padded",
-                )
-        if config.attention is not None:
-            encoder.attend_by(config.attention)
-        if config.compile:
-            encoder.backbone.compile(dynamic=True)
+        if isinstance(encoder, SentenceEncoder):
+            _set_pass(encoder, config, device)
+
+
+def _set_pass(encoder: SentenceEncoder, config: TrainConfig, device: torch.device) -> None:
+    if config.gradient_checkpointing:
+        encoder.checkpoint_layers()
+    for name in ("attention", "compile"):
+        if getattr(config, name) and device.type == "cpu" and not encoder.pads_in_training:
+            raise ConfigError(
+                f"{flag(TrainConfig, name)}: has no effect, on a CPU the rows of "
+                f"{encoder.name} are packed, not padded",
+                hint="leave it out; it is for GPUs and for architectures that are padded",
+            )
+    if config.attention is not None:
+        encoder.attend_by(config.attention)
+    if config.compile:
+        encoder.backbone.compile(dynamic=True)
 
 
 LEARN_FROM_TEACHERS = (ObjectiveName.RANKCSE, ObjectiveName.DISTILL)
@@ -481,11 +487,10 @@ def build_parts(
         trained = {text for row in data.rows for text in row}
         texts = dict.fromkeys(text for row in held_out for text in row if text not in trained)
         dev_set = DevMasked.of_texts(objective, list(texts))
-    # Processes would wait for gradients of parameters that no vector depends on.
-    if process_count() > 1:
-        for module in objective.modules():
-            if isinstance(module, SentenceEncoder):
-                module.freeze_unread()
+    # Several processes would wait for gradients of parameters that no vector depends on.
+    for module in objective.modules():
+        if process_count() > 1 and isinstance(module, SentenceEncoder):
+            module.freeze_unread()
     _choose_pass(objective, config, resolve_device(config.device))
 
     # Make the examples of the first epoch to count them, which may also add warnings.
@@ -502,14 +507,8 @@ def build_parts(
         "train_file": ", ".join(config.train_file or ()),
         "train_sha256": data.digest,
         "n_examples": n_examples,
+        **_code_and_models(config, objective, teachers),
     }
-    for text in (config.objective, config.augment):
-        if names_code(text):
-            digests.setdefault("code_files", {}).update(code_digest(str(text)))
-    if teachers is not None:
-        digests["teachers"] = teachers.digests
-    if objective.model_digests:
-        digests["models"] = objective.model_digests
     digests |= count_cut(objective, examples, progress)
     shared, batches = shared_texts(config, objective, examples, progress, started_with)
     digests["batches"] = batches.value
@@ -518,6 +517,21 @@ def build_parts(
     most_left_out = SHARED_SHARE if started_with is None else 1.0
     facts = digests | dev_facts
     return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out, teachers)
+
+
+def _code_and_models(
+    config: TrainConfig, objective: Objective, teachers: Teachers | None
+) -> dict[str, Any]:
+    """Return the digests of the user's code and of further models; empty without these."""
+    digests: dict[str, Any] = {}
+    for text in (config.objective, config.augment):
+        if names_code(text):
+            digests.setdefault("code_files", {}).update(code_digest(str(text)))
+    if teachers is not None:
+        digests["teachers"] = teachers.digests
+    if objective.model_digests:
+        digests["models"] = objective.model_digests
+    return digests
 
 
 def _objective_of(config: TrainConfig, teachers: Teachers | None, progress: Progress) -> Objective:

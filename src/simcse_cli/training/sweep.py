@@ -301,15 +301,12 @@ def train_sweep(
     if not points and process_rank() > 0:
         return None
     if not points:
-        what = f"{len(trials)} of {len(trials)} trials have failed (first: {trials[0].failure})"
-        hint = "lower the learning rates or the batch sizes of the sweep"
-        raise TrainingError(f"--sweep {name}: {what}", hint=hint)
-    figure = runs.folder / "sweep.png"
-    try:
-        with house_style():
-            save_figure(draw_sweep(points, plan.swept), figure, force=True)
-    except MissingExtraError as missing:
-        progress.warn(f"no {figure}: {missing}")
+        raise TrainingError(
+            f"--sweep {name}: {len(trials)} of {len(trials)} trials have failed "
+            f"(first: {trials[0].failure})",
+            hint="lower the learning rates or the batch sizes of the sweep",
+        )
+    _save_plot(points, plan.swept, runs.folder / "sweep.png", progress)
     payload = {
         "sweep": name,
         "runs": str(runs.folder),
@@ -317,6 +314,17 @@ def train_sweep(
         "trials": [trial.to_json() for trial in trials],
     }
     return Outcome([sweep_report(name, trials, plan.swept, runs.folder)], payload)
+
+
+def _save_plot(
+    points: Sequence[SweepPoint], swept: Sequence[str], path: Path, progress: Progress
+) -> None:
+    """Save the plot of a sweep; warn if the package that draws is missing."""
+    try:
+        with house_style():
+            save_figure(draw_sweep(points, swept), path, force=True)
+    except MissingExtraError as missing:
+        progress.warn(f"no {path}: {missing}")
 
 
 def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folder: Path) -> Report:

@@ -44,21 +44,33 @@ def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
         _draw_line(axes, list(range(1, len(points) + 1)), points, "")
         axes.locator_params(axis="x", integer=True)
     elif all(map(_is_number, values[0])):
-        ordered = sorted(points, key=lambda point: point.settings[swept[0]])
-        _draw_line(axes, [point.settings[swept[0]] for point in ordered], ordered, "-")
-        if min(values[0]) > 0 and max(values[0]) / min(values[0]) >= LOG_FROM:
-            axes.set_xscale("log")
-            axes.set_xticks(values[0])
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.minorticks_off()
+        _draw_over_numbers(axes, points, swept[0], values[0])
     else:
-        shown = [str(point.settings[swept[0]]) for point in points]
-        names = list(dict.fromkeys(shown))
-        _draw_line(axes, list(map(names.index, shown)), points, "")
-        axes.set_xticks(range(len(names)), names)
-        axes.set_xlim(-0.5, len(names) - 0.5)
+        _draw_over_names(axes, points, swept[0])
     axes.set_ylabel(SCORE_LABEL)
     return figure
+
+
+def _draw_over_numbers(
+    axes: Axes, points: Sequence[SweepPoint], setting: str, numbers: list[Any]
+) -> None:
+    """Draw a line over the values of a setting, ``numbers``, with a log axis for a wide range."""
+    ordered = sorted(points, key=lambda point: point.settings[setting])
+    _draw_line(axes, [point.settings[setting] for point in ordered], ordered, "-")
+    if min(numbers) > 0 and max(numbers) / min(numbers) >= LOG_FROM:
+        axes.set_xscale("log")
+        axes.set_xticks(numbers)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+
+
+def _draw_over_names(axes: Axes, points: Sequence[SweepPoint], setting: str) -> None:
+    """Draw a point over the name of each value of a setting."""
+    shown = [str(point.settings[setting]) for point in points]
+    names = list(dict.fromkeys(shown))
+    _draw_line(axes, list(map(names.index, shown)), points, "")
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlim(-0.5, len(names) - 0.5)
 
 
 def _is_number(value: Any) -> bool:

@@ -130,19 +130,7 @@ def _start_mlflow(run: TrackedRun) -> Started:
     tags = {"simcse.run": run.key}
     if run.group:
         tags["group"] = run.group
-
-    # A resumed run goes on under the id that mlflow gave it when it started.
-    earlier_id = None
-    if run.last_step is not None:
-        import mlflow
-
-        earlier_runs = mlflow.search_runs(
-            experiment_names=[run.project],
-            filter_string=f"tags.`simcse.run` = '{run.key}'",
-            output_format="list",
-        )
-        if earlier_runs:
-            earlier_id = earlier_runs[0].info.run_id
+    earlier_id = None if run.last_step is None else _earlier_mlflow_id(run)
     tracker = tracking.MLflowTracker(run.project, run_name=run.name, run_id=earlier_id, tags=tags)
     tracker.start()
     if tracker.run_id is None:  # a resumed run has its settings already
@@ -150,6 +138,18 @@ def _start_mlflow(run: TrackedRun) -> Started:
     store = os.environ.get("MLFLOW_TRACKING_URI", "")
     command = f"mlflow ui --backend-store-uri {store}" if store else "mlflow ui"
     return tracker, store if store.startswith("http") else command
+
+
+def _earlier_mlflow_id(run: TrackedRun) -> str | None:
+    """Return the id that mlflow gave a resumed run when it started, or None if it has none."""
+    import mlflow
+
+    earlier_runs = mlflow.search_runs(
+        experiment_names=[run.project],
+        filter_string=f"tags.`simcse.run` = '{run.key}'",
+        output_format="list",
+    )
+    return str(earlier_runs[0].info.run_id) if earlier_runs else None
 
 
 _START: dict[Tracker, Callable[[TrackedRun], Started]] = {
