@@ -327,6 +327,27 @@ def test_sigterm_leaves_what_resume_continues_and_nothing_else(encode, tmp_path,
     assert names(tmp_path) == ["v.npy", "v.npy.json"]
 
 
+@pytest.mark.parametrize("option", ["--truncate-dim", "--prompt", "--id-column", "--long"])
+def test_resume_without_an_option_of_the_first_time_is_refused(
+    encode, source, tmp_path, monkeypatch, option
+):
+    value = {"--truncate-dim": "8", "--prompt": "query: ", "--id-column": "n", "--long": "mean"}
+    first = (option, value[option])
+    table = tmp_path / "t.csv"
+    rows = [f"{n},{text}" for n, text in enumerate(source.read_text().splitlines())]
+    table.write_text("n,text\n" + "\n".join(rows) + "\n")
+    monkeypatch.setattr(parts, "WINDOW", 8)
+    with sigterm_in_second_window(monkeypatch):
+        encode(*first, source=table)
+    name = option[2:].replace("-", "_")
+    refused = encode("--resume", source=table)
+    assert refused.exit_code == 1
+    assert f"has {name} " in refused.stderr
+    assert encode(*first, "--resume", source=table).exit_code == 0
+    refused = encode("--resume", source=table)
+    assert f"exists already and has another {name}" in " ".join(refused.stderr.split())
+
+
 def test_names_that_are_not_utf8_are_written_and_recorded(invoke, source, tiny_model_dir, tmp_path):
     odd = tmp_path / os.fsdecode(b"caf\xe9")
     odd.mkdir()

@@ -22,13 +22,16 @@ from simcse_cli.encoding.row_names import NamedRow, names_file, read_names, text
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.inputs import read_json
+from simcse_cli.files.output import compared_keys
 from simcse_cli.files.schema import checked
 
-# Entries of a side file that may differ in an update: facts of the input, and how it is read. Only
-# ``capability`` is compared all the same where the side file has it.
-_FACTS = {"format", "version", "model", "input", "input_sha256", "files", "n_rows", "dim", "index"}
-_FACTS |= {"rows_sha256", "texts_sha256", "header", "separator", "encoding", "keep_label"}
-_FACTS |= {"text_per", "capability"}
+FACTS = {"format", "version", "model", "input", "files", "n_rows", "dim", "index", "rows"}
+FACTS |= {"input_rows", "rows_sha256", "texts_sha256"}
+"""Entries of a side file that are no settings."""
+# Entries that may differ in an update: how the input is read. Only ``capability`` is compared all
+# the same where the side file has it.
+_OF_INPUT = {"input_sha256", "header", "separator", "encoding", "keep_label", "text_per"}
+_OF_INPUT |= {"capability"}
 _AGAIN = "encode all rows again with --force, without --update"
 
 
@@ -51,13 +54,11 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _require_same_settings(
     output: Path, side: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
-    compared = (settings.keys() | side.keys()) - _FACTS
+    ignored = FACTS | _OF_INPUT
     # An older side file has no column; such an output may be updated all the same.
     if "column" not in side:
-        compared.discard("column")
-    # The digest of the model changes with its pooler and prompt, too. It is compared after them,
-    # because they tell the user more.
-    keys = sorted(compared, key=lambda key: (key == "model_digest", key))
+        ignored |= {"column"}
+    keys = [key for key in compared_keys(side, settings) if key not in ignored]
     if "capability" in side:
         keys.append("capability")
     for key in keys:

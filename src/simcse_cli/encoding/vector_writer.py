@@ -21,12 +21,12 @@ from simcse_cli.encoding.row_names import names_file, text_digest, write_names
 from simcse_cli.encoding.search_index import SearchIndex, index_files
 from simcse_cli.encoding.sinks import VectorSink
 from simcse_cli.encoding.text_encoder import TextEncoder
-from simcse_cli.encoding.update import Update, read_side
+from simcse_cli.encoding.update import FACTS, Update, read_side
 from simcse_cli.errors import ConfigError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import Inputs, read_json, require_file
-from simcse_cli.files.output import Output
+from simcse_cli.files.output import Output, compared_keys
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Precision
 from simcse_cli.version import __version__
@@ -246,7 +246,9 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     untold = {"capability", "column"} - side.keys()
     if side.get("precision") == Precision.AUTO:
         untold.add("precision")
-    for key, value in facts.items():
+    recorded = [key for key in side if key not in FACTS]
+    for key in compared_keys(recorded, facts):
+        value = facts.get(key)
         if key == "model_digest" and is_older_digest(side.get(key), str(value)):
             raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
         if key in untold or side.get(key) == value:

@@ -199,11 +199,23 @@ def left_unfinished(place: Path, what: str = "run") -> OutputError:
     )
 
 
+def compared_keys(before: Iterable[str], now: Iterable[str]) -> list[str]:
+    """Return the settings of two commands in the order in which a difference tells most.
+
+    Those that the second one leaves out come first. The digest of the model is last, as it also
+    changes with the settings.
+    """
+    now = list(now)
+    left_out = [key for key in before if key not in now]
+    return sorted([*left_out, *now], key=lambda key: key == "model_digest")
+
+
 def require_same_settings(
     place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> None:
     """Raise DataError if an interrupted command had other settings than this one."""
-    for key, value in now.items():
+    for key in compared_keys(before, now):
+        value = now.get(key)
         if key == "model_digest" and is_older_digest(before.get(key), str(value)):
             raise DataError(f"{place}: {what} {OLDER_DIGEST}", hint="start again with --force")
         if before.get(key) == value:
