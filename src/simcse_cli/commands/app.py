@@ -193,13 +193,14 @@ def _add_common_options(command: Any) -> None:
         for child in command.commands.values():
             _add_common_options(child)
         return
+    # Typer makes the common options from the signature of `_common`.
     single = typer.Typer(add_completion=False)
     single.command()(_common)
     command.callback = _with_ending(command.callback)
     _look_at_arguments(command)
     taken = {param.name for param in command.params}
     if not main_options(command):
-        taken.add("help_all")
+        taken.add("help_all")  # it has only one help page
     for option in typer.main.get_command(single).params:
         if option.name not in taken and option.name != "help":
             option.expose_value = False  # its callback acts; the command does not take it

@@ -48,8 +48,8 @@ def nli_command(inputs: InputsArgument, options: kinds.NliOptions) -> None:
     """Write triplets from natural language inference corpora, for supervised training.
 
     Reads SNLI, MNLI and ANLI as JSON Lines, TSV, parquet or Hub datasets, and SentEval's s1, s2 and
-    labels files (name one of the three, or the folder). Each premise with both labels gives one row
-    with a sampled positive and a sampled hard negative; with `--hard-negative none` every positive
+    labels files (name one of the three, or the folder). Each premise with positives and hard
+    negatives gives one row with one of each, sampled; with `--hard-negative none` every positive
     pair is a row.
 
     simcse prepare nli snli_1.0_train.jsonl multinli_1.0_train.jsonl -o nli.csv

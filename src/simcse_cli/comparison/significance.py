@@ -116,7 +116,8 @@ def _run_suite(
                 f"{candidate.label} and {baseline.label} share no task with the same examples: "
                 "not tested"
             )
-        if suite == "sts":  # tasks that chose a model test nothing; `chosen_notes` names them
+        # A task that was used to choose a model is no test of it; `chosen_notes` names such tasks.
+        if suite == "sts":
             for name in (*candidate.chosen_pairs, *baseline.chosen_pairs):
                 shared.pop(name, None)
         if not shared:

@@ -123,8 +123,8 @@ def finish_file(
         if form is VectorFile.NPZ:
             _write_archive(target, stream, _header(form, dtype, shape))
         elif form is VectorFile.JSONL:
-            names = repeat({}, shape[0]) if ids is None else ({"id": row_id} for row_id in ids)
-            _write_lines(target, blocks, texts, names)
+            fields = repeat({}, shape[0]) if ids is None else ({"id": row_id} for row_id in ids)
+            _write_lines(target, blocks, texts, fields)
         else:
             # Even without rows, one empty block gives the file its columns.
             first = next(blocks, np.empty((0, shape[1]), dtype))

@@ -438,8 +438,8 @@ def nearest(
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
     """Return rows and columns of the entries that may be among the ``k`` largest of their row.
 
-    These include all of the ``k`` largest that exceed the ``lowest`` of the row. To partition whole
-    rows would take half of the time of the matrix product, so they are cut into about 4 k groups.
+    Entries that do not exceed the row's ``lowest`` may be left out. Each row is cut into about 4 k
+    groups, as to partition whole rows would take half of the time of the matrix product.
     """
     n_rows, n_columns = scores.shape
     size = n_columns // (4 * k)
@@ -447,7 +447,7 @@ def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
         found = _candidates_of_groups(scores, lowest, k, size)
         if len(found[0]) <= 16 * k * n_rows:
             return found
-    # Too few columns for groups, or too many entries reach the bound.
+    # There are too few columns for groups, or the groups gave too many candidates.
     if n_columns > k:
         columns = np.argpartition(scores, -k, axis=1)[:, -k:]
     else:

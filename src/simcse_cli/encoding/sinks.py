@@ -317,7 +317,7 @@ class VectorSink:
     def _complete(
         self, folder: Path, raw: Path, n_rows: int, texts: Callable[[], Iterable[str]]
     ) -> Path:
-        """Write the companions and the complete output into a folder, and return its path."""
+        """Write companion files and the complete output into a folder; return the output's path."""
         rows = self._map(raw, n_rows)
         if self._companions is not None:
             self._companions(folder, rows, texts())

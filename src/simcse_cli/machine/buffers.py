@@ -39,7 +39,7 @@ class BufferPool:
         exponent = max(math.prod(sizes) * dtype.itemsize - 1, 0).bit_length()
         home = self._free.setdefault(exponent, deque())
 
-        # Another thread may take the last free buffer in between.
+        # No check beforehand: another thread may take the last free buffer in between.
         try:
             buffer = home.pop()
         except IndexError:

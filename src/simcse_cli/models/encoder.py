@@ -305,7 +305,7 @@ class SentenceEncoder(nn.Module):
         """Return the packed form of the transformer, or None where padded rows are needed.
 
         The BERT family has a packed form, on a CPU or with ``packs_anywhere``. Convolutions over
-        the tokens need padded rows, and so does training that computes layers again.
+        the tokens need padded rows, and so does training with gradient checkpointing.
         """
         can_pack = (self.packs_anywhere or self.device.type == "cpu") and self.token_cnn is None
         if not can_pack or (self.checkpoints_layers and self.training):

@@ -452,7 +452,7 @@ def _probes(encoder: SentenceEncoder) -> tuple[str, ...]:
 
 
 def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, _Vectors]:
-    """Return probe vectors by plain passes of ``AutoModel``, and those of the graphs.
+    """Return the vectors of the probe sentences by ``AutoModel`` and by each graph.
 
     Each sentence has a pass of its own. The pooler of ``AutoModel`` itself is used as the head, and
     an adapter is applied by PEFT, unmerged.
@@ -465,6 +465,7 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, _Ve
     probes = encoder.template.texts(_probes(encoder))
     cut = tokenizer(probes, truncation=True, max_length=encoder.tokens.max_length)["input_ids"]
     graphs = open_graphs(files.named)
+    # The template is put around the sub-words after these are cut to length.
     ids = encoder.template.around(cut)
     rows = [_plain_pass(files, encoder, model, graphs, row) for row in ids]
     vectors: dict[str, _Vectors] = {}

@@ -288,7 +288,7 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
     if any(settings.get(key) for key in _TOKENIZER_BEYOND):
         return False
 
-    # Each added token must be special, and must not include the space beside it.
+    # Each added token must be special, and neither depend on nor include what is beside it.
     listed = settings.get("added_tokens_decoder", {}).values()
     added = content.get("added_tokens", [])
     for token in (*added, *listed):
@@ -303,6 +303,7 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
             named.add(_text(token))
     texts = {token.get("content") for token in added}
     n_words = len(content.get("model", {}).get("vocab", ()))
+    # The vocabulary must hold more than these, and be too small for a repair by transformers.
     return (
         bool(texts)
         and named - {None} == texts

@@ -50,6 +50,7 @@ class Rankcse(Simcse):
         terms, metrics = super().view_terms(views, batch)
         cosines = similarity_matrix(views[0], views[1], options.similarity)
         logits = cosines / options.temperature
+        # The community's code uses negative entropy instead, without a weight.
         if options.as_released:
             terms["consistency"] = negative_entropy(logits)
         elif options.consistency_weight:

@@ -164,7 +164,7 @@ _START: dict[Tracker, Callable[[TrackedRun], Started]] = {
 def _quiet() -> Iterator[None]:
     """Keep the trackers' output off stdout.
 
-    Also set the Hub offline unless trackio is to use it, as trackio would ask who the user is.
+    trackio would ask the Hub who the user is, so set it offline unless trackio is to use it.
     """
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not any(os.environ.get(name) for name in _REMOTE_TRACKIO)
