@@ -199,6 +199,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     Libraries report this as errors of many types.
     """
+    # A MemoryError is known by its type, errors of libraries only by their message.
     if not isinstance(error, ImportError | RuntimeError | OSError):
         return isinstance(error, MemoryError)
     return any(sign in str(error) for sign in _OUT_OF_MEMORY)
@@ -209,6 +210,7 @@ def reason_of(error: BaseException) -> str:
 
     A line that announces the next one with a colon is joined with it; 300 characters are kept.
     """
+    # Colours of a terminal are removed.
     lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
     if not lines:
         return type(error).__name__

@@ -67,20 +67,22 @@ class HelpPage:
 
 
 def _row_lines(names: str, text: str, left: int, width: int) -> Iterator[str]:
-    """Yield names with their text, which starts at column ``left``; long names take a line."""
+    """Yield names with their text, which starts at column ``left``; too long names take a line."""
+    # Two spaces come before the names, and at least two after them.
     first = f"  {names}".ljust(left)
     if len(names) > left - 4:
         yield first.rstrip()
         first = " " * left
     # No-break spaces keep text in brackets on one line.
-    whole = BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)
-    lines = _fit(whole, width, initial_indent=first, subsequent_indent=" " * left)
+    unbroken = BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)
+    lines = _fit(unbroken, width, initial_indent=first, subsequent_indent=" " * left)
     for line in lines or [first.rstrip()]:
         yield line.replace("\xa0", " ")
 
 
 def _shell_lines(command: str, width: int) -> Iterator[str]:
     """Yield a command, indented and wrapped so that each flag stays beside its value."""
+    # A flag and its value count as one word; each line keeps two columns for the backslash.
     line = " "
     for word in re.findall(r'--?[a-z][\w-]* (?:"[^"]*"|[^\s"-]\S*)|"[^"]*"|\S+', command):
         if len(line) + 1 + len(word) > width - 2:

@@ -64,9 +64,9 @@ def takes(
                 check_values(declared, values)
                 if not given_only:  # else rules are checked later, with the settings of a recipe
                     check_rules(declared, values)
-            taken = {name: values.pop(name) for name in options}
-            given = {name: value for name, value in taken.items() if value is not None}
-            command(**{parameter: given if given_only else group(**taken)}, **values)
+            group_values = {name: values.pop(name) for name in options}
+            given = {name: value for name, value in group_values.items() if value is not None}
+            command(**{parameter: given if given_only else group(**group_values)}, **values)
 
         # The next wrapper and the help page read these attributes.
         with_options.declared = declared  # type: ignore[attr-defined]
@@ -131,6 +131,7 @@ def _option(
 
 def _placeholder(name: str, hint: Any) -> str | None:
     """Return the placeholder that ``--help`` shows for the value of a field."""
+    # Of an optional type take the type beside None, and of a list the type of its items.
     kind = hint
     if get_origin(hint) is not list and (kinds := get_args(hint)):
         kind = next(part for part in kinds if part is not NoneType)

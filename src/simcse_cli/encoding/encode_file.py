@@ -186,7 +186,7 @@ def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> 
     with progress.task("encoding", n_rows) as task, kept_on_interrupt(lambda: PARTS_KEPT):
         for output, part in outputs:
             inner = InsideTask(task)
-            # What a part has not reported itself, such as rows that were kept, counts at its end.
+            # Rows that the part did not report, such as those of an interrupted run, count now.
             task.advance(encode_part(writer, output, part, inner) - inner.n_done)
             for text in inner.warnings:
                 progress.warn(text)

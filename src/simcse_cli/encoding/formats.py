@@ -148,9 +148,10 @@ def _header(form: VectorFile, dtype: _Dtype, shape: _Shape) -> bytes:
     if form is VectorFile.SAFETENSORS:
         return header_of_one("vectors", dtype, shape, HEADER_BYTES)
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"
-    length = HEADER_BYTES - 10
-    padded = text.ljust(length - 1).encode() + b"\n"
-    return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + padded
+    # NumPy's magic string (6 bytes), its version (2) and the length (2) come before the text.
+    text_length = HEADER_BYTES - 10
+    padded = text.ljust(text_length - 1).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + text_length.to_bytes(2, "little") + padded
 
 
 def _stream_blocks(stream: IO[bytes], dtype: _Dtype, width: int) -> Iterator[_Rows]:
@@ -159,6 +160,7 @@ def _stream_blocks(stream: IO[bytes], dtype: _Dtype, width: int) -> Iterator[_Ro
 
 
 def _write_archive(target: Path, rows: IO[bytes], header: bytes) -> None:
+    # A fixed date makes the files of equal rows equal; only zip64 has entries above 2 GiB.
     entry = zipfile.ZipInfo("vectors.npy", date_time=(1980, 1, 1, 0, 0, 0))
     with (
         zipfile.ZipFile(target, "w") as archive,

@@ -148,8 +148,8 @@ class Journal:
         with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
             rows.seek(HEADER_BYTES)
             for number, window in enumerate(self.windows):
-                found = window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
-                if found != window.written:
+                digest = window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
+                if digest != window.written:
                     return number
         return len(self.windows)
 

@@ -93,7 +93,9 @@ def cut(n_rows: int, n_parts: int) -> list[Part]:
 
 
 def count_parts(n_rows: int) -> int:
-    """Return the number of parts of an input: 8 windows each, or fewer to get 32 parts.
+    """Return the number of parts of an input.
+
+    A part has 8 windows, or fewer so that there are at least 32 parts, but never less than one.
 
     Example:
         >>> count_parts(1_000_000), count_parts(20_000), count_parts(10**9)

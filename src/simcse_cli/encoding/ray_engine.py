@@ -186,14 +186,14 @@ def _quiet_start() -> Iterator[None]:
 
     Native code does not use ``sys.stderr``, so file descriptor 2 itself is redirected.
     """
-    kept = os.dup(2)
+    saved_stderr = os.dup(2)
     try:
-        with Path(os.devnull).open("wb") as nothing:
-            os.dup2(nothing.fileno(), 2)
+        with Path(os.devnull).open("wb") as null_device:
+            os.dup2(null_device.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved_stderr, 2)
+        os.close(saved_stderr)
 
 
 def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:

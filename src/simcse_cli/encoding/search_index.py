@@ -80,11 +80,11 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
 
     Its keys ``model``, ``digest`` and ``prompt`` are read; a record without a digest passes.
     """
-    found = info.get("digest")
-    now = encoder.digest_with(info.get("prompt", ""))
-    if is_older_digest(found, now):
+    recorded = info.get("digest")
+    current = encoder.digest_with(info.get("prompt", ""))
+    if is_older_digest(recorded, current):
         raise DataError(f"{place} {OLDER_DIGEST}", hint="build it again with --force")
-    if found not in (None, now):
+    if recorded not in (None, current):
         made_by = f"another model or pooler ({info.get('model')})"
         what = f"{place} was made by {made_by} than {encoder.name}"
         raise DataError(what, hint="search it with the model that made it, or build it again")
@@ -121,7 +121,7 @@ class ExactSearcher:
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
         """Return the cosine and row of the ``k`` nearest vectors per query, best first.
 
-        Both arrays have the shape ``(M, k)``.
+        Both arrays have the shape ``(M, min(k, N))``.
         """
         k = min(k, self.shape[0])
         scores = np.empty((len(queries), k), dtype=np.float32)
@@ -364,6 +364,7 @@ def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, NDAr
 def _open_searcher(
     files: Sequence[Path], tensors: Mapping[str, NDArray[Any]]
 ) -> ExactSearcher | FaissSearcher:
+    # FAISS's own file is mapped; an index within the safetensors file is read into memory.
     if len(files) > 1:
         return FaissSearcher.mapped(files[0])
     if "faiss" in tensors:
@@ -424,15 +425,16 @@ def nearest(
 ) -> list[list[Neighbour]]:
     """Return the sentences that :func:`rank_rows` finds for each query, at most ``k``."""
     rows, scores = rank_rows(index, queries, k, texts)
-    found = []
+    neighbours_by_query = []
     for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True):
         neighbours = []
         for row, score in zip(query_rows, query_scores, strict=True):
-            if row >= 0:
-                own = None if index.ids is None else index.ids[row]
-                neighbours.append(Neighbour(row, index.sentences[row], min(1.0, score), own))
-        found.append(neighbours)
-    return found
+            if row >= 0:  # -1 is a missing neighbour
+                row_id = None if index.ids is None else index.ids[row]
+                # Rounding may give a cosine above 1.
+                neighbours.append(Neighbour(row, index.sentences[row], min(1.0, score), row_id))
+        neighbours_by_query.append(neighbours)
+    return neighbours_by_query
 
 
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:

@@ -222,6 +222,7 @@ class VectorSink:
         check_output(self.output, force=self._may_replace)
         journal = self._journal
         if not journal.exists():
+            # Files without a journal were not written by an earlier run, so only force drops them.
             journal.drop(force=self._force)
         elif self._resume:
             journal.resume(progress)
@@ -258,6 +259,7 @@ class VectorSink:
         if self._n_seen < len(self._journal.windows):  # the input has become shorter
             self._journal.keep(self._n_seen)
         self._journal.open()
+        # The first process assembles the files of all once they are written; the others wait.
         self.group.wait()
         if self.group.rank == 0:
             self._n_finished = self._assemble()
@@ -323,7 +325,7 @@ class VectorSink:
             self._companions(folder, rows, texts())
         dtype = rows.dtype
         shape = (n_rows, rows.shape[1])
-        del rows  # a map of the file, which is written next
+        del rows  # it maps the raw file, whose header may be written next
         target = folder / self.output.name
         return formats.finish_file(raw, target, dtype, shape, texts(), self._ids)
 
@@ -344,6 +346,7 @@ def finish_update(output: Path) -> None:
     journal = Journal(output, 0, 1)
     if not journal.exists():
         return
+    # A damaged journal names no finished output, so nothing is put in place.
     with suppress(DataError):
         journal.read_journal()
     complete = journal.staged / output.name

@@ -39,6 +39,7 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[Any]:
         options = self._options
+        # With a postprocessor, vectors are normalized after it and not before.
         vectors = self.model.encode(
             texts,
             normalize=options.normalize and self._fitted is None,

@@ -249,6 +249,7 @@ def _named_texts(
     for rows, stored_texts, ids in formats.read_blocks(output, *formats.layout_of(side)):
         digest.add(rows, stored_texts)
         texts = stored_texts or [""] * len(rows)
+        # Without ids here or in that file, no rows are yielded, and the caller counts too few.
         named_rows: Iterable[NamedRow] = zip(ids or (), map(text_digest, texts), strict=False)
         if stored_names is not None:
             named_rows = islice(stored_names, len(rows))

@@ -168,14 +168,14 @@ class VectorWriter:
 
     def _require_same(self, path: Path, progress: Progress) -> int:
         """Return the number of rows of a finished output, which must be that of this input."""
-        side = side_file(path)
-        found: Any = read_json(side) if side.is_file() else None
-        require_same(path, found, self.facts())
+        side_path = side_file(path)
+        side: Any = read_json(side_path) if side_path.is_file() else None
+        require_same(path, side, self.facts())
         if self.options.index is not None:
             for file in index_files(self.options.index):
                 require_file(file, hint="write all again with --force")
         progress.info(f"{path} is already finished")
-        return int(found["n_rows"])
+        return int(side["n_rows"])
 
     def _write_beside(
         self,

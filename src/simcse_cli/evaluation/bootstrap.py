@@ -338,14 +338,15 @@ def _seed_variance(sides: Sequence[Floats]) -> tuple[float, float]:
 
     For two sides, both values are for the difference of the two means (Welch).
     """
-    variance = spread = 0.0
+    variance = denominator = 0.0
     for scores in sides:
-        part = float(np.var(scores, ddof=1)) / scores.size
-        variance += part
-        spread += part**2 / (scores.size - 1)
-    if not spread:
+        mean_variance = float(np.var(scores, ddof=1)) / scores.size
+        variance += mean_variance
+        denominator += mean_variance**2 / (scores.size - 1)
+    # Without variance the Welch-Satterthwaite quotient is undefined; any positive value serves.
+    if not denominator:
         return variance, float(sides[0].size - 1)
-    return variance, variance**2 / spread
+    return variance, variance**2 / denominator
 
 
 class _TInterval(NamedTuple):
@@ -359,10 +360,10 @@ def _t_interval(difference: float, variance: float, freedom: float) -> _TInterva
     # Without variance the interval is a point, and the p-value is 1 for no difference, else 0.
     if variance == 0:
         return _TInterval(difference, difference, float(difference == 0))
-    error = variance**0.5
-    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
-    p_value = float(2 * stdtr(freedom, -abs(difference) / error))
-    return _TInterval(difference - half, difference + half, p_value)
+    standard_error = variance**0.5
+    half_width = float(stdtrit(freedom, (1 + LEVEL) / 2)) * standard_error
+    p_value = float(2 * stdtr(freedom, -abs(difference) / standard_error))
+    return _TInterval(difference - half_width, difference + half_width, p_value)
 
 
 def paired_bootstrap(

@@ -120,6 +120,7 @@ class EvaluationCache:
             np.savez(stream, vectors=vectors)
 
     def load_result(self, name: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the kept result; None if there is none or if its file is damaged."""
         path = self._path(f"{name}-{digest_of(dict(key))}.json")
         if path is None:
             return None
@@ -157,11 +158,11 @@ class EvaluationCache:
 
 def _tell_of_older(folder: Path, progress: Progress) -> None:
     """Say what to do with the entries of version 1.0.0, whose names have no mark."""
-    names = "[0-9a-f]" * 16
-    if any(folder.glob(names)):
+    pattern = "[0-9a-f]" * 16
+    if any(folder.glob(pattern)):
         progress.hint(
             f"vectors and results of simcse 1.0.0 below {folder} are not used, since it did "
-            f"not tell models of other tokenizers apart; remove them with: rm -r {folder}/{names}"
+            f"not tell models of other tokenizers apart; remove them with: rm -r {folder}/{pattern}"
         )
 
 
@@ -171,7 +172,7 @@ def _load_vectors(path: Path | None, n_rows: int) -> Embeddings | None:
         return None
     try:
         with foreign_format(path, "kept vectors"), np.load(path, allow_pickle=False) as archive:
-            # A zip file carries a checksum of what is in it.
+            # The checksum of the zip file tells whether the vectors are damaged.
             vectors: Embeddings = archive["vectors"]
     except DataError:
         return None

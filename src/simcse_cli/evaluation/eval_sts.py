@@ -104,8 +104,8 @@ def _score_checkpoints(
         if kept is None:
             kept = sts.evaluate_sts(opened.encode, suite, setting, progress=progress).to_json()
             cache.save_result("sts", key, kept)
-        found = SuiteResult.from_json(kept, str(folder))
-        return found.with_settings(**opened.facts(), **recorded)
+        result = SuiteResult.from_json(kept, str(folder))
+        return result.with_settings(**opened.facts(), **recorded)
 
     return evaluate_checkpoints(encoder, kept_score, sts_checkpoints, progress)
 
@@ -182,25 +182,25 @@ def _with_what_chose(result: SuiteResult, encoder: EncoderOptions) -> SuiteResul
 
 
 def sts_report(result: SuiteResult) -> Report:
-    own = result.settings
+    settings = result.settings
     return Report(
-        f"STS, {result.split} sets: {own['metric']} x100, aggregation {own['aggregation']}, "
-        f"pooler {own['pooler']}",
+        f"STS, {result.split} sets: {settings['metric']} x100, "
+        f"aggregation {settings['aggregation']}, pooler {settings['pooler']}",
         [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
-        [{"model": own["model"], **result.row}, *result.interval_rows()],
+        [{"model": settings["model"], **result.row}, *result.interval_rows()],
         result.notes(),
     )
 
 
 def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
     first = results[0]
-    own = first.settings
+    settings = first.settings
     notes = [*first.missing_notes(), "best: highest average"]
     if first.split == "test":
         notes.append("these are test sets: look, but choose a checkpoint by --split dev")
     return Report(
-        f"STS along {run}, {first.split} sets: {own['metric']} x100, aggregation "
-        f"{own['aggregation']}",
+        f"STS along {run}, {first.split} sets: {settings['metric']} x100, aggregation "
+        f"{settings['aggregation']}",
         columns(*first.tasks, AVERAGE, kind="score"),
         [result.row for result in results],
         notes,

@@ -232,6 +232,7 @@ class _Cohort:
         return values.view(len(values), -1, self.n_classes, values.shape[-1])
 
     def train(self, task: ProgressTask) -> None:
+        """Train all models until they stop; the task counts the models that have stopped."""
         settings = self.settings
         orders = epoch_orders(self.splits[0].stream, seed=settings.seed)
         epoch = 0

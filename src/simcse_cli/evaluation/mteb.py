@@ -423,6 +423,7 @@ def mteb_task_report(result: SuiteResult, categories: Mapping[str, str]) -> Repo
         if task is not None:
             row |= {"score": task.score, **task.extra}
         rows.append(row)
+    # The scores have the name of the model as their heading.
     shown = columns(
         "task", "category", "metric", "score", "data", score=str(result.settings["model"])
     )
@@ -433,7 +434,8 @@ def mteb_task_report(result: SuiteResult, categories: Mapping[str, str]) -> Repo
 def mteb_category_report(result: SuiteResult) -> Report:
     categories = result.figures["categories"]
     counts = ", ".join(
-        f"{name} {each['n_scored']}/{each['n_tasks']}" for name, each in categories.items()
+        f"{category} {figures['n_scored']}/{figures['n_tasks']}"
+        for category, figures in categories.items()
     )
     n_scored = result.figures["n_scored"]
     return Report(

@@ -143,16 +143,17 @@ def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Rep
 
 def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
     first = reports[0]
-    columns = []
+    # A heading with the folder of a run gets the folder of all runs instead.
+    relabelled = []
     for column in first.columns:
         label = column.heading.replace(str(runs[0]), folder)
-        columns.append(replace(column, label=label))
-    head = columns[0].key
+        relabelled.append(replace(column, label=label))
+    first_key = relabelled[0].key
     rows = []
-    for alike in zip(*(report.rows for report in reports), strict=True):
-        mean, _ = mean_rows(alike, columns, "")
-        rows.append(mean | {head: alike[0][head]})
-    return Report(f"{first.title}, mean of {len(runs)} seeds", columns, rows, first.notes)
+    for rows_of_seeds in zip(*(report.rows for report in reports), strict=True):
+        mean, _ = mean_rows(rows_of_seeds, relabelled, "")
+        rows.append(mean | {first_key: rows_of_seeds[0][first_key]})
+    return Report(f"{first.title}, mean of {len(runs)} seeds", relabelled, rows, first.notes)
 
 
 def evaluate_checkpoints(

@@ -85,8 +85,8 @@ class TransferSuite:
         """
         missing: dict[str, str] = {}
         if self.data_dir is not None:
-            named = tuple(name for name in self.tasks if name not in self.own)
-            for name, paths in missing_transfer_files(self.data_dir, named).items():
+            senteval_names = tuple(name for name in self.tasks if name not in self.own)
+            for name, paths in missing_transfer_files(self.data_dir, senteval_names).items():
                 missing[name] = f"no {', '.join(map(str, paths))}"
         leave_out(missing, self.tasks, self.data_dir, progress)
         return missing
@@ -338,9 +338,10 @@ def transfer_report(result: SuiteResult) -> Report:
 
 def transfer_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
     first = results[0]
-    own = first.settings
+    settings = first.settings
     return Report(
-        f"Transfer along {run}: accuracy x100, {own['protocol']} protocol, {own['probe']} probe",
+        f"Transfer along {run}: accuracy x100, {settings['protocol']} protocol, "
+        f"{settings['probe']} probe",
         columns(*first.tasks, AVERAGE, "average_dev", kind="score"),
         [result.row | {"average_dev": result.figures["average_dev"]} for result in results],
         [*first.missing_notes(), "best: highest mean dev accuracy"],
