@@ -164,6 +164,7 @@ class MlmFiller:
         budget = _LOGITS_PER_PASS // self._model.config.vocab_size
         batch: list[int] = []
         for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+            # This text is the longest so far, and the others are padded to its length.
             if batch and lengths[index] * (len(batch) + 1) > budget:
                 yield batch
                 batch = []

@@ -23,15 +23,15 @@ _PLURAL_SUBJECTS = frozenset(("i", "you", "we", "they"))
 
 def _forms() -> dict[str, str]:
     """Return the negation of each form of the listed verbs: ``did not fall`` for ``fell``."""
-    found = {}
+    negations = {}
     for entry in VERBS:
         lemma, _, past = entry.partition("/")
         # cry: cries, cried; wash: washes, washed; bake: bakes, baked.
         stem = re.sub(r"(?<=[^aeiou])y$", "i", lemma)
-        is_hissing = stem != lemma or lemma.endswith(("s", "x", "z", "ch", "sh", "o"))
-        found[stem + ("es" if is_hissing else "s")] = f"does not {lemma}"
-        found[past or stem.removesuffix("e") + "ed"] = f"did not {lemma}"
-    return found
+        takes_es = stem != lemma or lemma.endswith(("s", "x", "z", "ch", "sh", "o"))
+        negations[stem + ("es" if takes_es else "s")] = f"does not {lemma}"
+        negations[past or stem.removesuffix("e") + "ed"] = f"did not {lemma}"
+    return negations
 
 
 _FORMS = _forms()

@@ -73,6 +73,7 @@ class AugmentOptions(TableOptions):
         """Tell whether a model may be needed: with ``--model``, ``mlm``, or any resource."""
         if self.model is not None:
             return True
+        # A step is METHOD:RATE:RESOURCE, or FILE.py:FUNCTION:RATE, which names no resource.
         for part in self.method.lower().split("+"):
             name, _, settings = part.strip().partition(":")
             if name == Augmentation.MLM or (":" in settings and not name.endswith(".py")):

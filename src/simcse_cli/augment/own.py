@@ -57,9 +57,9 @@ def parse_own(text: str) -> tuple[str, float | None] | None:
 
 def find_function(source: str) -> Callable[..., str]:
     if names_code(source):
-        found = load_code(source, _PLACE)
+        function = load_code(source, _PLACE)
     else:
-        found = entry_point(_ENTRY_POINTS, source)
-    if not callable(found):
+        function = entry_point(_ENTRY_POINTS, source)
+    if not callable(function):
         raise ConfigError(f"{_PLACE} {source}: is no function", hint="def NAME(text, rng, rate)")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]

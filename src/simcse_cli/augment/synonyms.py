@@ -287,8 +287,8 @@ def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
     for form in wordnet.irregular_forms(lemma, Pos.ADJECTIVE):
         if form.endswith(ending):
             return form
-    is_long = len(_VOWEL_GROUP.findall(lemma.removesuffix("e"))) > 1
-    if is_long or " " in lemma or lemma.endswith(("ing", "ed")):
+    is_polysyllabic = len(_VOWEL_GROUP.findall(lemma.removesuffix("e"))) > 1
+    if is_polysyllabic or " " in lemma or lemma.endswith(("ing", "ed")):
         return f"{adverb} {lemma}"
     return lemma.removesuffix("e") + ending
 

@@ -248,6 +248,7 @@ def _usual_places() -> Iterator[Path]:
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where there is none
     for folder in (*nltk_folders, f"{home}/nltk_data", f"{sys.prefix}/nltk_data"):
         yield Path(folder) / "corpora" / "wordnet"
+    # Some Python packages hold a copy of the database.
     for distribution in importlib.metadata.distributions():
         for file in distribution.files or ():
             if file.name == "index.noun":

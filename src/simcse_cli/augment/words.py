@@ -63,7 +63,7 @@ def is_unspaced(text: str) -> bool:
 def split_punctuation(word: str) -> tuple[str, str, str]:
     """Return the punctuation before a word, the word, and the punctuation after it.
 
-    ``"(cat's),"`` gives ``("(", "cat's", "),")``; punctuation alone comes first.
+    ``"(cat's),"`` gives ``("(", "cat's", "),")``; punctuation alone is the first part.
     """
     parts = _WORD_PARTS.fullmatch(word)
     if parts is None:
@@ -146,6 +146,7 @@ def _cost_table(before: Sequence[str], after: Sequence[str]) -> list[list[int]]:
     for i, word in enumerate(before, start=1):
         row = [i]
         for j, other in enumerate(after, start=1):
+            # The last change removes a word, adds one, or replaces one (by itself at no cost).
             row.append(min(costs[-1][j] + 1, row[-1] + 1, costs[-1][j - 1] + (word != other)))
         costs.append(row)
     return costs

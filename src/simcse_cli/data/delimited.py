@@ -279,8 +279,9 @@ def _cells(
 
 
 def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[Cells]:
-    ended = (line + "\n" for line in lines)
-    reader = csv.reader(ended, delimiter=separator, strict=True)
+    # A quoted cell may span lines, and the reader keeps only the line ends that it gets.
+    ended_lines = (line + "\n" for line in lines)
+    reader = csv.reader(ended_lines, delimiter=separator, strict=True)
     try:
         for cells in reader:
             if cells:
@@ -292,8 +293,8 @@ def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[Ce
 def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
     """Return the error for a line that the CSV reader refuses."""
     if "new-line" in str(error):  # lines that end in carriage returns alone
-        fixed = shlex.quote(f"{Path(source).stem}-lines.csv")
-        hint = f"end the lines as others do: tr '\\r' '\\n' < {shlex.quote(source)} > {fixed}"
+        new_file = shlex.quote(f"{Path(source).stem}-lines.csv")
+        hint = f"end the lines as others do: tr '\\r' '\\n' < {shlex.quote(source)} > {new_file}"
     else:
         hint = (
             'put cells that hold commas or quotes in "..." and double the quotes inside, '
@@ -394,6 +395,7 @@ def _is_title(cells: Sequence[str], below: Sequence[Cells]) -> bool:
         return False
     if len(cells) > 2:
         return True
+    # A line without separators: most rows below must be wider, and at most one as short.
     widths = Counter(len(row) for _, row in below)
     return widths.most_common(1)[0][0] > 1 and widths[1] <= 1
 
@@ -404,11 +406,11 @@ def _header_names(cells: Sequence[str]) -> tuple[str, ...]:
     A column without a name, such as the index of pandas, is named ``columnN`` by its number N.
     Columns that share a name get ``.1``, ``.2`` and so on behind it.
     """
-    found = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
-    count = Counter(found)
+    header = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
+    count = Counter(header)
     seen = Counter[str]()
-    for at, name in enumerate(found):
+    for i, name in enumerate(header):
         if count[name] > 1:
             seen[name] += 1
-            found[at] = f"{name}.{seen[name]}"
-    return tuple(found)
+            header[i] = f"{name}.{seen[name]}"
+    return tuple(header)

@@ -181,14 +181,14 @@ class FileSet:
 
     def within(self, start: int, stop: int) -> dict[str, int]:
         """Return the number of rows between ``start`` and ``stop`` in each file that has some."""
-        found = {}
-        first = 0
+        rows_in_file = {}
+        first_row = 0
         for file, n_rows in zip(self.files, self.counts, strict=True):
-            n_inside = min(stop, first + n_rows) - max(start, first)
+            n_inside = min(stop, first_row + n_rows) - max(start, first_row)
             if n_inside > 0:
-                found[file] = n_inside
-            first += n_rows
-        return found
+                rows_in_file[file] = n_inside
+            first_row += n_rows
+        return rows_in_file
 
     def _table(self, file: str) -> Table:
         return Table(file, Job.TEXTS, self.given, is_whole=self.text_per is TextPer.FILE)

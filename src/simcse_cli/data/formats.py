@@ -254,13 +254,13 @@ def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values in objects and lists of objects with their paths: ``turns.0.content``."""
-    for name, each in value.items():
-        if _is_objects(each):
-            each = _numbered(each, 0)
-        if isinstance(each, dict) and each:
-            yield from _flat(each, f"{prefix}{name}.")
+    for name, child in value.items():
+        if _is_objects(child):
+            child = _numbered(child, 0)
+        if isinstance(child, dict) and child:
+            yield from _flat(child, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", each
+            yield f"{prefix}{name}", child
 
 
 # ------------------------------------------------------------------ workbooks, parquet, the Hub
@@ -334,7 +334,7 @@ A new format needs a function, an entry here, and its ending in ``_BY_SUFFIX``.
 def count_lines(source: InputPath) -> int:
     """Return the number of lines of a text file; the last one need not end in a line feed."""
     n_ends = 0
-    last = b"\n"
+    last_byte = b"\n"
     with open_input(source) as stream:
         # In UTF-16 the byte of a line feed also occurs in other characters.
         if is_utf16(stream.read(2)):
@@ -342,8 +342,8 @@ def count_lines(source: InputPath) -> int:
         stream.seek(0)
         while block := stream.read(1 << 20):
             n_ends += block.count(b"\n")
-            last = block[-1:]
-    return n_ends + (last != b"\n")
+            last_byte = block[-1:]
+    return n_ends + (last_byte != b"\n")
 
 
 @contextmanager

@@ -95,6 +95,7 @@ class Given:
             return replace(given, option="--text", template=Template.parse(text))
         columns = {}
         if column is not None:
+            # The name of a column may itself hold an equals sign.
             role, sign, name = column.partition("=")
             columns["text"] = name if sign and role in ("text", "anchor") else column
         return replace(given, columns=columns, option="--column")

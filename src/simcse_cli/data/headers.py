@@ -163,7 +163,7 @@ def _look(cell: str, texts: Sequence[str]) -> str:
 def _end_mark(text: str) -> str:
     """Return the mark at the end of a text, the same for all scripts; "" for none."""
     last = text.rstrip("\"'”’»」』)）] ")[-1:]
-    if last in ".。।":  # an empty text is here, too: "" is in every string
+    if last in ".。।":  # also true of an empty text, as "" is in every string
         return last and "."
     if last in "?？؟":
         return "?"
@@ -176,14 +176,14 @@ def _end_mark(text: str) -> str:
 
 def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:
     """Tell whether a cell is unusually short or long, or alone begins with a capital."""
-    # Phrases vary less in length than sentences do, so their median is the limit.
+    # Phrases vary less in length than sentences do, so any below their median is short.
     lengths = sorted(map(len, texts))
     if median(map(count_words, texts)) <= _PHRASE_WORDS:
-        limit = median(lengths)
+        shortest_usual = median(lengths)
     elif len(lengths) >= _LEAST_TENTH:
-        limit = lengths[len(lengths) // 10]
+        shortest_usual = lengths[len(lengths) // 10]
     else:
-        limit = lengths[0]
-    if len(cell) < limit or 2 * len(cell) >= 3 * lengths[-1]:
+        shortest_usual = lengths[0]
+    if len(cell) < shortest_usual or 2 * len(cell) >= 3 * lengths[-1]:
         return True
     return cell[0].isupper() and all(text[0].islower() for text in texts)

@@ -113,8 +113,8 @@ def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
     free = _free(facts, found)
     for name in names.LABELS:
         for column in by_name(free, name):
-            is_varied = column.kind not in (Kind.EMPTY, Kind.TEXT, Kind.LIST)
-            if is_varied and name not in names.TOPICS:
+            may_hold_labels = column.kind not in (Kind.EMPTY, Kind.TEXT, Kind.LIST)
+            if may_hold_labels and name not in names.TOPICS:
                 return column
     return None
 

@@ -123,13 +123,13 @@ def kind_of(values: Iterable[Any]) -> Kind:
 def _kind_of_numbers(cells: Sequence[str]) -> Kind:
     """Return whether numbers are labels, ids or scores."""
     numbers = [to_number(cell) or 0.0 for cell in cells]
-    different = set(numbers)
-    if different <= {0, 1} or different <= {-1, 1}:
+    distinct = set(numbers)
+    if distinct <= {0, 1} or distinct <= {-1, 1}:
         return Kind.LABEL
     is_whole = all(map(_WHOLE.fullmatch, cells))
-    if is_whole and len(different) == len(numbers) and _are_ids(numbers):
+    if is_whole and len(distinct) == len(numbers) and _are_ids(numbers):
         return Kind.ID
-    if len(numbers) > 1 and len(different) == 1:
+    if len(numbers) > 1 and len(distinct) == 1:
         return Kind.LABEL
     return Kind.SCORE
 
@@ -147,8 +147,8 @@ def _are_ids(numbers: Sequence[float]) -> bool:
 
 def _kind_of_words(cells: Sequence[str]) -> Kind:
     """Return whether cells are labels, texts or words; short words that recur are labels."""
-    different = set(cells)
-    if len(cells) > 1 and len(different) == 1:
+    distinct = set(cells)
+    if len(cells) > 1 and len(distinct) == 1:
         return Kind.LABEL
     if _YES_NO.issuperset(map(str.lower, cells)):
         return Kind.LABEL
@@ -156,7 +156,8 @@ def _kind_of_words(cells: Sequence[str]) -> Kind:
     is_short = median(n_words) <= 2 and max(n_words) <= 4
     if not is_short or any(cell[-1] in _END_MARKS for cell in cells):
         return Kind.TEXT
-    if 3 * len(different) <= 2 * len(cells):
+    # Words that recur are labels: at least a third of the cells repeat another.
+    if 3 * len(distinct) <= 2 * len(cells):
         return Kind.LABEL
     return Kind.WORD
 

@@ -91,16 +91,16 @@ def dataset_digest(splits: datasets.DatasetDict) -> str:
 
 @contextmanager
 def hub_session() -> Iterator[None]:
-    """Load datasets offline if the Hub cannot be reached; online each would wait for timeouts."""
+    """Load datasets offline if the Hub cannot be reached, as each load would wait for timeouts."""
     constants = huggingface_hub.constants
     config = datasets.config
-    before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
+    old_settings = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
     if not constants.HF_HUB_OFFLINE and not is_reachable(constants.ENDPOINT):
         constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
+        constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = old_settings
 
 
 @contextmanager
@@ -110,12 +110,12 @@ def cache_of(revision: str) -> Iterator[None]:
     The cache key that ``datasets`` makes ignores the files that a README lists, so that changed
     files would give old rows.
     """
-    before = datasets.config.HF_DATASETS_CACHE
-    datasets.config.HF_DATASETS_CACHE = Path(before) / revision
+    usual_cache = datasets.config.HF_DATASETS_CACHE
+    datasets.config.HF_DATASETS_CACHE = Path(usual_cache) / revision
     try:
         yield
     finally:
-        datasets.config.HF_DATASETS_CACHE = before
+        datasets.config.HF_DATASETS_CACHE = usual_cache
 
 
 def is_reachable(endpoint: str) -> bool:

@@ -28,7 +28,7 @@ class PackedTexts(Sequence[str]):
     def __init__(
         self, content: NDArray[np.uint8], ends: NDArray[np.int64], *, errors: str = "replace"
     ) -> None:
-        # In blocks, so that the check needs little memory; each begins with the end before it.
+        # The check goes in blocks to save memory; each begins with the last end of the one before.
         blocks = (ends[max(0, start - 1) : start + _BLOCK] for start in range(0, len(ends), _BLOCK))
         is_increasing = all((block[1:] >= block[:-1]).all() for block in blocks)
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):
@@ -51,8 +51,8 @@ class PackedTexts(Sequence[str]):
     @classmethod
     def stored(cls, texts: Iterable[str], path: Path | None = None) -> Self:
         """Write the texts to a file, by default one that is removed when the process ends."""
-        place = path or Path(tempfile.gettempdir())
-        with writing(place), path.open("w+b") if path else tempfile.TemporaryFile() as stream:
+        target = path or Path(tempfile.gettempdir())
+        with writing(target), path.open("w+b") if path else tempfile.TemporaryFile() as stream:
             ends = _write(texts, stream)
             stream.flush()
             # An empty file cannot be mapped.

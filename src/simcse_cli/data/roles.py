@@ -71,12 +71,12 @@ def _named(facts: Facts) -> dict[str, ColumnFacts]:
 
 def _no_column(facts: Facts, role: str, name: str) -> UndecidedError:
     # Offer every other column for this role, beside those that the user named rightly.
-    rest = {}
-    for own, text in facts.given.columns.items():
-        column = facts.find(text)
-        if own != role and column is not None:
-            rest[own] = column
-    choices = [Choice({**rest, role: column}) for column in facts.all_but(rest.values())]
+    others = {}
+    for other_role, other_name in facts.given.columns.items():
+        column = facts.find(other_name)
+        if other_role != role and column is not None:
+            others[other_role] = column
+    choices = [Choice({**others, role: column}) for column in facts.all_but(others.values())]
     return UndecidedError(_without_column(facts, name), choices[:MOST_CHOICES])
 
 
@@ -94,6 +94,7 @@ def _of_texts(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found
     if template is not None:
         return {"text": [_of_template(facts, name) for name in template.columns]}
     text = named.get("text", named.get("anchor"))
+    # With a positive, the anchor is one side of a pair.
     if text is not None and "positive" not in named:
         return {"text": [text]}
     if job is Job.VIEWS and _has_views(facts, named):

@@ -131,9 +131,9 @@ def digest_of_pairs(pairs: Iterable[tuple[str, str]]) -> str:
 def resolve_senteval_dir(data_dir: Path | str) -> Path:
     """Return the ``downstream`` folder for a SentEval folder, its parent, or the folder itself."""
     root = Path(data_dir)
-    for below in ("downstream", "senteval/downstream", "data/downstream", "."):
-        if any((root / below / name).is_dir() for name in ("STS", "SICK", "MR")):
-            return root / below
+    for subfolder in ("downstream", "senteval/downstream", "data/downstream", "."):
+        if any((root / subfolder / name).is_dir() for name in ("STS", "SICK", "MR")):
+            return root / subfolder
     what = "does not exist" if not root.exists() else "has no downstream/STS folder"
     raise DataError(
         f"{root} {what}; need a SentEval data folder",

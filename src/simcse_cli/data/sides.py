@@ -222,7 +222,7 @@ class _Sides:
         what = "a single column, two texts are needed"
         if len(filled) > 1:
             what = "no two columns look like texts"
-        # Numbers, ids and dates are no texts; a few words again and again may be.
+        # Numbers, ids and dates are no texts; a few words that recur may be.
         likely = [column for column in filled if column.fits or column.repeats_words]
         choices = self._choices(likely[:3])
         others = () if choices else ("give a table with two columns of texts",)

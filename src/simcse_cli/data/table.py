@@ -106,6 +106,7 @@ class Table:
             self._tell_of_cells(reading.grid)
             return
         line, has_unused = told_line(reading.grid, reading.roles, self._given.beside)
+        # Unused columns may mean a wrong choice, but not in the known layout of a published set.
         if has_unused and not reading.grid.is_published:
             told.info(line)
         else:
@@ -290,8 +291,8 @@ class Table:
             return grid.names.index(name)
         if name.isdigit() and 1 <= int(name) <= len(grid.names):
             return int(name) - 1
-        there = ", ".join(shorten(each, 40) for each in grid.names)
-        raise DataError(f"{self.name}: no column {name}; there are {there}")
+        known = ", ".join(shorten(title, 40) for title in grid.names)
+        raise DataError(f"{self.name}: no column {name}; there are {known}")
 
     def records(self) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield the number of each row and all of its cells as texts, by name."""

@@ -78,7 +78,7 @@ def match_key(text: str) -> str:
     """Return the text without case, spacing, punctuation and Unicode variants.
 
     Tokenised and plain spellings of a sentence have the same key: ``"It is n't so ."`` and ``"It
-    isn't so"``. A text without letters and digits is its own key.
+    isn't so"``. A text without letters and digits is its own key, on one line.
     """
     if text.isascii():
         key = "".join(words(text))

@@ -151,15 +151,15 @@ def list_left_out(left_out: Counter[str]) -> list[str]:
 
 
 def _is_pair(label: str, roles: Roles, place: str) -> bool:
-    found = roles.is_pair(label)
-    if found is None:
+    is_pair = roles.is_pair(label)
+    if is_pair is None:
         raise DataError(
             f"{place}: label {label!r}; "
             "need 1 for a pair and 0 for none, or the labels of an NLI corpus",
             hint="keep the rows with a label: --keep-label VALUE; "
             "to take every row, name the columns with --columns anchor=A,positive=B",
         )
-    return found
+    return is_pair
 
 
 def read_training_rows(

@@ -200,9 +200,11 @@ def _assemble(task: str, parts: Mapping[Any, list[_Row]], n_classes: int) -> Tra
     ranges: dict[SplitName, range] = {}
     for part, rows in parts.items():
         start = len(ordered)
+        # By the numbers of words on both sides, then by label.
         ordered += sorted(rows, key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))
         ranges[part] = range(start, len(ordered))
     left, right, labels = map(list, zip(*ordered, strict=True))
+    # Tasks of single sentences have only empty texts on the right.
     if not any(right):
         right = []
     return TransferTask(task, left, right, np.array(labels, dtype=np.int64), ranges, n_classes)

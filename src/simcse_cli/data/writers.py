@@ -56,7 +56,7 @@ def row_output(
     manifest: bool = True,
 ) -> Output:
     """Return the output of a command that writes rows; its record is the manifest."""
-    output_format(path, columns)
+    output_format(path, columns)  # raises for a name that does not fit
     record = manifest_path(path) if manifest else None
     return Output(path, record=record, key="simcse_version", inputs=inputs, force=force)
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,5 +92,6 @@ def _upload(local: Path, address: str) -> None:
             with local.open("rb") as source, system.open_output_stream(path) as target:
                 shutil.copyfileobj(source, target, 8 << 20)
         except BaseException:
-            system.delete_file(path)
+            with suppress(Exception):  # the first error tells more than one of the removal
+                system.delete_file(path)
             raise

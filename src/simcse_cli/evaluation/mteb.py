@@ -455,7 +455,7 @@ def mteb_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
         _category_columns(first),
         [_category_row(result) for result in results],
         [
-            f"best: highest mean over the {n_scored} datasets with a score of {n_tasks}",
+            f"best: highest mean over the {n_scored} of {n_tasks} datasets that have a score",
             "these are test sets for the most part: look, but choose a checkpoint by dev data",
         ],
     )

@@ -141,10 +141,10 @@ def writing(target: Path) -> Iterator[None]:
     except OSError as error:
         raise output_error(target, error) from error
     except Exception as error:
-        told = re.search(r"\(os error (\d+)\)", str(error))  # Rust puts the number into its text
-        if told is None or isinstance(error, SimcseError):
+        match = re.search(r"\(os error (\d+)\)", str(error))  # Rust puts the number into its text
+        if match is None or isinstance(error, SimcseError):
             raise
-        code = int(told[1])
+        code = int(match[1])
         raise output_error(target, OSError(code, os.strerror(code))) from error
 
 

@@ -134,12 +134,12 @@ class Inputs:
 def _identity(path: Path | str) -> tuple[int, ...] | None:
     """Return facts that change when a file is written; None without a regular file."""
     if is_remote(path):
-        seen = remote_file(path)
-        return (seen.size or 0, seen.mtime_ns or 0)
+        remote = remote_file(path)
+        return (remote.size or 0, remote.mtime_ns or 0)
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return None
-    if not stat.S_ISREG(found.st_mode):  # a pipe has other times after each read
+    if not stat.S_ISREG(status.st_mode):  # a pipe has other times after each read
         return None
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

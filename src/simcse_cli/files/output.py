@@ -119,11 +119,11 @@ def _require_own_record(path: Path, key: str, *, force: bool) -> None:
     if force or (not path.is_symlink() and not path.exists()):
         return
     try:
-        found = read_json(path)
+        content = read_json(path)
     except DataError:
-        found = None
-    if not isinstance(found, dict) or key not in found:
-        check_output(path)
+        content = None
+    if not isinstance(content, dict) or key not in content:
+        check_output(path)  # raises, as the file exists
 
 
 @contextmanager
@@ -200,10 +200,10 @@ def left_unfinished(place: Path, what: str = "run") -> OutputError:
 
 
 def compared_keys(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return the settings of two commands in the order in which a difference tells most.
+    """Return the keys of the settings of two commands, those whose difference tells most first.
 
-    Those that the second one leaves out come first. The digest of the model is last, as it also
-    changes with the settings.
+    Those that the second command leaves out come first. The digest of the model is last, as it
+    also changes with the settings.
     """
     now = list(now)
     left_out = [key for key in before if key not in now]

@@ -223,12 +223,12 @@ def _fit_any(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
 
 def _fit_fields(value: dict[str, Any], kind: Any, path: str) -> Any:
     hints = get_type_hints(kind)
-    own = {each.name: each for each in fields(kind)}
+    known_fields = {field.name: field for field in fields(kind)}
     for name in value:
-        if name not in own:
+        if name not in known_fields:
             raise _MisfitError(_within(path, str(name)[:40]), "is no known key")
-    for name, each in own.items():
-        if name not in value and each.default is MISSING and each.default_factory is MISSING:
+    for name, field in known_fields.items():
+        if name not in value and field.default is MISSING and field.default_factory is MISSING:
             raise _MisfitError(_within(path, name), "is missing")
     return kind(**{key: _fit(part, hints[key], _within(path, key)) for key, part in value.items()})
 

@@ -45,11 +45,11 @@ def _conversion(name: str) -> str:
     if name == "standard input":
         return "put `iconv -f cp1252 -t utf-8` into the pipe before it"
     plain = Path(name.removesuffix(".gz"))
-    fixed = shlex.quote(f"{plain.stem}-utf8{plain.suffix}")
+    new_file = shlex.quote(f"{plain.stem}-utf8{plain.suffix}")
     convert = f"iconv -f cp1252 -t utf-8 {shlex.quote(name)}"
     if name.endswith(".gz"):
         convert = f"zcat {shlex.quote(name)} | iconv -f cp1252 -t utf-8"
-    return f"convert it first, for example: {convert} > {fixed}"
+    return f"convert it first, for example: {convert} > {new_file}"
 
 
 def raw_lines(stream: _Stream, name: str) -> Iterator[bytes]:
@@ -166,6 +166,7 @@ def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder("utf-16")()
     rest = ""
     try:
+        # The empty piece behind the others tells the decoder that the text ends.
         for raw in chain(raws, [b""]):
             lines, end, rest = (rest + decoder.decode(raw, final=not raw)).rpartition("\n")
             if end:

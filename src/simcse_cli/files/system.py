@@ -107,8 +107,8 @@ def swap_names(new: Path, old: Path) -> bool:
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
     if renameat2 is None:
         return False
-    done = renameat2(_FROM_HERE, os.fsencode(new), _FROM_HERE, os.fsencode(old), _EXCHANGE)
-    return int(done) == 0
+    status = renameat2(_FROM_HERE, os.fsencode(new), _FROM_HERE, os.fsencode(old), _EXCHANGE)
+    return int(status) == 0
 
 
 def usable_cores(quotas: Path = Path("/sys/fs/cgroup")) -> int:
@@ -142,6 +142,7 @@ def peak_process_bytes() -> int:
         return int(psutil.Process().memory_info().peak_wset)
     import resource
 
+    # macOS counts bytes, Linux counts KiB.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

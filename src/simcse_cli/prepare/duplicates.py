@@ -105,14 +105,15 @@ def _of_both(older: _Texts, new: _Texts) -> set[int]:
     If both texts with an id are equal, the new one is left out, as it is known. If they differ, the
     older one is left out, as its row has changed.
     """
-    rows = {name: row for row, name in enumerate(new.ids)}
-    found = set()
-    for number, name in enumerate(older.ids):
-        row = rows.get(name)
+    new_rows = {text_id: row for row, text_id in enumerate(new.ids)}
+    passed_over = set()
+    for number, text_id in enumerate(older.ids):
+        row = new_rows.get(text_id)
         if row is not None:
             is_as_before = older.texts[number] == new.texts[row]
-            found.add(len(older.ids) + row if is_as_before else number)
-    return found
+            # The texts of the new file are numbered on from those of the older one.
+            passed_over.add(len(older.ids) + row if is_as_before else number)
+    return passed_over
 
 
 def _in_order(
@@ -197,12 +198,12 @@ class _Result:
     def summary(self) -> str:
         texts = self.source_texts.texts
         n_rows, n_empty = len(texts), sum(not text for text in texts)
-        told = f"{len(self.found):,} of {n_rows:,} rows repeat another"
+        line = f"{len(self.found):,} of {n_rows:,} rows repeat another"
         if self.counts:
-            told += f" ({', '.join(f'{kind} {n:,}' for kind, n in self.counts.items())})"
+            line += f" ({', '.join(f'{kind} {n:,}' for kind, n in self.counts.items())})"
         if n_empty:
-            told += f"; not compared, since without text: {n_empty:,}"
-        return told
+            line += f"; not compared, since without text: {n_empty:,}"
+        return line
 
 
 def _write(

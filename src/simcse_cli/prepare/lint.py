@@ -336,8 +336,8 @@ def lint_files(
 def training_rows(table: Table) -> Iterator[Row]:
     """Yield the rows that training reads, whatever their label; lists in cells are combined."""
     roles = tuple(table.reading.roles.columns)
-    chosen = table.reading.places(*roles)
-    if any(map(table.is_list, chosen)):
+    places = table.reading.places(*roles)
+    if any(map(table.is_list, places)):
         yield from (row for _, row in iter_training_rows(table))
         return
     for _, cells in table.rows(*roles):
@@ -391,6 +391,7 @@ def _taken(table: Table, job: Job) -> str | None:
         roles = decide(grid, job, Given())
     except DataError as asked:
         what = asked.message.removeprefix(f"{grid.source}: ").partition("\n")[0]
+        # For other jobs, an error only means that the table is not made for them.
         return f"asks: {what}" if job in (Job.ROWS, Job.TEXTS) else None
     line, _ = told_line(grid, roles)
     return line.removeprefix(f"{grid.source}: ")

@@ -101,7 +101,7 @@ class NearIndex:
         number = len(self._stored)
         self._stored.append(values)
         for key in keys:
-            self._previous.append(self._last.get(key, -1))
+            self._previous.append(self._last.get(key, -1))  # -1 for the first of a chain
             self._last[key] = number
 
     def find(self, sketch: Sketch) -> list[int]:

@@ -222,15 +222,16 @@ def _mine(
 def _require_finished(output: Path, facts: dict[str, Any]) -> None:
     """Raise OutputError unless a finished output was written by this search, by its manifest."""
     path = manifest_path(output)
-    found = read_json(path) if path.is_file() else None
-    kept = {}
-    if isinstance(found, dict):
-        kept = found | found.get("settings", {})
+    manifest = read_json(path) if path.is_file() else None
+    recorded = {}
+    if isinstance(manifest, dict):
+        recorded = manifest | manifest.get("settings", {})
+    # Through JSON, as the manifest was: tuples become lists, and paths strings.
     wanted = json.loads(json.dumps(facts, default=str))
-    if is_older_digest(kept.get("model_digest"), str(wanted.get("model_digest"))):
+    if is_older_digest(recorded.get("model_digest"), str(wanted.get("model_digest"))):
         raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
     for key, value in wanted.items():
-        if kept.get(key) != value:
+        if recorded.get(key) != value:
             what = f"{output} exists already, and this search did not write it"
             raise OutputError(what, hint=EXISTS_HINT)
 

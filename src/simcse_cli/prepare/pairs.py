@@ -48,8 +48,8 @@ def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter
         rows = parallel_rows(*_two(inputs, "--parallel", "files"), encoding=options.encoding)
     else:
         rows = pair_rows(inputs, given_pairs(options, writer.progress), counts=counts)
-    own = chosen(options, "flickr30k", "parallel", "columns")
-    writer.write("pairs", rows, POSITIONAL[:2], inputs=inputs, settings=own, corpus=counts)
+    settings = chosen(options, "flickr30k", "parallel", "columns")
+    writer.write("pairs", rows, POSITIONAL[:2], inputs=inputs, settings=settings, corpus=counts)
 
 
 PAIR_ROLES = (*POSITIONAL[:2], "label")
@@ -90,6 +90,7 @@ def _pairs_of(table: Table, counts: PairCounts) -> Iterator[Row]:
     seen: set[int] = set()
     columns: tuple[str, ...] = ()  # stays empty if the table has no rows
     for columns, row in iter_training_rows(table, left_out=counts.other_labels):
+        # A pair may recur, once with each of its hard negatives.
         if len(columns) > 2:
             counts.n_hard_negatives += bool(row[2])
             digest = digest_keys(row[:2])

@@ -107,7 +107,7 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
     """Raise DataError if any file differs from the published one; it names them."""
     bad = _bad(checks)
     if bad:
-        named = [f"{each.expected.path}: {each.state}, {each.detail}" for each in bad[:_MAX_NAMED]]
+        named = [f"{file.expected.path}: {file.state}, {file.detail}" for file in bad[:_MAX_NAMED]]
         what = f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: "
         what += "; ".join(named)
         if len(bad) > _MAX_NAMED:
