@@ -169,6 +169,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     # The terminal shows the curves from the smallest cosine upwards, high ratings first.
     def curves() -> str:
         lowest = min(float(space.cosines.min()) for space in spaces)
+        # Leave out the part of the grid below all cosines.
         start = GRID.searchsorted(lowest, side="right") - 1
         lines = {}
         for name, groups in by_name.items():

@@ -326,15 +326,15 @@ def _agreement_report(column: str | None, found: GroupedTexts, scores: dict[str,
 
 def _text_rows(found: GroupedTexts) -> Iterator[dict[str, Any]]:
     """Yield a row for each text, with its group and its cosine to the centre of the group."""
-    for at, text in enumerate(found.texts):
-        row: dict[str, Any] = {"row": found.rows[at]}
+    for position, text in enumerate(found.texts):
+        row: dict[str, Any] = {"row": found.rows[position]}
         if found.ids is not None:
-            row["id"] = found.ids[at]
-        is_grouped = found.groups[at] != _NO_GROUP
-        row["group"] = int(found.groups[at]) + 1 if is_grouped else None
-        row["cosine"] = float(found.cosines[at]) if is_grouped else None
+            row["id"] = found.ids[position]
+        is_grouped = found.groups[position] != _NO_GROUP
+        row["group"] = int(found.groups[position]) + 1 if is_grouped else None
+        row["cosine"] = float(found.cosines[position]) if is_grouped else None
         if found.labels is not None:
-            row["label"] = found.labels[at]
+            row["label"] = found.labels[position]
         row["text"] = text
         yield row
 

@@ -110,8 +110,8 @@ def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[Na
     """Return the sources with their names; a folder of several seeds gives one source per seed."""
     named = []
     for source, label in zip(sources, label_sources(sources, given), strict=True):
-        seeds = seed_runs(source).values()
-        runs = [NamedSource(str(seed), f"{label}/{seed.name}", label) for seed in seeds]
+        folders = seed_runs(source).values()
+        runs = [NamedSource(str(folder), f"{label}/{folder.name}", label) for folder in folders]
         named += runs or [NamedSource(source, label)]
     return named
 

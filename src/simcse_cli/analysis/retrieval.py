@@ -350,7 +350,7 @@ def read_ranks(text: str) -> list[int]:
 def read_queries(
     options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT
 ) -> NumberedTexts:
-    """Return the queries of a file, a draw from the corpus or the options, with their ids."""
+    """Return the queries with their ids: from a file, drawn from the corpus, or as options."""
     if options.queries is not None:
         given = Given.of(options, progress=progress).of_texts(options.column, options.text)
         return read_texts(options.queries, given)

@@ -96,12 +96,13 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
 
 def _name_runs(run: Path, options: ReportOptions) -> tuple[list[NamedSource], str]:
     """Return the runs of the page with their names, and the name of the baseline."""
-    own = str(run.resolve())
+    run_path = str(run.resolve())
     baseline = options.baseline
+    # A model of the Hub keeps its whole name. Without a baseline, the name is not used.
     if baseline is None or not Path(baseline).exists():
-        return name_sources([own], [run.resolve().name]), str(baseline)
-    name, other = short_names([own, str(Path(baseline).resolve())])
-    return name_sources([own], [name]), other
+        return name_sources([run_path], [run.resolve().name]), str(baseline)
+    run_name, baseline_name = short_names([run_path, str(Path(baseline).resolve())])
+    return name_sources([run_path], [run_name]), baseline_name
 
 
 def without_folders(value: Any) -> Any:
@@ -226,8 +227,8 @@ def own_average(entries: Sequence[Mapping[str, Any]]) -> float | None:
 
     Results under other settings follow those of the run, with a mean of their own.
     """
-    means = [each for each in entries if each["kind"] == EntryKind.MEAN]
-    runs = [each for each in entries if each["kind"] == EntryKind.RUN]
+    means = [entry for entry in entries if entry["kind"] == EntryKind.MEAN]
+    runs = [entry for entry in entries if entry["kind"] == EntryKind.RUN]
     average: float | None = (means or runs)[0]["scores"].get(AVERAGE)
     return average
 
@@ -411,11 +412,11 @@ def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Ana
     """Return the nearest sentences of some drawn sentences, in each of the spaces."""
     # Map each distinct sentence to its first row, which reverse order stores last.
     pairs = spaces[0].data.pairs
-    rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
-    corpus = NumberedTexts.numbered(list(rows))
+    first_rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
+    corpus = NumberedTexts.numbered(list(first_rows))
     indexes = []
     for space in spaces:
-        vectors = space.vectors[list(rows.values())]
+        vectors = space.vectors[list(first_rows.values())]
         indexes.append((space.encoder, SearchIndex.build(vectors, corpus.sentences)))
     search = CorpusSearch(RetrievalOptions(top_k=3), corpus, indexes)
     return retrieval_analysis(search, sample_texts(corpus, options.queries, seed=42))

@@ -27,25 +27,25 @@ Groups = Mapping[str, str | None]
 def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any]]:
     """Return a row for each model; ``ci`` holds the 95% interval over the queries of each score."""
     rows = []
-    for name, found in scores.items():
-        by_query = _by_query(found, ranks)
-        drawn = resample_means("retrieval", np.stack(list(by_query.values())))
-        row: dict[str, Any] = {"model": name, "n_queries": found.n_queries}
+    for name, model_scores in scores.items():
+        by_query = _by_query(model_scores, ranks)
+        resampled = resample_means("retrieval", np.stack(list(by_query.values())))
+        row: dict[str, Any] = {"model": name, "n_queries": model_scores.n_queries}
         for measure, values in by_query.items():
             row[measure] = float(np.mean(values))
-        row["ci"] = dict(zip(by_query, map(interval, drawn), strict=True))
+        row["ci"] = dict(zip(by_query, map(interval, resampled), strict=True))
         rows.append(row)
     return rows
 
 
 def _by_query(found: RetrievalScores, ranks: Sequence[int]) -> dict[str, np.ndarray[Any, Any]]:
     """Return for each measure its values ``(n,)``, one per query."""
-    last = ranks[-1]
+    largest_rank = ranks[-1]
     values = {f"hit_rate@{k}": found.hits[:, k - 1] for k in ranks}
     values |= {f"recall@{k}": found.recalls[:, k - 1] for k in ranks}
     values["mrr"] = found.reciprocal_ranks[:, -1]
-    values[f"mrr@{last}"] = found.reciprocal_ranks[:, last - 1]
-    values[f"ndcg@{last}"] = found.ndcgs[:, last - 1]
+    values[f"mrr@{largest_rank}"] = found.reciprocal_ranks[:, largest_rank - 1]
+    values[f"ndcg@{largest_rank}"] = found.ndcgs[:, largest_rank - 1]
     return values
 
 

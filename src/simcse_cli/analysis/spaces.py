@@ -281,11 +281,12 @@ def _sts_results(
 
 def _is_of(result: SuiteResult, encoder: NamedEncoder) -> bool:
     settings = result.settings
-    # With a post-processor for each task, a result has the digest of the plain model.
+    # A result with one post-processor per task has the plain model's digest, so its name decides.
     if encoder.suffix and settings.get("model") == encoder.name:
         return True
     if settings.get("model_digest") != encoder.digest:
         return False
+    # For the same reason, a result with the plain model's digest may be post-processed.
     return bool(settings.get("postprocess")) == bool(encoder.suffix)
 
 

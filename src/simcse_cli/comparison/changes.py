@@ -54,8 +54,8 @@ def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Chan
         if same_pairs(before, after, task):
             changes += _pair_changes(task, before[task], after[task])
     # Choose by the size of the move, then order from gains to losses.
-    most = sorted(changes, key=lambda change: -abs(change["gain"]))[:n]
-    return sorted(most, key=lambda change: -change["gain"])
+    largest_moves = sorted(changes, key=lambda change: -abs(change["gain"]))[:n]
+    return sorted(largest_moves, key=lambda change: -change["gain"])
 
 
 def changed_predictions(
@@ -194,6 +194,7 @@ def example_changes(
 
 
 def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
+    # The gain is the difference of the two errors, so it is not shown.
     shown = columns("task", "pair", "gold", *_MOVES[:-1], "left", "right")
     rows = []
     for change in changes:

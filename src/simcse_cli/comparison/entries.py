@@ -150,13 +150,13 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
 
     Times and averages may differ: an average is over the tasks of one result.
     """
-    new = {}
+    missing = {}
     for name, score in result.scores.items():
         if name not in run.scores:
-            new[name] = score
+            missing[name] = score
         elif score != run.scores[name] and name not in TIMES and AVERAGE not in name:
             return None
-    return join_parts(run, replace(result, scores=new))
+    return join_parts(run, replace(result, scores=missing))
 
 
 def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
@@ -357,6 +357,7 @@ def _dev_data(data: Mapping[str, Any]) -> str:
 
     The published STS-B file is known by its digest, and any other file by its path.
     """
+    # A dev suite records the digests of its files by path, a single dev file only its own.
     path = _STSB_DEV_FILE
     digest = data.get("dev_files", {}).get(path)
     if digest is None:
@@ -519,11 +520,11 @@ def _data(result: SuiteResult) -> dict[str, str]:
     """
     suffix = _split_suffix(result)
     average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
-    found = {name + suffix: what for name, what in result.sets().items()}
-    if found:
-        others = (what for what in found.values() if what != PUBLISHED)
-        found[average + suffix] = next(others, PUBLISHED)
-    return found
+    data_of = {name + suffix: data for name, data in result.sets().items()}
+    if data_of:
+        others = (data for data in data_of.values() if data != PUBLISHED)
+        data_of[average + suffix] = next(others, PUBLISHED)
+    return data_of
 
 
 def _find_saved(result: SuiteResult, source: str, suite: str, key: str, ending: str) -> Path | None:

@@ -128,8 +128,8 @@ class System:
         by_seed = {entry.seed: (entry, path) for entry, path in self.members}
         seeds = [entry.seed for entry, _ in other.members]
         # Seeds are paired only if each one is known and occurs once on both sides.
-        is_once = len(by_seed) == len(self.members) == len(seeds)
-        if None in by_seed or not is_once or by_seed.keys() != set(seeds):
+        are_unique = len(by_seed) == len(self.members) == len(seeds)
+        if None in by_seed or not are_unique or by_seed.keys() != set(seeds):
             return self, False
         return replace(self, members=tuple(by_seed[seed] for seed in seeds)), True
 
@@ -202,12 +202,12 @@ class Comparison:
         The baseline is the reference of the comparison if its examples were saved, else the first
         entry with saved examples.
         """
-        found = []
+        with_examples = []
         for entry in self.entries:
             path = getattr(entry, kind)
             if path:
-                found.append((entry, path))
-        return sorted(found, key=lambda item: item[0] is not self.reference)
+                with_examples.append((entry, path))
+        return sorted(with_examples, key=lambda item: item[0] is not self.reference)
 
     @property
     def asks_for_seeds(self) -> bool:
@@ -256,12 +256,14 @@ class Comparison:
 
         A run with another seed counts as one of the baseline.
         """
-        own = {entry.label for entry, _ in baseline.members}
-        seeds = set(own)
+        labels = {entry.label for entry, _ in baseline.members}
+        seed_labels = set(labels)
         for entry in self.entries:
-            if not own.isdisjoint(entry.members):
-                seeds.update(entry.members)
-        folders = {each.folder for each in self.entries if each.label in seeds and not each.variant}
+            if not labels.isdisjoint(entry.members):
+                seed_labels.update(entry.members)
+        folders = {
+            run.folder for run in self.entries if run.label in seed_labels and not run.variant
+        }
         return any(entry.variant and entry.folder in folders for entry, _ in system.members)
 
 
@@ -352,9 +354,9 @@ def _common_name(labels: Sequence[str], variant: str) -> str:
     The mark of a ``variant``, which ends every label, also ends the name.
     """
     ending = variant and f" [{variant}]"
-    plain = [each.removesuffix(ending) for each in labels]
-    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*plain, strict=False))
-    start = "".join(letters[0] for letters in same)
+    plain = [entry_label.removesuffix(ending) for entry_label in labels]
+    common = takewhile(lambda letters: len(set(letters)) == 1, zip(*plain, strict=False))
+    start = "".join(letters[0] for letters in common)
     name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or plain[0]
     return name + ending
 
@@ -367,8 +369,8 @@ def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
     for members in groups:
         seeds = {member.seed for member in members}
         labels = {member.label for member in members}
-        is_repeated = len(seeds) < len(members) and len(labels) > 1
-        if members[0].kind is EntryKind.RUN and is_repeated:
+        seed_repeats = len(seeds) < len(members) and len(labels) > 1
+        if members[0].kind is EntryKind.RUN and seed_repeats:
             yield from _grouped(members, lambda member: Path(member.source).parent)
         else:
             yield members
@@ -565,13 +567,13 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
     An average is left out where no entry has single tasks.
     """
-    found = {}
+    tasks_of = {}
     for average, tasks in _AVERAGES.items():
-        held = _measures(entry for entry in entries if average in entry.scores)
-        over = [task for task in tasks if task in held]
-        if over:
-            found[average] = over
-    return found
+        measured = _measures(entry for entry in entries if average in entry.scores)
+        members = [task for task in tasks if task in measured]
+        if members:
+            tasks_of[average] = members
+    return tasks_of
 
 
 def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
@@ -615,14 +617,15 @@ def _with_averages(entries: Sequence[Entry], average: str, tasks: Sequence[str])
 
 def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     """Return the entry with its average over ``tasks``, or without one if it lacks any of them."""
-    kept: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name in ("scores", "intervals", "deviations"):
-        kept[name] = dict(getattr(entry, name))
-        kept[name].pop(average, None)
-    scores = kept["scores"]
+        numbers[name] = dict(getattr(entry, name))
+        numbers[name].pop(average, None)
+    scores = numbers["scores"]
+    # An average needs at least two tasks.
     if average in entry.scores and len(tasks) > 1 and scores.keys() >= set(tasks):
         scores[average] = sum(scores[task] for task in tasks) / len(tasks)
-    return replace(entry, **kept)
+    return replace(entry, **numbers)
 
 
 def _require_common(

@@ -159,9 +159,11 @@ def _shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap
     for task in _shared_tasks(candidate, baseline, examples.same_pairs):
         shared[task] = []
         for subset, pairs in baseline[0][task].items():
-            candidates = np.stack([seed[task][subset].cosine for seed in candidate])
-            baselines = np.stack([seed[task][subset].cosine for seed in baseline])
-            shared[task].append(bootstrap.PairedSample(pairs.gold, candidates, baselines))
+            candidate_cosines = np.stack([seed[task][subset].cosine for seed in candidate])
+            baseline_cosines = np.stack([seed[task][subset].cosine for seed in baseline])
+            shared[task].append(
+                bootstrap.PairedSample(pairs.gold, candidate_cosines, baseline_cosines)
+            )
     return shared
 
 
@@ -169,11 +171,11 @@ def _shared_classes(candidate: Seeds, baseline: Seeds) -> dict[str, Any]:
     """Return the discordance of each task; with several seeds, the hits of each seed instead."""
     shared: dict[str, Any] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_examples):
-        candidates = np.stack([seed[task].correct for seed in candidate])
-        baselines = np.stack([seed[task].correct for seed in baseline])
-        shared[task] = (candidates, baselines)
-        if len(candidates) == len(baselines) == 1:
-            shared[task] = bootstrap.discordance(candidates[0], baselines[0])
+        candidate_hits = np.stack([seed[task].correct for seed in candidate])
+        baseline_hits = np.stack([seed[task].correct for seed in baseline])
+        shared[task] = (candidate_hits, baseline_hits)
+        if len(candidate_hits) == len(baseline_hits) == 1:
+            shared[task] = bootstrap.discordance(candidate_hits[0], baseline_hits[0])
     return shared
 
 
@@ -219,6 +221,7 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
 
 def chosen_notes(comparison: Comparison) -> list[str]:
     """Return a note for each system with tasks that are not tested, as they chose its model."""
+    # A single system is not tested at all.
     systems = comparison.systems("pair_scores")
     if len(systems) < 2:
         return []

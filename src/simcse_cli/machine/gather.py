@@ -95,10 +95,10 @@ def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
     is the global mean, even if local batches differ in size. If no process has a value, it is 0.
     """
     if isinstance(count, Tensor):
-        own = count.to(total.dtype)
+        local_count = count.to(total.dtype)
     else:
-        own = torch.full_like(total, count)
-    return n_processes() * total / sum_over_processes(own).clamp_min(1.0)
+        local_count = torch.full_like(total, count)
+    return n_processes() * total / sum_over_processes(local_count).clamp_min(1.0)
 
 
 def mean_over_processes(row_values: Tensor) -> Tensor:

@@ -147,6 +147,7 @@ def _leave_group() -> None:
 
 def tell_if_alone(progress: Progress) -> None:
     """Warn if ``accelerate launch`` has started only one process, as it does without GPUs."""
+    # accelerate always sets the precision, and the port only to start several processes.
     is_alone = process_count() == 1 and not torch.cuda.is_available()
     if is_alone and "ACCELERATE_MIXED_PRECISION" in os.environ:
         asked_for_several = "MASTER_PORT" in os.environ
@@ -191,12 +192,12 @@ def require_shared(output: Path) -> None:
 
 def require_alike(facts: Mapping[str, Any]) -> None:
     """Raise ConfigError unless all processes have the same versions, settings and data."""
-    (its_name, first), *others = exchange((_name(), dict(facts)))
-    for name, other in others:
-        for fact, value in first.items():
-            if other.get(fact) != value:
+    (first_name, first_facts), *others = exchange((_name(), dict(facts)))
+    for name, other_facts in others:
+        for fact, value in first_facts.items():
+            if other_facts.get(fact) != value:
                 raise ConfigError(
-                    f"{name} has {fact} {other.get(fact)}, {its_name} has {value}",
+                    f"{name} has {fact} {other_facts.get(fact)}, {first_name} has {value}",
                     hint="start all processes by the same command, "
                     "with the same versions, variables and files",
                 )

@@ -98,10 +98,10 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 def capability() -> str:
     """Return the instructions that PyTorch uses, such as ``avx512, avx512_bf16, amx``."""
-    named = {"avx512_bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported"}
+    checks = {"avx512_bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported"}
     has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # a variable may forbid it
     found = [torch.backends.cpu.get_cpu_capability().lower()]
-    for name, check in named.items():
+    for name, check in checks.items():
         if has_bf16 and getattr(torch.cpu, check, lambda: False)():
             found.append(name)
     return ", ".join(found)

@@ -64,7 +64,7 @@ class PostProcessor(ABC):
         return self
 
     def check_input(self, vectors: FloatArray) -> None:
-        """Raise ``ValueError`` unless it is fitted and ``vectors`` is ``(N, n_features_in_)``."""
+        """Raise ``ValueError`` unless a fit exists and ``vectors`` is ``(N, n_features_in_)``."""
         if not hasattr(self, "n_features_in_"):
             raise ValueError(f"{self.name} is not fitted; call fit first")
         if vectors.ndim != 2 or vectors.shape[1] != self.n_features_in_:
@@ -106,13 +106,14 @@ def second_moment(matrix: FloatArray, centre: Float64Array) -> Float64Array:
 
 
 def principal_directions(moment: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Return the eigenvalues of a symmetric matrix, largest first, and the eigenvectors as columns.
+    """Return the eigenvalues of a second moment, largest first, and its eigenvectors as columns.
 
     The sign of an eigenvector is arbitrary. Here, the entry of largest size in each column is
     positive, so that the signs are the same on every machine.
     """
     values, columns = np.linalg.eigh(moment)
     values, columns = values[::-1], columns[:, ::-1]
-    rows = np.abs(columns).argmax(axis=0)
-    signs = np.sign(columns[rows, np.arange(columns.shape[1])])
+    largest_rows = np.abs(columns).argmax(axis=0)
+    signs = np.sign(columns[largest_rows, np.arange(columns.shape[1])])
+    # Rounding can make an eigenvalue of 0 slightly negative.
     return np.maximum(values, 0.0), columns * signs

@@ -128,8 +128,8 @@ class MultiLevelFlow(nn.Module):
         log_det = x.new_zeros(())
         for number, level in enumerate(self.levels):
             if number:
-                x, leaving = x.chunk(2, dim=-1)
-                finished.append(leaving)
+                x, final_half = x.chunk(2, dim=-1)
+                finished.append(final_half)
             for step in level.children():
                 x, step_log_det = step(x)
                 log_det = log_det + step_log_det
@@ -270,10 +270,11 @@ class BertFlow(PostProcessor):
 
     def _batches(self, examples: FloatArray) -> Iterator[Tensor]:
         """Yield batches ``(batch * sides, D)`` in float32; each epoch has its own order."""
-        order = np.random.default_rng(self.seed)
+        generator = np.random.default_rng(self.seed)
         for _ in range(self.epochs):
-            permutation = order.permutation(len(examples))
+            permutation = generator.permutation(len(examples))
             for start in range(0, len(permutation), self.batch_size):
+                # The order in a batch does not change its loss; sorted rows are faster to read.
                 rows = examples[np.sort(permutation[start : start + self.batch_size])]
                 yield torch.from_numpy(rows.reshape(-1, rows.shape[-1]).astype(np.float32))
 

@@ -88,7 +88,7 @@ def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list
 def in_order(measures: set[str]) -> list[str]:
     """Return the measures in the order of tables.
 
-    STS and transfer tasks with their averages come first, then the rest.
+    STS and transfer tasks with their averages come first, plain numbers last.
     """
     known = [name for name in _ORDER if name in measures]
     others = sorted(measures.difference(known, PLAIN_NUMBERS))

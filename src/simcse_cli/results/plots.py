@@ -126,6 +126,7 @@ def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
     """
     low, high = axes.get_ylim()
     middle = (min(scores) + max(scores)) / 2
+    # The factor of 200 gives two standard errors of correlations x100.
     noise = 200 * (1 - (middle / 100) ** 2) / max(n_pairs - 1, 1) ** 0.5
     axes.set_ylim(min(low, middle - noise), max(high, middle + noise))
 
@@ -224,7 +225,10 @@ def place_labels(
 
 
 def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
-    """Move a label to its first free place inside the frame and return the box it covers."""
+    """Move a label to its first free place inside the frame and return the box it covers.
+
+    If no place is free, the label stays at the last one.
+    """
     for x, y in _PLACES:
         label.set(
             position=(x * _GAP, y * _GAP),
@@ -267,10 +271,10 @@ def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str
     if high is None:
         highs = [float(np.nanmax(values)) for values in series.values() if len(values)]
         high = max(highs, default=1.0)
-    left = max(map(len, series))
+    name_width = max(map(len, series))
     lines = ""
     for name, values in series.items():
-        lines += f"{name.ljust(left)}  {bar_line(values, high=high)}\n"
+        lines += f"{name.ljust(name_width)}  {bar_line(values, high=high)}\n"
     return lines
 
 

@@ -68,13 +68,13 @@ class SuiteResult:
 
     def sets(self) -> dict[str, str]:
         """Return the data of each task in words, for tasks with a published set."""
-        found = {}
+        descriptions = {}
         for name, task in self.tasks.items():
             if task and task.n is not None:
-                what = describe_set(name, self.split, task.n, task.data_sha256)
-                if what is not None:
-                    found[name] = what
-        return found
+                description = describe_set(name, self.split, task.n, task.data_sha256)
+                if description is not None:
+                    descriptions[name] = description
+        return descriptions
 
     @property
     def chosen_on(self) -> tuple[str, ...]:
@@ -83,12 +83,12 @@ class SuiteResult:
 
     def notes(self) -> list[str]:
         """Return the notes for a table of the scores: missing tasks, and data not published."""
-        # Tasks with the same other data share a note.
-        unlike: dict[str, list[str]] = {}
-        for name, what in self.sets().items():
-            if what != PUBLISHED:
-                unlike.setdefault(what, []).append(label(name))
-        sets = "; ".join(f"{', '.join(names)}: {what}" for what, names in unlike.items())
+        # Tasks with the same unpublished data share a note.
+        tasks_by_data: dict[str, list[str]] = {}
+        for name, data in self.sets().items():
+            if data != PUBLISHED:
+                tasks_by_data.setdefault(data, []).append(label(name))
+        sets = "; ".join(f"{', '.join(names)}: {data}" for data, names in tasks_by_data.items())
         notes = self.missing_notes()
         if sets:
             notes.append(f"compares with no published number: {sets}")
@@ -270,11 +270,11 @@ def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
     Sizes are scored pairs for STS and test examples for transfer tasks; digests are
     ``StsTask.digest`` and ``TransferTask.digest``.
     """
-    found: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
+    sets: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
     for row in resource_rows("evaluation_sets.tsv"):
-        what = DEMO if row["set"] == "demo" else PUBLISHED
-        found.setdefault((row["task"], row["split"]), {})[what] = int(row["n"]), row["sha256"]
-    return found
+        kind = DEMO if row["set"] == "demo" else PUBLISHED
+        sets.setdefault((row["task"], row["split"]), {})[kind] = int(row["n"]), row["sha256"]
+    return sets
 
 
 def describe_set(task: str, split: str, n_examples: int, sha256: str | None) -> str | None:

@@ -298,9 +298,9 @@ def step_of(state: Path) -> int:
 def require_run(path: Path) -> None:
     if (path / _CONFIG_FILE).is_file():
         return
-    found = "holds no run to resume" if path.is_dir() else "does not exist"
+    problem = "holds no run to resume" if path.is_dir() else "does not exist"
     raise DataError(
-        f"{path} {found}",
+        f"{path} {problem}",
         hint="check the name after -o, or give the whole command (with --train-file) to start "
         "a run there",
     )

@@ -183,7 +183,7 @@ def _check_number(value: int | float, details: Setting, place: str) -> None:
         raise ConfigError(f"{place}: need a number below {details.below:g}")
     most = details.max
     if most is None and isinstance(value, int):
-        most = LARGEST
+        most = LARGEST  # the largest 64-bit integer
     if most is not None and value > most:
         raise ConfigError(f"{place}: need at most {f'{most:,}'.removesuffix('.0')}")
 
@@ -276,16 +276,19 @@ def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
-    """Tell whether at least one alternative of a condition is true of the values."""
+    """Tell whether at least one alternative of a condition is true of the values.
+
+    ``Setting`` explains the signs.
+    """
     for name, sign, text in _parts(condition):
         value = values.get(name)
         if not sign:
-            is_so = bool(value)
+            matches = bool(value)
         elif "~" in sign:
-            is_so = text in str(value).lower()
+            matches = text in str(value).lower()
         else:
-            is_so = text == str(value)
-        if is_so is not sign.startswith("!"):
+            matches = text == str(value)
+        if matches is not sign.startswith("!"):
             return True
     return False
 

@@ -73,7 +73,7 @@ def environment_settings() -> dict[str, Any]:
     """Return the settings given as ``SIMCSE_<NAME>``; other variables are ignored.
 
     ``SIMCSE_DATA``, the data folder of all commands, is not read here: ``resolve_config`` uses it
-    if a dev suite needs it.
+    if a dev suite needs it. ``options`` is a mapping, so no variable gives it.
     """
     found: dict[str, str] = {}
     for field in fields(TrainConfig):
@@ -150,5 +150,6 @@ def span_of_key(text: str, name: str) -> tuple[int, int]:
             last = value
             while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
                 last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+            # If no line break follows, ``find`` returns -1, so the end is that of the text.
             return key.start_mark.index, text.find("\n", last.end_mark.index) + 1 or len(text)
     return len(text), len(text)
