@@ -45,7 +45,7 @@ class TableOptions:
             what = (
                 f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030"
             )
-            raise UsageError(what, option="'--encoding'") from None
+            raise UsageError(what, option="--encoding") from None
         if self.separator == "":
             raise UsageError("need at least one character", option="--separator")
 
