@@ -96,13 +96,13 @@ def save_adapter(backbone: nn.Module, folder: Path) -> None:
     config = _config_of(backbone)
     # PEFT shortens a long list of layers to patterns. Whoever loads the file and follows these
     # patterns would also adapt the architecture's own pooler, so the file excludes it.
-    values = config.to_dict() | {"inference_mode": True, "exclude_modules": _OWN_POOLER}
-    for name, value in values.items():
-        if isinstance(value, set):
-            values[name] = sorted(value)
-    write_json(folder / ADAPTER_FILE, values)
-    found = _peft().get_peft_model_state_dict(backbone, save_embedding_layers=False)
-    tensors = {_PREFIX + name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+    entries = config.to_dict() | {"inference_mode": True, "exclude_modules": _OWN_POOLER}
+    for name, entry in entries.items():
+        if isinstance(entry, set):
+            entries[name] = sorted(entry)
+    write_json(folder / ADAPTER_FILE, entries)
+    state = _peft().get_peft_model_state_dict(backbone, save_embedding_layers=False)
+    tensors = {_PREFIX + name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     save_file(tensors, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
 
 

@@ -109,7 +109,7 @@ class BiLstmMax:
         packed, _ = self.lstm(pack_padded_sequence(padded, lengths, batch_first=True))
         hidden, _ = pad_packed_sequence(packed, batch_first=True, padding_value=float("-inf"))
         maximum: Tensor = hidden.amax(dim=1)
-        if self.version == 1:  # the zeros of the padding take part
+        if self.version == 1:  # its maximum includes a zero of padding
             return maximum.clamp(min=0)
         return maximum
 

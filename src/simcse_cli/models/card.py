@@ -92,9 +92,9 @@ def _metadata_of(path: Path) -> _Entries:
         return {}
     values: Any = None
     try:
-        front = _FRONT_MATTER.match(read_text(path).replace("\r\n", "\n"))
-        if front:
-            values = parse_yaml(front[1], str(path))
+        front_matter = _FRONT_MATTER.match(read_text(path).replace("\r\n", "\n"))
+        if front_matter:
+            values = parse_yaml(front_matter[1], str(path))
     except (ConfigError, DataError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -451,12 +451,13 @@ def _settings(record: RunRecord) -> str:
     defaults = TrainConfig().to_dict()
     shown: _Entries = {}
     for key, value in record.config.items():
-        is_own = key in _ALWAYS_SHOWN or value != defaults.get(key)
-        if is_own and key not in _NOT_SHOWN:
+        is_notable = key in _ALWAYS_SHOWN or value != defaults.get(key)
+        if is_notable and key not in _NOT_SHOWN:
             shown[key] = value
+    # Paths are cut to their last part, as the folders before it belong to this machine.
     shown["model"] = record.model if record.base.get("name") else Path(record.model).name
     for key in _PATHS:
         if shown.get(key) is not None:
-            names = [_file_name(each) for each in _listed(shown[key])]
+            names = [_file_name(source) for source in _listed(shown[key])]
             shown[key] = names if len(names) > 1 else names[0]
     return dump_yaml(shown)

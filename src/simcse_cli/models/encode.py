@@ -165,12 +165,12 @@ class ReadyEncoder:
 
     def facts(self, prompt: str) -> dict[str, str]:
         """Return the facts for a search index about this encoder and the prompt of its vectors."""
-        found = {
+        facts = {
             "model": self.name,
             "digest": self.digest_with(prompt),
             "pooler": self.pooler.value,
         }
-        return found | {name: str(value) for name, value in self._variations(prompt).items()}
+        return facts | {name: str(value) for name, value in self._variations(prompt).items()}
 
     def warn_truncated(self, progress: Progress) -> None:
         """Warn of the texts that were cut since the last warning, if there are any."""
@@ -196,10 +196,10 @@ def with_use(
     ``prompt`` is a text, or the name of a prompt of the model.
     """
     if truncate_dim is not None and truncate_dim > model.dim:
-        has = f"vectors of {model.name} have {model.dim} components"
-        raise ConfigError(f"--truncate-dim {truncate_dim}: {has}")
-    text = None if prompt is None else model.record.find_prompt(prompt, model.name)
-    return ReadyEncoder(model, Use(text, truncate_dim, LongTexts(long)))
+        reason = f"vectors of {model.name} have {model.dim} components"
+        raise ConfigError(f"--truncate-dim {truncate_dim}: {reason}")
+    prompt_text = None if prompt is None else model.record.find_prompt(prompt, model.name)
+    return ReadyEncoder(model, Use(prompt_text, truncate_dim, LongTexts(long)))
 
 
 def _dim(model: SentenceEncoder, use: Use) -> int:
@@ -407,15 +407,15 @@ def one_behind(items: Iterable[_Item]) -> Iterator[_Item]:
 
 
 def check_vectors(vectors: NDArray[np.floating[Any]], sentences: Sequence[str], name: str) -> None:
-    """Raise CheckpointError where a vector ``(N, D)`` is not finite.
+    """Raise CheckpointError if one of the vectors, ``(N, D)``, is not finite.
 
     The message names the first sentence that has such a vector.
     """
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        first = int(finite.argmin())
+    is_finite = np.isfinite(vectors).all(axis=1)
+    if not is_finite.all():
+        first = int(is_finite.argmin())  # the first False
         raise CheckpointError(
-            f"{name}: the vectors of {int((~finite).sum()):,} of {len(finite):,} sentences "
+            f"{name}: the vectors of {int((~is_finite).sum()):,} of {len(is_finite):,} sentences "
             f"are not finite, first that of {sentences[first][:80]!r}",
             hint="its weights are damaged or too large for this arithmetic: try --precision fp32",
         )

@@ -343,6 +343,7 @@ class SentenceEncoder(nn.Module):
         same dropout masks.
         """
         backbone: Any = self.backbone
+        # Older versions of transformers have only the second method.
         enable = getattr(backbone, "activation_checkpointing_enable", None)
         (enable or backbone.gradient_checkpointing_enable)({"use_reentrant": False})
         self.checkpoints_layers = True
@@ -402,18 +403,18 @@ class SentenceEncoder(nn.Module):
         )
 
     def movable_positions(self) -> PackedBackbone:
-        """Return the packed form, which numbers the tokens, so that positions can be skipped.
+        """Return the packed form, in which the position of each token can be set.
 
-        Raise ConfigError if there is none.
+        Raise ConfigError if the architecture has no packed form.
         """
-        layout = packed_backbone(self.backbone)
-        if layout is None:
+        packed = packed_backbone(self.backbone)
+        if packed is None:
             raise ConfigError(
                 f"{self.name}: the positions of its architecture cannot be moved, as the state "
                 "of a template without a sentence wants",
                 hint="use --set template_bias=off",
             )
-        return layout
+        return packed
 
     def around_nothing(self, template: MaskTemplate, rows: TokenRows) -> Tensor:
         """Return the state of [MASK] in a template without a sentence, for each row, ``(R, H)``.

@@ -144,7 +144,7 @@ def _require_model_files_only(target: Path) -> None:
 def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
     """Return the head as the architecture's own pooler, or None if it does not fit there.
 
-    It must map to the same width and end in tanh.
+    A head fits if its outputs are as wide as its inputs and it ends in tanh.
     """
     head = encoder.head
     if head is None or head.dense.out_features != head.dense.in_features or not head.tanh:
@@ -421,15 +421,15 @@ def export_model(
 
 
 def _choose_card(copied: Path, target: Path, name: str, progress: Progress) -> bytes | None:
-    """Return the model's card, or None without one; a card in the target that was edited wins."""
-    new = copied.read_bytes() if copied.is_file() else None
-    own = target / CARD_FILE
-    if not own.is_file() or sha256_file(own) == _facts_of(target).get("card_sha256"):
-        return new
-    kept = own.read_bytes()
-    if kept != (new or b""):
-        progress.info(f"kept {own}, which is not the card of {name}")
-    return kept
+    """Return the card to write: an edited one of the target, else the model's, or None."""
+    card = copied.read_bytes() if copied.is_file() else None
+    present = target / CARD_FILE
+    if not present.is_file() or sha256_file(present) == _facts_of(target).get("card_sha256"):
+        return card
+    edited = present.read_bytes()
+    if edited != (card or b""):
+        progress.info(f"kept {present}, which is not the card of {name}")
+    return edited
 
 
 def _facts_of(folder: Path) -> _Entries:
@@ -508,7 +508,7 @@ def _plain_pass(
 
 
 def _pooled_by_saved_head(encoder: SentenceEncoder, output: Any) -> Tensor | None:
-    """Return the vector by the pooler of ``AutoModel``, or None if the head was not saved as it."""
+    """Return the vector by the pooler of ``AutoModel``, or None if the head is not saved there."""
     if encoder.head is None or not encoder.head.tanh or encoder.pooler is not Pooler.CLS:
         return None
     pooled: Tensor | None = getattr(output, "pooler_output", None)

@@ -267,8 +267,8 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
 def _length_and_side(settings: _Entries, content: _Entries) -> tuple[int, str]:
     """Return the length limit and the truncation side that transformers reads from these files."""
     length = settings.get("model_max_length", settings.get("max_len"))
-    own = (content.get("truncation") or {}).get("direction", "right")
-    side = settings.get("truncation_side", own.lower())
+    direction = (content.get("truncation") or {}).get("direction", "right")
+    side = settings.get("truncation_side", direction.lower())
     if side not in ("left", "right"):
         raise DataError(f"truncation_side {side!r}")
     if length is None:
@@ -338,12 +338,13 @@ def _is_plain_bert(settings: _Entries, content: _Entries) -> bool:
 def _puts_around(processor: _Entries, start: str | None, end: str | None) -> bool:
     """Tell whether a post-processor adds just these tokens before and after a sentence."""
     if processor.get("type") == "BertProcessing":
-        found = [processor.get(name, [None])[0] for name in ("cls", "sep")]
-        return found == [start, end]
+        # Each of the two entries is a token and its id.
+        tokens = [processor.get(name, [None])[0] for name in ("cls", "sep")]
+        return tokens == [start, end]
     if processor.get("type") != "TemplateProcessing":
         return False
     names: list[Any] = []
     for piece in processor.get("single", ()):
-        token = piece.get("SpecialToken") or piece.get("Sequence") or {}
-        names.append(token.get("id"))
+        item = piece.get("SpecialToken") or piece.get("Sequence") or {}
+        names.append(item.get("id"))
     return names == [start, "A", end]  # A is the place of the sentence

@@ -85,9 +85,9 @@ def _line(value: Any) -> str:
     """Return the value of one fact as text; a dict of booleans gives the names of the true ones."""
     if not isinstance(value, dict):
         return str(value)
-    if value and all(isinstance(each, bool) for each in value.values()):
-        return ", ".join(name for name, is_there in value.items() if is_there) or "none"
-    if value and all(isinstance(each, dict) for each in value.values()):
-        shown = [f"{each['folder']} ({each['bytes'] / 1e6:,.0f} MB)" for each in value.values()]
+    if value and all(isinstance(item, bool) for item in value.values()):
+        return ", ".join(name for name, is_true in value.items() if is_true) or "none"
+    if value and all(isinstance(item, dict) for item in value.values()):
+        shown = [f"{item['folder']} ({item['bytes'] / 1e6:,.0f} MB)" for item in value.values()]
         return "; ".join(shown)
-    return ", ".join(f"{name.replace('_', ' ')} {each}" for name, each in value.items())
+    return ", ".join(f"{name.replace('_', ' ')} {item}" for name, item in value.items())

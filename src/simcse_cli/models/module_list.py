@@ -223,10 +223,11 @@ def _kind(row: _Entries, path: Path) -> str:
     name = row.get("type")
     if not isinstance(name, str):
         raise _refuse(path, f"type {name!r}, need the name of a class", "correct the file")
-    package = next((each for each in _PACKAGES if name.startswith(each)), "")
-    *modules, kind = name.removeprefix(package).split(".")
+    prefix = next((package for package in _PACKAGES if name.startswith(package)), "")
+    *modules, kind = name.removeprefix(prefix).split(".")
+    # Some versions name the module's file as well: Pooling.Pooling or pooling.Pooling.
     is_own_file = modules in ([], [kind], [_FILE_NAMES.get(kind, kind.lower())])
-    if package and is_own_file and kind in _ORDER:
+    if prefix and is_own_file and kind in _ORDER:
         return kind
     raise _refuse(
         path, f"module {name} is not supported; need {', '.join(_ORDER)} of sentence_transformers"
@@ -236,11 +237,13 @@ def _kind(row: _Entries, path: Path) -> str:
 def _check_order(kinds: Sequence[str], path: Path) -> None:
     """Refuse modules that are not in the order in which they are computed here."""
     places = [_ORDER.index(kind) for kind in kinds]
-    last = len(_ORDER) - 1
-    rises = all(left < right or left == right == last for left, right in itertools.pairwise(places))
-    starts = kinds[:1] == ["Transformer"]
-    pools = "Pooling" in kinds or len(kinds) == 1
-    if not (starts and rises and pools) or {"WeightedLayerPooling", "CNN"} <= set(kinds):
+    normalize = len(_ORDER) - 1
+    in_order = all(
+        left < right or left == right == normalize for left, right in itertools.pairwise(places)
+    )
+    has_start = kinds[:1] == ["Transformer"]
+    is_pooled = "Pooling" in kinds or len(kinds) == 1  # a Transformer alone needs no pooling
+    if not (has_start and in_order and is_pooled) or {"WeightedLayerPooling", "CNN"} <= set(kinds):
         raise _refuse(
             path,
             f"the modules {', '.join(kinds) or '(none)'} in this order are not supported; "
@@ -313,14 +316,14 @@ def _pooling(folder: Path) -> tuple[Reduction, bool]:
 def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
     """Return the pooler with this reduction of the last layer.
 
-    With ``has_head``, it is the one with a head if there is one.
+    With ``has_head``, it is the pooler with a head if one has this reduction.
     """
-    found = {
+    by_head = {
         spec.has_head: pooler
         for pooler, spec in POOLERS.items()
         if spec.reduction is reduction and not spec.needs_all_layers
     }
-    return found.get(has_head, found[False])
+    return by_head.get(has_head, by_head[False])
 
 
 def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:

@@ -236,11 +236,12 @@ def _states(backbone: Any, length: int, n_padded: int = 0) -> Tensor:
     This puts the model into evaluation mode.
     """
     config = backbone.config
+    # In most vocabularies, the first ids are those of special tokens.
     words = torch.arange(5, 5 + length) % max(1, int(getattr(config, "vocab_size", 5 + length)))
     padding = torch.full((n_padded,), int(getattr(config, "pad_token_id", None) or 0))
     mask = torch.cat([torch.ones(length), torch.zeros(n_padded)]).long()
     output = backbone.eval()(input_ids=torch.cat([words, padding])[None], attention_mask=mask[None])
-    attend_as_configured(backbone)
+    attend_as_configured(backbone)  # the pass may have changed the attention
     states: Tensor = output.last_hidden_state
     return states
 
@@ -300,12 +301,12 @@ def _auto_tokenizer(folder: Path) -> Any:
 
 def _named_package(message: str) -> str | None:
     """Return the package or dictionary that an error message of transformers asks for."""
-    found = re.search(
+    match = re.search(
         r"need to install (\w+) to use|The (\w+) dictionary is not installed", message
     )
-    if found is None:
+    if match is None:
         return None
-    return found[1] or found[2]
+    return match[1] or match[2]
 
 
 def auto_model(folder: Path) -> tuple[Any, Any]:

@@ -86,11 +86,11 @@ class ModelRecord:
         """Return the prompt of this name, else the text itself; ``name`` is that of the model."""
         # A single word is taken for a mistyped name.
         if prompt not in self.prompts and re.fullmatch(r"[\w.-]+", prompt):
-            names = "it has none"
+            available = "it has none"
             if self.prompts:
-                names = f"there are {', '.join(self.prompts)}"
+                available = f"there are {', '.join(self.prompts)}"
             raise ConfigError(
-                f"--prompt {prompt}: {name} has no prompt of this name, {names}",
+                f"--prompt {prompt}: {name} has no prompt of this name, {available}",
                 hint="if it is meant as text, end it as the model wants it, as in --prompt "
                 f"'{prompt}: '",
             )
@@ -102,6 +102,7 @@ def record_by_name(name: str) -> ModelRecord:
 
     These checkpoints hold no record. For any other name, the result has no pooler.
     """
+    # This comes first, as these names contain "sup-simcse" as well.
     if "unsup-simcse" in name.lower():
         return ModelRecord(
             Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin="its name (unsup-simcse)"
@@ -143,8 +144,8 @@ def read_fields(path: Path, kind: type[_K]) -> _K:
 
     A missing file counts as an empty object.
     """
-    given = entries_of(path)
+    entries = entries_of(path)
     names = [each.name for each in fields(cast(Any, kind))]
-    known = {name: given[name] for name in names if name in given}
-    found: _K = checked(known, kind, str(path))
-    return found
+    known = {name: entries[name] for name in names if name in entries}
+    result: _K = checked(known, kind, str(path))
+    return result

@@ -231,10 +231,10 @@ def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> Check
             hint=f"repeat the command, or {_local_choices()}",
         )
     message, hint = failure
-    near = did_you_mean(hub_name, ALIASES, hint or _local_choices(), cutoff=0.8)
+    suggestion = did_you_mean(hub_name, ALIASES, hint or _local_choices(), cutoff=0.8)
     if not revision:
         message = f"no such folder, and {message}"
-    return CheckpointError(message, hint=near)
+    return CheckpointError(message, hint=suggestion)
 
 
 def _check_digest(blob: Path, called: str) -> None:

@@ -197,12 +197,13 @@ class Tokens:
 
         ``rows`` holds the sub-words of all texts, cut at ``limit``.
         """
+        # A row shorter than the limit was not cut, so only the others are read again.
         candidates = [position for position, row in enumerate(rows) if len(row) >= limit]
         if not candidates:
             return {}
-        whole = self.ids([texts[position] for position in candidates], None)
-        found = zip(candidates, whole, strict=True)
-        return {position: ids for position, ids in found if len(ids) > limit}
+        uncut = self.ids([texts[position] for position in candidates], None)
+        pairs = zip(candidates, uncut, strict=True)
+        return {position: ids for position, ids in pairs if len(ids) > limit}
 
     def cut_note(self, n_texts: int) -> str:
         """Return the warning that this many texts were cut."""

@@ -119,10 +119,10 @@ class WordVectors:
         If all parts of such a word were numbers, the line would have too many values.
         """
         fields = line.split(b" ")
-        extra = fields[1 : len(fields) - dim]
-        if dim == 0 or len(fields) - 1 < dim or all(_is_number(field) for field in extra):
-            what = f"{len(fields) - 1} values, need {dim or 1}"
-            raise DataError(f"{self.path}, line {number}: {what}", hint=_TEXT_HINT)
+        rest_of_word = fields[1 : len(fields) - dim]
+        if dim == 0 or len(fields) - 1 < dim or all(_is_number(field) for field in rest_of_word):
+            reason = f"{len(fields) - 1} values, need {dim or 1}"
+            raise DataError(f"{self.path}, line {number}: {reason}", hint=_TEXT_HINT)
 
 
 def _is_number(field: bytes) -> bool:
@@ -201,8 +201,8 @@ class WordAverage:
                 row[:] = total / len(tokens)
         n_empty = sum(not tokens for tokens in known)
         if n_empty:
-            among = f"{n_empty:,} of {len(sentences):,} sentences"
-            progress.warn(f"{among} have no word in {self.name}: zero vectors")
+            affected = f"{n_empty:,} of {len(sentences):,} sentences"
+            progress.warn(f"{affected} have no word in {self.name}: zero vectors")
         return rows
 
     def _known_tokens(self, sentence: str) -> list[str]:

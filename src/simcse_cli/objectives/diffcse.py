@@ -58,21 +58,25 @@ class Detector(nn.Module):
 
     def __init__(self, encoder: SentenceEncoder) -> None:
         super().__init__()
+        # deepcopy does not copy objects in its memo, so both encoders share the tokenizer.
         self.encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})
         self.encoder.change(head=None)
         backbone: Any = self.encoder.backbone
         width = training_width(encoder)
-        wanted = backbone.get_input_embeddings().embedding_dim
-        if not hasattr(backbone, "embeddings") or width != wanted:
+        embedding_width = backbone.get_input_embeddings().embedding_dim
+        if not hasattr(backbone, "embeddings") or width != embedding_width:
             raise ConfigError(
                 f"--objective diffcse: a vector of width {width} cannot replace an embedding of "
-                f"{encoder.name} ({encoder.config.model_type}, width {wanted})",
+                f"{encoder.name} ({encoder.config.model_type}, width {embedding_width})",
                 hint="take an encoder such as BERT, RoBERTa or MiniLM, or leave --head out",
             )
         self.linear = nn.Linear(encoder.hidden_size, 2)
 
     def forward(self, vectors: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return logits of *kept* and *replaced*, ``(R, L, 2)``, for vectors ``(R, D)``."""
+        """Return logits of *kept* and *replaced*, ``(R, L, 2)``.
+
+        The vectors ``(R, D)`` stand in place of the embeddings of the first tokens.
+        """
 
         def put_vectors(_: nn.Module, __: object, embedded: Tensor) -> Tensor:
             return torch.cat([vectors[:, None].to(embedded.dtype), embedded[:, 1:]], dim=1)

@@ -59,9 +59,9 @@ class TemplateViews(Simcse):
         self._check_template_room()
 
     def _check_template_room(self) -> None:
-        """Raise ConfigError if a text in the longer template may exceed the encoder's positions."""
-        longer = self.other.n_added - self.first.n_added
-        room = self.encoder.tokens.max_length - max(longer, 0)
+        """Raise ConfigError if a text in the other template may exceed the encoder's positions."""
+        n_more = self.other.n_added - self.first.n_added
+        room = self.encoder.tokens.max_length - max(n_more, 0)
         if self.options.max_length > room:
             raise ConfigError(
                 f"--max-length {self.options.max_length}: with the template, {self.encoder.name} "
@@ -105,16 +105,16 @@ class Promptbert(TemplateViews):
         super().__init__(encoder, options)
         bias = self.options.template_bias
         self.subtracts = bias in (TemplateBias.TRAIN, TemplateBias.BOTH)
-        at_test = bias in (TemplateBias.TEST, TemplateBias.BOTH)
+        subtracts_at_test = bias in (TemplateBias.TEST, TemplateBias.BOTH)
         if bias is not TemplateBias.OFF:
-            place = f"--set template_bias={bias}"
+            flag = f"--set template_bias={bias}"
             if encoder.pooler is not Pooler.MASK:
-                raise ConfigError(f"{place}: there is no template", hint="use template_bias=off")
+                raise ConfigError(f"{flag}: there is no template", hint="use template_bias=off")
             if self.second is not None:
-                raise ConfigError(f"{place} knows one encoder", hint="leave --dual-encoder out")
+                raise ConfigError(f"{flag} knows one encoder", hint="leave --dual-encoder out")
             encoder.movable_positions()
-        encoder.change(head=encoder.head, subtracts_template=at_test)
-        self._is_single = True
+        encoder.change(head=encoder.head, subtracts_template=subtracts_at_test)
+        self._is_single = True  # ``examples`` sets it by the number of columns
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         self._is_single = len(data.columns) == 1
@@ -133,8 +133,8 @@ class Promptbert(TemplateViews):
         n_first = len(rows)
         if self._is_single:
             n_first = max(batch.n_examples - batch.offset, 0)
-        alone = []
-        for template, own in ((self.first, rows[:n_first]), (self.other, rows[n_first:])):
-            if own:
-                alone.append(self.encoder.around_nothing(template, own))
-        return self.encoder.apply_head(self.encoder.pooled_rows(rows) - torch.cat(alone))
+        biases = []
+        for template, part in ((self.first, rows[:n_first]), (self.other, rows[n_first:])):
+            if part:
+                biases.append(self.encoder.around_nothing(template, part))
+        return self.encoder.apply_head(self.encoder.pooled_rows(rows) - torch.cat(biases))

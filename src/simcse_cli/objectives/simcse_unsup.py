@@ -187,7 +187,7 @@ class SimcseUnsup(Simcse):
     def embed(self, batch: Batch) -> Tensor:
         if self.options.negatives is not Negatives.NO_DROPOUT:
             return super().embed(batch)
-        n_views = max(2 * batch.n_examples - batch.offset, 0)
+        n_views = max(2 * batch.n_examples - batch.offset, 0)  # rows of the views in this part
         views = batch.rows[:n_views]
         plain = batch.rows[n_views:]
         vectors = []
@@ -225,19 +225,19 @@ class SimcseUnsup(Simcse):
         return terms, metrics
 
     def _excluded(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Return which rows are not negatives of each other, and metrics.
+        """Return which rows are not negatives of each other, or None, and metrics.
 
         The metric is the share of pairs that a teacher finds too close, if there is a teacher.
         """
         known = known_pairs(batch)
-        bar = self.options.false_negative_cosine
-        if bar is None:
+        threshold = self.options.false_negative_cosine
+        if threshold is None:
             return known, {}
-        false = (teacher_cosines(batch) > bar).fill_diagonal_(False)
-        share = false.sum() / (false.numel() - len(false))
+        excluded = (teacher_cosines(batch) > threshold).fill_diagonal_(False)
+        share = excluded.sum() / (excluded.numel() - len(excluded))
         if known is not None:
-            false = known | false
-        return false, {"false_negatives": share}
+            excluded = known | excluded
+        return excluded, {"false_negatives": share}
 
     def _form(self, views: list[Tensor], excluded: Tensor | None) -> Tensor:
         """Return the contrastive loss of gathered views, in the form that the options choose.

@@ -59,10 +59,12 @@ class Sncse(TemplateViews):
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         options = self.options
         anchors, positives, *negations = views
+        # Equal texts are looked for among anchors and positives alone.
         if "texts" in batch.extra:
-            pairs = {"texts": batch.extra["texts"][:, :2]}
-            batch = replace(batch, extra=batch.extra | pairs)
+            two_texts = {"texts": batch.extra["texts"][:, :2]}
+            batch = replace(batch, extra=batch.extra | two_texts)
         terms, metrics = super().view_terms([anchors, positives], batch)
+        # There is one view of negations, or none with weight 0.
         for negated in negations:
             margin = soft_negative_margin(
                 anchors, positives, negated, low=options.margin_low, high=options.margin_high

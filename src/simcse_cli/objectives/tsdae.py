@@ -104,13 +104,13 @@ class Tsdae(Objective):
 def tie_weights(decoder: nn.Module, encoder: nn.Module) -> None:
     """Replace the decoder's parameters by those of the encoder that have the same names."""
     for name, parameter in encoder.named_parameters():
-        path, _, own = name.rpartition(".")
+        path, _, last_name = name.rpartition(".")
         try:
-            holder = decoder.get_submodule(path)
+            module = decoder.get_submodule(path)
         except AttributeError:
             continue  # a part that only the encoder has, such as a pooler
-        if own in dict(holder.named_parameters(recurse=False)):
-            setattr(holder, own, parameter)
+        if last_name in dict(module.named_parameters(recurse=False)):
+            setattr(module, last_name, parameter)
 
 
 def damage(text: str, probability: float, key: int) -> str:

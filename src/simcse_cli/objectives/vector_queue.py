@@ -33,6 +33,7 @@ class VectorQueue(nn.Module):
         super().__init__()
         self.size = size
         self.momentum = momentum
+        # deepcopy does not copy objects in its memo, so both encoders share the tokenizer.
         shared = {id(encoder.tokenizer): encoder.tokenizer}
         self.encoder = copy.deepcopy(encoder, shared).requires_grad_(False)
         self.encoder.change(head=None)

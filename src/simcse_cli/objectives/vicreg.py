@@ -32,11 +32,11 @@ class Vicreg(ProjectedViews):
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
         view_a, view_b = self.projections(representations[0], batch)
-        found = vicreg(
+        terms = vicreg(
             view_a,
             view_b,
             invariance_weight=self.options.invariance_weight,
             variance_weight=self.options.variance_weight,
             covariance_weight=self.options.covariance_weight,
         )
-        return found._asdict(), {}
+        return terms._asdict(), {}

@@ -63,6 +63,7 @@ class DropoutMasks:
         draws = torch.from_numpy(words.view(np.int16))[:n_draws]
         # The draws are read as signed numbers, so the threshold is shifted by 2^15.
         lowest_kept = threshold - _RESOLUTION // 2
+        # The mask has the type of ``like``, as it will be a factor.
         mask = torch.ge(draws, lowest_kept, out=like.new_empty(n_draws).detach())
         return mask.view(like.shape), _RESOLUTION / (_RESOLUTION - threshold)
 

@@ -223,7 +223,7 @@ class _Cast(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *d_outs: Tensor | None) -> tuple[Tensor | None, ...]:
-        @torch.no_grad()
+        @torch.no_grad()  # map_on_cores enables gradients
         def copy(group: tuple[Tensor | None, list[int]]) -> list[Tensor | None]:
             d_out, n_rows = group
             if d_out is None:

@@ -224,9 +224,10 @@ def _smoothed(linear: LinearWeights, x: Channels) -> Any:
     reach = x.reach.clamp(min=_SMALL)
     largest = linear.weight.abs().amax(0).clamp(min=_SMALL)
     spread = (_ALPHA * reach.log2() - (1 - _ALPHA) * largest.log2()).round().exp2()
-    made = _grouped(linear._replace(weight=linear.weight * spread), 1)
-    made.sums[-1] += linear.weight @ x.middle
-    return made._replace(factor=1 / spread, shift=-x.middle / spread)
+    layer = _grouped(linear._replace(weight=linear.weight * spread), 1)
+    # The last row of the sums is the bias.
+    layer.sums[-1] += linear.weight @ x.middle
+    return layer._replace(factor=1 / spread, shift=-x.middle / spread)
 
 
 def _grouped(linear: LinearWeights, n_groups: int) -> QuantizedLinear:

@@ -170,14 +170,14 @@ class _WeightProducts:
 
         The shares are always summed in the same order, so the sums are the same in every run.
         """
-        while (weight := self._complete.get()) is not None:
-            by_share = self._factors.pop(weight)
-            parts = []
+        while (weight_id := self._complete.get()) is not None:
+            by_share = self._factors.pop(weight_id)
+            products = []
             for share in range(self._n_shares):
                 d_out, x = by_share[share]
                 out = self._pool.tensor((d_out.shape[1], x.shape[1]), x.dtype)
-                parts.append(multiply(d_out.t(), x, out))
-            self.gradients[weight] = cast(Tensor, _sum(parts, self._pool))
+                products.append(multiply(d_out.t(), x, out))
+            self.gradients[weight_id] = cast(Tensor, _sum(products, self._pool))
 
 
 def _sum(gradients: Sequence[Tensor | None], pool: BufferPool) -> Tensor | None:

@@ -223,12 +223,13 @@ class DevRetrieval:
             return NO_SCORE
         n_queries = len(self.queries)
         ranked = rank_exactly(vectors[:n_queries], vectors[n_queries:], depth=100)
-        found = score_retrieval(ranked, self.relevant)
-        values = (found.ndcg[9], found.reciprocal_rank[9], *found.recall[[0, 9, 99]])
+        measures = score_retrieval(ranked, self.relevant)
+        # Index k - 1 holds a measure at k.
+        values = (measures.ndcg[9], measures.reciprocal_rank[9], *measures.recall[[0, 9, 99]])
         names = (name + DEV_SUFFIX for name in RETRIEVAL_MEASURES)
         tasks = dict(zip(names, map(float, values), strict=True))
-        ndcg = {_QUERIES: found.ndcgs[:, 9]}
-        return measured(encode, self.pairs, float(found.ndcg[9]), tasks, ndcg)
+        by_query = {_QUERIES: measures.ndcgs[:, 9]}
+        return measured(encode, self.pairs, float(measures.ndcg[9]), tasks, by_query)
 
     def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
         """Return the paired bootstrap over the queries."""
@@ -257,12 +258,12 @@ class DevMasked:
     def score(self, encode: Encode) -> DevScore:
         """Return ``exp(-loss)``, the geometric mean of the masked tokens' probabilities.
 
-        It is 1 / perplexity.
+        This mean is 1 / perplexity.
         """
         self.objective.eval()
-        own = self.batches[process_rank() :: process_count()]
+        local_batches = self.batches[process_rank() :: process_count()]
         with torch.inference_mode():
-            losses = [self.objective.encode(batch)[0].sum().item() for batch in own]
+            losses = [self.objective.encode(batch)[0].sum().item() for batch in local_batches]
         total = sum(exchange(sum(losses)))
         score = math.exp(-total / self.n_masked)
         return DevScore(score, None, None, {MLM_MEASURE + DEV_SUFFIX: score})
@@ -299,8 +300,8 @@ def measured(
     examples: DevExamples | None = None,
 ) -> DevScore:
     """Return a score with the alignment and uniformity of ``pairs``, if there are any."""
-    found = NO_SCORE if pairs is None else DevPairs(pairs).score(encode)
-    return replace(found, score=score, tasks=tasks, examples=examples or {})
+    geometry = NO_SCORE if pairs is None else DevPairs(pairs).score(encode)
+    return replace(geometry, score=score, tasks=tasks, examples=examples or {})
 
 
 def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> Gain | None:

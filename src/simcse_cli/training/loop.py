@@ -300,12 +300,16 @@ class Trainer:
     def wants_numbers(self) -> bool:
         """Tell whether to wait for the results of the steps so far.
 
-        A GPU is idle while the program waits for it, so there this is done only when due.
+        A GPU is idle during the wait, so on a GPU the program waits only when results are needed.
         """
         config = self.config
         step = self.position.step
-        due = (config.log_every, config.eval_every, config.save_every or config.eval_every)
-        return self.reads_every_step or step in (1, self.total_steps) or any(map(self.is_due, due))
+        intervals = (config.log_every, config.eval_every, config.save_every or config.eval_every)
+        return (
+            self.reads_every_step
+            or step in (1, self.total_steps)
+            or any(map(self.is_due, intervals))
+        )
 
     def start_step(self, step: int, batch: Batch) -> None:
         """Queue one optimizer step on the device, without waiting for its results.
@@ -365,18 +369,19 @@ class Trainer:
 
     def _require_finite_step(self, step: RunningStep, values: list[float], norm: float) -> None:
         """Raise TrainingError if the loss or the gradient of a step is NaN or infinite."""
+        # After the terms of the loss, ``values`` holds metrics, which are not needed here.
         parts = dict(zip(step.terms, values, strict=False))
         loss = sum(parts.values())
         number = step.step + 1
         about = f"lr {step.lr:.2g}, precision {self.config.precision}"
         if not math.isfinite(loss):
-            found = f"the loss of step {number} is {loss} (parts: {parts}, {about})"
+            problem = f"the loss of step {number} is {loss} (parts: {parts}, {about})"
         elif self.scaler is None and not math.isfinite(norm):  # fp16's scaler skips such a step
-            found = f"the gradient of step {number} is not finite (loss {loss:.4g}, {about})"
+            problem = f"the gradient of step {number} is not finite (loss {loss:.4g}, {about})"
         else:
             return
-        how = "lower --lr, raise --temperature, or use --precision fp32"
-        raise TrainingError(found, hint=f"{how}; the last state is kept for --resume")
+        remedy = "lower --lr, raise --temperature, or use --precision fp32"
+        raise TrainingError(problem, hint=f"{remedy}; the last state is kept for --resume")
 
     def backward(self, batch: Batch) -> Losses:
         """Compute and backpropagate the losses of a batch.
@@ -414,6 +419,7 @@ class Trainer:
         return kept_losses[0]
 
     def update(self) -> Tensor:
+        """Take an optimizer step; return the norm that the gradient had before it was clipped."""
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
         norm = clip_gradients(self.objective.parameters(), self.config.max_grad_norm)
@@ -463,10 +469,10 @@ class Trainer:
         """
         patience = self.config.patience
         is_out = patience is not None and self.position.evaluations_without_gain >= patience
-        own = torch.tensor(
+        flags = torch.tensor(
             [float(is_out), float(self.should_stop())], device=self.accelerator.device
         )
-        is_out_anywhere, is_told_to_stop = (average_tensor(own, self.n_processes) > 0).tolist()
+        is_out_anywhere, is_told_to_stop = (average_tensor(flags, self.n_processes) > 0).tolist()
         return is_out_anywhere, is_told_to_stop
 
     def keep_best(self, score: DevScore | None) -> None:
@@ -493,11 +499,11 @@ class Trainer:
             hint = "lower --lr; the last state is kept for --resume"
         for name, weight in self.objective.named_parameters():
             if not weight.isfinite().all():
-                found = f"the weights are not finite after step {step} (first: {name})"
-                raise TrainingError(found, hint=hint)
+                problem = f"the weights are not finite after step {step} (first: {name})"
+                raise TrainingError(problem, hint=hint)
         if encoder is not None and not np.isfinite(probe_vectors(encoder)).all():
-            found = f"the vectors are not finite after step {step}: the weights are too large"
-            raise TrainingError(found, hint=hint)
+            problem = f"the vectors are not finite after step {step}: the weights are too large"
+            raise TrainingError(problem, hint=hint)
 
     def save_model(self) -> None:
         encoder = self.objective.eval_encoder()

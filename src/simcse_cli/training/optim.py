@@ -92,6 +92,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tenso
     parameters = list(parameters)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     # On a GPU always multiply: comparing the norm first would wait for the GPU.
+    # ``not ... <=`` holds for a norm of NaN as well.
     if max_norm > 0 and (norm.device.type != "cpu" or not norm + 1e-6 <= max_norm):
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm

@@ -114,7 +114,7 @@ def show_step(
 ) -> None:
     if score is not None:
         geometry = score.alignment, score.uniformity
-        align, uniform = ("–" if each is None else f"{each:.3f}" for each in geometry)
+        align, uniform = ("–" if value is None else f"{value:.3f}" for value in geometry)
         task.update(dev=percent(score.score), best=percent(best), align=align, uniform=uniform)
     rate = f"{result.rate:.0f}" if result.rate >= 10 else f"{result.rate:.2g}"
     task.update(loss=f"{result.loss:.4f}", rate=f"{rate} sentences/s")
@@ -127,13 +127,13 @@ def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> Non
     that training started from.
     """
     differences = verify_export(run_dir / "model")
-    best = load_encoder(run_dir / "model", device="cpu")
-    record.pooler = best.pooler.value
-    record.model_digest = ReadyEncoder(best).digest
+    exported = load_encoder(run_dir / "model", device="cpu")
+    record.pooler = exported.pooler.value
+    record.model_digest = ReadyEncoder(exported).digest
     record.scores = {"probe_max_abs_difference": differences}
     record.base = base_facts(record.model, start)
     record.finished = _now()
-    write_cards(run_dir, record, best)
+    write_cards(run_dir, record, exported)
 
 
 def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:

@@ -400,6 +400,7 @@ def require_same_place(config: TrainConfig, resumed: Path) -> None:
     if config.dev_file is not None:
         files.append(config.dev_file)
     paths = [text for text in files if text != STDIO and "://" not in text]
+    # The name of a model on the Hub has at most one slash and starts with no dot.
     if config.model.count("/") > 1 or config.model.startswith("."):
         paths.append(config.model)
     for text in paths:

@@ -433,6 +433,7 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
 
 
 def _set_pass(encoder: SentenceEncoder, config: TrainConfig, device: torch.device) -> None:
+    """Set how forward and backward passes compute the transformer."""
     if config.gradient_checkpointing:
         encoder.checkpoint_layers()
     for name in ("attention", "compile"):

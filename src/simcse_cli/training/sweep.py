@@ -227,6 +227,7 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
     try:
         records = runs.train(config, trial.name)
     except (TrainingError, Stopped, MemoryError, RuntimeError, OSError) as error:
+        # The sweep goes on after a failure that the settings of this trial may have caused.
         is_interrupted = isinstance(error, Stopped) and error.exit_code == INTERRUPTED
         is_foreign = not isinstance(error, TrainingError | Stopped) and not is_out_of_memory(error)
         if is_interrupted or is_foreign:
@@ -241,16 +242,16 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
 def earlier_failures(folder: Path) -> dict[str, str]:
     """Return why trials of an earlier call failed, by their names, if their folders still exist."""
     path = folder / "sweep.json"
-    found: dict[str, str] = {}
+    failures: dict[str, str] = {}
     if not path.is_file():
-        return found
+        return failures
     facts = read_json(path, dict[str, Any])
     for trial in checked(facts.get("trials", []), list[dict[str, Any]], f"{path}: trials"):
         name = str(trial.get("name"))
         failure = trial.get("failure")
         if isinstance(failure, str) and (folder / name).is_dir():
-            found[name] = failure
-    return found
+            failures[name] = failure
+    return failures
 
 
 def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:

@@ -103,11 +103,12 @@ class Teachers:
         Before they are made, as in a dry run, return zeros ``(N, C, 1)``.
         """
         total = sum(teacher.weight for teacher in self.teachers)
-        places = (rows[:, None] * self.n_columns + np.arange(self.n_columns)).ravel()
+        # A teacher has a vector for each text; row i has the texts from i * n_columns on.
+        numbers = (rows[:, None] * self.n_columns + np.arange(self.n_columns)).ravel()
         parts = []
         for teacher in self.teachers:
             if teacher.vectors is None:
                 return torch.zeros(len(rows), self.n_columns, 1)
-            own = torch.from_numpy(np.asarray(teacher.vectors[places], np.float32))
-            parts.append(l2_normalize(own) * (teacher.weight / total) ** 0.5)
+            vectors = torch.from_numpy(np.asarray(teacher.vectors[numbers], np.float32))
+            parts.append(l2_normalize(vectors) * (teacher.weight / total) ** 0.5)
         return torch.cat(parts, dim=1).view(len(rows), self.n_columns, -1)

@@ -70,18 +70,18 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
 
 def loggable(values: Mapping[str, Any]) -> dict[str, Value]:
     """Flatten nested values under names with slashes; turn lists into text, and drop nulls."""
-    found: dict[str, Value] = {}
+    flattened: dict[str, Value] = {}
     for name, value in flat(values, "/"):
         if isinstance(value, list):
-            found[name] = ", ".join(map(str, value))
+            flattened[name] = ", ".join(map(str, value))
         elif value is not None:
-            found[name] = value
-    return found
+            flattened[name] = value
+    return flattened
 
 
 def _start_tensorboard(run: TrackedRun) -> Started:
-    purged = None if run.last_step is None else run.last_step + 1
-    tracker = tracking.TensorBoardTracker(TRACKING, run.folder, purge_step=purged)
+    first_step = None if run.last_step is None else run.last_step + 1
+    tracker = tracking.TensorBoardTracker(TRACKING, run.folder, purge_step=first_step)
     tracker.start()
     if run.last_step is None:
         from torch.utils.tensorboard.summary import hparams

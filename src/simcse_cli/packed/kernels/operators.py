@@ -184,14 +184,15 @@ class BiasAttend(torch.autograd.Function):
         qkv, bias, *probs = ctx.saved_tensors
         d_qkv = _like(qkv, ctx.pool)
         d_bias = torch.zeros_like(bias)
+        # Rows of no sentence take no part in attention.
         d_qkv[_end(ctx.groups) :] = 0
-        for tokens, length, own in _by_group(ctx.groups, probs):
+        for tokens, length, group_probs in _by_group(ctx.groups, probs):
             compiled.attention_backward(
                 *_arrays(qkv[tokens], bias),
                 length,
                 ctx.n_heads,
                 ctx.threshold,
-                *_arrays(own, d_context[tokens], d_qkv[tokens], d_bias),
+                *_arrays(group_probs, d_context[tokens], d_qkv[tokens], d_bias),
             )
         return d_qkv, d_bias, None, None, None, None, None
 
@@ -215,8 +216,8 @@ def _arrays(*tensors: Tensor) -> Any:
     """Return tensors as arrays for the kernels; bfloat16 becomes int16 with the same bits."""
     arrays = []
     for tensor in tensors:
-        own = tensor.detach().contiguous()
-        if own.dtype is torch.bfloat16:
-            own = own.view(torch.int16)
-        arrays.append(own.numpy())
+        detached = tensor.detach().contiguous()
+        if detached.dtype is torch.bfloat16:
+            detached = detached.view(torch.int16)
+        arrays.append(detached.numpy())
     return arrays
