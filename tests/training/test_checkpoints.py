@@ -186,7 +186,7 @@ def test_resume_refuses_changed_data(settings, tmp_path, changed):
 def test_resume_refuses_another_generator(settings, tiny_model_dir, tmp_path):
     generator = generator_beside(tiny_model_dir)
     config = dataclasses.replace(
-        settings, objective=ObjectiveName.DIFFCSE, options={"generator": str(generator)}
+        settings, objective=ObjectiveName.DIFFCSE, generator=str(generator)
     )
     train_until(config, tmp_path / "run", stop_after=2)
     weights = load_file(generator / "model.safetensors")

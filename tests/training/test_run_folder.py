@@ -77,9 +77,13 @@ def test_a_second_training_is_told_who_writes(invoke, settings, stopped, flags):
     assert resume(settings, stopped).status == "finished"
 
 
-@pytest.mark.parametrize("n_processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("length", "shorter", "longer"), [("--max-steps", 2, 5), ("--epochs", 1, 2)]
+    ("length", "shorter", "longer", "n_processes"),
+    [
+        ("--max-steps", 2, 5, 1),
+        ("--epochs", 1, 2, 1),
+        pytest.param("--max-steps", 2, 5, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_with_a_constant_rate_goes_further(
     invoke, settings, tmp_path, length, shorter, longer, n_processes
