@@ -221,7 +221,7 @@ def require_same_settings(
         if before.get(key) == value:
             continue
         difference = f"has {key} {before.get(key)!r}, now it is {value!r}"
-        if key == "inputs":
+        if key == "inputs" and value is not None:
             recorded_inputs = before.get(key, [])
             changed = [entry["path"] for entry in value if entry not in recorded_inputs]
             difference = f"read other inputs; changed since: {', '.join(changed) or 'their number'}"
