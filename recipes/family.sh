@@ -13,12 +13,21 @@ here=$(dirname "$0")
 entries=()
 spaces=()
 
+# time_steps NAME OPTION...: the seconds of a step in $OUT/NAME.time, from three dry runs; they count on a quiet machine only
+time_steps() {
+  for _ in 1 2 3; do
+    simcse train --model "$MODEL" --dev-file none --seed 1 "${@:2}" --dry-run | grep "^  step  "
+  done > "$OUT/$1.time.part"
+  mv "$OUT/$1.time.part" "$OUT/$1.time"
+}
+
 # row NAME OPTION...: a method, scored on pairs that chose nothing
 row() {
   train "$@"
   sts "$1" "$OUT/$1" ${TASKS:+--tasks "$TASKS"} --save-scores "$OUT/$1.pairs.jsonl" --force
   [ -s "$OUT/negations.csv" ] || python "$here/../docs/make_family.py" negations "$SENTEVAL" "$OUT/negations.csv"
   sts "$1-negations" "$OUT/$1" --pair-file "$OUT/negations.csv" --save-scores "$OUT/$1-negations.pairs.jsonl" --force
+  [ -s "$OUT/$1.time" ] || time_steps "$@"
   entries+=("$1=$OUT/$1.json")
   spaces+=(--model "$OUT/$1" --label "$1")
 }

@@ -33,6 +33,7 @@ simcse() {
       --save-scores) scores=$value; i=$((i + 1)) ;;
       --plot | --html) i=$((i + 1)) ;;
       --seeds) seeds=$value ;;
+      --dry-run) echo "  step      1.00 s"; return ;;
       --sweep) sweep=yes ;;
       --resume | --force) again=yes ;;
       "$OUT"/* | *="$OUT"/*)

@@ -1,8 +1,12 @@
 from dataclasses import dataclass
+from enum import StrEnum
 
 import pytest
+import yaml
 
 from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.settings import choices
+from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import (
     ALL,
     check_rules,
@@ -104,3 +108,12 @@ def test_rules_are_told_as_sentences():
     assert told["pairs"] == ["Excludes --top-k."]
     assert told["merge"] == ["Excludes all other options but --force."]
     assert told["top_k"] == []
+
+
+def test_every_choice_can_be_typed_as_yaml():
+    kinds = [kind for kind in vars(choices).values() if isinstance(kind, type)]
+    enums = [kind for kind in kinds if issubclass(kind, StrEnum) and kind is not StrEnum]
+    assert choices.TemplateBias in enums
+    for kind in enums:
+        for choice in kind:
+            assert convert(yaml.safe_load(choice.value), kind, "--set") is choice

@@ -7,7 +7,8 @@ from typing import Any, get_args, get_origin
 
 from simcse_cli.errors import ConfigError, did_you_mean
 
-_SPELLINGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_SPELLINGS = {"true": True, "yes": True, "on": True, "1": True}
+_SPELLINGS |= {"false": False, "no": False, "off": False, "0": False}
 _NEEDED: dict[type, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -39,7 +40,7 @@ def convert(value: Any, kind: Any, place: str) -> Any:
         raise ConfigError(f"{place} needs a value")
     try:
         return _converted(value, plain, get_args(wanted))
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (KeyError, StopIteration, TypeError, ValueError, OverflowError):
         raise _misfit(value, plain, place) from None
 
 
@@ -56,7 +57,11 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
     An exception of any of the types that ``convert`` catches means that the value does not fit.
     """
     if issubclass(kind, StrEnum):
-        return kind(str(value))
+        # YAML reads some words as true or false, which may be choices here.
+        words = [str(value)]
+        if isinstance(value, bool):
+            words = [word for word in _SPELLINGS if _SPELLINGS[word] is value]
+        return kind(next(word for word in words if word in list(kind)))
     if kind is bool:
         return _SPELLINGS[str(value).lower()]
     # A boolean is no number and no text, and a mapping fits only a dict.
