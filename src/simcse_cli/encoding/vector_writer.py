@@ -254,6 +254,8 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
         if key in untold or side.get(key) == value:
             continue
         what = f"another {key}: {side.get(key)!r}, not {value!r}"
+        if value is None:
+            what = f"another {key}: {side.get(key)!r}, and this command has none"
         if key == "input_sha256":
             what = f"another input: {side.get('input')} has changed, or this is another file"
         raise OutputError(f"{output} exists already and has {what}", hint=EXISTS_HINT)
