@@ -35,6 +35,7 @@ __all__ = [
     "setting",
     "train",
 ]
+# The modules of the public names; a name that is not listed here is in ``api``.
 _HOMES = dict.fromkeys(("Batch", "Losses", "Objective", "ObjectiveOptions"), "objectives.base")
 _HOMES |= {"Simcse": "objectives.simcse", "setting": "settings.declare"}
 

@@ -13,8 +13,7 @@ def start() -> None:
 
 
 if __name__ == "__main__":
+    # ``-m`` puts the current folder first, where a file could hide a module of the same name.
     if not sys.flags.safe_path:
-        del sys.path[
-            0
-        ]  # ``-m`` puts the current folder first: its files would stand in for modules
+        del sys.path[0]
     start()

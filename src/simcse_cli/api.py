@@ -145,8 +145,9 @@ class Embedder:
             max_length: most sub-words per text; the model's own limit is the default and the upper
                 bound.
             prompt: text or name of a prompt, instead of that of :meth:`load`.
-            batch_size: number of texts of the greatest length whose tokens fill a forward pass,
-                instead of the ``batch_tokens`` of :meth:`load`.
+            batch_size: number of texts per forward pass if all of them have the greatest length;
+                shorter texts are batched by the same number of tokens. It replaces the
+                ``batch_tokens`` of :meth:`load`.
             show_progress_bar: show progress on stderr.
             normalize_embeddings: the name of ``normalize`` in sentence-transformers.
         """
@@ -167,6 +168,7 @@ class Embedder:
         )
 
     def _encode(self, texts: Texts, prompt: str | None, **how: Any) -> NDArray[np.float32]:
+        # The settings of this embedder apply unless the caller gives others.
         how = {"batch_tokens": self._batch_tokens, "progress": _PythonWarnings()} | how
         vectors = self._encoder.encode(_list_of(texts), prompt=prompt, **how)
         return vectors[0] if isinstance(texts, str) else vectors
@@ -243,10 +245,10 @@ class Embedder:
             corpus = self.index(corpus)
         encoder = self._encoder
         corpus.require_made_by(encoder)
-        asked = _list_of(queries)
-        vectors = self._encode(asked, encoder.query_prompt)
-        found = nearest(corpus, vectors, k, None if keep_identical else asked)
-        return found[0] if isinstance(queries, str) else found
+        texts = _list_of(queries)
+        vectors = self._encode(texts, encoder.query_prompt)
+        neighbours = nearest(corpus, vectors, k, None if keep_identical else texts)
+        return neighbours[0] if isinstance(queries, str) else neighbours
 
 
 class BatchEncoder:
@@ -341,6 +343,7 @@ def train_model(
     record = train_run(
         ready, run_dir, progress, resume=resume, force=force, on_step=on_step, on_eval=on_eval
     )
+    # Only the first of several processes gets the record; the others read it from the folder.
     return FinishedRun(run_dir, record or read_run_record(run_dir))
 
 
@@ -366,17 +369,18 @@ def evaluate(
     }
     if suite not in suites:
         raise ConfigError(f"evaluate: suite {suite!r}, need one of {', '.join(suites)}")
-    score, group = suites[suite]
+    score, suite_options = suites[suite]
     progress = _PythonWarnings()
     given = {"model": str(model)} | settings
     place = f"evaluate {suite}"
-    encoder, chosen = build_options(given, options.EncoderOptions, group, place=place)
+    encoder, chosen = build_options(given, options.EncoderOptions, suite_options, place=place)
 
     def score_one(*groups: Any) -> Any:
         return score(*groups, progress, force=force)
 
-    found = evaluate_each_seed(score_one, encoder, chosen, progress)
-    return {} if found is None else dict(found.payload)
+    outcome = evaluate_each_seed(score_one, encoder, chosen, progress)
+    # There is no result if the settings only ask for the sentences to be written.
+    return {} if outcome is None else dict(outcome.payload)
 
 
 def mine_hard_negatives(
@@ -408,7 +412,7 @@ def mine_hard_negatives(
 
 
 def _list_of(texts: Texts) -> list[str]:
-    """Return the texts as a list; raise DataError for anything else in it."""
+    """Return the texts as a list; raise DataError if an item is no text."""
     if isinstance(texts, str):
         return [texts]
     kind = "a missing value" if texts is None else f"a {type(texts).__name__}"
@@ -418,11 +422,11 @@ def _list_of(texts: Texts) -> list[str]:
     if not isinstance(texts, Iterable):
         what = f"need a text or several, found {kind}"
         raise DataError(what, hint="give a text, or a list of texts")
-    found = list(texts)
-    for position, text in enumerate(found):
-        if not isinstance(text, str):
-            raise _no_text(f"texts[{position}]", text)
-    return found
+    items = list(texts)
+    for position, item in enumerate(items):
+        if not isinstance(item, str):
+            raise _no_text(f"texts[{position}]", item)
+    return items
 
 
 def _no_text(place: str, value: Any) -> DataError:
@@ -436,7 +440,8 @@ def _no_text(place: str, value: Any) -> DataError:
 def _is_missing(value: Any) -> bool:
     """Tell whether a value is None, NaN, or the missing value of pandas.
 
-    That of pandas is known by the name of its type, as a comparison with it has no truth value.
+    The missing value of pandas is recognised by the name of its type, since a comparison with it
+    has no truth value. NaN is the value that differs from itself.
     """
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
@@ -458,9 +463,11 @@ class _PythonWarnings(SilentProgress):
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:
-        shown = get_console().task if self._is_shown else super().task
-        with shown(description, total) as task:
+        open_task = get_console().task if self._is_shown else super().task
+        with open_task(description, total) as task:
             yield task
 
     def warn(self, message: str) -> None:
+        # Level 4 is the user's line; levels 1 to 3 are this method, the function that warns, and a
+        # public function.
         warnings.warn(message, stacklevel=4)

@@ -54,9 +54,9 @@ class SimcseError(Exception):
         """
         place = None
         rest = self.message
-        if at := _PLACE.match(rest):
-            place = at["place"]
-            rest = rest[at.end() :]
+        if place_match := _PLACE.match(rest):
+            place = place_match["place"]
+            rest = rest[place_match.end() :]
         found, *needed = _NEEDED.split(rest, maxsplit=1)
         return {
             "error": self.message,

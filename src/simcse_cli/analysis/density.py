@@ -20,7 +20,7 @@ from simcse_cli.results.report import Report
 N_GROUPS = 5
 GRID = np.linspace(-1.0, 1.0, 401)
 SMALLEST_BANDWIDTH = 0.005
-RIDGE_HEIGHT = 1.2  # of the highest ridge; the feet of two ridges are 1 apart
+RIDGE_HEIGHT = 1.2  # height of the highest ridge; the feet of neighbouring ridges are 1 apart
 STATISTICS = ("mean", "std", "q25", "median", "q75")
 
 
@@ -128,6 +128,7 @@ def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
     # Ridges are drawn from the top down, so that each covers the foot of the one above it.
     for level, group in reversed(list(enumerate(groups))):
         ridge = level + scale * group.density
+        # A ridge takes two layers, its area and its outline; lower ridges lie in front.
         depth = 2 * (len(groups) - level)
         axes.fill_between(
             GRID, level, ridge, color=tints[level], alpha=0.9, linewidth=0, zorder=depth

@@ -42,17 +42,17 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
             "so none is positive",
             hint="give pairs of which some are rated as equal in meaning",
         )
-    everything = space.vectors
+    all_vectors = space.vectors
     spectrum = spectrum_of(space)
     return {
-        "dim": everything.shape[1],
+        "dim": all_vectors.shape[1],
         "n_positives": int(positive.sum()),
-        "n_sentences": len(everything),
+        "n_sentences": len(all_vectors),
         "alignment": alignment(space.left[positive], space.right[positive]),
-        "uniformity": uniformity(everything),
+        "uniformity": uniformity(all_vectors),
         "effective_rank": spectrum.effective_rank,
         "isotropy": spectrum.isotropy,
-        "mean_cosine": mean_cosine(everything),
+        "mean_cosine": mean_cosine(all_vectors),
         "score": space.score,
         "sts_average": space.average,
     }
@@ -73,12 +73,12 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> pl
 
     # Points are coloured only if every model has a score.
     scores = [100 * model[key] for model in models if model[key] is not None]
-    graded: dict[str, Any] = {}
+    colouring: dict[str, Any] = {}
     if len(scores) == len(models):
         low, high = plots.at_least(min(scores), max(scores), LEAST_SCORES)
-        graded = {"c": scores, "cmap": plots.COLOUR_MAP, "vmin": low, "vmax": high}
-    spots = axes.scatter(x, y, s=70, edgecolor=plots.INK, linewidth=0.8, zorder=3, **graded)
-    if graded:
+        colouring = {"c": scores, "cmap": plots.COLOUR_MAP, "vmin": low, "vmax": high}
+    spots = axes.scatter(x, y, s=70, edgecolor=plots.INK, linewidth=0.8, zorder=3, **colouring)
+    if colouring:
         label = "average STS, Spearman x 100" if has_average else score_label
         bar = figure.colorbar(spots, ax=axes, label=label)
         plots.few_ticks(bar.ax.yaxis)

@@ -40,7 +40,7 @@ _Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GroupedTexts:
-    """Texts in groups, the largest first.
+    """Texts in groups; the largest group comes first.
 
     Attributes:
         rows: ``(n,)`` row of each text in its file, from 1.
@@ -66,8 +66,8 @@ class GroupedTexts:
 
     def members(self, group: int) -> _Numbers:
         """Return the positions of the texts of a group, nearest to its centre first."""
-        found = np.flatnonzero(self.groups == group)
-        return found[np.argsort(-self.cosines[found], kind="stable")]
+        positions = np.flatnonzero(self.groups == group)
+        return positions[np.argsort(-self.cosines[positions], kind="stable")]
 
     def typical(self, group: int, count: int) -> list[str]:
         """Return at most ``count`` different texts of a group, nearest to its centre first."""
@@ -118,8 +118,8 @@ def cosines_to_centres(units: Units, groups: _Numbers) -> NDArray[np.float64]:
 def telling_words(texts: Sequence[str], groups: _Numbers, count: int) -> list[list[str]]:
     """Return the words that are more frequent in a group than elsewhere, the most telling first.
 
-    Source: the log-likelihood of Dunning 1993, counted over texts. A word that occurs in n of the s
-    texts of a group, and in f of all N texts, has the weight
+    Source: the log-likelihood of Dunning 1993, with numbers of texts as the counts. A word that
+    occurs in n of the s texts of a group, and in f of all N texts, has the weight
 
         n ln((n / s) / (f / N))
 
@@ -139,6 +139,7 @@ def telling_words(texts: Sequence[str], groups: _Numbers, count: int) -> list[li
         size = int((groups == group).sum())
         weights = {}
         for word, n_texts in counts.items():
+            # This many texts would have the word if it were as frequent here as everywhere.
             expected = size * total_counts[word] / len(texts)
             if n_texts > expected:
                 weights[word] = n_texts * math.log(n_texts / expected)
@@ -150,8 +151,9 @@ def agreement(labels: Sequence[str], groups: _Numbers, seed: int) -> dict[str, f
     """Return how well groups agree with known labels; texts in no group count as one group.
 
     ``v_measure`` is the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg
-    2007), 0 to 1, and ``v_measure_by_chance`` its mean over 20 random orders of the labels. ``ari``
-    is the adjusted Rand index (Hubert and Arabie 1985): 1 for equal groups, 0 by chance.
+    2007), 0 to 1, and ``v_measure_by_chance`` is its mean over 20 random orders of the labels.
+    ``ari`` is the adjusted Rand index (Hubert and Arabie 1985): 1 if the groups are those of the
+    labels, 0 by chance.
     """
     from sklearn import metrics
 
@@ -171,26 +173,27 @@ def agreement(labels: Sequence[str], groups: _Numbers, seed: int) -> dict[str, f
 
 # ------------------------------------------------------------------ the command
 def group_analysis(source: str, options: GroupOptions, progress: Progress) -> Analysis:
+    """Read and encode the texts of a source, group them, and return the groups."""
     require_extra("sklearn", "`simcse analyze groups`")
     method = _method(options)
-    found = _read(source, options, progress)
-    if options.k is not None and options.k > len(found.texts):
-        what = f"{options.k} groups of {len(found.texts):,} texts"
-        raise UsageError(what, option="--k")
-    if method is GroupMethod.AGGLOMERATIVE and len(found.texts) > MOST_AGGLOMERATED:
+    ungrouped = _read(source, options, progress)
+    if options.k is not None and options.k > len(ungrouped.texts):
+        message = f"{options.k} groups of {len(ungrouped.texts):,} texts"
+        raise UsageError(message, option="--k")
+    if method is GroupMethod.AGGLOMERATIVE and len(ungrouped.texts) > MOST_AGGLOMERATED:
         raise UsageError(
             f"agglomerative keeps the distance of every two texts, and {source} has "
-            f"{len(found.texts):,}; it takes {MOST_AGGLOMERATED:,}",
+            f"{len(ungrouped.texts):,}; it takes {MOST_AGGLOMERATED:,}",
             option="--by",
             hint="use --by kmeans --k N, or --by hdbscan",
         )
     with progress.task(f"grouping by {method}", 1) as task:
         groups = assign(
-            found.units, method, k=options.k, threshold=options.threshold, seed=options.seed
+            ungrouped.units, method, k=options.k, threshold=options.threshold, seed=options.seed
         )
         task.advance()
-    cosines = cosines_to_centres(found.units, groups)
-    return _shown(source, replace(found, groups=groups, cosines=cosines), options, method)
+    cosines = cosines_to_centres(ungrouped.units, groups)
+    return _shown(source, replace(ungrouped, groups=groups, cosines=cosines), options, method)
 
 
 def _method(options: GroupOptions) -> GroupMethod:
@@ -239,6 +242,7 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
 
     # Ids must be unique in the whole file, rows without text included.
     if options.id_column is not None:
+        # The column is named, so `or` is only for the type checker.
         all_ids = column(options.id_column, range(len(records))) or []
         require_unique(lambda: all_ids, source, options.id_column)
     ids = column(options.id_column, with_text)
@@ -256,19 +260,19 @@ def _shown(
     source: str, found: GroupedTexts, options: GroupOptions, method: GroupMethod
 ) -> Analysis:
     """Return the groups as a table, a JSON object, a figure and a list of all texts."""
-    # As a table, with a note on the texts that are in no group.
+    # The table of the groups, with a note on the texts that are in no group.
     telling = telling_words(found.texts, found.groups, options.n_words)
     rows = _group_rows(found, telling, options.n_typical)
     table_rows = [row | {"typical": " | ".join(row["typical"])} for row in rows]
     notes = ["cosine: mean with the centre of the group; words: more frequent here than elsewhere"]
-    n_left = int((found.groups == _NO_GROUP).sum())
-    if n_left:
-        notes.append(f"in no group: {n_left:,} of {len(found.texts):,} texts")
+    n_ungrouped = int((found.groups == _NO_GROUP).sum())
+    if n_ungrouped:
+        notes.append(f"in no group: {n_ungrouped:,} of {len(found.texts):,} texts")
     table_columns = [*columns("group", "n_texts"), Column("cosine", kind="number")]
     table_columns += [Column("words"), Column("typical", "typical texts")]
     tables = [Report(f"Groups of {source}, by {method}", table_columns, table_rows, notes)]
 
-    # As JSON, with the agreement if the texts have labels.
+    # The JSON object, with the agreement if the texts have labels.
     payload: dict[str, Any] = {
         "analysis": "groups",
         "source": source,
@@ -276,7 +280,7 @@ def _shown(
         "k": options.k,
         "threshold": options.threshold,
         "n_texts": len(found.texts),
-        "n_in_no_group": n_left,
+        "n_in_no_group": n_ungrouped,
         "groups": rows,
     }
     if found.labels is not None:

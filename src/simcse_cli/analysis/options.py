@@ -48,6 +48,7 @@ class SpaceOptions(LoadOptions, FitOptions, TableOptions):
         group=POSTPROCESS_GROUP,
         metavar="NAME[:N]|FILE|none",
     )
+    # These are options of some analyses only, which declare them again below.
     scores: list[Path] | None = None
     raw: bool = False
     center: bool = False

@@ -76,6 +76,7 @@ def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> plots.Figure:
 def overlap_analysis(
     files: Sequence[Path], options: OverlapOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Analysis:
+    """Return the lexical overlap of the pairs of each file, as numbers and as histograms."""
     # Measure the overlap of every pair, file by file; each file has a name of its own.
     given = Given.of(options, parse_columns(options.columns, PAIR), roles=PAIR, progress=progress)
     multiset = not options.distinct

@@ -65,6 +65,7 @@ class Page:
 
 
 def check_outputs(options: ViewOptions, *, force: bool) -> None:
+    """Raise an error now if the figure or the HTML page could not be written later."""
     if options.plot is not None:
         check_figure_path(options.plot)
     for flag, path in (("--plot", options.plot), ("--html", options.html)):
@@ -76,6 +77,7 @@ def check_outputs(options: ViewOptions, *, force: bool) -> None:
 def write_pictures(
     analysis: Analysis, page: str | None, options: ViewOptions, progress: Progress, *, force: bool
 ) -> None:
+    """Write the figure and the HTML page to the files that the options name."""
     if options.plot is not None and analysis.figure is not None:
         save_figure(analysis.figure(), options.plot, force=force)
         progress.info(f"wrote {options.plot}")

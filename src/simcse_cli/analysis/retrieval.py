@@ -104,6 +104,7 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
     """Return the options with the command's arguments: the corpus, then queries."""
     # Where an option gives the corpus or an index, all arguments are queries.
     n_corpora = int(options.corpus is None and not options.index)
+    # An index records its model, so there is no default model for it.
     return replace(
         options,
         corpus=next(iter(words[:n_corpora]), options.corpus),
@@ -430,7 +431,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
             "tests": {name: vars(test) for name, test in tests.items()},
         },
         figure=(lambda: retrieval_figure(scores)) if scores else None,
-        terminal_plot=hit_rates if scores else str,
+        terminal_plot=hit_rates if scores else str,  # str() is "", which is no plot
         series=series,
     )
 
@@ -484,8 +485,8 @@ def neighbour_tables(
 ) -> list[Report]:
     """Return a table for each query: its neighbours by rank, with columns for each model."""
     columns = [Column("rank", "#", "count")]
-    for label, of_queries in found.items():
-        if any(neighbour.id is not None for neighbour in chain(*of_queries)):
+    for label, neighbours_by_query in found.items():
+        if any(neighbour.id is not None for neighbour in chain(*neighbours_by_query)):
             columns.append(Column(f"{label} id", "id"))
         columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]
 

@@ -60,8 +60,7 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     first = records[0]
     name = sources[0].group or sources[0].label
 
-    # Everything that is known of the runs, then what is measured on rated pairs. The default
-    # baseline is the model that training started from.
+    # The default baseline is the model that training started from.
     baseline = NamedSource(first.model, f"{without_folders(first.model)} (start)")
     if options.baseline:
         baseline = NamedSource(options.baseline, baseline_name)
@@ -111,9 +110,9 @@ def without_folders(value: Any) -> Any:
     ``/home/me/data/wiki.txt`` gives ``wiki.txt``; relative paths and URLs stay.
     """
     if isinstance(value, Mapping):
-        return {without_folders(key): without_folders(each) for key, each in value.items()}
+        return {without_folders(key): without_folders(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [without_folders(each) for each in value]
+        return [without_folders(part) for part in value]
     if not isinstance(value, str):
         return value
     # The whole text may be a path; inside other texts, the folders of each path are removed.
@@ -140,7 +139,8 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Any:
     if None not in best:
         yield f"{_dev_name(first)}, best", _mean_text(best)
 
-    # The gain has an interval of its own for one run, and one over the seeds for several.
+    # A single run has recorded its gain with an interval; for several seeds, the interval of the
+    # mean gain is over the seeds.
     gains = []
     for record in records:
         if record.best_score is not None and record.start_score is not None:
@@ -225,7 +225,8 @@ def _scores(
 def own_average(entries: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the average of a run, or the mean over its seeds, from the entries of a comparison.
 
-    Results under other settings follow those of the run, with a mean of their own.
+    The entries begin with the run or its seeds. Results under other settings follow, with a mean of
+    their own.
     """
     means = [entry for entry in entries if entry["kind"] == EntryKind.MEAN]
     runs = [entry for entry in entries if entry["kind"] == EntryKind.RUN]
@@ -272,6 +273,7 @@ def training_figure(
     """Return the loss and, where there are any, the dev scores of the runs, one line each."""
     scored = [_measured(lines, "dev_score") for lines in logs]
     has_scores = any(scored)
+    # If there are dev scores, they get a second panel.
     figure, panels = plots.new_figure(4.6 * (1 + has_scores), 3.4, 1 + has_scores)
     for lines in logs:
         steps, losses = np.array(_measured(lines, "loss"), dtype=float).T
@@ -355,7 +357,10 @@ def _spaces(
 def _encode_baseline(
     baseline: NamedSource, options: SpaceOptions, data: PairSet, progress: Progress, is_start: bool
 ) -> list[EmbeddingSpace]:
-    """Return the spaces of the baseline; none if it is the start of the run, and is gone."""
+    """Return the spaces of the baseline.
+
+    There are none if the baseline is the model that training started from, and it is gone.
+    """
     try:
         options = replace(options, model=[baseline.path])
         return encode_pairs(options, [baseline.label], progress, data)
@@ -379,6 +384,7 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
     if len(baseline) == 1:
         baseline = np.repeat(baseline, len(candidate), axis=0)
     sample = PairedSample(data.pairs.gold[scored], candidate, baseline)
+    # Several baselines may have other seeds than the run, so they are not paired.
     tests, _ = paired_bootstrap({data.name: [sample]}, by_seed=len(before) == 1)
     test = tests[data.name]
     examples = f"{test.n_pairs:,} pairs"
@@ -395,8 +401,8 @@ def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
     # All pairs are one subset of one task, so that they are ranked together.
     def scores(space: EmbeddingSpace) -> PairScores:
         pairs = space.data.pairs
-        found = SubsetPairs(pairs.gold, space.cosines, tuple(pairs.left), tuple(pairs.right))
-        return {"": {"all": found}}
+        all_pairs = SubsetPairs(pairs.gold, space.cosines, tuple(pairs.left), tuple(pairs.right))
+        return {"": {"all": all_pairs}}
 
     changes = changed_pairs(scores(before), scores(after), n=CHANGES_SHOWN)
     table = pairs_table(changes, before.label, after.label)
@@ -410,7 +416,7 @@ def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
 
 def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
     """Return the nearest sentences of some drawn sentences, in each of the spaces."""
-    # Map each distinct sentence to its first row, which reverse order stores last.
+    # Map each distinct sentence to its first row: in reverse order, that row is stored last.
     pairs = spaces[0].data.pairs
     first_rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
     corpus = NumberedTexts.numbered(list(first_rows))
@@ -425,9 +431,9 @@ def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Ana
 def _record_analysis(record: RunRecord) -> Analysis:
     """Return the settings, data and versions of a run, folded away on the page."""
     shown = columns("name", "value", name="", value="")
-    facts_of = {"Settings": record.config, "Data": record.data, "Versions": record.versions}
+    facts_by_title = {"Settings": record.config, "Data": record.data, "Versions": record.versions}
     tables = []
-    for title, facts in facts_of.items():
+    for title, facts in facts_by_title.items():
         rows = [{"name": name, "value": value} for name, value in without_folders(facts).items()]
         tables.append(Report(title, shown, rows))
     return Analysis(

@@ -50,11 +50,11 @@ def _by_query(found: RetrievalScores, ranks: Sequence[int]) -> dict[str, np.ndar
 
 
 def interval_note(rows: Sequence[Mapping[str, Any]], measure: str, heading: str) -> str:
-    found = []
+    intervals = []
     for row in rows:
         ends = row["ci"][measure]
-        found.append(f"{row['model']} {100 * ends['low']:.2f} to {100 * ends['high']:.2f}")
-    return f"95% intervals of {heading} over the queries: {', '.join(found)}"
+        intervals.append(f"{row['model']} {100 * ends['low']:.2f} to {100 * ends['high']:.2f}")
+    return f"95% intervals of {heading} over the queries: {', '.join(intervals)}"
 
 
 def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, PairedTest]:
@@ -110,11 +110,11 @@ def score_table(
     columns.append(Column(f"mrr@{last}", f"MRR@{last}", "score"))
     columns.append(Column(f"ndcg@{last}", f"nDCG@{last}", "score"))
     first = rows[0]["model"]
-    below = [
+    all_notes = [
         "hit@k: queries with a relevant sentence among the first k; "
         "recall@k: share of the relevant found.",
         interval_note(rows, f"ndcg@{last}", f"nDCG@{last}"),
         *verdict_notes(tests, groups.get(first) or first, f"nDCG@{last}"),
         *notes,
     ]
-    return with_seed_means(Report("Retrieval", columns, list(rows), below), groups)
+    return with_seed_means(Report("Retrieval", columns, list(rows), all_notes), groups)

@@ -73,20 +73,23 @@ def load_encoders(
     if not sources:
         raise UsageError("need a model, or --embeddings with --sentences", option="--model")
     chosen = _options_of_each(options, sources)
-    plans = [plan_postprocess(each, force=False) for each in chosen]
+    plans = [plan_postprocess(choice, force=False) for choice in chosen]
     if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
         raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
     suffixes = [f" + {plan.label}" if plan else "" for plan in plans]
     labels = label_sources(sources, labels or _default_labels(sources, suffixes))
 
+    # A model that is used several times, with different post-processors, is opened once.
     kept: dict[str, EvalEncoder] = {}
-    for own, plan, label, suffix in zip(chosen, plans, labels, suffixes, strict=True):
+    for source_options, plan, label, suffix in zip(chosen, plans, labels, suffixes, strict=True):
         # A folder of seeds gives one encoder for each seed.
-        for named in name_sources([str(own.embeddings or own.model)], [label]):
+        for named in name_sources(
+            [str(source_options.embeddings or source_options.model)], [label]
+        ):
             path = named.path
-            opened = _open(replace(own, model=path), sources.count(path), kept, progress)
+            opened = _open(replace(source_options, model=path), sources.count(path), kept, progress)
             encoder = with_postprocess(opened, plan, options.data_dir, progress, target=pairs.pairs)
-            pooler = None if own.embeddings else encoder.pooler
+            pooler = None if source_options.embeddings else encoder.pooler
             yield NamedEncoder(
                 named.label, path, encoder.encode, encoder.digest, pooler, named.group, suffix
             )
@@ -113,11 +116,15 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
     chosen = []
     for number, source in enumerate(sources):
         name = names[number % len(names)]  # a single name is for all sources
-        own = EncoderOptions(**common, model=source, postprocess=None if name == "none" else name)
+        source_options = EncoderOptions(
+            **common, model=source, postprocess=None if name == "none" else name
+        )
         # The files of vectors come after the models.
         if number >= n_models:
-            own = replace(own, embeddings=Path(source), sentences=options.sentences)
-        chosen.append(own)
+            source_options = replace(
+                source_options, embeddings=Path(source), sentences=options.sentences
+            )
+        chosen.append(source_options)
     return chosen
 
 
@@ -280,13 +287,14 @@ def _sts_results(
 
 
 def _is_of(result: SuiteResult, encoder: NamedEncoder) -> bool:
+    """Tell whether a result is of this encoder, with the same post-processing."""
     settings = result.settings
     # A result with one post-processor per task has the plain model's digest, so its name decides.
     if encoder.suffix and settings.get("model") == encoder.name:
         return True
     if settings.get("model_digest") != encoder.digest:
         return False
-    # For the same reason, a result with the plain model's digest may be post-processed.
+    # Equal digests leave this open, too: the result may be post-processed for each task.
     return bool(settings.get("postprocess")) == bool(encoder.suffix)
 
 

@@ -80,7 +80,7 @@ def negatives_bound(
 ) -> NegativesBound:
     """Return the quantities of Eqs. 6 and 7 in Gao et al. 2021; the rows are not scaled.
 
-    Their products are computed in float32, block by block.
+    The products of the rows are computed in float32, block by block.
     """
     # The sum of all products of two rows is the squared length of the sum of the rows.
     total = rows.sum(axis=0, dtype=np.float64)
@@ -161,9 +161,9 @@ def isotropy(vectors: FloatMatrix) -> float:
 
         min_c Z(c) / max_c Z(c),  Z(c) = sum_i exp(c . v_i)
 
-    where c runs over the eigenvectors of V^T V, each with both signs, since its own sign is
-    arbitrary. Equal unit rows give ``exp(-2)``; the 2D vectors ``+e_i`` and ``-e_i`` give 1. The
-    value depends on the norms, so models are compared on unit rows.
+    where c runs over the eigenvectors of V^T V, each with both signs, since the sign of an
+    eigenvector is arbitrary. Equal unit rows give ``exp(-2)``; the 2D vectors ``+e_i`` and ``-e_i``
+    give 1. The value depends on the norms, so models are compared on unit rows.
     """
     if vectors.ndim != 2 or vectors.size == 0:
         raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")

@@ -119,9 +119,10 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
     steps = np.array(sorted(shared), dtype=np.int64)
     rows = [np.searchsorted(member.steps, steps) for member in members]
 
+    # The values of all seeds at the shared steps, (seeds, T).
     def values(of: str) -> Floats:
-        chosen = zip(members, rows, strict=True)
-        return np.stack([getattr(member, of)[row] for member, row in chosen])
+        members_with_rows = zip(members, rows, strict=True)
+        return np.stack([getattr(member, of)[row] for member, row in members_with_rows])
 
     scores = values("dev_score")
     mean = Trace(
@@ -158,6 +159,7 @@ def trace_figure(
         parts.insert(0, (f"first {first_steps} steps", beginnings))
     n_panels = len(parts) + (has_dev and dev)
     figure, panels = plots.new_figure(0.4 + 4.2 * n_panels, 4.4, n_panels)
+    # A panel of dev scores, if there is one, comes after those of the paths.
     for axes, (title, shown) in zip(panels, parts, strict=False):
         axes.set_title(title)
         _draw_paths(axes, shown)

@@ -121,7 +121,10 @@ def _manifest(
 
 
 def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[str, Any]:
-    """Return the settings for a manifest; the text of the method has the rates of several steps."""
+    """Return the settings for a manifest.
+
+    With several steps, ``rate`` is None, and the text of the method holds the rates.
+    """
     first, *others = steps
     settings: dict[str, Any] = {
         "method": first.method,
@@ -153,7 +156,7 @@ class AugmentJob:
     negates: bool = False
 
     def rows(self, lines: Sequence[NumberedLine]) -> list[TextRow]:
-        """Return the rows of numbered lines; the copies of a line stand side by side."""
+        """Return the rows of numbered lines; the copies of a line follow each other."""
         anchors: list[str] = []
         draws: list[tuple[int, int]] = []
         for number, text in lines:
@@ -175,12 +178,12 @@ class AugmentJob:
 
 
 def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]:
-    """Return the sentences that are not blank, on one line each, with their number in the input."""
-    found = []
+    """Return the sentences that are not blank, each on one line, with its number in the input."""
+    numbered = []
     for number, text in enumerate(map(clean_text, sentences), start):
         if text:
-            found.append((number, text))
-    return found
+            numbered.append((number, text))
+    return numbered
 
 
 def write_pairs(
@@ -241,7 +244,7 @@ def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterato
             pool.shutdown(cancel_futures=True)
 
 
-_worker_job: AugmentJob  # of this worker
+_worker_job: AugmentJob  # set when a worker process starts
 
 
 def _start_worker(job: AugmentJob) -> None:
@@ -281,7 +284,7 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
     taken: list[str] = []
     for sentence in sentences:
         taken.append(sentence)
-        count -= bool(sentence.strip())
+        count -= bool(sentence.strip())  # a blank line does not count
         if not count:
             break
     return taken

@@ -102,7 +102,7 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
 
 
 def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
-    """Return ``METHOD[:RATE[:RESOURCE]]``, joined by ``+``, as options of one method each.
+    """Return the options of each step in ``METHOD[:RATE[:RESOURCE]]+...``, one method a step.
 
     ``RESOURCE`` is the masked language model of ``mlm``, the model whose sub-words ``shuffle``
     moves, or the WordNet folder of ``synonym`` and ``eda``. A single method may have its rate from
@@ -129,6 +129,7 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
 
 
 def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
+    """Return the options of one step; the rate may also be that of ``--rate``."""
     if user_step := parse_own(text):
         source, typed_rate = user_step
         return replace(options, method=source, rate=typed_rate or options.rate, model=None)
@@ -203,13 +204,13 @@ class TokenAugmenter:
 
     def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
         """Return the changed ids; those in ``special_ids`` are neither moved nor repeated."""
-        # `operator` is looked up on the class: an instance would bind it as a method.
         ordinary = [place for place, token in enumerate(token_ids) if token not in special_ids]
+        # `operator` is looked up on the class: an instance would bind it as a method.
         return type(self).operator(token_ids, self.rate, random.Random(key), ordinary)
 
 
 class TokenShuffle(TokenAugmenter):
-    """Shuffles a fraction of a sentence's sub-word ids; if that is below 2, nothing changes."""
+    """Shuffles a fraction of a sentence's sub-word ids; with fewer than 2, nothing changes."""
 
     operator = operators.shuffle
 
@@ -280,6 +281,7 @@ def word_step(step: AugmentOptions) -> Augmenter:
 def _on_units(
     text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: TextUnit
 ) -> str:
+    """Apply an operator to the words or graphemes of a text; a text without any stays."""
     units = split_units(text, unit)
     if not units:
         return text

@@ -36,7 +36,7 @@ from simcse_cli.settings.choices import Augmentation
 # and with them the last bits of the logits, depend on the sentences alone.
 _LOGITS_PER_PASS = 1 << 26
 _MAX_TOKENS = 512
-_N_CANDIDATES = 16  # more than a vocabulary has spellings of one word
+_N_CANDIDATES = 16  # more than a vocabulary has spellings of one word, so one is another word
 # Marks of a token that begins a word, in byte-level BPE and in SentencePiece; WordPiece marks the
 # tokens that continue a word instead.
 _WORD_START_MARKERS = ("Ġ", "▁")
@@ -72,7 +72,7 @@ class MaskedText:
 
 class _Place(NamedTuple):
     row: int  # in the batch
-    token: int
+    token: int  # position in the row
     text: int  # number among all texts
     word: int  # position in the text
 
@@ -93,7 +93,7 @@ def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> M
             offsets.append(length + len(before))
             word = mask_token
         masked.append(before + word + after)
-        length += len(masked[-1]) + 1
+        length += len(masked[-1]) + 1  # with the space behind it
     return MaskedText(parts, chosen, " ".join(masked), offsets)
 
 
@@ -112,7 +112,8 @@ class MlmFiller:
         tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         tokens = [*tokens, *[""] * model.config.vocab_size][: model.config.vocab_size]
         self._words = _whole_words(tokenizer, tokens)
-        # If tokens mark word starts, a word behind a space has another token than elsewhere.
+        # If tokens mark word starts, a word behind a space (spaced) has another token than at the
+        # start of a text or behind punctuation (glued).
         begins = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
         self._glued_words = torch.tensor([word != "" for word in self._words])
         self._spaced_words = self._glued_words
@@ -136,7 +137,7 @@ class MlmFiller:
         encoding = self._tokenizer(masked, truncation=True, max_length=self._max_length)
         rows = encoding["input_ids"]
 
-        # Fill them in, batch by batch.
+        # Fill in the masked words, batch by batch.
         words = [list(item.parts) for item in items]
         for batch in self._batches(list(map(len, rows))):
             places = list(_places(batch, items, encoding))
@@ -187,7 +188,7 @@ class MlmFiller:
             output = self._model(input_ids=token_ids, attention_mask=mask)
         logits: Tensor = output.logits  # (B, L, V)
         at_rows, at_tokens, *_ = zip(*places, strict=True)
-        scores = logits[list(at_rows), list(at_tokens)].float()  # (M, V)
+        scores = logits[list(at_rows), list(at_tokens)].float()  # (M, V) for M places
 
         # Behind a space a word needs a token with the mark of a new word. At the start of the text
         # and right behind punctuation it may have any token that is a whole word.
@@ -231,6 +232,7 @@ def load_mlm_filler(
     device: torch.device | str = "cpu",
     progress: Progress = SILENT,
 ) -> MlmFiller:
+    """Load a masked language model; raise CheckpointError for a model of another kind."""
     hint = (
         "give --model a masked language model, such as bert-base, "
         "or a folder that `train --objective mlm` wrote"

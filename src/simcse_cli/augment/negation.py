@@ -53,18 +53,18 @@ def negate(text: str) -> str:
     """
     words = split_words(text)
     parts = [split_punctuation(word.replace("’", "'")) for word in words]
-    bare = [part[1].lower() for part in parts]
+    bare_words = [part[1].lower() for part in parts]
 
     # Remove the first "not" or "n't", if there is one.
-    for place, word in enumerate(bare):
+    for place, word in enumerate(bare_words):
         if word == "not" or word in _NEGATED:
             words[place] = "".join((parts[place][0], _NEGATED.get(word, ""), parts[place][2]))
             return " ".join(filter(None, words))
 
     # Otherwise negate the first auxiliary, or the "have" of somebody who has something.
-    for place, word in enumerate(bare):
+    for place, word in enumerate(bare_words):
         before, core, after = parts[place]
-        following = bare[place + 1] if place + 1 < len(bare) else ""
+        following = bare_words[place + 1] if place + 1 < len(bare_words) else ""
         if word in _FORMS_OF_HAVE and following in DETERMINERS:
             words[place] = before + _FORMS_OF_HAVE[word] + after
             return " ".join(words)
@@ -73,8 +73,8 @@ def negate(text: str) -> str:
             return " ".join(words)
 
     # Without an auxiliary, a listed verb gets a form of "do" with "not".
-    for place in range(1, len(bare)):
-        changed = _negated_verb(bare[place], bare[place - 1])
+    for place in range(1, len(bare_words)):
+        changed = _negated_verb(bare_words[place], bare_words[place - 1])
         if changed is not None:
             before, _, after = parts[place]
             words[place] = before + changed + after
@@ -83,6 +83,7 @@ def negate(text: str) -> str:
 
 
 def _negated_verb(word: str, before: str) -> str | None:
+    """Return the negation of a listed verb; None if it is no verb, at least in this place."""
     if before in DETERMINERS or before in PREPOSITIONS:
         return None
     if word in _LEMMAS and before in _PLURAL_SUBJECTS:

@@ -30,8 +30,8 @@ Unit = TypeVar("Unit")
 def n_kept(n_units: int, rate: float) -> int:
     """Return how many of ``n_units`` crop and deletion keep: ``max(1, floor((1 - rate) n))``.
 
-    With two or more units and any rate above 0, at least one is dropped. 10 units at 0.1: 9; 19 at
-    0.1: 17.
+    With two or more units and any rate above 0, at least one is dropped. At rate 0.1, 9 of 10
+    units are kept, and 17 of 19.
     """
     return max(1, math.floor((1 - rate) * n_units + _ROUNDING_SLACK))
 
@@ -125,8 +125,8 @@ def repeat(
 
         b = min(10, n, max(least, int(rate n)))
 
-    That many of ``positions`` are drawn, or all of them if there are fewer. If b is 0, nothing
-    changes.
+    As many of ``positions`` are drawn as there are repetitions, or all if there are fewer. If b is
+    0, nothing changes.
     """
     bound = min(MAX_REPEATED, len(units), max(least, int(rate * len(units))))
     if not bound:
@@ -197,12 +197,12 @@ def eda_synonyms(word: str, wordnet: WordNet) -> list[str]:
     Lemmas are lower-cased; hyphens and underscores become spaces, and other characters outside a-z
     are dropped.
     """
-    found: dict[str, None] = {}
+    synonyms: dict[str, None] = {}
     for lemma in chain.from_iterable(wordnet.all_synsets(word)):
         cleaned = re.sub("[^a-z ]", "", lemma.lower().replace("-", " "))
         if cleaned.strip() and cleaned != word:
-            found[cleaned] = None
-    return list(found)
+            synonyms[cleaned] = None
+    return list(synonyms)
 
 
 def replace_synonyms(
@@ -239,6 +239,7 @@ def insert_synonyms(
             if synonyms:
                 extended.insert(rng.randrange(len(extended)), synonyms[0])
                 break
+    # A synonym may be several words.
     return " ".join(extended).split()
 
 

@@ -47,6 +47,7 @@ _SAME_PLURAL = word_set(
 )
 # Verbs with i whose past and participle differ: sang, sung. Most others share a form: clung.
 _CHANGES_TWICE = word_set("begin drink ring shrink sing sink spring stink swim")
+# Words in -man with the plural -mans: humans, shamans.
 _PLURAL_MANS = re.compile("(hu|sha|ro|nor|ger|otto|talis|cai)man$")
 _NOUN_PREPOSITIONS = word_set("of in on at by for to with from de")
 
@@ -115,17 +116,17 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
     if reading is None:
         return []
 
-    # The other words of its synsets, in the same form.
+    # Take the other words of the synsets, in the same form.
     starts_sentence = position == 0 or words[position - 1].endswith(_SENTENCE_END)
     synsets = _fitting_synsets(reading, core, starts_sentence, wordnet)
-    found: dict[str, None] = {}
+    replacements: dict[str, None] = {}
     for synonym in chain.from_iterable(synsets):
         if synonym.lower() == reading.lemma:
             continue
         form = inflect(synonym, reading.pos, reading.inflection, wordnet)
         if form is not None and form.lower() != core.lower():
-            found[parts["before"] + match_case(core, form) + parts["after"]] = None
-    return list(found)
+            replacements[parts["before"] + match_case(core, form) + parts["after"]] = None
+    return list(replacements)
 
 
 def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) -> Reading | None:
@@ -273,7 +274,7 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
         return pasts, [lemma]  # came, ran: the participle is the base form and no exception
     if not participles:
         return pasts, pasts
-    # A participle alone is beside a regular past: shown, showed.
+    # If only the participle is irregular, the past is regular: shown, showed.
     return pasts or [_with_ed(lemma)], participles
 
 

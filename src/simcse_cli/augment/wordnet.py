@@ -91,6 +91,7 @@ class WordNet:
         self.base_forms = functools.lru_cache(_CACHED_WORDS)(self._find_base_forms)
 
     def __reduce__(self) -> tuple[type["WordNet"], tuple[Path]]:
+        # A worker gets the folder only: open files and caches cannot be sent.
         return type(self), (self.directory,)
 
     def all_synsets(self, word: str) -> Iterator[tuple[str, ...]]:
@@ -106,8 +107,9 @@ class WordNet:
         return self._irregular[pos].get(lemma, ())
 
     def _find_base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
-        """Return the base forms of ``word``: itself if listed, irregular ones, else those by rule.
+        """Return the base forms of ``word`` that WordNet lists.
 
+        They are the word itself and its irregular base forms or, without these, those by rule.
         ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular); ``base_forms("dogs", Pos.NOUN)``
         is dog.
         """
@@ -134,6 +136,7 @@ class WordNet:
         return tuple(self._synset_words(pos, int(offset)) for offset in fields[-int(fields[1]) :])
 
     def _synset_words(self, pos: Pos, offset: int) -> tuple[str, ...]:
+        """Return the words of the synset that starts at a byte of the data file."""
         data = self._data[pos]
         fields = data[offset : data.find(b"\n", offset)].decode("utf-8", "replace").split(" ")
         if not fields[0].isdigit() or int(fields[0]) != offset:
@@ -153,14 +156,14 @@ class WordNet:
 
     @functools.cached_property
     def _index(self) -> dict[Pos, dict[str, str]]:
-        found: dict[Pos, dict[str, str]] = {}
+        entries: dict[Pos, dict[str, str]] = {}
         for pos, ending in _FILE_ENDING.items():
-            found[pos] = {}
+            entries[pos] = {}
             for line in self._lines(f"index.{ending}"):
                 lemma, _, entry = line.partition(" ")
                 if lemma:  # lines of the licence begin with a space
-                    found[pos][lemma] = entry
-        return found
+                    entries[pos][lemma] = entry
+        return entries
 
     @functools.cached_property
     def _data(self) -> dict[Pos, mmap.mmap]:
@@ -172,11 +175,11 @@ class WordNet:
 
     @functools.cached_property
     def _exceptions(self) -> dict[Pos, dict[str, tuple[str, ...]]]:
-        found: dict[Pos, dict[str, tuple[str, ...]]] = {}
+        exceptions: dict[Pos, dict[str, tuple[str, ...]]] = {}
         for pos, ending in _FILE_ENDING.items():
             lines = map(str.split, self._lines(f"{ending}.exc"))
-            found[pos] = {form: tuple(bases) for form, *bases in lines if bases}
-        return found
+            exceptions[pos] = {form: tuple(bases) for form, *bases in lines if bases}
+        return exceptions
 
     @functools.cached_property
     def _irregular(self) -> dict[Pos, dict[str, tuple[str, ...]]]:

@@ -132,9 +132,9 @@ def retrieval_command(
         show_analysis(lambda _: retrieval.retrieval_analysis(search, queries), shown)
     if options.interactive:
         while line := (console.ask("query (an empty line ends)> ") or "").strip():
-            found = search.neighbours([line])
+            neighbours = search.neighbours([line])
             left_out = search.count_left_out([line])
-            console.emit(Outcome(retrieval.neighbour_tables([line], found, left_out), {}))
+            console.emit(Outcome(retrieval.neighbour_tables([line], neighbours, left_out), {}))
 
 
 @app.command("groups")

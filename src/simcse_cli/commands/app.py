@@ -106,6 +106,7 @@ def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
         from simcse_cli.settings.recipes import read_recipe
 
         values = read_recipe(str(value))
+        # A file of settings must not name code to run; only the command line may.
         require_typed(values, {}, str(value))
         valid = [param.name for param in ctx.command.params if param.name not in COMMON_NAMES]
         ctx.default_map = check_keys(values, list(filter(None, valid)), place=str(value))
@@ -194,15 +195,15 @@ def _add_common_options(command: Any) -> None:
             _add_common_options(child)
         return
     # Typer makes the common options from the signature of `_common`.
-    single = typer.Typer(add_completion=False)
-    single.command()(_common)
+    common_app = typer.Typer(add_completion=False)
+    common_app.command()(_common)
     command.callback = _with_ending(command.callback)
     _look_at_arguments(command)
-    taken = {param.name for param in command.params}
+    taken_names = {param.name for param in command.params}
     if not main_options(command):
-        taken.add("help_all")  # it has only one help page
-    for option in typer.main.get_command(single).params:
-        if option.name not in taken and option.name != "help":
+        taken_names.add("help_all")  # it has only one help page
+    for option in typer.main.get_command(common_app).params:
+        if option.name not in taken_names and option.name != "help":
             option.expose_value = False  # its callback acts; the command does not take it
             command.params.append(option)
 
@@ -232,8 +233,8 @@ def _limit_of_the_system(error: Exception) -> SimcseError | None:
     """
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         name = str(error.filename)
-        what = f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be"
-        return SimcseError(what, hint="give a shorter one")
+        message = f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be"
+        return SimcseError(message, hint="give a shorter one")
     if is_out_of_memory(error):
         hint = "end other programs, raise the limit (ulimit -v), or take a smaller model or batch"
         return SimcseError(f"there is not enough memory ({reason_of(error)})", hint=hint)
@@ -242,12 +243,12 @@ def _limit_of_the_system(error: Exception) -> SimcseError | None:
 
 def _paths(tree: Any) -> dict[str, str]:
     """Return the names of all commands below this one, each with its path."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for name, child in getattr(tree, "commands", {}).items():
         for inner, path in _paths(child).items():
-            found[inner] = f"{name} {path}"
-        found[name] = name
-    return found
+            paths[inner] = f"{name} {path}"
+        paths[name] = name
+    return paths
 
 
 def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
@@ -261,7 +262,7 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
 
     # Find the command that was called, as far as its words are known.
     command = build()
-    tree = _paths(command)
+    paths_by_name = _paths(command)
     called = "simcse"
     for word in arguments:
         if word in getattr(command, "commands", {}):
@@ -278,8 +279,8 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
     elif unknown and unknown[1] == "option":
         options = chain.from_iterable(parameter.opts for parameter in command.params)
         hint = did_you_mean(unknown[2], options, cutoff=0.75) or hint
-    elif unknown and (near := get_close_matches(unknown[2], tree, n=1, cutoff=0.65)):
-        hint = f"did you mean simcse {tree[near[0]]}?"
+    elif unknown and (near := get_close_matches(unknown[2], paths_by_name, n=1, cutoff=0.65)):
+        hint = f"did you mean simcse {paths_by_name[near[0]]}?"
     return UsageError(message, hint=hint)
 
 

@@ -42,7 +42,7 @@ def compare_command(
     if options.list_tables or options.show is not None:
         out.show(published_tables(options.show))
         return
-    found = compare(items or (), options, console)
-    out.show(found)
-    if found.check is not None:
-        console.info(found.check.verdict())
+    outcome = compare(items or (), options, console)
+    out.show(outcome)
+    if outcome.check is not None:
+        console.info(outcome.check.verdict())

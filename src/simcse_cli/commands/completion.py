@@ -47,8 +47,8 @@ def run(incomplete: str) -> list[str]:
     """Return the run folders up to two levels below the folder typed so far."""
     typed = Path(incomplete)
     folder = typed if incomplete.endswith("/") else typed.parent
-    found = sorted(str(record.parent) for pattern in RUN_FILES for record in folder.glob(pattern))
-    return _starting(incomplete, found)
+    folders = sorted(str(record.parent) for pattern in RUN_FILES for record in folder.glob(pattern))
+    return _starting(incomplete, folders)
 
 
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:

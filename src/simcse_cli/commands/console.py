@@ -79,6 +79,7 @@ class _PlainTask:
         self._first: tuple[float, float] | None = None  # how much was done first, and when
 
     def advance(self, amount: float = 1) -> None:
+        """Count finished work, and log it; the time since the start doubles between two logs."""
         self._done += amount
         now = time.monotonic()
         self._first = self._first or (self._done, now)
@@ -115,7 +116,7 @@ class _PlainTask:
 
 
 def _summary(description: str, done: float, seconds: float, *, has_rate: bool = False) -> str:
-    """Return what a task has done, with its rate unless it has one of its own."""
+    """Return what a task has done, with its rate unless the task gives a rate itself."""
     if not done:
         return f"{description}: {_duration(seconds)}"
     rate = "" if has_rate else f" ({_rate(done, seconds)})"
@@ -197,6 +198,7 @@ class Console:
     def hint(self, message: str) -> None:
         if self.quiet:
             return
+        # Each hint is shown once a day; its stamp file tells when that was.
         with suppress(OSError, ConfigError):  # without a writable cache the hint is repeated
             stamp = default_cache_dir() / "hints" / digest(message)[:16]
             if stamp.exists() and time.time() - stamp.stat().st_mtime < DAY_S:

@@ -81,15 +81,15 @@ def _show(
 
     console = get_console()
     out.check()
-    found = evaluate_each_seed(
+    outcome = evaluate_each_seed(
         lambda *chosen: evaluate(*chosen, console, force=out.force, **details),
         encoder,
         options,
         console,
     )
-    if found is None:
+    if outcome is None:
         return
-    out.show(found)
+    out.show(outcome)
     if is_run(encoder.model):
         console.next_step("simcse", "compare", encoder.model)
     elif out.output is not None and out.fmt in (OutputFormat.TABLE, OutputFormat.JSON):

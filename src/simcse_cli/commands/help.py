@@ -67,7 +67,7 @@ class HelpPage:
 
 
 def _row_lines(names: str, text: str, left: int, width: int) -> Iterator[str]:
-    """Yield names with their text, which starts at column ``left``; too long names take a line."""
+    """Yield names and their text at column ``left``; names that are too long get their own line."""
     # Two spaces come before the names, and at least two after them.
     first = f"  {names}".ljust(left)
     if len(names) > left - 4:

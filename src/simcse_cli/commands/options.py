@@ -44,8 +44,8 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace a parameter of a command by one option for each setting of a dataclass.
 
-    The command receives an object of it. With ``given_only`` it receives a mapping of the settings
-    that were given, so that other sources can set defaults.
+    The command receives an object of the dataclass. With ``given_only`` it receives a mapping of
+    the settings that were given, so that other sources can set defaults.
     """
     options = _options(group, given_only=given_only)
 
@@ -53,9 +53,9 @@ def takes(
         # A command may be wrapped several times, once for each group, so collect all settings.
         declared = getattr(command, "declared", {}) | settings_of(group)
         command.is_inner = True  # type: ignore[attr-defined]
-        shown: list[inspect.Parameter] = []
+        parameters: list[inspect.Parameter] = []
         for original in inspect.signature(command).parameters.values():
-            shown += options.values() if original.name == parameter else [original]
+            parameters += options.values() if original.name == parameter else [original]
 
         # Only the outermost wrapper checks, as it alone has the values of all groups.
         @wraps(command)
@@ -77,7 +77,7 @@ def takes(
 
         # Typer makes the options of the command from this signature.
         del with_options.__wrapped__  # through it Typer would see the signature without the options
-        keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in shown]
+        keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in parameters]
         with_options.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
         with_options.__annotations__ = {o.name: o.annotation for o in keyword} | {"return": None}
         return with_options
@@ -131,7 +131,7 @@ def _option(
 
 def _placeholder(name: str, hint: Any) -> str | None:
     """Return the placeholder that ``--help`` shows for the value of a field."""
-    # Of an optional type take the type beside None, and of a list the type of its items.
+    # An optional type counts as the type beside None, and a list as the type of its items.
     kind = hint
     if get_origin(hint) is not list and (kinds := get_args(hint)):
         kind = next(part for part in kinds if part is not NoneType)

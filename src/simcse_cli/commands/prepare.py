@@ -150,8 +150,8 @@ def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | 
     tokenizer = load_tokenizer(resolve_model(model, get_console()))
 
     def count(texts: Sequence[str]) -> list[int]:
-        found = tokenizer(list(texts), truncation=False, verbose=False)
-        return list(map(len, found["input_ids"]))
+        encoding = tokenizer(list(texts), truncation=False, verbose=False)
+        return list(map(len, encoding["input_ids"]))
 
     return count
 

@@ -101,6 +101,7 @@ def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
 def _pair_changes(
     task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]
 ) -> Iterator[Change]:
+    """Yield the numbers of every pair of a task, before and after."""
     gold = np.concatenate([pairs.gold for pairs in before.values()])
     cosine_before = np.concatenate([pairs.cosine for pairs in before.values()])
     cosine_after = np.concatenate([after[subset].cosine for subset in before])
@@ -108,7 +109,7 @@ def _pair_changes(
     error_after = rank_errors(cosine_after, gold)
     moves = [cosine_before, cosine_after, error_before, error_after, error_before - error_after]
 
-    # The numbers run over all subsets of the task, as its ranks do.
+    # The ranks are over the whole task, so `rows` continues from one subset to the next.
     rows = iter(np.stack(moves, axis=1).tolist())
     for subset, pairs in before.items():
         left, right = _sentences(pairs, after[subset])
@@ -127,6 +128,7 @@ def _pair_changes(
 def _prediction_changes(
     task: str, before: TaskPredictions, after: TaskPredictions
 ) -> Iterator[Change]:
+    """Yield the examples of a task that only one of the two models gets right."""
     left, right = _sentences(before, after)
     classes = np.stack([before.gold, before.predicted, after.predicted], axis=1).tolist()
     for index in np.flatnonzero(before.correct != after.correct).tolist():

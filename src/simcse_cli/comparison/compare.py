@@ -67,9 +67,9 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
         reports.append(cost_table(comparison.entries))
         payload["cost"] = {entry.label: entry.cost for entry in comparison.entries if entry.cost}
 
-    found, tables = _changes(comparison, options)
-    payload |= found
-    reports += tables
+    changed, change_tables = _changes(comparison, options)
+    payload |= changed
+    reports += change_tables
 
     # The caller reports scores that are out of tolerance.
     check = None
@@ -130,20 +130,20 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     loaded: list[Entry] = []
     for item in _named_apart(items):
         loaded += load_entries(item, view=options)
-    own = add_means(merge_parts(loaded))
-    if not own:
+    user_entries = add_means(merge_parts(loaded))
+    if not user_entries:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
 
     # Find the entry that differences are taken to, and the measures to choose from.
-    systems = without_members(own)
+    systems = without_members(user_entries)
     reference: Entry | None = None
     if baseline is not None:
-        reference = _find(baseline, own)
+        reference = _find(baseline, user_entries)
     elif len(published) == 1:
         reference = published[0]
     elif not published and len(systems) > 1:
         reference = systems[0]
-    entries = [*published, *own]
+    entries = [*published, *user_entries]
     available: dict[str, float] = {}
     for entry in entries:
         available |= entry.scores
@@ -166,21 +166,22 @@ def _named_apart(items: Sequence[str]) -> list[str]:
         sources = [item for item in items if is_kind(Path(item))]
         stems = [item.removesuffix(".json") for item in sources]
         labels |= dict(zip(sources, short_names(stems), strict=True))
+    # A label is needed only where it differs from the usual one, the name of the file or folder.
     named = []
     for item in items:
-        plain = Path(item.removesuffix(".json")).name
-        label = labels.get(item, plain)
-        named.append(item if label == plain else f"{label}={item}")
+        usual_label = Path(item.removesuffix(".json")).name
+        label = labels.get(item, usual_label)
+        named.append(item if label == usual_label else f"{label}={item}")
     return named
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
     """Return the chosen rows of the published tables, or all rows if none is chosen."""
     tables = [load_table(name) for name in options.against or ()]
-    found: list[PublishedSystem] = []
+    chosen: list[PublishedSystem] = []
     if not options.row:
         for table in tables:
-            found += table.all_systems()
+            chosen += table.all_systems()
     elif not tables:
         raise UsageError("name the table of the row with --against", option="--row")
 
@@ -195,8 +196,8 @@ def _published_entries(options: CompareOptions) -> list[Entry]:
                 errors.append(error)
         if not systems:
             raise errors[0]
-        found += systems
-    return [from_published(system) for system in found]
+        chosen += systems
+    return [from_published(system) for system in chosen]
 
 
 def _find(name: str, own: Sequence[Entry]) -> Entry:
@@ -251,8 +252,8 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
 def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
     """Return the table of the scores of systems, with intervals and the marks of the front."""
     # Measures that only single seeds have are left to the table of seeds.
-    held = {name for entry in systems for name in entry.scores}
-    measures = [name for name in comparison.measures if name in held] or comparison.measures
+    present = {name for entry in systems for name in entry.scores}
+    measures = [name for name in comparison.measures if name in present] or comparison.measures
     shown = _columns(measures, "score")
     notes = []
     if comparison.pareto_measures:

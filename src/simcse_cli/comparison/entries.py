@@ -229,6 +229,7 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> tuple[Entry, li
         is_plain = content.get("postprocess") is None and content.get("pooler") == record.pooler
         result_digest = content.get("model_digest")
         if is_plain and record.model_digest not in (None, result_digest):
+            # Digests of version 1.0.0 leave open whether the model is the same.
             outdated = runs.older_result(folder, record.model_digest, path, result_digest)
             outdated = outdated or f"{path} is of an earlier model of the run; evaluate it again"
             entry = replace(entry, remarks=(outdated,))
@@ -239,8 +240,8 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> tuple[Entry, li
     for path, entry in sorted(results, key=lambda item: -len(item[1].scores)):
         extended = add_missing(run, entry)
         if extended is None:
-            named = replace(entry, label=f"{label} [{path.stem}]", variant=path.stem)
-            variants.append(replace(named, seed=record.seed, folder=str(folder)))
+            variant = replace(entry, label=f"{label} [{path.stem}]", variant=path.stem)
+            variants.append(replace(variant, seed=record.seed, folder=str(folder)))
         else:
             run = replace(extended, source=str(folder))
     return run, variants
@@ -466,12 +467,12 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
+    settings = {}
     for key in _SETTINGS:
         value = given.get(key)
         if value not in (None, False, {}, []):
-            found[key] = str(value)
-    return found
+            settings[key] = str(value)
+    return settings
 
 
 def _split_suffix(result: SuiteResult) -> str:
@@ -506,11 +507,11 @@ def _with_average(
 
     A user's own files do not enter the mean.
     """
-    found = {name + suffix: score for name, score in scores.items()}
+    with_average = {name + suffix: score for name, score in scores.items()}
     present = [score for name, score in scores.items() if score is not None and name in known]
     if present:
-        found[average + suffix] = mean_and_deviation(present)[0]
-    return found
+        with_average[average + suffix] = mean_and_deviation(present)[0]
+    return with_average
 
 
 def _data(result: SuiteResult) -> dict[str, str]:

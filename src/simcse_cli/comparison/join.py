@@ -156,21 +156,22 @@ class Comparison:
         if self.reference is None:
             return {}
         expected = self.reference.scores
-        found = {}
+        gaps = {}
         for name in self.measures:
             if name in entry.scores and name in expected:
-                found[name] = entry.scores[name] - expected[name]
-        return found
+                gaps[name] = entry.scores[name] - expected[name]
+        return gaps
 
     def checked(self) -> list[Entry]:
         """Return the user's systems except the reference; a mean stands for its members."""
-        own = []
+        user_systems = []
         for entry in without_members(self.entries):
             if entry.kind is not EntryKind.PUBLISHED and entry is not self.reference:
-                own.append(entry)
-        return own
+                user_systems.append(entry)
+        return user_systems
 
     def check(self, tolerance: float) -> ToleranceCheck:
+        """Compare the scores of the user's systems with the reference, within a tolerance."""
         if self.reference is None:
             raise ConfigError(
                 "--check needs one reference to hold the scores against",
@@ -241,15 +242,17 @@ class Comparison:
         for entry, path in self.saved(kind):
             name = system_of.get(entry.label, entry.label)
             grouped.setdefault(name, []).append((entry, path))
-        found = []
+        systems = []
         for name, members in grouped.items():
-            found.append(System(name, tuple(members), n_seeds.get(name, 1)))
+            systems.append(System(name, tuple(members), n_seeds.get(name, 1)))
 
         # A reference that is a mean has no file itself, so its system is moved to the front here.
         if self.reference is not None:
             first = self.reference.label
-            found.sort(key=lambda system: system.label != first)
-        return found[:1] + [other for other in found[1:] if not self._is_variant(other, found[0])]
+            systems.sort(key=lambda system: system.label != first)
+        return systems[:1] + [
+            other for other in systems[1:] if not self._is_variant(other, systems[0])
+        ]
 
     def _is_variant(self, system: System, baseline: System) -> bool:
         """Tell whether a system is a run of the baseline that was measured under other settings.
@@ -322,7 +325,7 @@ def _grouped(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list
 
 
 def _shared_setting(entry: Entry) -> Any:
-    """Return what the repetitions of an entry share: settings of a run but the seed, or a label."""
+    """Return what repetitions share: the settings of a run except the seed, or else the label."""
     if entry.kind is not EntryKind.RUN or not entry.config:
         return entry.label
     kept = []
@@ -419,8 +422,8 @@ def join(
     recomputed over the tasks that every entry with tasks has, and a warning names these tasks. If
     they are fewer than two, there is no average.
 
-    The columns are ``measures``. By default, against a published reference, they are the measures
-    of it that another entry has. Otherwise they are all measures except times, the dev accuracies
+    The columns are ``measures``. By default, with a published reference, they are its measures
+    that another entry has as well. Otherwise they are all measures except times, the dev accuracies
     of single transfer tasks and the average of the dev sets.
 
     The front is drawn over ``pareto_measures``. By default these are the averages and the geometry
@@ -466,6 +469,7 @@ def _measures(entries: Iterable[Entry]) -> set[str]:
 
 
 def without_members(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries without those that a mean summarises."""
     members = {name for entry in entries for name in entry.members}
     return [entry for entry in entries if entry.label not in members]
 
@@ -586,7 +590,8 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
         nonempty = subsets - {frozenset()}
         common = full.intersection(*nonempty)
 
-        # Without its tasks, an average can only be compared with averages over all tasks.
+        # Averages stay if all are over the same tasks. One without its tasks can only be compared
+        # with averages over all tasks.
         if nonempty <= {common} and (common == full or frozenset() not in subsets):
             continue
         common_tasks = [task for task in tasks if task in common]

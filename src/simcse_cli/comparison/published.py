@@ -113,7 +113,7 @@ class PublishedTable:
 
     def all_systems(self) -> list[PublishedSystem]:
         """Return every system with at least one number that a run can be compared with."""
-        found = []
+        systems = []
         for line in self._lines():
             scores: dict[str, float] = {}
             for measure, printed in zip(line.measures, line.values, strict=False):
@@ -122,12 +122,13 @@ class PublishedTable:
                     scores[measure] = value
             if scores:
                 settings = {**self.settings, **line.settings}
-                found.append(PublishedSystem(self.id, line.name, line.group, scores, settings))
-        return found
+                systems.append(PublishedSystem(self.id, line.name, line.group, scores, settings))
+        return systems
 
     def _lines(self) -> Iterator[TableRow]:
         """Yield a row with its measures for each system, whatever the layout of the table."""
         if self.systems == "columns":
+            # Only tables of MTEB have a column for each system; their rows are tasks.
             measures = tuple(MTEB_PREFIX + row.name for row in self.rows)
             for i, column in enumerate(self.columns):
                 values = tuple(row.values[i] for row in self.rows)
@@ -198,6 +199,7 @@ class PublishedTable:
 
 
 def table_ids() -> list[str]:
+    """Return the ids of the shipped tables: by source, and then by number."""
     names = []
     for entry in _FOLDER.iterdir():
         file = Path(entry.name)
@@ -279,6 +281,7 @@ def _plain(text: str) -> str:
 
 
 def published_tables(show: str | None) -> Outcome:
+    """Return the list of the published tables, or the table to show."""
     if show is not None:
         return _show_table(load_table(show))
     shown = columns(
@@ -334,8 +337,8 @@ def _notes(table: PublishedTable) -> list[str]:
     used = dict.fromkeys(row.origin for row in table.rows if row.origin)
     notes += [f"{origin}: {origins()[origin]}" for origin in used if origin in origins()]
     for cell in table.corrections:
-        found = f"{cell.published} (misread as {cell.extracted})"
-        notes.append(f"corrected: {cell.row}, {cell.column}: {found}")
+        correction = f"{cell.published} (misread as {cell.extracted})"
+        notes.append(f"corrected: {cell.row}, {cell.column}: {correction}")
     for item in table.average_exceptions:
         row = "all rows" if item.row == "*" else item.row
         notes.append(f"average: {row}: {item.reason}")

@@ -77,7 +77,7 @@ def run_tests(
         )
 
     def of_classes(shared: Mapping[str, Any], _: Entry, by_seed: bool) -> Tests:
-        # One seed on each side gives counts, several seeds give the hits of each.
+        # One seed on each side gives counts, several seeds give the hits of each seed.
         if all(isinstance(counts, Discordance) for counts in shared.values()):
             return bootstrap.paired_accuracy_bootstrap(shared, **resampling)
         return bootstrap.paired_mean_bootstrap(shared, by_seed=by_seed, **resampling)
@@ -127,14 +127,14 @@ def _run_suite(
         tests, mean = test(shared, baseline.members[0][0], by_seed)
         if len(tests) > 1:
             tests[AVERAGE if suite == "sts" else TRANSFER_AVERAGE] = mean
-        found = []
+        task_tests = []
         for name, outcome in tests.items():
             sample = shared.get(name)
             discordant = sample if isinstance(sample, Discordance) else None
-            found.append(
+            task_tests.append(
                 TaskTest(suite, candidate.label, baseline.label, name, outcome, discordant)
             )
-        return found
+        return task_tests
 
     results: list[TaskTest] = []
     with progress.task("paired bootstrap", total=len(candidates)) as task:
@@ -145,6 +145,7 @@ def _run_suite(
 
 
 def _shared_tasks(candidate: Seeds, baseline: Seeds, same: Callable[..., bool]) -> list[str]:
+    """Return the tasks whose examples are the same in all seeds of both systems."""
     first = baseline[0]
     tasks = []
     for task in first:
@@ -184,17 +185,19 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
     The bootstrap tests and the McNemar tests are corrected separately.
     """
-    p_values = bootstrap.adjust([each.test.p_decisive for each in found], correction)
-    exact = []
-    for each in found:
-        if each.discordance is not None:
-            exact.append(bootstrap.mcnemar_exact(each.discordance))
-    exact_pairs = zip(exact, bootstrap.adjust(exact, correction), strict=True)
+    p_values = bootstrap.adjust([task_test.test.p_decisive for task_test in found], correction)
+    mcnemar_p_values = []
+    for task_test in found:
+        if task_test.discordance is not None:
+            mcnemar_p_values.append(bootstrap.mcnemar_exact(task_test.discordance))
+    mcnemar_pairs = zip(
+        mcnemar_p_values, bootstrap.adjust(mcnemar_p_values, correction), strict=True
+    )
     corrected = []
-    for each, p_corrected in zip(found, p_values, strict=True):
-        test = replace(each, p_corrected=p_corrected)
+    for task_test, p_corrected in zip(found, p_values, strict=True):
+        test = replace(task_test, p_corrected=p_corrected)
         if test.discordance is not None:
-            p, p_adjusted = next(exact_pairs)
+            p, p_adjusted = next(mcnemar_pairs)
             test = replace(test, p_mcnemar=p, p_mcnemar_corrected=p_adjusted)
         corrected.append(test)
     return corrected
@@ -202,10 +205,11 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
     """Return a sentence for each system, on its mean over the tasks or on its only task."""
-    last = {(test.suite, test.candidate): test for test in tests}  # the mean is last, so it stays
+    # The dictionary keeps the last test of each system, which is that of the mean, if any.
+    last_tests = {(test.suite, test.candidate): test for test in tests}
     n_tests = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
-    found = []
-    for test in last.values():
+    sentences = []
+    for test in last_tests.values():
         n_seeds = test.test.n_seeds
         examples = f"{test.test.n_pairs:,} {EXAMPLES[test.suite]}"
         if n_seeds is not None:
@@ -215,12 +219,12 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
             p_value = test.test.p_decisive
         words = verdict(test.test.low, test.test.high, p_value, test.baseline, examples)
         where = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {n_tests}"
-        found.append(f"{test.candidate}: {words} ({where})")
-    return found
+        sentences.append(f"{test.candidate}: {words} ({where})")
+    return sentences
 
 
 def chosen_notes(comparison: Comparison) -> list[str]:
-    """Return a note for each system with tasks that are not tested, as they chose its model."""
+    """Return a note for each system that has untested tasks, because they chose its model."""
     # A single system is not tested at all.
     systems = comparison.systems("pair_scores")
     if len(systems) < 2:
@@ -236,6 +240,7 @@ def chosen_notes(comparison: Comparison) -> list[str]:
 def tests_tables(
     tests: Sequence[TaskTest], n_resamples: int, correction: Correction
 ) -> list[Report]:
+    """Return a table of the tests for each suite, with notes on the methods."""
     sts = [test for test in tests if test.suite == "sts"]
     transfer = [test for test in tests if test.suite == "transfer"]
 

@@ -233,10 +233,10 @@ def _uneven_row(source: str, number: int, cells: Sequence[str], n_columns: int) 
     shown = " | ".join(cells)
     if len(shown) > 200:
         shown = f"{shown[:199]}…"
-    found = _number_of("cell", len(cells))
-    wanted = _number_of("column", n_columns)
+    n_found = _number_of("cell", len(cells))
+    n_wanted = _number_of("column", n_columns)
     return DataError(
-        f"{source}, line {number}: {found} below {wanted}: '{shown}'",
+        f"{source}, line {number}: {n_found} below {n_wanted}: '{shown}'",
         hint="quote a cell that holds the separator, name another one with --separator ';', "
         f"or read whole lines as texts with --separator {NO_SEPARATOR}",
     )
@@ -381,7 +381,7 @@ def _even_rows(rows: Iterable[Cells], n_columns: int, source: str) -> Iterator[C
 
 
 def _without_titles(rows: list[Cells]) -> list[Cells]:
-    """Return the rows without the titles above them, at most three, as reports have."""
+    """Return the rows without the titles, at most three, that reports have above a table."""
     n_titles = 0
     while n_titles < min(3, len(rows) - 2) and _is_title(rows[n_titles][1], rows[n_titles + 1 :]):
         n_titles += 1

@@ -56,7 +56,7 @@ class ColumnFacts:
     # -------------------------------------------------------------- by content
     @cached_property
     def texts(self) -> list[str]:
-        """The first cells."""
+        """The first cells of the column, as texts."""
         return self._grid.texts(self.at)
 
     @cached_property
@@ -71,12 +71,12 @@ class ColumnFacts:
 
     @property
     def fits_strongly(self) -> bool:
-        """Tell whether a column with a strong name can hold texts; a few that recur will do."""
+        """Tell whether a column can hold texts if its name says so: a few that recur will do."""
         return self.fits or (self.repeats_words and len(self.values) > 1)
 
     @property
     def repeats_words(self) -> bool:
-        """Tell whether a few words recur that are neither numbers nor yes and no."""
+        """Tell whether the column holds a few recurring words, none of them numbers, yes or no."""
         return self.kind is Kind.LABEL and not is_judgement(self.texts)
 
     @property
@@ -131,20 +131,24 @@ class Facts:
     def strong(self, role: str) -> list[ColumnFacts]:
         """Return the columns whose names alone say that they are a side of a pair."""
         named = [column for column in self.columns if column.name in names.STRONG[role]]
-        found = [column for column in named if column.fits_strongly]
-        if exact := by_name(found, role):
+        fitting = [column for column in named if column.fits_strongly]
+        if exact := by_name(fitting, role):
             return exact
-        if len(found) > 1:  # a prompt is then an instruction beside the text
-            found = [column for column in found if column.name != "prompt"]
+        if len(fitting) > 1:  # a prompt is then an instruction beside the text
+            fitting = [column for column in fitting if column.name != "prompt"]
         # Otherwise, columns with the same text in all of the first rows, or with none.
-        return found or [each for each in named if each.repeats_words or each.kind is Kind.EMPTY]
+        return fitting or [
+            candidate
+            for candidate in named
+            if candidate.repeats_words or candidate.kind is Kind.EMPTY
+        ]
 
     def hard_negatives(self) -> list[ColumnFacts]:
-        found = []
+        negatives = []
         for column in self.columns:
             if names.is_hard_negative(column.name) and column.fits_strongly:
-                found.append(column)
-        return found
+                negatives.append(column)
+        return negatives
 
 
 def by_name(columns: Iterable[ColumnFacts], name: str) -> list[ColumnFacts]:
@@ -154,5 +158,5 @@ def by_name(columns: Iterable[ColumnFacts], name: str) -> list[ColumnFacts]:
 
 def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:
     """Return the columns of texts whose name allows it, or those of words if there are none."""
-    found = [column for column in columns if column.fits and column.is_left_over]
-    return [column for column in found if column.kind is not Kind.WORD] or found
+    fitting = [column for column in columns if column.fits and column.is_left_over]
+    return [column for column in fitting if column.kind is not Kind.WORD] or fitting

@@ -24,8 +24,8 @@ from simcse_cli.settings.choices import TextPer
 
 _WILD = re.compile(r"[*?\[]")
 _TEXT_ENDINGS = (".txt", ".text", ".txt.gz", ".text.gz")
-_LOOKED_AT = 20
-_LINES_LOOKED_AT = 1000
+_LOOKED_AT = 20  # text files searched for blank lines
+_LINES_LOOKED_AT = 1000  # of each file
 _Item = TypeVar("_Item")
 
 
@@ -154,6 +154,8 @@ class FileSet:
         return digest(*states)
 
     def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
+        """Yield the texts of the rows from ``start`` to ``stop``, and count the empty ones."""
+
         def read(file: str, skipped: int) -> Iterator[str]:
             for text in self._table(file).texts(skipped):
                 self.blank[file] += not text.strip()
@@ -170,6 +172,8 @@ class FileSet:
                 yield text, cell
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+        """Yield the cells of a column in the rows from ``start`` to ``stop``."""
+
         def read(file: str, skipped: int) -> Iterator[Any]:
             return self._table(file).column(column, start=skipped)
 
@@ -219,13 +223,13 @@ def _listed(source: str) -> list[str] | None:
     if guess_format(source) is FileFormat.HUB:
         return None
     if path.is_dir():
-        found = [file for file in path.rglob("*") if _is_data(file.relative_to(path))]
+        paths = [file for file in path.rglob("*") if _is_data(file.relative_to(path))]
     elif path.exists() or not _WILD.search(source):
         return None
     else:
         # `glob.glob` takes absolute patterns, which `Path.glob` refuses.
-        found = list(map(Path, glob.glob(source, recursive=True)))  # noqa: PTH207
-    return [str(file) for file in found if file.is_file() and file.stat().st_size]
+        paths = list(map(Path, glob.glob(source, recursive=True)))  # noqa: PTH207
+    return [str(file) for file in paths if file.is_file() and file.stat().st_size]
 
 
 def _listed_remotely(source: str) -> list[str] | None:
@@ -244,9 +248,9 @@ def _listed_remotely(source: str) -> list[str] | None:
     with foreign_format(source, "a file or folder that can be reached"):
         if not pattern and system.get_file_info(path).type is not fs.FileType.Directory:
             return None
-        found = system.get_file_info(fs.FileSelector(path, recursive=True))
+        entries = system.get_file_info(fs.FileSelector(path, recursive=True))
     chosen = []
-    for entry in found:
+    for entry in entries:
         name = PurePosixPath(entry.path).relative_to(path)
         is_wanted = name.match(pattern) if pattern else _is_data(name)
         if is_wanted and entry.is_file and entry.size:

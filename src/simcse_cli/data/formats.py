@@ -193,11 +193,12 @@ def _are_columns(lists: Sequence[list[Any]]) -> bool:
 
 
 def _are_nested(values: Iterable[Any]) -> bool:
-    return any(isinstance(each, dict | list) for each in values)
+    return any(isinstance(value, dict | list) for value in values)
 
 
 def _record(value: Any, place: str) -> dict[str, Any]:
     """Return a row as named values; those inside objects are named by their path."""
+    # A text alone is a row of one column; the columns of a list are numbered.
     if isinstance(value, str):
         value = [value]
     if isinstance(value, list) and value:
@@ -240,7 +241,7 @@ def _json_kind(value: Any) -> str:
 
 
 def _is_objects(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
@@ -248,7 +249,7 @@ def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
     if _is_objects(value):
         return in_list or any(_has_nested_objects(item, in_list=True) for item in value)
     if isinstance(value, dict):
-        return any(_has_nested_objects(each, in_list=in_list) for each in value.values())
+        return any(_has_nested_objects(child, in_list=in_list) for child in value.values())
     return False
 
 
@@ -296,6 +297,7 @@ def _sheet_rows(sheet: Sequence[Sequence[Any]]) -> Iterator[tuple[int, list[str]
 
 
 def _sheet_text(cell: Any) -> str:
+    # Workbooks store whole numbers as floats, too.
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
     return str(cell)
@@ -313,7 +315,7 @@ def _open_hub(source: InputPath, given: Given) -> Grid:
 
 
 def _flat_row(row: dict[str, Any]) -> dict[str, Any]:
-    is_nested = any(isinstance(each, dict) for each in row.values())
+    is_nested = any(isinstance(cell, dict) for cell in row.values())
     return dict(_flat(row)) if is_nested else row
 
 

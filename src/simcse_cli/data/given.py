@@ -82,11 +82,11 @@ class Given:
         )
 
     def of_file(self, option: str) -> "Given":
-        """Return the same choices for a file of texts that an option names, without its columns."""
+        """Return the choices, without any columns, for a file of texts that ``option`` names."""
         return replace(self, columns={}, roles=(), option=option, template=None)
 
     def of_texts(self, column: str | None, text: str | None = None, *beside: str | None) -> "Given":
-        """Return the same choices with one column of texts, or with a template of several.
+        """Return the same choices with one column of texts, or with a template of several columns.
 
         ``column`` is ``NAME``, ``text=NAME`` or ``anchor=NAME``; ``text`` is the template.
         """

@@ -62,14 +62,14 @@ class Grid:
     @cached_property
     def columns(self) -> list[list[Any]]:
         """The cells of the first rows, by column; those that a row of JSON lacks are left out."""
-        found: list[list[Any]] = [[] for _ in self.names]
+        cells_by_column: list[list[Any]] = [[] for _ in self.names]
         for _, row in self.sample:
             for at, name in enumerate(self.names):
                 if not isinstance(row, dict):
-                    found[at].append(row[at])
+                    cells_by_column[at].append(row[at])
                 elif name in row:
-                    found[at].append(row[name])
-        return found
+                    cells_by_column[at].append(row[name])
+        return cells_by_column
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:

@@ -10,9 +10,9 @@ from simcse_cli.data import kinds, names
 from simcse_cli.data.kinds import Kind
 from simcse_cli.data.text import count_words
 
-_LEAST_STRONG = 5  # texts below row 1 before its end mark or script is strong evidence
-_LEAST_LABELS = 10  # rows before labels that all recur, except row 1, are evidence
-_LEAST_TENTH = 20  # texts before the shortest tenth of them is measured
+_LEAST_STRONG = 5  # texts needed below row 1 to take its end mark or script as strong evidence
+_LEAST_LABELS = 10  # rows needed to take labels that all recur, except in row 1, as evidence
+_LEAST_TENTH = 20  # texts needed to measure the shortest tenth of them
 _PHRASE_WORDS = 5  # texts with a median of at most so many words are phrases
 
 
@@ -29,7 +29,7 @@ class Header:
 
 
 def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()) -> Header:
-    """Decide by comparing row 1 with the rows below it.
+    """Decide whether row 1 is a header, by comparing it with the rows below it.
 
     ``given_names`` are the names of columns that the user typed: a row that has one is a header.
     """

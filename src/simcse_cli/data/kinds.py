@@ -186,8 +186,8 @@ def scripts_of(text: str) -> set[str]:
     """Return the scripts in a text; those that Japanese mixes are one, ``Han``."""
     if text.isascii():
         return {"Latin"} if any(map(str.isalpha, text)) else set()
-    found = set()
+    scripts = set()
     for name, pattern in _SCRIPTS.items():
         if pattern.search(text):
-            found.add("Han" if name in _JAPANESE else name)
-    return found
+            scripts.add("Han" if name in _JAPANESE else name)
+    return scripts

@@ -72,13 +72,13 @@ def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
 def _label_files(source: Path) -> list[Path]:
     """Return SentEval's label files: all in a folder, or the one beside a file; else none."""
     if source.is_dir():
-        found = sorted(source.glob("labels.*"))
-        if not found:
+        label_files = sorted(source.glob("labels.*"))
+        if not label_files:
             raise DataError(
                 f"{source} is a folder without labels.* files (the SentEval layout)",
                 hint="name the corpus files instead, for example snli_1.0_train.jsonl",
             )
-        return found
+        return label_files
     stem, _, split = source.name.partition(".")
     labels = source.with_name(f"labels.{split}")
     if stem in ("s1", "s2", "labels") and labels.is_file():

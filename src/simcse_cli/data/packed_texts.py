@@ -44,6 +44,7 @@ class PackedTexts(Sequence[str]):
             return texts
         stream = BytesIO()
         ends = _write(texts, stream)
+        # NumPy takes no empty buffer; the byte in its place belongs to no text.
         return cls(
             np.frombuffer(stream.getvalue() or b"\n", np.uint8), ends, errors="surrogatepass"
         )

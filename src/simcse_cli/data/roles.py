@@ -57,16 +57,16 @@ def _decide(facts: Facts, job: Job) -> Roles:
 # ------------------------------------------------------------------ what the user named
 def _named(facts: Facts) -> dict[str, ColumnFacts]:
     """Return the columns that the user gave by name or number."""
-    found: dict[str, ColumnFacts] = {}
+    named_columns: dict[str, ColumnFacts] = {}
     for role, name in facts.given.columns.items():
         column = facts.find(name)
         # ``positive=positive`` asks for any usual name of a positive, as no column is named so.
         asks_for_usual_names = name == role != "text" and facts.grid.is_named
         if column is not None:
-            found[role] = column
+            named_columns[role] = column
         elif not asks_for_usual_names:
             raise _no_column(facts, role, name)
-    return found
+    return named_columns
 
 
 def _no_column(facts: Facts, role: str, name: str) -> UndecidedError:
@@ -83,7 +83,7 @@ def _no_column(facts: Facts, role: str, name: str) -> UndecidedError:
 def _without_column(facts: Facts, name: str) -> str:
     if not facts.grid.is_named:
         return f"no column {name}; row 1 is no header"
-    shown = ", ".join(shorten(each, 40) for each in facts.grid.names[:20])
+    shown = ", ".join(shorten(title, 40) for title in facts.grid.names[:20])
     return f"no column {name}; there are {shown}"
 
 

@@ -139,8 +139,8 @@ class _Sides:
         self, role: str, given: ColumnFacts | None, others: Sequence[ColumnFacts | None]
     ) -> list[ColumnFacts]:
         """Return the columns that may be a side: the given one, or those with a strong name."""
-        found = self.facts.strong(role) if given is None else [given]
-        return [column for column in found if column not in others]
+        candidates = self.facts.strong(role) if given is None else [given]
+        return [column for column in candidates if column not in others]
 
     def _other(
         self, side: str, known: ColumnFacts, negatives: Sequence[ColumnFacts]
@@ -184,13 +184,13 @@ class _Sides:
         raise self._which_pair(texts)
 
     def _weak_couples(self, fitting: Sequence[ColumnFacts]) -> list[_Pair]:
-        found = []
+        weak_pairs = []
         for left, right in names.WEAK_COUPLES:
             lefts = by_name(fitting, left)
             rights = by_name(fitting, right)
             if len(lefts) == len(rights) == 1:
-                found.append((lefts[0], rights[0]))
-        return found
+                weak_pairs.append((lefts[0], rights[0]))
+        return weak_pairs
 
     def _in_order(self, columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:
         return [column for column in self.facts.columns if column in columns]

@@ -253,6 +253,7 @@ class Table:
             if isinstance(cell, str):
                 text = one_line(cell)
                 return "" if text in missing else text
+            # The first text of any other cell, or "" for a cell without texts.
             return " ".join(self.cell_texts(cell, is_list=False)[:1])
 
         # Most texts are on one line already; checking a batch at once is faster than each text.

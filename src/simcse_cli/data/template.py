@@ -37,8 +37,8 @@ class Template:
     def fill(self, cells: Sequence[str]) -> str:
         """Return the text of a row; an empty cell is left out with the words before it.
 
-        Where the first cells are empty, the text does not begin with a separator. Without any cell
-        it is empty.
+        Where the first cells are empty, the text does not begin with a separator. If all
+        cells are empty, so is the text.
         """
         text = ""
         for number, (before, cell) in enumerate(zip(self.before, cells, strict=True)):

@@ -145,9 +145,9 @@ def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
     """
     rows = _labelled_rows(path, given)
     if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
-        found = ", ".join(rows) or "none"
+        shown = ", ".join(rows) or "none"
         raise DataError(
-            f"{path}: the parts are {found}; need train and test, perhaps dev, in the column split"
+            f"{path}: the parts are {shown}; need train and test, perhaps dev, in the column split"
         )
 
     # A class is the rank of its label: numbers first, then words.
@@ -180,7 +180,7 @@ def _labelled_rows(path: Path, given: Given | None) -> dict[str, list[tuple[str,
             raise DataError(f"{table.place(number)}: {what} is missing", hint=hint)
         split = record.get("split", "all")
         part = _SPLIT_NAMES.get(split.strip().lower(), split)
-        left, right = (*texts, "")[:2]
+        left, right = (*texts, "")[:2]  # the right side of a single text is empty
         rows.setdefault(part, []).append((left, right, label))
     return rows
 

@@ -94,8 +94,8 @@ def encode_file(
 
     # Empty texts in an input are easily overlooked, so the user is told their number.
     if n_blank := files.blank.total():
-        are = "text is" if n_blank == 1 else "texts are"
-        progress.info(f"{source}: {n_blank:,} {are} empty, encoded as an empty text")
+        texts_are = "text is" if n_blank == 1 else "texts are"
+        progress.info(f"{source}: {n_blank:,} {texts_are} empty, encoded as an empty text")
 
 
 def _encode_one(
@@ -118,8 +118,11 @@ def _encode_one(
         writer = VectorWriter(files, inputs, options, progress)
         if n_processes > 1:  # of `torchrun` or `accelerate launch`
             processes.require_shared(output)
-            alike = {"model_digest": writer.encode.model.digest, "rows of the input": files.total}
-            processes.require_alike(alike)
+            shared_facts = {
+                "model_digest": writer.encode.model.digest,
+                "rows of the input": files.total,
+            }
+            processes.require_alike(shared_facts)
             group = ProcessGroup(rank, n_processes, distributed.barrier)
         else:
             processes.tell_if_alone(progress)

@@ -245,10 +245,10 @@ class RowDigest:
                 self._texts.update(f"{text}\n".encode("utf-8", "surrogatepass"))
 
     def facts(self) -> dict[str, str]:
-        found = {"rows_sha256": self._rows.hexdigest()}
+        digests = {"rows_sha256": self._rows.hexdigest()}
         if self._has_texts:
-            found["texts_sha256"] = self._texts.hexdigest()
-        return found
+            digests["texts_sha256"] = self._texts.hexdigest()
+        return digests
 
 
 def layout_of(side: Mapping[str, Any]) -> tuple[_Dtype, _Shape]:

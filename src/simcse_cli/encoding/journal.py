@@ -212,8 +212,8 @@ def _append(path: Path, data: bytes) -> None:
 
 def _identity(path: Path) -> dict[str, int]:
     """Return inode and size of a file, which stay the same when it is renamed."""
-    found = path.stat()
-    return {"inode": found.st_ino, "bytes": found.st_size}
+    status = path.stat()
+    return {"inode": status.st_ino, "bytes": status.st_size}
 
 
 def digest_texts(texts: Sequence[str]) -> str:

@@ -51,12 +51,12 @@ def merge_shards(
     files: list[Path] = []
     for path in paths:
         files += [path, side_file(path)]
-    read = Inputs(files)
+    inputs = Inputs(files)
     pieces = {path: _read_side(side_file(path)) for path in paths}
 
     # Rows are copied as they are stored, and are checked against the side files on the way.
     record = side_file(output)
-    with Output(output, record=record, key="model_digest", inputs=read, force=force) as target:
+    with Output(output, record=record, key="model_digest", inputs=inputs, force=force) as target:
         side = _joined_side(pieces)
         digest = formats.RowDigest()
 
@@ -69,8 +69,8 @@ def merge_shards(
                 has_ids = _copy_rows(pieces, raw, digest, task)
             texts = _column(pieces, 1)  # a block holds rows, texts and ids
             ids = _column(pieces, 2) if has_ids else None
-            made = formats.finish_file(raw, complete, *formats.layout_of(side), texts, ids)
-            if made == raw:  # the raw file itself has become the output
+            finished = formats.finish_file(raw, complete, *formats.layout_of(side), texts, ids)
+            if finished == raw:  # the raw file itself has become the output
                 raw.rename(complete)
             else:
                 raw.unlink()
@@ -113,38 +113,38 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
     """Return all shards of an output, or all parts in the folder ``source``, in order."""
     folder = output.parent if source is None else Path(source)
     command = f"simcse encode INPUT -o {output if source is None else folder}"
-    form = rf"part{_NUMBERS}\.parquet"
+    name_pattern = rf"part{_NUMBERS}\.parquet"
     if source is None:
-        form = rf"{re.escape(output.stem)}\.shard{_NUMBERS}{re.escape(output.suffix)}"
+        name_pattern = rf"{re.escape(output.stem)}\.shard{_NUMBERS}{re.escape(output.suffix)}"
 
     # Pieces of several runs may lie there, so they are grouped by the total in their names.
-    found: dict[int, dict[int, Path]] = {}
+    files_by_total: dict[int, dict[int, Path]] = {}
     for file in folder.iterdir() if folder.is_dir() else ():
-        named = re.fullmatch(form, file.name)
+        named = re.fullmatch(name_pattern, file.name)
         if named is None:
             continue
         if not file.is_file():
             hint = "remove it, or encode the shard again with --force"
             raise DataError(f"{file} is no file", hint=hint)
-        found.setdefault(int(named["of"]), {})[int(named["number"])] = file
+        files_by_total.setdefault(int(named["of"]), {})[int(named["number"])] = file
 
     # There must be one set of pieces, and it must be complete.
-    if not found:
+    if not files_by_total:
         what = f"shard of {output.name}" if source is None else "parts"
         hint = f"write them first: {command} --shard 1/4"
         raise DataError(f"{folder} holds no {what}", hint=hint)
-    if len(found) > 1:
-        totals = " and ".join(map(str, sorted(found)))
+    if len(files_by_total) > 1:
+        totals = " and ".join(map(str, sorted(files_by_total)))
         what = f"{folder} holds sets of {totals} shards, need those of one run"
         raise DataError(what, hint="remove the others")
-    ((of, files),) = found.items()
+    ((of, files),) = files_by_total.items()
     missing = [number for number in range(1, of + 1) if number not in files]
     if missing:
-        some = ", ".join(map(str, missing[:10]))
+        shown = ", ".join(map(str, missing[:10]))
         if len(missing) > 10:
-            some += ", ..."
+            shown += ", ..."
         again = f"{command} --shard {missing[0]}/{of}" if source is None else command
-        what = f"{folder}: of {of} shards {len(missing)} are missing: {some}"
+        what = f"{folder}: of {of} shards {len(missing)} are missing: {shown}"
         raise DataError(what, hint=f"{again} --resume")
     return [files[number] for number in sorted(files)]
 
@@ -174,8 +174,8 @@ def _joined_side(pieces: Pieces) -> dict[str, Any]:
     for path, side in pieces.items():
         for key in [*shared, *side]:
             if key not in _OWN_FACTS and side.get(key) != shared.get(key):
-                found = f"{path} has {key} {side.get(key)!r}, {first} has {shared.get(key)!r}"
-                raise DataError(found, hint=_AGAIN)
+                difference = f"{path} has {key} {side.get(key)!r}, {first} has {shared.get(key)!r}"
+                raise DataError(difference, hint=_AGAIN)
         # Rows of one input file may be cut into several pieces, so their numbers are added.
         rows_in_files = checked(side.get("files", {}), dict[str, int], f"{side_file(path)}: files")
         files.update(rows_in_files)

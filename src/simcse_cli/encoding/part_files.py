@@ -27,8 +27,8 @@ def claim_folder(folder: str, own: Collection[str], n_parts: int, options: Encod
     ``--force``.
     """
     for name, remove in _names_in(folder).items():
-        found = PART.fullmatch(name)
-        is_other = found is not None and int(found["of"]) != n_parts
+        part_name = PART.fullmatch(name)
+        is_other = part_name is not None and int(part_name["of"]) != n_parts
         if is_other and not options.force:
             what = f"{folder} holds {name}, a part of another input"
             hint = "choose another folder, or give --force, which removes those parts"
@@ -53,8 +53,8 @@ def _names_in(folder: str) -> dict[str, Callable[[], None]]:
 
     with foreign_format(folder, "a folder that can be written", error=OutputError):
         system.create_dir(path, recursive=True)
-        found = system.get_file_info(fs.FileSelector(path))
-    return {entry.base_name: partial(system.delete_file, entry.path) for entry in found}
+        entries = system.get_file_info(fs.FileSelector(path))
+    return {entry.base_name: partial(system.delete_file, entry.path) for entry in entries}
 
 
 def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progress) -> int:
@@ -66,6 +66,7 @@ def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progres
 
 
 def _encode_remote_part(writer: VectorWriter, output: str, part: Part, progress: Progress) -> int:
+    """Write a part into a temporary folder and upload it, unless it is there already."""
     # The side file is written last, so a part is complete once its side file exists.
     folder, _, name = output.rpartition("/")
     side_address = f"{folder}/{side_file(Path(name)).name}"

@@ -107,8 +107,8 @@ def count_parts(n_rows: int) -> int:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    number, of = map(int, found.groups()) if found else (0, 0)
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    number, of = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= of:
         raise UsageError(f"{text!r}: need I/N with I from 1 to N, as in 3/16", option="--shard")
     return number, of

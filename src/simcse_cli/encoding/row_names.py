@@ -27,8 +27,8 @@ def text_digest(text: str) -> str:
 
 def write_names(path: Path, rows: Iterable[NamedRow]) -> None:
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-        for own, digest in rows:
-            stream.write(json.dumps({"id": own, "digest": digest}, default=str) + "\n")
+        for row_id, digest in rows:
+            stream.write(json.dumps({"id": row_id, "digest": digest}, default=str) + "\n")
 
 
 def read_names(path: Path) -> Iterator[NamedRow]:

@@ -441,14 +441,14 @@ def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
     """Return rows and columns of the entries that may be among the ``k`` largest of their row.
 
     Entries that do not exceed the row's ``lowest`` may be left out. Each row is cut into about 4 k
-    groups, as to partition whole rows would take half of the time of the matrix product.
+    groups, since partitioning whole rows would take half as long as the matrix product.
     """
     n_rows, n_columns = scores.shape
     size = n_columns // (4 * k)
     if size > 1:
-        found = _candidates_of_groups(scores, lowest, k, size)
-        if len(found[0]) <= 16 * k * n_rows:
-            return found
+        candidates = _candidates_of_groups(scores, lowest, k, size)
+        if len(candidates[0]) <= 16 * k * n_rows:
+            return candidates
     # There are too few columns for groups, or the groups gave too many candidates.
     if n_columns > k:
         columns = np.argpartition(scores, -k, axis=1)[:, -k:]
@@ -469,7 +469,8 @@ def _candidates_of_groups(scores: Scores, lowest: Scores, k: int, size: int) -> 
     groups = scores[:, :end].reshape(n_rows, -1, size)
     maxima = torch.from_numpy(groups).amax(2).numpy()
     bound = np.maximum(lowest, np.partition(maxima, -k, axis=1)[:, -k])
-    # Groups that reach the bound, their entries that do, and such entries after the last group.
+    # First find the groups that reach the bound, then the entries in them that do. Entries after
+    # the last whole group are searched one by one.
     row, group = np.divmod(np.flatnonzero(maxima >= bound[:, None]), maxima.shape[1])
     selected, offset = np.divmod(np.flatnonzero(groups[row, group] >= bound[row, None]), size)
     rest_row, rest_column = np.nonzero(scores[:, end:] >= bound[:, None])

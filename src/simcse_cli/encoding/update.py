@@ -28,8 +28,8 @@ from simcse_cli.files.schema import checked
 FACTS = {"format", "version", "model", "input", "files", "n_rows", "dim", "index", "rows"}
 FACTS |= {"input_rows", "rows_sha256", "texts_sha256"}
 """Entries of a side file that are no settings."""
-# Entries that may differ in an update: how the input is read. Only ``capability`` is compared all
-# the same where the side file has it.
+# Entries that may differ in an update: how the input is read, and ``capability``, which is still
+# compared if the side file has it.
 _OF_INPUT = {"input_sha256", "header", "separator", "encoding", "keep_label", "text_per"}
 _OF_INPUT |= {"capability"}
 _AGAIN = "encode all rows again with --force, without --update"
@@ -54,6 +54,7 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _require_same_settings(
     output: Path, side: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
+    """Raise OutputError if the output was written with other settings that matter."""
     ignored = FACTS | _OF_INPUT
     # An older side file has no column; such an output may be updated all the same.
     if "column" not in side:
@@ -64,8 +65,8 @@ def _require_same_settings(
     for key in keys:
         before, now = side.get(key), settings.get(key)
         if before != now:
-            found = "another model" if key == "model_digest" else f"{key} {before!r}, not {now!r}"
-            what = f"{output} was written with {found}"
+            other = "another model" if key == "model_digest" else f"{key} {before!r}, not {now!r}"
+            what = f"{output} was written with {other}"
             raise OutputError(what, hint=f"repeat the options of the first time, or {_AGAIN}")
 
 
@@ -206,14 +207,14 @@ def _texts_of_index(index: Path, known: _Known) -> dict[int, str]:
     A killed update may have replaced the index already, so row numbers may not fit it.
     """
     by_digest = {text_digest(text): text for text in SearchIndex.load(index).sentences}
-    found: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for row in known.texts:
         text = by_digest.get(known.digests[row])
         if text is None:
             hint = f"drop such rows with --drop-gone, or {_AGAIN}"
             raise DataError(f"{index} lacks the texts of rows that are gone", hint=hint)
-        found[row] = text
-    return found
+        texts[row] = text
+    return texts
 
 
 def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _Known:

@@ -48,14 +48,14 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
 
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
     """Return the output of vectors with all files that belong to it; ``rank`` is the process."""
-    part = path.with_name(f"{path.name}.part-{rank}")
+    part_path = path.with_name(f"{path.name}.part-{rank}")
     # The journal of a job is named after its process only if there are several (see `Journal`).
-    companions = [Path(f"{path}.part.json"), Path(f"{part}.json")]
-    beside = None if options.id_column is None else names_file(path)
-    if beside is not None:
-        companions.append(beside)
+    companions = [Path(f"{path}.part.json"), Path(f"{part_path}.json")]
+    ids_file = None if options.id_column is None else names_file(path)
+    if ids_file is not None:
+        companions.append(ids_file)
         if not side_file(path).exists():  # with a side file, it belongs to an earlier output
-            check_output(beside, force=options.force)
+            check_output(ids_file, force=options.force)
     if options.index is not None:
         companions += index_files(options.index)
     return Output(
@@ -64,7 +64,7 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
         key="model_digest",
         inputs=inputs,
         companions=companions,
-        lock=part if rank else None,
+        lock=part_path if rank else None,
         force=options.force,
         resume=may_replace(path, options),
     )
@@ -95,7 +95,9 @@ class VectorWriter:
         part: Part | None = None,
         group: ProcessGroup = ALONE,
     ) -> int:
-        """Write the vectors of these sentences and return their number, 0 on later processes.
+        """Write the vectors of these sentences and return their number.
+
+        In a group of processes, all but the first return 0.
 
         The caller must hold the output, which is a context manager. ``part`` tells which rows of
         the input the sentences are; None for all. ``group`` are the processes that write the output
@@ -163,8 +165,8 @@ class VectorWriter:
 
     def facts(self) -> dict[str, Any]:
         """Return the settings and the input, which the side file of a finished output must have."""
-        own = {"dtype": self.kind.value, "input_sha256": self.files.digest}
-        return self.encode.settings | own
+        output_facts = {"dtype": self.kind.value, "input_sha256": self.files.digest}
+        return self.encode.settings | output_facts
 
     def _require_same(self, path: Path, progress: Progress) -> int:
         """Return the number of rows of a finished output, which must be that of this input."""
@@ -187,8 +189,8 @@ class VectorWriter:
     ) -> None:
         """Write the side file, the ids if the output has no room for them, and the search index."""
         index = self.options.index
-        beside = None if self.options.id_column is None else names_file(output.path)
-        if index is not None or beside is not None:
+        ids_file = None if self.options.id_column is None else names_file(output.path)
+        if index is not None or ids_file is not None:
             # The texts are read more than once below.
             texts = PackedTexts.of(texts)
         digest = RowDigest()
@@ -198,10 +200,10 @@ class VectorWriter:
             side["index"] = os.path.relpath(index, output.path.parent)
         hint = "add --resume, which keeps the vectors of unchanged sentences"
         output.write_record(folder, side, hint=hint)
-        if beside is not None:
+        if ids_file is not None:
             digests = self.earlier.digests if self.earlier else map(text_digest, texts)
             names = zip(self._ids(output.path, part) or (), digests, strict=True)
-            write_names(folder / beside.name, names)
+            write_names(folder / ids_file.name, names)
         if index is not None:
             self._write_index(index, output.path, rows, PackedTexts.of(texts))
 
@@ -212,8 +214,8 @@ class VectorWriter:
         ids = None
         if self.options.id_column is not None:
             ids = list(map(cell_text, self._ids(output, None) or ()))
-        made = SearchIndex.build(rows, texts, info=model.facts(model.prompt), ids=ids)
-        made.save(index, force=may_replace(output, self.options))
+        search_index = SearchIndex.build(rows, texts, info=model.facts(model.prompt), ids=ids)
+        search_index.save(index, force=may_replace(output, self.options))
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
         """Return the ids of the rows: the id column, else row numbers in a folder, else None."""
@@ -243,15 +245,15 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
         what = f"{output} exists already, without a side file that tells what it holds"
         raise OutputError(what, hint=EXISTS_HINT)
     # Version 1.0.0 recorded no capability and no column, and "auto" where that was the precision.
-    untold = {"capability", "column"} - side.keys()
+    unrecorded = {"capability", "column"} - side.keys()
     if side.get("precision") == Precision.AUTO:
-        untold.add("precision")
+        unrecorded.add("precision")
     recorded = [key for key in side if key not in FACTS]
     for key in compared_keys(recorded, facts):
         value = facts.get(key)
         if key == "model_digest" and is_older_digest(side.get(key), str(value)):
             raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
-        if key in untold or side.get(key) == value:
+        if key in unrecorded or side.get(key) == value:
             continue
         what = f"another {key}: {side.get(key)!r}, not {value!r}"
         if value is None:

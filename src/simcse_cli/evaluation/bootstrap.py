@@ -256,6 +256,7 @@ class _Differences:
     seeds: tuple[Floats, Floats] | None = None
 
     def test(self, *, by_seed: bool) -> PairedTest:
+        """Return the test over the examples or, with several seeds, also over the seeds."""
         # Examples alone: the bootstrap.
         low, high = np.quantile(self.resampled, [0.025, 0.975])
         n_not_above = int(np.count_nonzero(self.resampled <= 0))
@@ -263,23 +264,23 @@ class _Differences:
         # The observed data count as one more resample, so that the p-value is never 0.
         n_on_smaller_side = min(n_not_above, n_not_below)
         p_value = min(1.0, 2 * (n_on_smaller_side + 1) / (self.resampled.size + 1))
-        found = PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
+        bootstrap_test = PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
         if self.seeds is None:
-            return found
+            return bootstrap_test
         n_seeds = min(map(len, self.seeds))
         if n_seeds < 2:
-            return found
+            return bootstrap_test
 
         # The test over seeds alone, then over seeds and examples together. The one with the larger
         # p-value gives the interval.
         candidate, baseline = self.seeds
         sides = [candidate - baseline] if by_seed else [candidate, baseline]
-        of_seeds = _seed_variance([side[:, 0] for side in sides])
-        over_seeds = _t_interval(self.observed, *of_seeds)
-        over_both = _t_interval(self.observed, *self._crossed_variance(sides, *of_seeds))
+        seed_statistics = _seed_variance([side[:, 0] for side in sides])
+        over_seeds = _t_interval(self.observed, *seed_statistics)
+        over_both = _t_interval(self.observed, *self._crossed_variance(sides, *seed_statistics))
         decisive = max(over_seeds, over_both, key=lambda t_interval: t_interval.p_value)
         return replace(
-            found,
+            bootstrap_test,
             low=decisive.low,
             high=decisive.high,
             n_seeds=n_seeds,

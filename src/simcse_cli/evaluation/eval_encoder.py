@@ -103,6 +103,7 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
 
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
+    """Open what the options name: a file of vectors, word vectors, or a model."""
     fixed: PrecomputedVectors | BiLstmMax | WordAverage
     if options.embeddings is not None and options.sentences is not None:
         fixed = PrecomputedVectors(options.embeddings, options.sentences)
@@ -123,6 +124,7 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
 
 
 def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress) -> EvalEncoder:
+    """Return a loaded model as an encoder under evaluation."""
     encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
 
     # A commit stands for the vectors only if the Hub model is used with its default settings.

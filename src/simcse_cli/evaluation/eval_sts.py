@@ -100,19 +100,19 @@ def _score_checkpoints(
     @kept_on_interrupt(lambda: message)
     def kept_score(opened: EvalEncoder) -> SuiteResult:
         cache = EvaluationCache(folder, opened.cache_key, progress=progress)
-        kept = cache.load_result("sts", key)
-        if kept is None:
-            kept = sts.evaluate_sts(opened.encode, suite, setting, progress=progress).to_json()
-            cache.save_result("sts", key, kept)
-        result = SuiteResult.from_json(kept, str(folder))
+        payload = cache.load_result("sts", key)
+        if payload is None:
+            payload = sts.evaluate_sts(opened.encode, suite, setting, progress=progress).to_json()
+            cache.save_result("sts", key, payload)
+        result = SuiteResult.from_json(payload, str(folder))
         return result.with_settings(**opened.facts(), **recorded)
 
     return evaluate_checkpoints(encoder, kept_score, sts_checkpoints, progress)
 
 
 def _write_sentences(path: Path, suite: sts.StsSuite, progress: Progress, *, force: bool) -> None:
-    found, _ = suite.read(progress)
-    distinct = dict.fromkeys(sentence for task in found.values() for sentence in task.sentences)
+    tasks, _ = suite.read(progress)
+    distinct = dict.fromkeys(sentence for task in tasks.values() for sentence in task.sentences)
     with output_text(path, force=force) as stream:
         stream.writelines(f"{sentence}\n" for sentence in distinct)
     progress.info(f"wrote {path}: {len(distinct):,} sentences")

@@ -78,13 +78,13 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     folders = [Path(data_dir), Path(data_dir) / "nli"]
     with suppress(DataError):
         folders.append(resolve_senteval_dir(data_dir))
-    found: list[Example] = []
+    examples: list[Example] = []
     present: list[str] = []
     missing: list[str] = []
     for part, patterns in _NLI_FILES.items():
         pairs = _nli_part(patterns, folders)
         (present if pairs else missing).append(part)
-        found += pairs
+        examples += pairs
     if not present:
         what = (
             f"{data_dir} has no NLI files (SNLI/s1.train, snli_1.0_train.jsonl, "
@@ -95,7 +95,7 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
         progress.warn(
             f"fitting on {', '.join(present)} only; the papers also use {', '.join(missing)}"
         )
-    return found
+    return examples
 
 
 def file_examples(path: Path | str) -> list[Example]:
@@ -167,6 +167,7 @@ class PostprocessPlan:
 
 
 def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan | None:
+    """Return what ``--postprocess`` asks for, with its options checked; None without it."""
     if options.postprocess is None:
         return None
     name, _, number = options.postprocess.partition(":")

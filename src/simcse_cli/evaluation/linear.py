@@ -268,13 +268,13 @@ class _Cohort:
         require_finite_weights(self._weights, "the probe")
         was_running = self._running()
         models = self._by_model(self._weights)
-        for model, split in zip(models, self._active, strict=True):
+        for split_models, split in zip(models, self._active, strict=True):
             dev = self._dev[split]
-            is_right = predict(model, self.design.index_select(0, dev)) == self.labels[dev]
+            is_right = predict(split_models, self.design.index_select(0, dev)) == self.labels[dev]
             accuracy = is_right.sum(dim=1).numpy() / len(dev)
             is_better = (accuracy > self.best_accuracy[split]) & was_running[split]
             self.best_accuracy[split, is_better] = accuracy[is_better]
-            self.best_weights[split, is_better] = model[is_better]
+            self.best_weights[split, is_better] = split_models[is_better]
             self._failures[split] += ~is_better
 
         # A split is finished once all of its models have stopped.

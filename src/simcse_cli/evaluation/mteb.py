@@ -154,7 +154,7 @@ def category_means(
     members: dict[str, list[float | None]] = {}
     for task, score in scores.items():
         members.setdefault(categories[task], []).append(score)
-    found: dict[str, Any] = {}
+    by_category: dict[str, Any] = {}
     n_scored = 0
     for category in [*CATEGORIES, *sorted(members.keys() - CATEGORIES)]:
         if category not in members:
@@ -162,9 +162,9 @@ def category_means(
         known = [score for score in members[category] if score is not None]
         mean, _ = mean_and_deviation(known)
         n_tasks = len(members[category])
-        found[category] = {"n_tasks": n_tasks, "n_scored": len(known), "score": mean}
+        by_category[category] = {"n_tasks": n_tasks, "n_scored": len(known), "score": mean}
         n_scored += len(known)
-    return {"categories": found, "n_tasks": len(scores), "n_scored": n_scored}
+    return {"categories": by_category, "n_tasks": len(scores), "n_scored": n_scored}
 
 
 class _Runner:
@@ -182,9 +182,9 @@ class _Runner:
     def older_folders(self) -> list[Path]:
         """Return the folders of results of this model's name whose revision is of version 1.0.0."""
         meta = self._encoder.mteb_model_meta
-        own = Path(self._cache.get_task_result_path("TASK", meta)).parent
-        siblings = sorted(own.parent.glob("*"))
-        return [each for each in siblings if is_older_digest(each.name, str(meta.revision))]
+        own_folder = Path(self._cache.get_task_result_path("TASK", meta)).parent
+        siblings = sorted(own_folder.parent.glob("*"))
+        return [folder for folder in siblings if is_older_digest(folder.name, str(meta.revision))]
 
     def run(self, task: Any, dataset: str) -> TaskResult:
         """Return the stored or the new score of a task.
@@ -466,5 +466,5 @@ def _category_columns(result: SuiteResult) -> list[Column]:
 
 
 def _category_row(result: SuiteResult) -> dict[str, float | None]:
-    means = {name: each["score"] for name, each in result.figures["categories"].items()}
+    means = {name: figures["score"] for name, figures in result.figures["categories"].items()}
     return means | {AVERAGE: result.average}

@@ -121,6 +121,7 @@ def run_probe(
         if dev_rows is None:
             chosen = np.array(settings.penalties)[choices][:, None]
             final_splits = [holdout_split(fold.train, HOLDOUT_SHARE, seed=seed) for fold in outer]
+            # A final model has a single penalty, so the axis of the penalties is dropped.
             final = fit(final_splits, chosen).weights[:, 0]
         else:
             final = grid.weights[range(len(outer)), choices]
@@ -147,6 +148,7 @@ def collect_result(
     dev_accuracies: Sequence[float],
     penalties: Sequence[float],
 ) -> ProbeResult:
+    """Join the predictions of the outer splits in ascending order of their rows."""
     accuracies = []
     for predicted, fold in zip(predictions, outer, strict=True):
         accuracies.append(float((predicted == labels[fold.test]).mean()))

@@ -76,7 +76,7 @@ def evaluate_each_seed(
     names = {"model": encoder.model, "seeds": list(runs)}
     payload = {**mean, **names, "deviation": deviation, "runs": payloads}
     tables = zip(*reports, strict=True)
-    return Outcome([_joined(alike, encoder.model, folders) for alike in tables], payload)
+    return Outcome([_joined(per_seed, encoder.model, folders) for per_seed in tables], payload)
 
 
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
@@ -142,6 +142,7 @@ def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Rep
 
 
 def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
+    """Return a table of the means; the first cell of a row, its name, is kept."""
     first = reports[0]
     # A heading with the folder of a run gets the folder of all runs instead.
     relabelled = []

@@ -77,6 +77,7 @@ STS_SETTINGS: dict[StsProtocol, StsSetting] = {
 
 
 def resolve_setting(options: StsOptions) -> StsSetting:
+    """Return the setting of the protocol, in which single options replace parts."""
     setting = STS_SETTINGS[options.protocol]
     if options.metric is not None:
         setting = replace(setting, metrics=(options.metric,))
@@ -107,16 +108,18 @@ class StsSuite:
     def of_options(cls, options: StsOptions, split: Split, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
-        Without --tasks, the tasks are STS-B for the split dev. For other splits they are none
-        beside pair files, else all that have the split. Of the demo corpus, which is used if there
-        is no folder, only STS-B is scored.
+        Without --tasks, they depend on the split: STS-B for dev; otherwise none if there are pair
+        files, or else all tasks that have the split. Of the demo corpus, which is used if there is
+        no folder, only STS-B is scored.
         """
         columns = parse_columns(options.columns, SCORED_PAIR)
         given = Given.of(options, columns, roles=SCORED_PAIR, progress=progress)
-        own: dict[str, StsTask] = {}
+        own_tasks: dict[str, StsTask] = {}
         for path in options.pair_file or ():
-            check_task_name(path.stem, [*STS_TASKS, *own], "--pair-file")
-            own[path.stem] = StsTask(path.stem, "test", {"test": read_scored_pairs(path, given)})
+            check_task_name(path.stem, [*STS_TASKS, *own_tasks], "--pair-file")
+            own_tasks[path.stem] = StsTask(
+                path.stem, "test", {"test": read_scored_pairs(path, given)}
+            )
 
         # The tasks of a SentEval folder.
         named: tuple[str, ...] = ()
@@ -125,13 +128,13 @@ class StsSuite:
             named = parse_tasks(options.tasks, STS_TASKS)
         elif split == "dev":
             named = ("STSBenchmark",)
-        elif not own:
+        elif not own_tasks:
             named = tuple(name for name in STS_TASKS if has_split(name, split))
         if named:
             data_dir = data_dir_or_demo(data_dir, progress)
             if options.tasks is None and is_demo_corpus(data_dir):
                 named = ("STSBenchmark",)
-        return cls(data_dir, (*named, *own), split, own)
+        return cls(data_dir, (*named, *own_tasks), split, own_tasks)
 
     def read_task(self, name: str, split: Split) -> StsTask:
         """Return the pairs of a task; a pair file is a test set, whatever the split."""
@@ -140,20 +143,21 @@ class StsSuite:
         return read_sts_task(self.data_dir, name, split=split)
 
     def read(self, progress: Progress) -> tuple[dict[str, StsTask], dict[str, str]]:
+        """Return the tasks that can be read, and the reasons why the others cannot."""
         if self.data_dir is not None and any(name not in self.own for name in self.tasks):
             resolve_senteval_dir(self.data_dir)  # raises once, not for each task
-        found: dict[str, StsTask] = {}
+        tasks: dict[str, StsTask] = {}
         missing: dict[str, str] = {}
         for name in self.tasks:
             if name not in self.own and not has_split(name, self.split):
                 missing[name] = f"{name} has no {self.split} split"
                 continue
             try:
-                found[name] = self.read_task(name, self.split)
+                tasks[name] = self.read_task(name, self.split)
             except DataError as error:
                 missing[name] = error.message
         leave_out(missing, self.tasks, self.data_dir, progress)
-        return found, missing
+        return tasks, missing
 
     def key(self, setting: StsSetting) -> dict[str, Any]:
         """Return the cache key of a result.
@@ -202,6 +206,7 @@ def leave_out(
 
 
 def score_sts_task(task: StsTask, vectors: Mapping[str, Embeddings]) -> dict[str, SubsetPairs]:
+    """Return the cosines of each subset, with the gold scores and the sentences."""
     scored = {}
     for name, subset in task.subsets.items():
         left = np.stack([vectors[text] for text in subset.left])
@@ -218,7 +223,7 @@ def cosine_and_gold(subsets: Mapping[str, SubsetPairs]) -> list[tuple[Floats, Fl
 def sts_task_result(
     subsets: Mapping[str, SubsetPairs], metric: Metric, aggregation: Aggregation, data_sha256: str
 ) -> TaskResult:
-    """Return the score of a task, with those for all other metrics and aggregations."""
+    """Return the score of a task, with its scores by all other metrics and aggregations."""
     sides = cosine_and_gold(subsets)
     by_metric: dict[str, dict[str, float | None]] = {}
     for each_metric in Metric:
@@ -247,18 +252,18 @@ def evaluate_sts(
     ``encode`` is called once with all distinct sentences of all tasks. With a regressor, its
     predictions, in 1 .. 5, replace the cosines of STS-B and SICK-R.
     """
-    found, missing = suite.read(progress)
-    sentences = [sentence for task in found.values() for sentence in task.sentences]
+    tasks, missing = suite.read(progress)
+    sentences = [sentence for task in tasks.values() for sentence in task.sentences]
 
     # The time covers encoding and scoring, but not the reading of files.
     started = time.perf_counter()
     vectors = encode_distinct(encode, sentences)
-    scored = {name: score_sts_task(task, vectors) for name, task in found.items()}
+    scored = {name: score_sts_task(task, vectors) for name, task in tasks.items()}
     seconds = time.perf_counter() - started
 
     # The regressor is trained on files of the task, so it needs their folder.
     for name in REGRESSED_TASKS:
-        if setting.regressor and name in found and suite.data_dir is not None:
+        if setting.regressor and name in tasks and suite.data_dir is not None:
             predicted = regress_task(name, encode, suite.data_dir, progress=progress)
             scored[name] = {"test": replace(scored[name]["test"], cosine=predicted)}
 
@@ -267,7 +272,7 @@ def evaluate_sts(
     aggregation = setting.aggregation
     results: dict[str, TaskResult | None] = dict.fromkeys(suite.tasks)
     for name, subsets in scored.items():
-        results[name] = sts_task_result(subsets, metric, aggregation, found[name].digest)
+        results[name] = sts_task_result(subsets, metric, aggregation, tasks[name].digest)
     how = {"metric": metric.value, "aggregation": aggregation.value, "split": suite.split}
     return SuiteResult("sts", how, results, missing, _cost(len(sentences), seconds), scored)
 

@@ -61,22 +61,23 @@ class TransferSuite:
         roles = ("text", "label", "left", "right")
         by_role = parse_columns(options.columns, roles)
         given = Given.of(options, by_role, roles=roles, progress=progress)
-        own: dict[str, TransferTask] = {}
+        own_tasks: dict[str, TransferTask] = {}
         for path in options.task_file or ():
-            check_task_name(path.stem, [*TRANSFER_TASKS, *own], "--task-file")
-            own[path.stem] = read_task_file(path, given)
-            outer_splits(own[path.stem], probe.PROBE_SETTINGS[options.protocol])  # only checks
+            check_task_name(path.stem, [*TRANSFER_TASKS, *own_tasks], "--task-file")
+            own_tasks[path.stem] = read_task_file(path, given)
+            # The splits are drawn only to raise an error if there are too few examples.
+            outer_splits(own_tasks[path.stem], probe.PROBE_SETTINGS[options.protocol])
 
         # If there are task files, tasks of a SentEval folder are scored only if they are named.
         named: tuple[str, ...] = ()
         data_dir = None
-        if options.tasks is not None or not own:
+        if options.tasks is not None or not own_tasks:
             named = parse_tasks(options.tasks, TRANSFER_TASKS)
             data_dir = options.data_dir
         if data_dir is None and named:
             what = "need a SentEval folder (or SIMCSE_DATA), or --task-file FILE"
             raise UsageError(what, option="--data-dir")
-        return cls(data_dir, (*named, *own), own, options.protocol, options.probe)
+        return cls(data_dir, (*named, *own_tasks), own_tasks, options.protocol, options.probe)
 
     def missing(self, progress: Progress = SILENT) -> dict[str, str]:
         """Return the tasks that lack files, each with the reason, and warn about them.
@@ -121,6 +122,7 @@ class TransferSuite:
     def _run_probe(
         self, task: TransferTask, encode: Encode, cache: EvaluationCache, progress: Progress
     ) -> ProbeResult:
+        """Encode the sentences of a task, and return the result of the probe."""
         settings = probe.PROBE_SETTINGS[self.protocol]
         outer, dev_rows = outer_splits(task, settings)
         # The features are a vector or, for pairs, the difference and the product of two vectors.

@@ -83,12 +83,12 @@ def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None
     if not folder.is_dir():
         return
     for path in folder.iterdir():
-        found = _LEFTOVER.fullmatch(path.name)
-        if found is None or (names is not None and found["name"] not in names):
+        leftover = _LEFTOVER.fullmatch(path.name)
+        if leftover is None or (names is not None and leftover["name"] not in names):
             continue
         # Until its replacement has appeared, a folder that was moved aside is the only copy.
-        if found["kind"] == "old" and not os.path.lexists(folder / found["name"]):
-            os.replace(path, folder / found["name"])
+        if leftover["kind"] == "old" and not os.path.lexists(folder / leftover["name"]):
+            os.replace(path, folder / leftover["name"])
         elif path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

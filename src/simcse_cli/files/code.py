@@ -48,11 +48,11 @@ def load_code(text: str, place: str) -> Any:
     option that named the code, for messages.
     """
     # Split the text into the file and the name in it.
-    found = _NAMED.fullmatch(text)
-    if found is None:
+    match = _NAMED.fullmatch(text)
+    if match is None:
         raise ConfigError(f"{place} {text}: need FILE.py:NAME, such as my_file.py:MyClass")
-    require_file(found["file"], hint="need FILE.py:NAME, with the path of the file")
-    path = Path(found["file"]).resolve()
+    require_file(match["file"], hint="need FILE.py:NAME, with the path of the file")
+    path = Path(match["file"]).resolve()
 
     # The user's code may raise anything, so report every exception as an error of the file.
     try:
@@ -61,16 +61,16 @@ def load_code(text: str, place: str) -> Any:
         raise ConfigError(
             f"{place} {text}: the file cannot be imported: {type(error).__name__}: "
             f"{reason_of(error)}",
-            hint=f"python {shlex.quote(found['file'])} shows where",
+            hint=f"python {shlex.quote(match['file'])} shows where",
         ) from error
 
-    if not hasattr(module, found["name"]):
+    if not hasattr(module, match["name"]):
         # Suggest what the file defines itself, not what it imports.
         defined_names = [name for name, value in vars(module).items() if _is_own(value, module)]
-        has = f"{found['file']} has {', '.join(defined_names) or 'no class or function of its own'}"
-        hint = did_you_mean(found["name"], defined_names, has)
-        raise ConfigError(f"{place} {text}: no {found['name']} in the file", hint=hint)
-    return getattr(module, found["name"])
+        has = f"{match['file']} has {', '.join(defined_names) or 'no class or function of its own'}"
+        hint = did_you_mean(match["name"], defined_names, has)
+        raise ConfigError(f"{place} {text}: no {match['name']} in the file", hint=hint)
+    return getattr(module, match["name"])
 
 
 def _is_own(value: Any, module: Any) -> bool:
@@ -100,10 +100,10 @@ def code_digest(text: str) -> dict[str, str]:
 
 def entry_point(group: str, name: str) -> Any:
     """Return what an installed package offers under a name, or None if no package does."""
-    for found in entry_points(group=group, name=name):
-        return found.load()
+    for entry in entry_points(group=group, name=name):
+        return entry.load()
     return None
 
 
 def entry_point_names(group: str) -> list[str]:
-    return sorted(found.name for found in entry_points(group=group))
+    return sorted(entry.name for entry in entry_points(group=group))

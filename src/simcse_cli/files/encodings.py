@@ -23,10 +23,10 @@ _SCRIPTS = {
     "cp874": ("THAI",),
 }
 """Encodings, and the words with which the Unicode names of their letters begin."""
-_MOST = 4
-_LEAST_SHARE = 0.85
-_LINES = 500
-_SHOWN = 40
+_MOST = 4  # encodings to suggest
+_LEAST_SHARE = 0.85  # of plausible letters among the characters that count
+_LINES = 500  # to look at
+_SHOWN = 40  # characters of the decoded line
 
 
 def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
@@ -66,7 +66,7 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
             previous = char
             continue
 
-        # Latin words mix these letters with ASCII letters; words of other scripts do not.
+        # A Latin letter outside ASCII stands beside ASCII letters, one of another script does not.
         is_odd = char.isupper() and previous.islower()
         is_odd |= previous.isalpha() and previous.isascii() is not is_latin
         if char.isalpha():

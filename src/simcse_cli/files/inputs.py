@@ -43,7 +43,7 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
 def _near(path: Path) -> str | None:
     """Suggest a file in the folder of a missing one whose name is similar; None without one."""
     with suppress(OSError):
-        names = [each.name for each in islice(path.parent.iterdir(), 1000)]
+        names = [file.name for file in islice(path.parent.iterdir(), 1000)]
         for near in get_close_matches(path.name, names, 1, cutoff=0.8):
             return f"did you mean {path.with_name(near)}?"
     return None
@@ -74,8 +74,8 @@ def file_state(file: Path | str) -> str:
     """Return a fingerprint of a file: its SHA-256, or the size and time of a remote one."""
     if not is_remote(file):
         return sha256_file(file)
-    seen = remote_file(file)
-    return f"{seen.size} {seen.mtime_ns}"
+    record = remote_file(file)
+    return f"{record.size} {record.mtime_ns}"
 
 
 @contextmanager

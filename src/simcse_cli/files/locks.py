@@ -105,6 +105,7 @@ def _lock(path: Path, target: Path) -> int:
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
             if not (os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))):
                 continue  # the previous holder has removed it in between
+            # The lock is held now, so a failure must remove its file as well.
             on_failure.pop_all()
             on_failure.callback(remove_locked, path, lock)
             _record_holder(lock)

@@ -202,8 +202,8 @@ def left_unfinished(place: Path, what: str = "run") -> OutputError:
 def compared_keys(before: Iterable[str], now: Iterable[str]) -> list[str]:
     """Return the keys of the settings of two commands, those whose difference tells most first.
 
-    Those that the second command leaves out come first. The digest of the model is last, as it
-    also changes with the settings.
+    The first are the keys that the second command leaves out. The last is the digest of the model,
+    as it also changes with the settings.
     """
     now = list(now)
     left_out = [key for key in before if key not in now]

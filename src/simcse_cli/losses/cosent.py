@@ -70,7 +70,7 @@ def _ranking(
 ) -> Tensor:
     """Check the arguments and return the CoSENT loss for any similarity function ``score``."""
     if left.ndim != 2 or left.shape != right.shape or scores.shape != left.shape[:1]:
-        shapes = ", ".join(str(tuple(each.shape)) for each in (left, right, scores))
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (left, right, scores))
         raise ValueError(f"shapes {shapes}: need (N, D), (N, D) and (N,)")
     if not temperature > 0:
         raise ValueError(f"temperature {temperature}: must be above 0")

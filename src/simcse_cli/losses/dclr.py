@@ -57,6 +57,6 @@ def released_dclr(
     """
     logits = similarity_matrix(anchors, torch.cat([positives, noise])) / temperature
     is_false = functional.pad(false, (0, len(noise)))  # noise vectors are never false negatives
-    shares = logits.masked_fill(is_false, 0.0).softmax(dim=1)
+    probabilities = logits.masked_fill(is_false, 0.0).softmax(dim=1)
     target = torch.eye(*logits.shape, dtype=logits.dtype, device=logits.device)
-    return functional.binary_cross_entropy(shares, target)
+    return functional.binary_cross_entropy(probabilities, target)

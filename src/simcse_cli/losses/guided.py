@@ -63,7 +63,7 @@ def guided_info_nce(
             removed = removed & ~is_own
         n_removed.append(removed.sum())
         n_candidates += removed.numel() - len(anchors) * has_own_pairs
-        # What else is left out does not count for the share.
+        # Entries that are left out for other reasons do not count as removed.
         left_out = removed
         if has_own_pairs and excluded is not None:
             left_out = left_out | excluded

@@ -61,12 +61,14 @@ def mixcse(
 
 
 def _mixed(vectors: Tensor, mix: float) -> Tensor:
+    """Return each vector mixed with the next one, without a gradient."""
     return (mix * vectors + (1 - mix) * vectors.roll(-1, dims=0)).detach()
 
 
 def _without(
     similarities: Tensor, contains_pair: Tensor, is_excluded: Tensor, masked: MixMasked
 ) -> Tensor:
+    """Mask the similarities of mixtures that contain a pair, and leave out the excluded ones."""
     if masked is MixMasked.ZERO:
         return similarities.masked_fill(contains_pair, 0.0).masked_fill(is_excluded, -torch.inf)
     return similarities.masked_fill(contains_pair | is_excluded, -torch.inf)

@@ -12,9 +12,9 @@ from simcse_cli.machine.precision import no_autocast
 def consistency(logits: Tensor) -> Tensor:
     """Return the Jensen-Shannon divergence of both directions, mean over rows, in nats.
 
-    Source: Liu et al. 2023 (RankCSE), as in a community's code. P and Q are the row-wise softmax of
-    ``logits`` ``(N, N)`` and of their transpose, M = (P + Q) / 2. The loss of a row is
-    ``(KL(P || M) + KL(Q || M)) / 2``.
+    Source: Liu et al. 2023 (RankCSE), as in a community's code, as the authors' was not found. P
+    and Q are the row-wise softmax of ``logits`` ``(N, N)`` and of their transpose, M = (P + Q) / 2.
+    The loss of a row is ``(KL(P || M) + KL(Q || M)) / 2``.
 
     Symmetric logits give 0; the loss is never above ``ln 2``.
     """
@@ -28,8 +28,8 @@ def consistency(logits: Tensor) -> Tensor:
 def negative_entropy(logits: Tensor) -> Tensor:
     """Return ``-(H(P) + H(Q)) / 2``, mean over rows, with P and Q of ``consistency``.
 
-    The community's code computes this, minus the mean entropy, in place of ``consistency``: it
-    clamps ln M, which is never above 0, to at least 1e-7, so that M drops out.
+    The community's code computes this negated mean entropy in place of ``consistency``: it clamps
+    ln M, which is never above 0, to at least 1e-7, so that M drops out.
     """
     log_p = logits.log_softmax(1)
     log_q = logits.T.log_softmax(1)

@@ -36,6 +36,7 @@ class BufferPool:
 
     def tensor(self, sizes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
         """Return an uninitialised CPU tensor, aligned to 64 bytes."""
+        # The exponent of the smallest power of two that is at least the number of bytes.
         exponent = max(math.prod(sizes) * dtype.itemsize - 1, 0).bit_length()
         home = self._free.setdefault(exponent, deque())
 
@@ -46,7 +47,7 @@ class BufferPool:
             buffer = _aligned(1 << exponent)
         lease = _Lease(sizes, _HELD_AS[dtype.itemsize], buffer)  # type: ignore[arg-type]
         lease.home = home
-        tensor = torch.from_numpy(lease)  # keeps the lease as long as it lives
+        tensor = torch.from_numpy(lease)  # the tensor keeps the lease alive
         return tensor if tensor.dtype is dtype else tensor.view(dtype)
 
     def concatenated(self, parts: Sequence[Tensor]) -> Tensor:

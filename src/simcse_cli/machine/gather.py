@@ -42,6 +42,7 @@ class _SumOverProcesses(torch.autograd.Function):
 class _GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
+        # All-gather needs tensors of one size, so pad the rows.
         padded = rows.new_zeros((max(counts), *rows.shape[1:]))
         padded[: len(rows)] = rows
         received = [torch.empty_like(padded) for _ in counts]
@@ -54,12 +55,15 @@ class _GatherRows(torch.autograd.Function):
         gradient = gradients[0]
         # A sum of many values in 16 bits would lose precision.
         dtype = torch.promote_types(gradient.dtype, torch.float32)
-        own = _sum_own_rows(torch.split(gradient.to(dtype), ctx.counts))
-        return own.to(gradient.dtype), None
+        own_gradient = _sum_own_rows(torch.split(gradient.to(dtype), ctx.counts))
+        return own_gradient.to(gradient.dtype), None
 
 
 def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Return the sum over processes of their parts for this process; part i is for process i."""
+    """Return the sum of the parts that all processes hold for this process.
+
+    Each process calls this with its own ``parts``, of which part i is for process i.
+    """
     if _scatters():
         # Reduce-scatter needs parts of one size, so pad their rows.
         most = max(map(len, parts))
@@ -70,6 +74,7 @@ def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
         total = torch.empty_like(padded[0])
         distributed.reduce_scatter(total, padded)
         return total[: len(parts[distributed.get_rank()])]
+    # Without reduce-scatter, sum the parts for all processes and keep those for this one.
     everything = torch.cat(list(parts))
     distributed.all_reduce(everything)
     return torch.split(everything, list(map(len, parts)))[distributed.get_rank()]
@@ -81,7 +86,7 @@ def _scatters() -> bool:
 
 
 def sum_over_processes(tensor: Tensor) -> Tensor:
-    """Return the differentiable sum over processes of a tensor, which has one shape on all."""
+    """Return the sum over processes, with gradients, of a tensor that has one shape in all."""
     if n_processes() == 1:
         return tensor
     total: Tensor = _SumOverProcesses.apply(tensor)  # type: ignore[no-untyped-call]
@@ -142,7 +147,7 @@ def gather_with_grad(
     if not original_scaling:
         return _GatherRows.apply(rows, counts)  # type: ignore[no-any-return, no-untyped-call]
     joined = _GatherRows.apply(rows.detach(), counts)  # type: ignore[no-untyped-call]
-    # Only the own rows carry a gradient.
+    # Only the rows of this process carry a gradient.
     parts = list(joined.split(counts))
     parts[distributed.get_rank()] = rows
     return torch.cat(parts)

@@ -40,6 +40,7 @@ LAUNCHED = "SIMCSE_LAUNCHED"
 _HOW_TO_START = (
     "start the processes with torchrun or `accelerate launch`, which set it, or unset WORLD_SIZE"
 )
+# Parts of the error messages that follow the end of another process.
 _LOST_SIGNS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
 
 
@@ -53,6 +54,7 @@ def process_count() -> int:
 
 
 def _number(variable: str, default: int, hint: str = _HOW_TO_START) -> int:
+    """Return the number in an environment variable; raise ConfigError if it holds no number."""
     text = os.environ.get(variable, str(default))
     if not text.isdecimal():
         raise ConfigError(f"{variable} is {text[:40]!r}, need a whole number", hint=hint)
@@ -162,9 +164,9 @@ def exchange(value: _T) -> list[_T]:
     """Return the values of all processes of the group, in rank order; all must call this."""
     if process_count() == 1:
         return [value]
-    found: list[Any] = [None] * process_count()
-    distributed.all_gather_object(found, value)
-    return found
+    values: list[Any] = [None] * process_count()
+    distributed.all_gather_object(values, value)
+    return values
 
 
 def add_up(rows: NDArray[np.float32]) -> None:

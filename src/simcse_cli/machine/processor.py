@@ -55,12 +55,12 @@ CPU_CONSTANTS = {
 
 @cache
 def cpu_kind() -> str:
-    """Return the key of ``CPU_CONSTANTS`` for the instructions of this processor that are on.
+    """Return the key of ``CPU_CONSTANTS`` for the enabled instructions of this processor.
 
     Only AMD's processors get the key ``avx512_bf16``. On Intel's, AVX-512 bfloat16 instructions do
     half of the work of float32 ones in the same time; these processors have AMX instead, though not
-    in every virtual machine. On AMD's, OpenBLAS multiplies float32 faster than MKL, and on those
-    with AVX2 alone faster than oneDNN.
+    in every virtual machine. On AMD's processors, OpenBLAS multiplies float32 faster than MKL does,
+    and on AMD's processors with AVX2 alone, it is also faster than oneDNN.
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"
@@ -100,11 +100,11 @@ def capability() -> str:
     """Return the instructions that PyTorch uses, such as ``avx512, avx512_bf16, amx``."""
     checks = {"avx512_bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported"}
     has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # a variable may forbid it
-    found = [torch.backends.cpu.get_cpu_capability().lower()]
+    instructions = [torch.backends.cpu.get_cpu_capability().lower()]
     for name, check in checks.items():
         if has_bf16 and getattr(torch.cpu, check, lambda: False)():
-            found.append(name)
-    return ", ".join(found)
+            instructions.append(name)
+    return ", ".join(instructions)
 
 
 @cache

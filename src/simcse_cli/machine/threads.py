@@ -26,7 +26,7 @@ def map_on_cores(
 
     One thread for each item is faster than all threads for one item at a time, as these would
     synchronise after every product. The caller must divide the work into items in the same way for
-    any number of threads; then the results do not depend on it either, apart from rounding.
+    any number of threads; then the results do not depend on that number, apart from rounding.
 
     The caller computes too. Worker threads are reused: new ones often start on the caller's core,
     which costs up to 15 ms. ``function`` computes with PyTorch or NumPy on the CPU, with gradients
@@ -35,18 +35,18 @@ def map_on_cores(
     """
     n_threads = _SHARES.threads_of_caller()
     n_workers = max(1, min(n_threads, len(items), at_once, _MOST_WORKERS))
-    n_each = n_threads // n_workers
+    threads_each = n_threads // n_workers
 
     # With one worker, the caller computes the items one by one on all threads.
     if n_workers == 1:
-        with _SHARES.lend(n_each):
+        with _SHARES.lend(threads_each):
             yield from map(function, items)
         return
 
     # Otherwise the caller is one of the workers.
     _pause_openmp()
     work = _Work(function, items)
-    with _SHARES.lend(n_each), _helpers(n_workers - 1, n_each, n_threads) as helpers:
+    with _SHARES.lend(threads_each), _helpers(n_workers - 1, threads_each, n_threads) as helpers:
         helping = [helpers.submit(work.take_all) for _ in range(n_workers - 1)]
         try:
             yield from work.results()
@@ -163,10 +163,10 @@ class _Shares:
 
     def reset(self) -> None:
         self._lock = Lock()
-        self._own = local()
-        self._n_outside = 0
-        self._lent: list[int] = []
-        self._first: Any = None
+        self._own = local()  # ``depth``: how many nested calls this thread is inside of
+        self._n_outside = 0  # threads that a caller outside of all calls may use
+        self._lent: list[int] = []  # the thread limit of each call in progress
+        self._first: Any = None  # the limiter of the first call
 
     def threads_of_caller(self) -> int:
         """Return how many threads the caller may use: inside a call its share, else all threads."""

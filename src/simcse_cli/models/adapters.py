@@ -114,7 +114,7 @@ def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
 
 
 def put_adapter(backbone: nn.Module, folder: Path) -> Any:
-    """Return PEFT's model of a transformer with the adapter of a folder beside its weights."""
+    """Return PEFT's model of a transformer, with the adapter in a folder applied but not merged."""
     peft = _peft()
     if not any((folder / name).is_file() for name in (ADAPTER_WEIGHTS, "adapter_model.bin")):
         raise CheckpointError(

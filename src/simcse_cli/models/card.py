@@ -179,9 +179,9 @@ def _with_index(
 ) -> str:
     """Return the metadata ``front`` with new ``scores`` in its ``model-index``.
 
-    They replace the scores that are ``listed``, the rows of the card's table by
-    ``CardScore.key``. Raise DataError for a row that is not in ``model-index``: somebody else has
-    added it, and it would be lost.
+    ``listed`` holds the rows of the card's table by ``CardScore.key``; the scores of these rows are
+    replaced. Raise DataError for a row that is not in ``model-index``: somebody else has added it,
+    and it would be lost.
     """
     # The index must have every row of the table; its first model is that of this card.
     values = checked(parse_yaml(front, place), _Entries, place)
@@ -249,8 +249,8 @@ def _keys_of(result: _Entries, place: str) -> list[tuple[str, ...]]:
     """Return ``CardScore.key`` of each metric of a result in ``model-index``."""
     data = checked(result.get("dataset", {}), _Entries, f"{place}: dataset")
     metrics = checked(result.get("metrics", []), list[_Entries], f"{place}: metrics")
-    where = (str(data.get("name")), str(data.get("split") or "–"))
-    return [(*where, str(metric.get("type")), str(metric.get("name"))) for metric in metrics]
+    dataset = (str(data.get("name")), str(data.get("split") or "–"))
+    return [(*dataset, str(metric.get("type")), str(metric.get("name"))) for metric in metrics]
 
 
 def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> list[CardScore]:
@@ -270,11 +270,13 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
             continue
         if digest != record.model_digest:
             continue
-        how = result.settings.get("precision")
+        arithmetic = result.settings.get("precision")
         if result.settings.get("regressor"):
-            how = "a regressor"
-        if how != Precision.FP32:
-            progress.info(f"the model card has scores in fp32, and leaves out {path.name} ({how})")
+            arithmetic = "a regressor"
+        if arithmetic != Precision.FP32:
+            progress.info(
+                f"the model card has scores in fp32, and leaves out {path.name} ({arithmetic})"
+            )
             continue
 
         # The result with the most tasks comes first, and the first score of a key is kept.
@@ -424,11 +426,11 @@ def _metadata(record: RunRecord, sources: list[str]) -> _Entries:
 
 
 def _hardware(record: RunRecord) -> list[str]:
-    found = record.hardware
-    if not found:
+    facts = record.hardware
+    if not facts:
         return []
-    where = (found.get("gpu"), found.get("processor"), f"{found.get('cores')} cores")
-    return [str(each) for each in where if each]
+    parts = (facts.get("gpu"), facts.get("processor"), f"{facts.get('cores')} cores")
+    return [str(part) for part in parts if part]
 
 
 def _listed(value: Any) -> list[str]:

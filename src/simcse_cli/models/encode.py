@@ -121,6 +121,7 @@ class ReadyEncoder:
         return self._variations(self.prompt)
 
     def _variations(self, prompt: str) -> dict[str, Any]:
+        """Return ``variations``, with this prompt in place of the prompt in use."""
         record = self.model.record
         variations: dict[str, Any] = {}
         if prompt:
@@ -255,7 +256,7 @@ def encode(
     Returns:
         ``(N, D)`` float32; row i belongs to ``sentences[i]``.
     """
-    # The distinct texts as sub-words.
+    # The distinct texts as sub-words; ``inverse`` holds the number of each sentence's text.
     positions: dict[str, int] = {}
     inverse = np.fromiter((positions.setdefault(s, len(positions)) for s in sentences), np.int64)
     prompt = _prompt(model, use)
@@ -299,6 +300,7 @@ def encode(
             vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
     dim = _dim(model, use)
     vectors = vectors[:, :dim]
+    # Whole vectors of a model that scales its vectors have length 1 already.
     if normalize and (dim < model.dim or not model.record.normalize):
         vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
     return vectors[inverse]
@@ -345,14 +347,15 @@ class _Texts:
             frame = tokens.frame(prompt, limit)
         texts = model.template.texts([prompt + sentence for sentence in sentences])
         rows = tokens.ids(texts, limit)
-        # The user is warned only of texts that are cut at the model's own length.
-        beyond: dict[int, list[int]] = {}
+        # Texts beyond the limit get windows, or the user is warned of them. A caller that asks for
+        # a lower limit than the model's own gets no warning.
+        too_long: dict[int, list[int]] = {}
         if has_windows or limit == tokens.max_length:
-            beyond = tokens.longer_than(limit, texts, rows)
+            too_long = tokens.longer_than(limit, texts, rows)
         pieces = [[row] for row in rows]
         if not has_windows:
-            return cls(frame, pieces, list(beyond))
-        for position, ids in beyond.items():
+            return cls(frame, pieces, list(too_long))
+        for position, ids in too_long.items():
             pieces[position] = in_windows(ids, frame, limit)
         return cls(frame, pieces, [])
 

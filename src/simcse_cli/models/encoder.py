@@ -292,7 +292,7 @@ class SentenceEncoder(nn.Module):
             return
         was_training = self.training
         self.eval()
-        # A pass over any three sub-words shows which parameters get a gradient.
+        # A pass over any three sub-words of the vocabulary shows which parameters get a gradient.
         ids, mask = pad([[5, 6, 7]], self.tokens.pad_id, self.device)
         with torch.enable_grad():
             total = self(ids % self.tokens.n_known, mask).sum()
@@ -428,12 +428,13 @@ class SentenceEncoder(nn.Module):
         distinct = sorted(set(lengths))
 
         # The template once for each n, with a gap of n positions in the place of the sentence.
-        layout = self.movable_positions()
+        packed = self.movable_positions()
         (empty_row,) = template.around(self.tokens.ids([""], None))
         empty_rows = [empty_row] * len(distinct)
-        tokens = layout.pack(empty_rows, multiple=ROUNDED_TO)
+        tokens = packed.pack(empty_rows, multiple=ROUNDED_TO)
         gaps = torch.zeros(len(distinct), len(empty_row), dtype=torch.int64)
         gaps[:, template.n_before :] = torch.tensor(distinct)[:, None]
+        # The packed size is rounded up, so the positions may go on behind those of the rows.
         positions = tokens.positions.clone()
         positions[: gaps.numel()] += to_device(gaps.flatten(), positions.device)
 

@@ -72,7 +72,7 @@ FOLLOWED_VERSION = 6
 _ONLY_HERE = "simcse_cli.PoolerMaskWithTemplate"
 """The module that sentence-transformers would need for the pooler ``mask``."""
 
-PROBE_COSINE = 0.9
+PROBE_COSINE = 0.9  # the least that vectors of 8-bit graphs must have with those of this toolkit
 _QUANTIZED = ("onnx_int8", "openvino_int8")
 CNN_FOLDER = "1_CNN"
 
@@ -383,8 +383,8 @@ def export_model(
     )
 
     # Facts of the training, and the digest by which the next export notices an edited card.
-    known = _facts_of(files.named)
-    facts: _Entries = {key: known[key] for key in ("objective", "step") if key in known}
+    recorded = _facts_of(files.named)
+    facts: _Entries = {key: recorded[key] for key in ("objective", "step") if key in recorded}
     source_card = files.named / CARD_FILE
     if source_card.is_file():
         facts["card_sha256"] = sha256_file(source_card)
@@ -485,13 +485,13 @@ def _plain_pass(
     """Return the vector of one row of sub-words, ``(1, D)``, by ``AutoModel`` and each graph."""
     ids, mask = pad([row or [encoder.tokens.pad_id]], encoder.tokens.pad_id)
     with torch.inference_mode():
-        # The states by each way: those of all layers by AutoModel, of the last by a graph.
+        # AutoModel gives the states of all layers, each graph those of the last layer.
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
         passes |= {name: (run(ids, mask),) for name, run in graphs.items()}
         own_pooled = None if files.is_adapter else _pooled_by_saved_head(encoder, output)
-        # What this toolkit makes of them.
-        by_way: dict[str, _Vectors] = {}
+        # From these states, this toolkit computes the vectors.
+        by_loader: dict[str, _Vectors] = {}
         for name, states in passes.items():
             if encoder.token_cnn is not None:
                 states = (encoder.token_cnn.cpu()(states[-1], mask),)
@@ -499,12 +499,13 @@ def _plain_pass(
             if encoder.record.subtracts_template:
                 vectors = vectors - encoder.around_nothing(encoder.template, [row])
             if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
+                # AutoModel itself applies the head that is saved as its pooler.
                 headed = own_pooled if name == "auto_model" else None
                 vectors = encoder.head.cpu()(vectors) if headed is None else headed
             if encoder.record.normalize:
                 vectors = nn.functional.normalize(vectors.float(), dim=1)
-            by_way[name] = vectors.float().numpy()
-    return by_way
+            by_loader[name] = vectors.float().numpy()
+    return by_loader
 
 
 def _pooled_by_saved_head(encoder: SentenceEncoder, output: Any) -> Tensor | None:
@@ -592,10 +593,10 @@ def verify_export(
     """Load a saved model in every supported way, and return the largest difference for each.
 
     The vectors of the probe sentences are compared with those of this toolkit. The result has None
-    for a loader that was not tried, and the least cosine for a graph of 8-bit integers; it is also
-    written to ``simcse.json``. A difference above 1e-5, relative to the largest component if that
-    exceeds 1, is an error, and so is a cosine below 0.9. ``called`` is the name of the folder in
-    messages; ``source`` holds the vectors of the original folder.
+    for a loader that was not tried, and the least cosine for a graph of 8-bit integers. The result
+    is also written to ``simcse.json``. A difference above 1e-5, relative to the largest component
+    if that exceeds 1, is an error, and so is a cosine below 0.9. ``called`` is the name of the
+    folder in messages; ``source`` holds the vectors of the original folder.
     """
     # The same probes by every loader; 8-bit graphs are judged by cosine.
     files = find_model(folder)

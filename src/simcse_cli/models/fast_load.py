@@ -95,7 +95,7 @@ class EncodingBackbone(nn.Module):
                 )
             setattr(module, parameter_name, nn.Parameter(tensor))
 
-        # Modules that the name passes are made where they are missing.
+        # Make the parent modules in the dotted name that are still missing.
         *parent_names, own_name = name.split(".")
         parent: nn.Module = self
         for parent_name in parent_names:
@@ -135,6 +135,7 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
         return None
     if any(key not in config for key in _NEEDED) or any(config.get(key) for key in _BEYOND):
         return None
+    # BERT pads with token 0, RoBERTa with token 1; another id is left to transformers.
     if (folder / "adapter_config.json").exists() or config["pad_token_id"] not in (0, 1):
         return None
     # The tensors, which may stand below the prefix of a larger model.
@@ -245,7 +246,7 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
     kind = settings.get("tokenizer_class")
     try:
         with foreign_format(folder, "a tokenizer"):
-            # Leave files to transformers from which it would make another tokenizer.
+            # Return None where transformers would make another tokenizer of these files.
             if not _special_tokens_agree(settings, content):
                 return None
             is_plain_bert = kind in _BERT_CLASSES and _is_plain_bert(settings, content)
@@ -303,7 +304,8 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
             named.add(_text(token))
     texts = {token.get("content") for token in added}
     n_words = len(content.get("model", {}).get("vocab", ()))
-    # The vocabulary must hold more than these, and be too small for a repair by transformers.
+    # The vocabulary must hold more than the special tokens, and be too small for a repair by
+    # transformers.
     return (
         bool(texts)
         and named - {None} == texts

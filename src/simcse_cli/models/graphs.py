@@ -58,7 +58,7 @@ def require_backend(backend: Backend, *, quantize: bool = False) -> None:
 
 
 class _LastStates(nn.Module):
-    """A transformer with its inputs by position and one output."""
+    """A transformer that takes its inputs by position and returns the last layer's states alone."""
 
     def __init__(self, backbone: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()

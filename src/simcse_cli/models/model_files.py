@@ -117,19 +117,19 @@ def _base_name(folder: Path) -> str | None:
 def _find_base(folder: Path, called: str, progress: Progress) -> Path:
     """Return the folder of an adapter's base model, which may be fetched like any other model."""
     try:
-        found = resolve_model(called, progress)
+        base = resolve_model(called, progress)
     except CheckpointError as error:
         raise CheckpointError(
             f"{folder} is an adapter of {called}: {error.message}",
             hint=f"put the model back there, or name its place in {folder / ADAPTER_FILE} "
             "(base_model_name_or_path)",
         ) from error
-    if _base_name(found) is not None:
+    if _base_name(base) is not None:
         raise CheckpointError(
-            f"{folder} is an adapter of {found}, which is an adapter too",
+            f"{folder} is an adapter of {base}, which is an adapter too",
             hint="train from it without --lora-save adapter, which merges both",
         )
-    return found
+    return base
 
 
 def _check_paths(folder: Path) -> None:

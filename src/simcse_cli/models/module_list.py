@@ -237,9 +237,9 @@ def _kind(row: _Entries, path: Path) -> str:
 def _check_order(kinds: Sequence[str], path: Path) -> None:
     """Refuse modules that are not in the order in which they are computed here."""
     places = [_ORDER.index(kind) for kind in kinds]
-    normalize = len(_ORDER) - 1
+    last_place = len(_ORDER) - 1
     in_order = all(
-        left < right or left == right == normalize for left, right in itertools.pairwise(places)
+        left < right or left == right == last_place for left, right in itertools.pairwise(places)
     )
     has_start = kinds[:1] == ["Transformer"]
     is_pooled = "Pooling" in kinds or len(kinds) == 1  # a Transformer alone needs no pooling
@@ -254,6 +254,7 @@ def _check_order(kinds: Sequence[str], path: Path) -> None:
 
 def _transformer(folder: Path) -> _Entries:
     """Return length and casing of a Transformer module."""
+    # If there is no such file, or all are empty, the settings of the last one are empty.
     for name in _TRANSFORMER_FILES:
         path = folder / name
         config = entries_of(path)
@@ -346,8 +347,8 @@ def _pooler_of_weights(folder: Path) -> Pooler:
     n_layers = checked(config.get("num_hidden_layers", 12), int, f"{path}: num_hidden_layers")
     # The module has weights from layer ``start`` on; the layers before have weight zero.
     weights = read_tensors(folder, LAYER_WEIGHTS).get("", torch.zeros(0)).float()
-    is_whole = 0 <= start <= n_layers and weights.shape == (n_layers + 1 - start,)
-    if is_whole and n_layers and weights.sum() > 0:
+    fits_layers = 0 <= start <= n_layers and weights.shape == (n_layers + 1 - start,)
+    if fits_layers and n_layers and weights.sum() > 0:
         all_weights = torch.cat([torch.zeros(start), weights]) / weights.sum()
         for pooler, spec in POOLERS.items():
             expected = layer_weights(pooler, n_layers)

@@ -30,9 +30,8 @@ def packed_vectors(
     """Return sentence vectors before any head, ``(R, H)`` in float32 or wider, in order of rows.
 
     Pooling ignores the first ``n_skipped`` tokens of each row, as in ``pool``; every row must have
-    more tokens than that.
-    ``dtype`` is as in ``PackedBackbone.hidden_states``. ``mask_id`` is the id of [MASK], which only
-    the pooler ``mask`` reads.
+    more tokens than that. ``dtype`` is as in ``PackedBackbone.hidden_states``. ``mask_id`` is the
+    id of [MASK], which only the pooler ``mask`` reads.
     """
     tokens = packed_ahead(packed, rows).tokens
     spec = POOLERS[pooler]

@@ -133,10 +133,10 @@ def checked_length(length: int | None, path: Path) -> int | None:
 
 def entries_of(path: Path) -> dict[str, Any]:
     """Return the entries of a JSON object; none if there is no such file."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     if path.is_file():
-        found = read_json(path, dict[str, Any])
-    return found
+        entries = read_json(path, dict[str, Any])
+    return entries
 
 
 def read_fields(path: Path, kind: type[_K]) -> _K:
@@ -145,7 +145,7 @@ def read_fields(path: Path, kind: type[_K]) -> _K:
     A missing file counts as an empty object.
     """
     entries = entries_of(path)
-    names = [each.name for each in fields(cast(Any, kind))]
+    names = [attribute.name for attribute in fields(cast(Any, kind))]
     known = {name: entries[name] for name in names if name in entries}
     result: _K = checked(known, kind, str(path))
     return result

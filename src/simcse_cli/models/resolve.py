@@ -173,6 +173,7 @@ def _local_choices() -> str:
 
 
 def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
+    """Return the folder of a model in the Hub's cache, after fetching the files that it lacks."""
     # Imported here because it takes half a second, which local folders save.
     from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError

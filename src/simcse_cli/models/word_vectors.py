@@ -116,7 +116,7 @@ class WordVectors:
     def _check_spaced_word(self, line: bytes, number: int, dim: int) -> None:
         """Raise DataError unless a line is a word with spaces and as many numbers as needed.
 
-        If all parts of such a word were numbers, the line would have too many values.
+        If all further parts of the word are numbers, the line has too many values instead.
         """
         fields = line.split(b" ")
         rest_of_word = fields[1 : len(fields) - dim]

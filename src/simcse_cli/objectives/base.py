@@ -139,12 +139,12 @@ class Objective(nn.Module, ABC):
     There is one subclass for each method, with a dataclass of its ``Options``.
 
     The training loop asks for the ``examples`` of an epoch, and turns parts of them into batches by
-    ``collate``. This runs in a thread, with a generator that depends on the seed and the step
+    ``collate``, which runs in a thread, with a generator that depends on the seed and the step
     alone. Then the loop calls the objective on a batch. Its ``forward`` is ``encode``, which treats
     each row by itself and so can be done in chunks, followed by ``losses`` of the whole batch.
     """
 
-    name: ClassVar[str]  # of a class in a user's file: FILE.py:CLASS
+    name: ClassVar[str]  # a class in a user's file has the name FILE.py:CLASS
     Options: ClassVar[type[ObjectiveOptions]] = ObjectiveOptions
     reads: ClassVar[DataKind] = DataKind.ROWS
     ordered: ClassVar[bool] = False  # examples keep their order instead of being shuffled
@@ -245,6 +245,7 @@ class TwoEncoders(Objective):
             )
 
     def embed(self, batch: Batch) -> Tensor:
+        """Return the embeddings; a second encoder, if any, embeds all views but the first."""
         if self.second is None:
             return self.encoder.embed_rows(batch.rows)
         n_first = max(batch.n_examples - batch.offset, 0)  # rows of the first view in this part

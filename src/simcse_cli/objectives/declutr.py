@@ -62,8 +62,8 @@ class SpanSampler:
     ) -> list[tuple[Span, list[Span]]]:
         """Return the anchors of one document, each with its positives.
 
-        The lengths of anchors follow Beta(4, 2), which is mostly long, those of positives
-        Beta(2, 4), which is mostly short. An anchor lies anywhere inside a randomly chosen block;
+        The lengths of anchors follow Beta(4, 2), so most anchors are long; the lengths of positives
+        follow Beta(2, 4), so most are short. An anchor lies anywhere in a randomly chosen block;
         later anchors cannot lie in that block or its neighbours. If few blocks are left, the anchor
         takes the first or the last of them. A positive starts anywhere from its own length before
         the anchor to the anchor's end, as far as the document allows: it overlaps the anchor,
@@ -182,7 +182,7 @@ class Declutr(Objective):
         documents = [ids for ids in id_lists if len(ids) >= limit]
         if not documents:
             longest = max(map(len, id_lists))
-            # This is the longest span for which that document would be long enough.
+            # The longest span for which that document would be long enough, but at least 8.
             max_span = max(longest // (2 * self.sampler.n_anchors), 8)
             raise DataError(
                 f"{data.name}: the longest of {len(id_lists)} documents has {longest} "

@@ -141,6 +141,7 @@ class Diffcse(Simcse):
         batch = super().collate(examples, generator)
         if self.generator is not None:
             tokenizer = self.encoder.tokenizer
+            # With the MLM term, its masked copies follow the first ``n_plain`` rows.
             batch.extra["masked"], _ = mask_tokens(
                 batch.rows[: batch.extra.get("n_plain", len(batch.rows))],
                 probability=self.options.mask_rate,

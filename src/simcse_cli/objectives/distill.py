@@ -45,9 +45,9 @@ class Distill(Objective):
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
         super().__init__(encoder, options)
         width = training_width(encoder)
-        wanted = self.options.teacher or width
-        is_mapped = wanted != width and self.options.match is not DistillTarget.SIMILARITIES
-        self.map = nn.Linear(width, wanted, bias=False) if is_mapped else None
+        teacher_width = self.options.teacher or width
+        is_mapped = teacher_width != width and self.options.match is not DistillTarget.SIMILARITIES
+        self.map = nn.Linear(width, teacher_width, bias=False) if is_mapped else None
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         anchors = [example[0] for example in examples]
@@ -60,6 +60,7 @@ class Distill(Objective):
             vectors = gather_with_grad(vectors, batch.counts)
             cosines = similarity_matrix(vectors, vectors)
             return {"distance": similarity_distance(cosines, teacher_cosines(batch))}, {}
+        # The teacher's vectors are those of all processes; ``first`` is this process's first row.
         first = batch.extra["first"]
         teacher = batch.extra["teacher"][first : first + len(vectors), 0]
         mapped = vectors if self.map is None else self.map(vectors)

@@ -27,7 +27,7 @@ class TemplateOptions(SimcseOptions):
 
 
 def template_defaults(options: type[TemplateOptions]) -> dict[str, Any]:
-    """Return the settings of training that a method with templates sets by its options."""
+    """Return the training defaults that follow from the options of a method with templates."""
     return {
         "max_length": options.max_length,
         "pooler": "mask",
@@ -82,7 +82,7 @@ class PromptbertOptions(TemplateOptions):
 
 
 class Promptbert(TemplateViews):
-    """SimCSE whose two views have different templates, without the part of the template alone.
+    """SimCSE whose views have different templates; the state of the template alone is subtracted.
 
     Source: Jiang et al. 2022 and the authors' code. The vector of a text with n sub-words is
 
@@ -126,6 +126,7 @@ class Promptbert(TemplateViews):
         return [self.first] * n_views
 
     def embed(self, batch: Batch) -> Tensor:
+        """Return the embeddings, less the state of the template alone if training subtracts it."""
         if not self.subtracts:
             return super().embed(batch)
         # Split the rows into those of the first template and those of the other.

@@ -49,6 +49,7 @@ class QuickThoughts(TwoEncoders):
         places = torch.tensor([place for _, place in examples])
         rows = self.encoder.tokenize(sentences, max_length=self.options.max_length)
         texts = [(sentence,) for sentence in sentences]
+        # The first encoder reads the first half of the rows, and the second one reads the second.
         return Batch(rows * 2, len(examples), texts=texts, extra={"places": places})
 
     def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:

@@ -70,16 +70,16 @@ def find_objective(name: str) -> type[Objective]:
         return _own[name]
     if name in list(ObjectiveName):
         return OBJECTIVES[ObjectiveName(name)]
-    found = load_code(name, _PLACE) if names_code(name) else entry_point(_ENTRY_POINTS, name)
-    if found is None:
+    loaded = load_code(name, _PLACE) if names_code(name) else entry_point(_ENTRY_POINTS, name)
+    if loaded is None:
         known = [*ObjectiveName, *entry_point_names(_ENTRY_POINTS)]
         raise UsageError(
             f"{name!r} is no objective; need one of {', '.join(known)}, or FILE.py:CLASS",
             option=_PLACE,
             hint=did_you_mean(name, known),
         )
-    check_objective(found, f"{_PLACE} {name}")
-    return _named(found, name)
+    check_objective(loaded, f"{_PLACE} {name}")
+    return _named(loaded, name)
 
 
 def check_objective(found: Any, place: str) -> None:
@@ -111,7 +111,7 @@ def register_objective(cls: type[Objective]) -> str:
 
 
 def _named(cls: type[Objective], name: str) -> type[Objective]:
-    """Give a class its name for messages unless it defines one; it must not inherit its base's."""
+    """Give a class a name for messages unless it defines one: its base's name would mislead."""
     if "name" not in vars(cls):
         cls.name = objective_label(name)
     return cls
@@ -135,7 +135,7 @@ def build_objective(
 ) -> Objective:
     """Return an objective with an encoder and its options.
 
-    The objective gets those of the common ``settings`` that its options declare. ``options`` come
+    Of the common ``settings``, the objective gets those that its options declare. ``options`` come
     from ``--set`` and must all be options of the objective.
     """
     # Refuse options that the objective does not have, and common settings given as options.
@@ -163,9 +163,9 @@ def build_objective(
 
     # Check the bounds of each value, then the rules between values.
     check_values(declared, chosen, place_of_option)
-    made = cls.Options(**chosen)
-    check_rules(declared, vars(made), place_of_option)
-    return cls(encoder, made)
+    objective_options = cls.Options(**chosen)
+    check_rules(declared, vars(objective_options), place_of_option)
+    return cls(encoder, objective_options)
 
 
 def option_rows(name: str) -> list[tuple[str, str]]:

@@ -209,8 +209,9 @@ class SimcseSup(Simcse):
         if not self.options.unsup_weight:
             return super().contrast(views, texts)
         anchors, *_, again = views
-        own_texts = None if texts is None else texts[:, :1].expand(-1, 2)
-        unsupervised = super().contrast([anchors, again], own_texts)
+        # In the unsupervised loss, a row holds its anchor's text twice.
+        anchor_texts = None if texts is None else texts[:, :1].expand(-1, 2)
+        unsupervised = super().contrast([anchors, again], anchor_texts)
         return super().contrast(views[:-1], texts) + self.options.unsup_weight * unsupervised
 
 

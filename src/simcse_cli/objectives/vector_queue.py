@@ -12,7 +12,7 @@ from simcse_cli.models.padding import TokenRows
 
 
 class VectorQueue(nn.Module):
-    """The newest ``size`` vectors by a copy of the encoder whose weights follow it slowly.
+    """The newest ``size`` vectors of past batches, by a copy that follows the encoder slowly.
 
     Source: Wu et al. 2021 (ESimCSE) and the authors' code. The vectors serve as negatives that
     belong to no row. In step t, the weights m_t of the copy follow the weights w_t of the encoder;

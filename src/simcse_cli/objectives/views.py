@@ -85,6 +85,7 @@ class TextViews(TwoEncoders):
             )
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
+        """Return the rows; raise an error if their columns do not suit the objective."""
         n_columns = len(data.columns)
         least, most = self.n_columns
         if not least <= n_columns <= most:
@@ -142,7 +143,7 @@ class TextViews(TwoEncoders):
         return Batch(framed, n_rows, texts=list(zip(*views, strict=True)))
 
     def _augment_keys(self, n_rows: int, generator: np.random.Generator) -> dict[int, list[int]]:
-        """Return the views to augment, each with a key for each text, from which it is drawn."""
+        """Return the views to augment, each with one key per text, which seeds its augmentation."""
         if self.options.augment is None:
             return {}
         sides = (0, 1) if self.options.augment_both else (1,)
@@ -151,8 +152,8 @@ class TextViews(TwoEncoders):
     def _frame_ids(self) -> frozenset[int]:
         """Return the ids that the tokenizer puts around a text; augmenters leave them in place."""
         names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
-        found = (getattr(self.encoder.tokenizer, name, None) for name in names)
-        return frozenset(token for token in found if token is not None)
+        ids = (getattr(self.encoder.tokenizer, name, None) for name in names)
+        return frozenset(token for token in ids if token is not None)
 
     def templates(self, n_views: int) -> Sequence[MaskTemplate]:
         """Return the template of each view, which stands around its texts."""

@@ -99,12 +99,12 @@ class PackedBackbone:
         The first call must come before threads share the model.
         """
         dtype = dtype or self._default_dtype()
-        made = _PREPARED.setdefault(self._backbone, {})
-        if dtype not in made and dtype is torch.int8:
-            made[dtype] = self._quantized()
-        elif dtype not in made:
-            made[dtype] = inference_operators(self._parts, dtype)
-        return made[dtype]
+        prepared = _PREPARED.setdefault(self._backbone, {})
+        if dtype not in prepared and dtype is torch.int8:
+            prepared[dtype] = self._quantized()
+        elif dtype not in prepared:
+            prepared[dtype] = inference_operators(self._parts, dtype)
+        return prepared[dtype]
 
     @torch.no_grad()
     def _quantized(self) -> Prepared:

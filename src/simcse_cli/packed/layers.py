@@ -177,15 +177,15 @@ def _copied(
     A group of one matrix that has this type already is not copied.
     """
     weights = [group[0] for group in groups]
-    needed = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]
+    to_copy = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]
     if pool is None or weights[0].device.type != "cpu":
-        for i in needed:
+        for i in to_copy:
             weights[i] = torch.cat([matrix.to(dtype) for matrix in groups[i]])
-    elif needed:
-        n_matrices = [len(groups[i]) for i in needed]
-        matrices = itertools.chain.from_iterable(groups[i] for i in needed)
+    elif to_copy:
+        n_matrices = [len(groups[i]) for i in to_copy]
+        matrices = itertools.chain.from_iterable(groups[i] for i in to_copy)
         copies = _Cast.apply(dtype, pool, n_matrices, *matrices)  # type: ignore[no-untyped-call]
-        for i, copy in zip(needed, copies, strict=True):
+        for i, copy in zip(to_copy, copies, strict=True):
             weights[i] = copy
     return weights
 
@@ -207,8 +207,8 @@ class _Cast(torch.autograd.Function):
 
         ctx.pool = pool
         ctx.dtype = matrices[0].dtype
-        rest = iter(matrices)
-        groups = [list(itertools.islice(rest, n)) for n in n_matrices]
+        remaining = iter(matrices)
+        groups = [list(itertools.islice(remaining, n)) for n in n_matrices]
         ctx.n_rows = [list(map(len, group)) for group in groups]
         copies = list(map_on_cores(copy, groups))
         # Without this, a copy of frozen weights would need a gradient, too.

@@ -151,9 +151,9 @@ class _WeightProducts:
     def put(self, share: int, weight: Tensor, d_out: Tensor, x: Tensor) -> None:
         """Queue the product ``d_out^T x``, the part of a weight's gradient that one share gives."""
         with self._lock:
-            own = self._factors.setdefault(id(weight), {})
-            own[share] = (d_out, x)
-        if len(own) == self._n_shares:
+            by_share = self._factors.setdefault(id(weight), {})
+            by_share[share] = (d_out, x)
+        if len(by_share) == self._n_shares:
             self._complete.put(id(weight))
 
     def end_share(self) -> None:

@@ -56,8 +56,8 @@ class PackedTokens:
     def offsets(self) -> Tensor:
         """The start of each sentence, and the end of the last one, ``(R + 1,)``."""
         starts = [np.arange(group.start, group.end, group.length) for group in self.groups]
-        found = np.append(np.concatenate(starts), self.groups[-1].end)
-        return to_device(torch.from_numpy(found), self.ids.device)
+        offsets = np.append(np.concatenate(starts), self.groups[-1].end)
+        return to_device(torch.from_numpy(offsets), self.ids.device)
 
     def first_tokens(self) -> Tensor:
         """Return the position of each sentence's first token, ``(R,)``."""
@@ -71,7 +71,8 @@ class PackedTokens:
     def rows(self, states: Tensor) -> Iterator[Tensor]:
         """Yield a view ``(n_rows, length, D)`` for each group of packed states ``(T, D)``."""
         sizes = [group.n_rows * group.length for group in self.groups]
-        # One split, not one slice per group: its backward pass is a single concatenation.
+        # One split, not one slice per group: its backward pass is a single concatenation. The last
+        # part holds the tokens of no sentence, and ``zip`` leaves it out.
         parts = torch.split(states, [*sizes, len(states) - sum(sizes)])
         for group, part in zip(self.groups, parts, strict=False):
             yield part.view(group.n_rows, group.length, states.shape[-1])

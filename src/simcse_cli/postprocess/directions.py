@@ -72,7 +72,7 @@ class CommonComponentRemoval(_DirectionRemoval):
 
     Source: Arora et al. 2017, algorithm 1, second step (SIF). The matrix of fit vectors is not
     centred. The paper fits on the same sentences that are scored, so it needs the whole test set at
-    once. To do the same, fit on the target.
+    once; ``--fit target`` does the same.
     """
 
     name: ClassVar[Postprocess] = Postprocess.SIF

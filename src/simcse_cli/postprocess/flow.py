@@ -89,7 +89,10 @@ class CouplingNet(nn.Module):
 
 
 class FlowStep(nn.Module):
-    """Actnorm and reversal of the channels; then a network of the first half shifts the second."""
+    """Actnorm, reversal of the channels, and a shift of the second half.
+
+    A network computes the shift from the first half.
+    """
 
     def __init__(self, n_channels: int, width: int, generator: torch.Generator) -> None:
         super().__init__()

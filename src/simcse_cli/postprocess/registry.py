@@ -114,10 +114,10 @@ def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: 
         return
     if is_older_digest(record.encoder_digest, digest):
         raise CheckpointError(f"{place} {OLDER_DIGEST}", hint=_HOW_TO_SAVE)
-    found = "has other weights or another pooler"
+    problem = "has other weights or another pooler"
     if dim != needed:
-        found = f"gives {dim} dimensions, need {needed}"
+        problem = f"gives {dim} dimensions, need {needed}"
     raise CheckpointError(
-        f"{place} was fitted on the vectors of {record.encoder}: this encoder {found}",
+        f"{place} was fitted on the vectors of {record.encoder}: this encoder {problem}",
         hint=_HOW_TO_SAVE,
     )

@@ -78,7 +78,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     texts = list(chain.from_iterable(part.texts for part in parts))
     n_older = len(texts) - len(source_texts.texts)
 
-    # If both files have an id, one of its texts is left out.
+    # Where both files have a text with the same id, one of the two texts is not compared.
     passed_over: set[int] = set()
     if older is not None and options.id_column is not None:
         passed_over = _of_both(older, source_texts)
@@ -179,15 +179,15 @@ class _Result:
 
     def _place(self, number: int) -> tuple[str, str, str, str]:
         """Return the file, the row and the id of a text, and the text itself."""
-        part, at = self.source_texts, number - self.n_older
-        if at < 0:
-            part, at = self.parts[0], number
-        return part.name, str(at + 1), part.ids[at], part.texts[at]
+        part, row = self.source_texts, number - self.n_older
+        if row < 0:
+            part, row = self.parts[0], number
+        return part.name, str(row + 1), part.ids[row], part.texts[row]
 
     def kept(self, table: Table) -> Iterator[tuple[str, ...]]:
         """Yield the rows of the file that are not duplicates, with all of their columns."""
-        for at, (_, cells) in enumerate(table.records()):
-            if at + self.n_older not in self.found:
+        for row, (_, cells) in enumerate(table.records()):
+            if row + self.n_older not in self.found:
                 yield tuple(cells.values())
 
     @property

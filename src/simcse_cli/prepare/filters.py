@@ -113,13 +113,13 @@ def drop_near_duplicates(threshold: float) -> RowFilter:
     def reasons(rows: Sequence[Row]) -> list[str | None]:
         block = list(islice(numbers, len(rows)))
         finder.look(block, [" ".join(row) for row in rows])
-        found: list[str | None] = []
+        block_reasons: list[str | None] = []
         for number in block:
             is_near = finder.find(number) is not None
-            found.append("near_duplicate" if is_near else None)
+            block_reasons.append("near_duplicate" if is_near else None)
             if not is_near:
                 finder.add(number)
-        return found
+        return block_reasons
 
     return reasons
 

@@ -79,8 +79,8 @@ class NearFinder:
         self._sketches = dict(zip(numbers, sketches, strict=True))
 
     def find(self, number: int) -> Match | None:
-        found = self._index.nearest(self._sketches[number])
-        return None if found is None else Match(self._kept[found[0]], found[1])
+        nearest = self._index.nearest(self._sketches[number])
+        return None if nearest is None else Match(self._kept[nearest[0]], nearest[1])
 
     def add(self, number: int) -> None:
         self._index.add(self._sketches[number])
@@ -195,9 +195,9 @@ def find_duplicates(
         for finder in finders.values():
             finder.look(block, [texts[number] for number in block])
         for place, number in enumerate(block, start=first):
-            found = None if place < n_known else _first_match(number, finders)
-            if found is not None:
-                yield number, *found
+            duplicate = None if place < n_known else _first_match(number, finders)
+            if duplicate is not None:
+                yield number, *duplicate
                 continue
             for finder in finders.values():
                 finder.add(number)

@@ -36,9 +36,9 @@ _SKETCH_BATCH = 1024
 class TaskLeak:
     """How many sentences of one task occur in training rows.
 
-    Sentences that differ only in case, spacing and punctuation count as one. ``n_sentences`` is the
-    number of those with at least ``MIN_WORDS`` words, and ``n_exact`` how many of them occur.
-    ``n_near`` counts those that occur only nearly; it is None if these were not searched.
+    Sentences that differ only in case, spacing and punctuation count as one. ``n_sentences`` counts
+    the sentences with at least ``MIN_WORDS`` words. Of these sentences, ``n_exact`` occur exactly,
+    and ``n_near`` occur only nearly; ``n_near`` is None if near occurrences were not searched.
     ``n_rows`` is the number of rows that contain a sentence.
     """
 
@@ -57,19 +57,19 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
     SUBJ and MPQA.
     """
     root = resolve_senteval_dir(data_dir)
-    found: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     for task in STS_TASKS:
         if sts_folder(root, task).is_dir():
             split: Split = "all" if has_split(task, "train") else "test"
-            found[task] = read_sts_task(root, task, split=split).sentences
+            sentences[task] = read_sts_task(root, task, split=split).sentences
     missing = missing_transfer_files(root)
     for task in TRANSFER_TASKS:
         if task not in missing:
-            found[task] = _scored_sentences(read_transfer_task(root, task))
-    if not found:
+            sentences[task] = _scored_sentences(read_transfer_task(root, task))
+    if not sentences:
         hint = f"simcse prepare senteval --data-dir {data_dir}"
         raise DataError(f"{root} holds no complete evaluation task", hint=hint)
-    return found
+    return sentences
 
 
 def _scored_sentences(data: TransferTask) -> list[str]:
@@ -106,7 +106,7 @@ class LeakFilter:
         self._index = None if near is None else _near_index(wording.values(), near)
 
     def reasons(self, rows: Sequence[Row]) -> list[str | None]:
-        """Count what the rows hold; return ``in_evaluation_set`` for those to drop."""
+        """Count the sentences in the rows; return ``in_evaluation_set`` for each row to drop."""
         reasons: list[str | None] = []
         for row, nearly in zip(rows, self._near(rows), strict=True):
             exact = self._tasks_of.keys() & set(map(match_key, row))
@@ -159,8 +159,8 @@ def _near_index(texts: Iterable[str], near: float) -> NearIndex:
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
     """Return the filter that ``--check-leak`` asks for, or None without this option."""
     if options.check_leak is None:
-        needy = {"--drop-leaks": options.drop_leaks, "--leak-near": options.leak_near}
-        for flag, is_set in needy.items():
+        dependent = {"--drop-leaks": options.drop_leaks, "--leak-near": options.leak_near}
+        for flag, is_set in dependent.items():
             if is_set:
                 hint = f"add --check-leak EVALDIR to {flag}"
                 raise ConfigError(f"{flag} needs the evaluation folder", hint=hint)

@@ -147,6 +147,7 @@ class Linter:
             yield row
 
     def check(self, row: Row) -> None:
+        """Note the faults of a row; whether it is truncated is checked later, in batches."""
         self.n_rows += 1
         languages = frozenset(filter(None, map(guess_language, row)))
         if languages:
@@ -252,20 +253,20 @@ class Linter:
 
 def _faults_of(text: str) -> set[Check]:
     """Return the faults that a text has by itself."""
-    found = set[Check]()
+    text_faults = set[Check]()
     if not text.strip():
-        found.add(Check.EMPTY)
+        text_faults.add(Check.EMPTY)
     elif is_missing(text):
-        found.add(Check.MISSING_VALUE)
+        text_faults.add(Check.MISSING_VALUE)
     if list_items(text) is not None:
-        found.add(Check.LIST_AS_TEXT)
+        text_faults.add(Check.LIST_AS_TEXT)
     if to_number(text) is not None:
-        found.add(Check.NUMBER_AS_TEXT)
+        text_faults.add(Check.NUMBER_AS_TEXT)
     if has_control_characters(text):
-        found.add(Check.CONTROL_CHARACTERS)
+        text_faults.add(Check.CONTROL_CHARACTERS)
     if not text.isascii() and _MOJIBAKE.search(text):
-        found.add(Check.WRONG_ENCODING)
-    return found
+        text_faults.add(Check.WRONG_ENCODING)
+    return text_faults
 
 
 def _example(row: Row) -> str:
@@ -288,9 +289,9 @@ def guess_language(text: str) -> str | None:
         for script, count in scripts.items():
             if script != "Latin" and 2 * count > scripts.total():
                 return _language_of(script, text)
-    found = _LANGUAGES_OF.keys() & words(text)
+    known_words = _LANGUAGES_OF.keys() & words(text)
     hits = Counter(dict.fromkeys(_FUNCTION_WORDS, 0))
-    for word in found:
+    for word in known_words:
         hits.update(_LANGUAGES_OF[word])
     (best, n_best), (_, n_next) = hits.most_common(2)
     return best if n_best >= max(_MIN_FUNCTION_WORDS, 2 * n_next) else None
@@ -411,12 +412,12 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     """Return how each file is read, and then what the checks find in it."""
     readings = list(map(reading_facts, linter.tables))
     found = {finding.check: asdict(finding) for finding in linter.findings()}
-    clean = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
+    nothing_found = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = []
     for check in Check:
         if linter.count_tokens or check is not Check.TRUNCATED:
             named = {"check": check.replace("_", " "), "meaning": check.meaning}
-            rows.append(found.get(check, clean) | named)
+            rows.append(found.get(check, nothing_found) | named)
     shown = [
         Column("check"),
         Column("n_rows", "rows", "count"),
@@ -440,9 +441,9 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
 def _reading_reports(facts: TableFacts) -> list[Report]:
     """Return the columns of a file with their first cells, and what each job would take."""
     rows = []
-    for at, column in enumerate(facts.columns):
-        cells = {f"row {n}": shorten(row[at], 40) for n, row in enumerate(facts.rows, start=1)}
-        rows.append({"number": str(at + 1), **column, **cells})
+    for place, column in enumerate(facts.columns):
+        cells = {f"row {n}": shorten(row[place], 40) for n, row in enumerate(facts.rows, start=1)}
+        rows.append({"number": str(place + 1), **column, **cells})
     first_rows = [f"row {n}" for n in range(1, len(facts.rows) + 1)]
     shown = columns("number", "column", "kind", *first_rows, number="#")
     reports = [Report(f"{facts.file} (header: {facts.header})", shown, rows)]

@@ -47,8 +47,8 @@ def jaccard(
     sizes = np.array([len(other) for other in others])
     joined = np.concatenate(others)
     places = np.searchsorted(values, joined)
-    found = values[np.minimum(places, len(values) - 1)] == joined
-    shared = np.add.reduceat(found, np.cumsum(sizes) - sizes, dtype=np.int64)
+    is_shared = values[np.minimum(places, len(values) - 1)] == joined
+    shared = np.add.reduceat(is_shared, np.cumsum(sizes) - sizes, dtype=np.int64)
     similarity: NDArray[np.float64] = shared / (len(values) + sizes - shared)
     return similarity
 

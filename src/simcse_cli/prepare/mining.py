@@ -126,10 +126,10 @@ class ParaphraseCounts:
     lowest_cosine: float | None = None
 
     def summary(self) -> str:
-        found = f"{self.n_texts:,} different texts searched"
+        line = f"{self.n_texts:,} different texts searched"
         if self.lowest_cosine is None:
-            return found
-        return f"{found}; cosines from {self.highest_cosine:.3f} down to {self.lowest_cosine:.3f}"
+            return line
+        return f"{line}; cosines from {self.highest_cosine:.3f} down to {self.lowest_cosine:.3f}"
 
 
 class _Limits:
@@ -307,6 +307,7 @@ class NegativeSearch:
         return self.rows(), counts
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield the pairs without an empty text, and tell the user what is left out."""
         counts = PairCounts()
         n_empty = 0
         for texts in pair_rows(self._inputs, self._given, counts=counts):
@@ -384,9 +385,9 @@ class NegativeSearch:
         """Find the negatives of each anchor; raise DataError if there are none at all."""
         n_anchors = len(self._anchor_keys)
         blocks = _blocks(work, n_anchors, self._search_block, self._progress)
-        found = np.concatenate(list(blocks))
+        results = np.concatenate(list(blocks))
         n_pairs = len(self._anchor_rows)
-        self._negatives = found["rows"][self._anchor_rows]
+        self._negatives = results["rows"][self._anchor_rows]
         is_negative = self._negatives >= 0
         if not is_negative.any():
             raise DataError(
@@ -400,8 +401,8 @@ class NegativeSearch:
             len(self._pool_keys),
             n_short_of_negatives=n_pairs - int(is_negative.all(axis=1).sum()),
             n_without_negative=n_pairs - int(is_negative.any(axis=1).sum()),
-            positive_cosine=float(found["positive"][self._anchor_rows].mean()),
-            negative_cosine=float(found["scores"][self._anchor_rows][is_negative].mean()),
+            positive_cosine=float(results["positive"][self._anchor_rows].mean()),
+            negative_cosine=float(results["scores"][self._anchor_rows][is_negative].mean()),
         )
 
     def _search_block(self, block: slice) -> NDArray[Any]:
@@ -415,19 +416,19 @@ class NegativeSearch:
         n_excluded = max(map(self._count_in_pool, excluded))
         scores, rows = self._searcher.search(self._queries[block], last + n_excluded)
 
-        form = [("rows", "<i8", per_anchor), ("scores", "<f4", per_anchor), ("positive", "<f4")]
-        found = np.zeros(len(numbers), np.dtype(form))
-        found["rows"] = -1
+        fields = [("rows", "<i8", per_anchor), ("scores", "<f4", per_anchor), ("positive", "<f4")]
+        results = np.zeros(len(numbers), np.dtype(fields))
+        results["rows"] = -1
         for i, number in enumerate(numbers):
             is_other = (rows[i] >= 0) & ~np.isin(self._pool_keys[rows[i]], excluded[i])
             others = rows[i][is_other][:last]
             cosines = scores[i][is_other][:last]
             positive = self._farthest_positive(number)
-            chosen = self._choose(self.limits.allow(cosines, positive), number)
-            found["rows"][i, : len(chosen)] = others[chosen]
-            found["scores"][i, : len(chosen)] = cosines[chosen]
-            found["positive"][i] = positive
-        return found
+            picked = self._choose(self.limits.allow(cosines, positive), number)
+            results["rows"][i, : len(picked)] = others[picked]
+            results["scores"][i, : len(picked)] = cosines[picked]
+            results["positive"][i] = positive
+        return results
 
     def _count_in_pool(self, keys: Digests) -> int:
         """Return how many texts of the pool have one of the keys."""
@@ -530,14 +531,14 @@ def _nearest_pairs(
         # Once the list is full, a pair must be nearer than the last one in it.
         if len(best) == options.max_pairs:
             is_pair &= scores > best["score"][-1]
-        found = np.empty(int(is_pair.sum()), _FOUND_PAIR)
-        found["left"] = np.minimum(rows, query_rows)[is_pair]
-        found["right"] = np.maximum(rows, query_rows)[is_pair]
-        found["score"] = scores[is_pair]
-        return found
+        found_pairs = np.empty(int(is_pair.sum()), _FOUND_PAIR)
+        found_pairs["left"] = np.minimum(rows, query_rows)[is_pair]
+        found_pairs["right"] = np.maximum(rows, query_rows)[is_pair]
+        found_pairs["score"] = scores[is_pair]
+        return found_pairs
 
-    for found in _blocks(work, n_texts, search, progress):
-        best = _different_pairs(np.concatenate([best, found]), n_texts)[: options.max_pairs]
+    for found_pairs in _blocks(work, n_texts, search, progress):
+        best = _different_pairs(np.concatenate([best, found_pairs]), n_texts)[: options.max_pairs]
     return best
 
 

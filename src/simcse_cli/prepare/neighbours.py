@@ -97,8 +97,8 @@ def neighbour_pairs(
     rng = random.Random(seed)
 
     def pairs(anchor: str, following: Sequence[str]) -> Iterator[Row]:
-        chosen = following if every or len(following) < 2 else [rng.choice(following)]
-        return ((anchor, positive) for positive in chosen)
+        positives = following if every or len(following) < 2 else [rng.choice(following)]
+        return ((anchor, positive) for positive in positives)
 
     for document in documents:
         window: deque[str] = deque(maxlen=reach + 1)

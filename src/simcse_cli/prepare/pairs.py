@@ -32,12 +32,12 @@ class PairCounts:
     n_hard_negatives: int = 0
 
     def summary(self) -> str:
-        found = list_left_out(self.other_labels)
+        parts = list_left_out(self.other_labels)
         if n_others := self.n_hard_negatives:
-            found.append(
+            parts.append(
                 f"left out {n_others:,} hard negatives; `simcse train` reads such files as they are"
             )
-        return "; ".join(found)
+        return "; ".join(parts)
 
 
 def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
@@ -87,6 +87,7 @@ def pair_rows(
 
 
 def _pairs_of(table: Table, counts: PairCounts) -> Iterator[Row]:
+    """Yield the pairs of a table; a pair with several hard negatives is yielded once."""
     seen: set[int] = set()
     columns: tuple[str, ...] = ()  # stays empty if the table has no rows
     for columns, row in iter_training_rows(table, left_out=counts.other_labels):
@@ -149,6 +150,7 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
     """Yield the place, the image and the text of each caption."""
+    # The first line shows which character separates the columns.
     is_text = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO
     first = next(_lines(source, encoding), "") if is_text else ""
     if "\t" in first:

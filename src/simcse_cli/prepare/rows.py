@@ -173,26 +173,26 @@ def _require_good(result: RowResult, *, strict: bool) -> None:
         if reasons:
             what += f" (dropped: {', '.join(reasons)})"
         raise DataError(what, hint="check the input and the filter options")
-    found = faults(result.findings)
-    if strict and found:
+    found_faults = faults(result.findings)
+    if strict and found_faults:
         raise DataError(
-            f"lint found {list_findings(found)}; nothing was written because of --strict",
+            f"lint found {list_findings(found_faults)}; nothing was written because of --strict",
             hint="correct the input, or leave out --strict to have the findings only reported",
         )
 
 
 def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFilter]:
     # Each filter sees only the rows that those before it keep.
-    chosen: list[filters.RowFilter] = [filters.drop_empty, filters.drop_self_negatives]
+    row_filters: list[filters.RowFilter] = [filters.drop_empty, filters.drop_self_negatives]
     if options.min_words is not None or options.max_words is not None:
-        chosen.append(filters.drop_by_length(options.min_words, options.max_words))
+        row_filters.append(filters.drop_by_length(options.min_words, options.max_words))
     if leak is not None:
-        chosen.append(leak.reasons)
+        row_filters.append(leak.reasons)
     if options.dedup is not None:
-        chosen.append(filters.drop_duplicates())
+        row_filters.append(filters.drop_duplicates())
     if options.dedup is Dedup.NEAR:
-        chosen.append(filters.drop_near_duplicates(options.near_threshold))
-    return chosen
+        row_filters.append(filters.drop_near_duplicates(options.near_threshold))
+    return row_filters
 
 
 def _report(kind: str, result: RowResult, options: RowOptions, progress: Progress) -> None:
@@ -215,11 +215,11 @@ def _report(kind: str, result: RowResult, options: RowOptions, progress: Progres
 
 
 def _report_leaks(leaks: Sequence[TaskLeak], progress: Progress) -> None:
-    found = [leak for leak in leaks if leak.n_rows]
-    for leak in found:
+    leaking = [leak for leak in leaks if leak.n_rows]
+    for leak in leaking:
         held = f"{leak.n_exact:,} of {leak.n_sentences:,} sentences of {leak.task} exactly"
         if leak.n_near is not None:
             held += f" and {leak.n_near:,} nearly"
         progress.info(f"  leak    {leak.n_rows:>11,}  rows hold {held}")
-    if not found:
+    if not leaking:
         progress.info(f"  no sentence of the {len(leaks)} evaluation tasks occurs in the rows")

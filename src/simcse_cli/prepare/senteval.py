@@ -51,7 +51,7 @@ def check_senteval(
     content: bool = True,
     progress: Progress,
 ) -> list[FileCheck]:
-    """Return the state of every expected file, or of those of some tasks.
+    """Return the state of every expected file, or of only the files of some tasks.
 
     Digests are compared if ``content`` is true.
     """
@@ -83,13 +83,13 @@ def _check_file(path: Path, expected: ExpectedFile, content: bool) -> FileCheck:
     except OSError as error:
         return FileCheck(expected, FileState.UNREADABLE, None, error.strerror or str(error))
     if n_lines != expected.lines:
-        found = f"{n_lines:,} lines, expected {expected.lines:,}"
-        return FileCheck(expected, FileState.WRONG_LENGTH, n_lines, found)
+        detail = f"{n_lines:,} lines, expected {expected.lines:,}"
+        return FileCheck(expected, FileState.WRONG_LENGTH, n_lines, detail)
     if malformed:
         return FileCheck(expected, FileState.MALFORMED, n_lines, malformed)
     if content and digest.hexdigest() != expected.sha256:
-        found = f"content digest {digest.hexdigest()[:12]}…, expected {expected.sha256[:12]}…"
-        return FileCheck(expected, FileState.ALTERED, n_lines, found)
+        detail = f"content digest {digest.hexdigest()[:12]}…, expected {expected.sha256[:12]}…"
+        return FileCheck(expected, FileState.ALTERED, n_lines, detail)
     return FileCheck(expected, FileState.OK, n_lines)
 
 
@@ -127,11 +127,11 @@ def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
         shown = columns("path", "task", "state", "detail", path="file", detail="found and expected")
         table = Report("Files that are not as published", shown, list(map(_file_record, bad)))
         return Outcome([table], payload)
-    lines_of: dict[str, list[int]] = {}
+    lines_by_task: dict[str, list[int]] = {}
     for check in checks:
-        lines_of.setdefault(check.expected.task, []).append(check.expected.lines)
-    unused = lines_of.pop(_UNUSED, None)
-    named = sorted(lines_of.items())
+        lines_by_task.setdefault(check.expected.task, []).append(check.expected.lines)
+    unused = lines_by_task.pop(_UNUSED, None)
+    named = sorted(lines_by_task.items())
     if unused is not None:
         named.append(("(not evaluated)", unused))
     rows = [{"task": task, "files": len(lines), "lines": sum(lines)} for task, lines in named]

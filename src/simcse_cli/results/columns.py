@@ -77,12 +77,12 @@ def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list
     then measures, with the headings of ``label``. ``headings`` replace single headings:
     ``columns("task", "score", score="MRR")``.
     """
-    found = []
+    chosen_columns = []
     for key in keys:
         known_kind, known_heading = _COLUMNS.get(key, ("text", key))
         heading = label(key) if kind else known_heading
-        found.append(Column(key, headings.get(key, heading), kind or known_kind))
-    return found
+        chosen_columns.append(Column(key, headings.get(key, heading), kind or known_kind))
+    return chosen_columns
 
 
 def in_order(measures: set[str]) -> list[str]:

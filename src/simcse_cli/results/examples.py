@@ -77,7 +77,7 @@ def read_pair_scores(source: Path | str) -> PairScores:
 
 
 def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
-    """Tell whether two results hold this task with the same pairs: its subsets and gold scores."""
+    """Tell whether two results hold this task with the same subsets and gold scores."""
     left = a.get(task)
     right = b.get(task)
     if left is None or right is None or left.keys() != right.keys():
@@ -139,16 +139,16 @@ class _FileFormat:
         force: bool,
     ) -> None:
         with output_text(target, force=force) as stream:
-            for names, found in groups:
+            for names, examples in groups:
                 group = dict(zip(self.groups, names, strict=True))
                 columns: dict[str, Sequence[Any]] = {
-                    "index": range(found.gold.size),
-                    "gold": found.gold.tolist(),
-                    self.value: getattr(found, self.value).tolist(),
+                    "index": range(examples.gold.size),
+                    "gold": examples.gold.tolist(),
+                    self.value: getattr(examples, self.value).tolist(),
                 }
                 for side in ("left", "right"):
-                    if getattr(found, side):
-                        columns[side] = getattr(found, side)
+                    if getattr(examples, side):
+                        columns[side] = getattr(examples, side)
                 for row in zip(*columns.values(), strict=True):
                     record = group | dict(zip(columns, row, strict=True))
                     stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")

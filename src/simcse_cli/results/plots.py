@@ -113,7 +113,7 @@ def geometry_axes(axes: Axes) -> None:
 
 
 def at_least(low: float, high: float, span: float) -> tuple[float, float]:
-    """Widen an interval around its middle to at least ``span``: 1 to 2 and 3 give 0 to 3."""
+    """Widen an interval around its middle to at least ``span``: (1, 2) and 3 give (0, 3)."""
     missing = max(0.0, span - (high - low)) / 2
     return low - missing, high + missing
 

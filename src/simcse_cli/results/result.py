@@ -100,21 +100,21 @@ class SuiteResult:
         return [f"{task} missing: {reason}" for task, reason in self.missing.items()]
 
     def intervals(self) -> dict[str, Mapping[str, float]]:
-        found = {}
+        by_name = {}
         for name, task in self.tasks.items():
             if task and "ci" in task.extra:
-                found[name] = task.extra["ci"]
+                by_name[name] = task.extra["ci"]
         if "average_ci" in self.figures:
-            found[AVERAGE] = self.figures["average_ci"]
-        return found
+            by_name[AVERAGE] = self.figures["average_ci"]
+        return by_name
 
     def interval_rows(self) -> list[dict[str, Any]]:
-        found = self.intervals()
+        intervals = self.intervals()
         rows: list[dict[str, Any]] = []
-        if not found:
+        if not intervals:
             return rows
         for end in ("low", "high"):
-            bounds = {name: ends[end] for name, ends in found.items()}
+            bounds = {name: ends[end] for name, ends in intervals.items()}
             rows.append({"model": f"95% {end}", **bounds})
         return rows
 
@@ -133,7 +133,7 @@ class SuiteResult:
         settings["metric"] = metric or settings.get("metric")
         settings["aggregation"] = aggregation or settings.get("aggregation")
 
-        # Every task must have the score. The intervals are of the former scores, so they go.
+        # Every task must have the score. The intervals belong to the former scores: remove them.
         tasks = dict(self.tasks)
         for name, task in self.tasks.items():
             if task is None:
@@ -242,6 +242,7 @@ _EXTRA: dict[str, Any] = {
 def _task_from_json(
     task: Mapping[str, Any] | None, suite: str, digest: str | None, place: str
 ) -> TaskResult | None:
+    """Return the result of a task from its JSON object; None for a task without a result."""
     if task is None:
         return None
     keys = _KEYS[suite]

@@ -64,11 +64,11 @@ def versions() -> dict[str, str]:
     """Return the versions of the toolkit, Python and the packages that can move a number."""
     from importlib import metadata  # imported here: it takes 8 ms, too long for --help
 
-    found = {"simcse-cli": __version__, "python": platform.python_version()}
+    by_package = {"simcse-cli": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            by_package[package] = metadata.version(package)
+    return by_package
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Gain:
 
     def __str__(self) -> str:
         """Return the points: 0.012 from 0.004 to 0.02 is ``+1.20 (+0.40 to +2.00)``."""
-        points = (100 * each for each in (self.difference, self.low, self.high))
+        points = (100 * value for value in (self.difference, self.low, self.high))
         return "{:+.2f} ({:+.2f} to {:+.2f})".format(*points)
 
     @property
@@ -287,8 +287,8 @@ def flat(values: Mapping[str, Any], separator: str, prefix: str = "") -> Iterato
 
 
 def kept_states(folder: Path) -> list[Path]:
-    found = folder.glob(f"{STATE_PREFIX}*")
-    return sorted(path for path in found if path.name.removeprefix(STATE_PREFIX).isdecimal())
+    folders = folder.glob(f"{STATE_PREFIX}*")
+    return sorted(path for path in folders if path.name.removeprefix(STATE_PREFIX).isdecimal())
 
 
 def step_of(state: Path) -> int:
@@ -355,7 +355,10 @@ def open_run_dir(path: Path, *, force: bool) -> None:
 
 
 def older_result(run_dir: Path, of_run: object, path: Path, of_result: object) -> str | None:
-    """Return why a digest of version 1.0.0 leaves open whether a result is of its run, or None."""
+    """Return why it is not known whether a result is of its run; None if it is known.
+
+    It is not known if only one of the two has a digest of version 1.0.0.
+    """
     if is_older_digest(of_run, str(of_result)):
         return (
             f"{run_dir} {OLDER_DIGEST}, so whether {path} is of its model is not known; "

@@ -1,3 +1,5 @@
+"""The settings of a training run, and those with which commands load and run a model."""
+
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial

@@ -91,23 +91,23 @@ def settings_of(group: Any) -> Declared:
 
 @cache  # each group is asked for several times in every call of the program
 def _settings_of(group: Any) -> Declared:
-    found = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
+    by_name = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
     inherited: Declared = {}
     if is_dataclass(group.__base__):
         inherited = settings_of(group.__base__)
-    own = [name for name in found if name not in inherited]
-    return {name: found[name] for name in [*own, *inherited]}
+    own_names = [name for name in by_name if name not in inherited]
+    return {name: by_name[name] for name in [*own_names, *inherited]}
 
 
 def recorded(values: Any) -> dict[str, Any]:
     """Return the values of the settings marked ``recorded``, without values in ``unsaid``."""
     group: type = type(values)
-    found = {}
+    by_name = {}
     for name, (_, details) in settings_of(group).items():
         value = getattr(values, name)
         if details.recorded and value not in details.unsaid:
-            found[name] = value
-    return found
+            by_name[name] = value
+    return by_name
 
 
 def flag(group: type, name: str) -> str:
@@ -242,17 +242,17 @@ def _no_use(place: str, phrase: str, reason: str) -> UsageError:
 def rules_of(name: str, declared: Declared) -> list[str]:
     """Return the rules of a setting as sentences for its help."""
     details = declared[name][1]
-    found = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(details)]
+    sentences = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(details)]
     flags = _flags(declared)
     for other, (_, details_of_other) in declared.items():
         if name in details_of_other.enables:
-            found.append(f"Has no use without {flags[other]}.")
+            sentences.append(f"Has no use without {flags[other]}.")
     if details.excludes == ALL:
-        found.append("Excludes all other options but --force.")
+        sentences.append("Excludes all other options but --force.")
     elif details.excludes:
         excluded = [flags[other] for other in details.excludes if other in flags]
-        found.append(f"Excludes {', '.join(excluded)}.")
-    return found
+        sentences.append(f"Excludes {', '.join(excluded)}.")
+    return sentences
 
 
 def _flags(declared: Declared) -> dict[str, str]:
@@ -269,10 +269,10 @@ def _needs(details: Setting) -> Iterable[tuple[str, str]]:
 def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
     """Yield name, sign and text of each alternative of a condition."""
     for part in condition.split("|"):
-        found = _CONDITION.fullmatch(part)
-        if found is None:
+        match = _CONDITION.fullmatch(part)
+        if match is None:
             raise ValueError(f"{condition!r} is no condition")
-        yield found[1], found[2] or "", found[3] or ""
+        yield match[1], match[2] or "", match[3] or ""
 
 
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:

@@ -44,9 +44,9 @@ def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
         text = shipped.read_text(encoding="utf-8")
     else:
         known = shipped_recipes(kind)
-        every = f"shipped {kind}: {', '.join(known)}"
+        all_shipped = f"shipped {kind}: {', '.join(known)}"
         # A name with an ending is probably a missing file: suggest only a very similar recipe.
-        hint = did_you_mean(name, known, every, cutoff=0.7 if path.suffix else 0.3)
+        hint = did_you_mean(name, known, all_shipped, cutoff=0.7 if path.suffix else 0.3)
         raise ConfigError(f"{name}: neither a YAML file nor one of the shipped {kind}", hint=hint)
     values = parse_yaml(text, name)
     if values is None:
@@ -75,12 +75,12 @@ def environment_settings() -> dict[str, Any]:
     ``SIMCSE_DATA``, the data folder of all commands, is not read here: ``resolve_config`` uses it
     if a dev suite needs it. ``options`` is a mapping, so no variable gives it.
     """
-    found: dict[str, str] = {}
+    given: dict[str, str] = {}
     for field in fields(TrainConfig):
         value = os.environ.get(ENVIRONMENT_PREFIX + field.name.upper())
         if value and field.name not in ("options", "data_dir"):
-            found[field.name] = value
-    return coerce_settings(TrainConfig, found, place="environment")
+            given[field.name] = value
+    return coerce_settings(TrainConfig, given, place="environment")
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:

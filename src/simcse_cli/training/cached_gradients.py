@@ -55,8 +55,8 @@ def cached_backward(
     leaves = tuple(
         torch.cat(column).detach().requires_grad_() for column in zip(*parts, strict=True)
     )
-    value = loss(leaves)
-    backward(value)
+    total_loss = loss(leaves)
+    backward(total_loss)
 
     # Third pass: repeat the masks of the first, then go back to the random state before this pass.
     final_state = RngState.of(device)
@@ -66,7 +66,7 @@ def cached_backward(
         _backward_rows(encode(chunk), leaves, starts)
         starts = [start + len(rows) for start, rows in zip(starts, part, strict=True)]
     final_state.restore(device)
-    return value.detach()
+    return total_loss.detach()
 
 
 def _backward_rows(part: Representations, leaves: Representations, starts: Sequence[int]) -> None:

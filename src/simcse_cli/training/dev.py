@@ -314,11 +314,11 @@ def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> 
         return None
     if dev_set is None or isinstance(dev_set, DevTransfer | DevMasked):
         return None
-    found = dev_set.gain(after, before)
+    test = dev_set.gain(after, before)
     unit = _PAIRS
     if isinstance(dev_set, DevRetrieval):
         unit = _QUERIES
-    return Gain(found.difference, found.low, found.high, found.p_value, found.n_pairs, unit)
+    return Gain(test.difference, test.low, test.high, test.p_value, test.n_pairs, unit)
 
 
 def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]:
@@ -342,6 +342,7 @@ def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]
 def build_dev_set(
     config: TrainConfig, progress: Progress, held_out: Sequence[Row] = ()
 ) -> tuple[DevSet | None, DevFacts]:
+    """Return the dev set that chooses the best model, if there is one, and the facts about it."""
     if config.dev_split is not None:
         return _build_held_out(config, held_out, progress)
 
@@ -425,7 +426,7 @@ def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevS
     queries = read_texts(files["queries"])
     corpus = read_texts(files["corpus"])
 
-    # Order the texts by falling id, as trec_eval does for those of equal cosine.
+    # Order the texts by falling id, the order in which trec_eval ranks texts of equal cosine.
     ids = corpus.ids
     order = sorted(range(len(ids)), key=lambda row: ids[row].encode(), reverse=True)
     corpus = NumberedTexts([ids[row] for row in order], [corpus.sentences[row] for row in order])

@@ -80,8 +80,8 @@ def launch(
     process are shown as they come; those of the others only if one of them fails and the first does
     not report it. The processes share the locks of this one until the last of them has ended.
     """
-    with tempfile.TemporaryFile() as others:
-        workers = _start(n_processes, arguments, environment, others)
+    with tempfile.TemporaryFile() as other_messages:
+        workers = _start(n_processes, arguments, environment, other_messages)
 
         def forward(signum: int) -> None:
             for worker in workers:
@@ -114,8 +114,8 @@ def launch(
                 hint="continue from the last state with --resume",
             )
         if failed is not workers[0] and workers[0].returncode != USAGE_ERROR:
-            others.seek(0)
-            progress.relay(others.read().decode(errors="replace"))
+            other_messages.seek(0)
+            progress.relay(other_messages.read().decode(errors="replace"))
         raise Stopped(exit_code=failed.returncode)
 
 
@@ -157,6 +157,7 @@ def launch_run(
     resume: bool,
     force: bool,
 ) -> RunRecord:
+    """Train one run in several processes, and return its record."""
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "settings.yaml"
         recipe.write_text(dump_config(config), encoding="utf-8")

@@ -319,6 +319,7 @@ class Trainer:
         if not self.running:
             self.running_since = time.perf_counter()
         key = np.random.SeedSequence((self.config.seed, step, self.rank))
+        # The shift leaves 63 bits, the positive range of a signed integer.
         torch.manual_seed(int(key.generate_state(1, np.uint64)[0] >> 1))
         self.module.train()
         lr = self.config.lr * lr_factor(
@@ -487,8 +488,8 @@ class Trainer:
         """Return the gain of the best model over the start; None if the start is the best."""
         if not self.position.best_step:
             return None
-        after = {name: np.array(own) for name, own in self.position.best_examples.items()}
-        before = {name: np.array(own) for name, own in self.position.start_examples.items()}
+        after = {name: np.array(values) for name, values in self.position.best_examples.items()}
+        before = {name: np.array(values) for name, values in self.position.start_examples.items()}
         return gain_of(self.dev_set, after, before)
 
     def require_finite(self, encoder: SentenceEncoder | None = None) -> None:
@@ -525,6 +526,7 @@ class Trainer:
             self.states.save(self.position)
 
     def record(self, status: str) -> RunRecord:
+        """Return the record of the run in its present position."""
         config = self.config
         position = self.position
         device = self.accelerator.device

@@ -140,21 +140,21 @@ def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
     """Raise DataError if a file of a recorded run has another digest than in ``found``."""
     if not is_run(run_dir):
         return
-    now = _digests_by_file(found)
+    digests_now = _digests_by_file(found)
     for name, digest in _digests_by_file(read_run_record(run_dir).data).items():
-        if now.get(name) != digest:
+        if digests_now.get(name) != digest:
             raise DataError(
                 f"{name} has changed since the run in {run_dir} started "
-                f"(SHA-256 {digest[:12]}, now {now.get(name, 'missing')[:12]})",
+                f"(SHA-256 {digest[:12]}, now {digests_now.get(name, 'missing')[:12]})",
                 hint="restore the file, or start another run with a new -o",
             )
 
 
 def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
-    every = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
+    digests = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
     for kind in ("dev_files", "code_files", "teachers", "models"):
-        every |= dict(data.get(kind, {}))
-    return {str(name): digest for name, digest in every.items() if digest is not None}
+        digests |= dict(data.get(kind, {}))
+    return {str(name): digest for name, digest in digests.items() if digest is not None}
 
 
 def run_report(record: RunRecord, run_dir: Path) -> Report:

@@ -230,9 +230,9 @@ def train_run(
     """
     # Only the first process speaks to the user.
     is_first = processes.process_rank() == 0
-    shown = progress
+    own_progress = progress
     if not is_first:
-        shown = SilentProgress()
+        own_progress = SilentProgress()
         on_step = None
         on_eval = None
 
@@ -250,18 +250,18 @@ def train_run(
             started_with = earlier.batches
 
         # Build the parts, and train until the end or a stop.
-        parts = build_parts(config, shown, started_with)
+        parts = build_parts(config, own_progress, started_with)
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
             processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)
         notice = "stopping after this step; Ctrl-C again stops at once"
         try:
-            with launch.stop_on_signal(lambda _: shown.info(notice)) as stopped:
+            with launch.stop_on_signal(lambda _: own_progress.info(notice)) as stopped:
                 trainer = Trainer(
                     config,
                     parts,
                     run_dir,
-                    shown,
+                    own_progress,
                     should_stop=lambda: bool(stopped),
                     on_step=on_step,
                     on_eval=on_eval,
@@ -272,7 +272,7 @@ def train_run(
                 if is_first:
                     _open_folder(config, run_dir, resume=resume, force=force)
                 if parts.teachers is not None:
-                    parts.teachers.prepare(run_dir, shown)
+                    parts.teachers.prepare(run_dir, own_progress)
                 record = trainer.run()
         except KeyboardInterrupt:
             raise stopped_in(run_dir, processes.process_count()) from None
@@ -434,6 +434,7 @@ def ready_settings(
     is_sup = objective.reads is DataKind.ROWS and objective.n_columns[0] > 1
     train_file = folder / ("triplets.csv" if is_sup else by_kind[objective.reads])
     progress.warn(f"no --train-file: training on the generated demo corpus ({train_file})")
+    # The demo corpus also has the dev data, unless the user has chosen other data.
     dev: Settings = {}
     if config.dev_suite is DevSuite.FILE and config.dev_split is None:
         dev["dev_file"] = config.dev_file or str(sts_files(folder, "STSBenchmark", split="dev")[0])

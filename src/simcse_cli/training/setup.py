@@ -177,6 +177,7 @@ def _first_template(config: TrainConfig) -> str | None:
 def put_lora(
     encoder: SentenceEncoder, model: ModelFiles, config: TrainConfig, rank: int, progress: Progress
 ) -> None:
+    """Add LoRA of a rank to the transformer, and tell the user how many weights are trained."""
     if rank >= encoder.hidden_size:
         raise ConfigError(
             f"--lora {rank}: need a rank below {encoder.hidden_size}, the width of {config.model}",
@@ -250,6 +251,7 @@ def check_settings(config: TrainConfig) -> None:
     accepted = settings_of(objective.Options)
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
+        # Without dropout masks there is nothing to share, so every objective takes this mode.
         is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
         if name not in accepted and not is_harmless:
             raise ConfigError(
@@ -417,7 +419,7 @@ def _hold_out(
 def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
     """Apply the settings of attention, compilation and gradient checkpointing to the encoders.
 
-    Raise ConfigError for those that have no effect on packed rows. Settings that compute a layer
+    Raise ConfigError for settings that have no effect on packed rows. Settings that compute a layer
     twice are also refused on a device where the second pass would draw other dropout masks.
     """
     for name in ("micro_batch_size", "gradient_checkpointing"):
@@ -554,7 +556,7 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
     """Tell the user how many examples have a text that training cuts.
 
     If there are many examples, only an evenly spaced part of them is looked at. The result is for
-    the record: ``n_cut`` of ``n_looked_at`` examples have such a text. It is empty for documents.
+    the record: ``n_cut`` of ``n_looked_at`` examples have such a text. For documents, it is empty.
     """
     if objective.reads is DataKind.DOCUMENTS:
         return {}

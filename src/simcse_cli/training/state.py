@@ -201,6 +201,7 @@ def _restore_optimizer(
     n_tensors: int | None,
 ) -> None:
     """Restore the optimizer's moments; ``n_tensors`` is how many tensors were saved, if known."""
+    # A key is ``optimizer.INDEX.NAME``, where the index numbers the parameters.
     restored: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
         _, number, name = key.split(".", 2)
@@ -226,4 +227,5 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         save_file(tensors, path)
     except SafetensorError as error:
+        # In errno, 28 is a full disk and 5 an input or output error.
         raise OSError(28 if "No space" in str(error) else 5, str(error)) from error

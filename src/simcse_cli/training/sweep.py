@@ -90,6 +90,7 @@ class Trial:
 
 
 def read_plan(name: str) -> SweepPlan:
+    """Return the plan in a sweep file; raise ConfigError if it is not valid."""
     values = check_keys(
         read_recipe(name, "sweeps"), ("settings", "grid", "search", "n_trials"), place=name
     )
@@ -269,7 +270,7 @@ def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
 
 
 def ranked(trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials by falling score, those without one last; equal ones keep their order."""
+    """Return the trials by falling score, then those without a score; ties keep their order."""
     return sorted(trials, key=lambda t: -math.inf if t.score is None else t.score, reverse=True)
 
 

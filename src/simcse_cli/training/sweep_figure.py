@@ -109,6 +109,7 @@ def _draw_grid(
             text = f"{table[i][j]:.2f}"
             if (row, column) == best:
                 text += " *"
+            # The cells of low scores are dark.
             shade = "black" if table[i][j] > middle else "white"
             axes.text(j, i, text, ha="center", va="center", color=shade)
     axes.set_xticks(range(len(columns)), [str(value) for value in columns])

@@ -56,13 +56,13 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
     """
     settings = record.config
     folder = run_dir.resolve()
-    given = settings["track_name"]
-    above = group_folder(folder)
+    given_name = settings["track_name"]
+    group_dir = group_folder(folder)
     group = None
-    name = given or folder.name
-    if above is not None:
-        group = given or above.name
-        name = f"{group}/{folder.relative_to(above).as_posix()}"
+    name = given_name or folder.name
+    if group_dir is not None:
+        group = given_name or group_dir.name
+        name = f"{group}/{folder.relative_to(group_dir).as_posix()}"
     key = hashlib.sha256(f"{folder} {record.started}".encode()).hexdigest()[:16]
     project = settings["track_project"] or "simcse"
     return TrackedRun(run_dir, project, name, group, key, loggable(settings), last_step)

@@ -39,10 +39,10 @@ class _CheckedFiles(IndexDataCacheFile):
 
     def _load_index(self) -> dict[Any, str]:
         try:
-            found: dict[Any, str] = super()._load_index()  # type: ignore[no-untyped-call]
+            index: dict[Any, str] = super()._load_index()  # type: ignore[no-untyped-call]
         except Exception:  # whatever a damaged pickle raises
             return {}
-        return found
+        return index
 
     def _load_data(self, name: str) -> Any:
         content = Path(self._cache_path, name).read_bytes()
@@ -412,9 +412,11 @@ def _tile_product(n_vectors: int) -> Any:
             return ir.Constant(word, value)
 
         def address(base: Any, offset: Any, kind: Any) -> Any:
+            """Return a pointer to a value of type ``kind``, ``offset`` bytes behind ``base``."""
             return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
 
         def spread(value: Any) -> Any:
+            """Return a vector that holds ``value`` in every lane."""
             undefined = ir.Constant(vector, ir.Undefined)
             first = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
             zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)

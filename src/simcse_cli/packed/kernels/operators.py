@@ -208,8 +208,8 @@ def _end(groups: np.ndarray) -> int:
 
 def _by_group(groups: np.ndarray, probs: list[Tensor]) -> Iterator[tuple[slice, int, Tensor]]:
     """Yield the tokens of each group of sentences, the sentences' length, and their ``probs``."""
-    for (start, n_rows, length), own in zip(groups.tolist(), probs, strict=True):
-        yield slice(start, start + n_rows * length), length, own
+    for (start, n_rows, length), group_probs in zip(groups.tolist(), probs, strict=True):
+        yield slice(start, start + n_rows * length), length, group_probs
 
 
 def _arrays(*tensors: Tensor) -> Any:
