@@ -12,9 +12,11 @@ source "$(dirname "$0")/common.sh"
 here=$(dirname "$0")
 entries=()
 spaces=()
+timed=()
 
 # time_steps NAME OPTION...: the seconds of a step in $OUT/NAME.time, from three dry runs; they count on a quiet machine only
 time_steps() {
+  [ ! -s "$OUT/$1.time" ] || return 0
   for _ in 1 2 3; do
     simcse train --model "$MODEL" --dev-file none --seed 1 "${@:2}" --dry-run | grep "^  step  "
   done > "$OUT/$1.time.part"
@@ -27,7 +29,7 @@ row() {
   sts "$1" "$OUT/$1" ${TASKS:+--tasks "$TASKS"} --save-scores "$OUT/$1.pairs.jsonl" --force
   [ -s "$OUT/negations.csv" ] || python "$here/../docs/make_family.py" negations "$SENTEVAL" "$OUT/negations.csv"
   sts "$1-negations" "$OUT/$1" --pair-file "$OUT/negations.csv" --save-scores "$OUT/$1-negations.pairs.jsonl" --force
-  [ -s "$OUT/$1.time" ] || time_steps "$@"
+  timed+=("$(printf '%q ' "$@")")
   entries+=("$1=$OUT/$1.json")
   spaces+=(--model "$OUT/$1" --label "$1")
 }
@@ -87,3 +89,4 @@ start avg --pooler avg
 start mask --pooler mask --template 'This sentence : "{.}" means {mask}.'
 [ -s "$OUT/geometry.json" ] || simcse analyze geometry "${spaces[@]}" --pair-file "$DEV_FILE" -o "$OUT/geometry.json"
 compare "${entries[@]}" --baseline simcse -o "$OUT/comparison.json" --force
+for each in "${timed[@]}"; do eval "time_steps $each"; done

@@ -4,7 +4,8 @@
 # knows is MiniLM's and the text below: Wikipedia, Brown, Flickr30k and SNLI in blocks of 126 sub-words, without texts of
 # the STS sets. An hour on two cores; $OUT/raw.sha256 has the digest of its weights.
 # LAYERS=4-6 takes MiniLM's upper three layers alone, and LAYERS=1-3 the lower ones, whose [CLS] says nothing of the
-# sentence: encoders of another shape, without fresh layers. EVALUATE= leaves the scores of the start and the result out.
+# sentence: encoders of another shape, without fresh layers. STEPS and BATCH are 1000 and 32; EVALUATE= leaves the scores of
+# the start and the result out.
 SCALE=small RAW=
 source "$(dirname "$0")/common.sh"
 LAYERS=${LAYERS:-1-6}
@@ -18,7 +19,7 @@ here=$(dirname "$0")
 minilm=$MODEL MODEL=$OUT/start
 STEPS=${STEPS:-1000}
 SEED_OPTION=--seed SEEDS=42 DEV_FILE=none train raw --objective mlm --train-file "$OUT/text.txt" --dev-split 0.01 \
-  --lr 5e-4 --warmup 0.06 --batch-size 32 --max-length 128 --max-steps "$STEPS" \
+  --lr 5e-4 --warmup 0.06 --batch-size "${BATCH:-32}" --max-length 128 --max-steps "$STEPS" \
   --eval-every $((STEPS < 10 ? 1 : STEPS / 10)) --save-every $((STEPS < 20 ? 1 : STEPS / 20)) \
   --precision "${PRECISION:-auto}"
 [ -s "$OUT/raw.sha256" ] || (cd "$OUT" && sha256sum raw/model/model.safetensors > raw.sha256)

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,10 +15,13 @@ import pytest
 
 import simcse_cli
 from helpers import SENTENCES, plain_vectors
+from processes import run_on_processes
 from simcse_cli.api import BatchEncoder, Embedder
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, SimcseError
 from simcse_cli.models.encode import ReadyEncoder
+from simcse_cli.results.runs import read_run_record
+from simcse_cli.training import loop
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
 
@@ -223,6 +227,27 @@ def test_training_is_the_run_of_the_command_and_reports_every_step(
     assert [each.step for each in again.metrics if each.dev_score is not None] == [0, 1]
 
 
+def train_in_group(rank: int, folder: str, settings: dict[str, object]) -> tuple[str, str | None]:
+    complete = loop.complete_record
+    if rank == 0:  # the folder is complete a second after the last step
+        loop.complete_record = lambda *given: (time.sleep(1), complete(*given))
+    record = simcse_cli.train(folder, **settings).record
+    return record.status, record.model_digest
+
+
+def test_all_processes_of_a_training_return_the_finished_run(tiny_model_dir, tmp_path):
+    (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    settings = {
+        "model": str(tiny_model_dir),
+        "train_file": str(tmp_path / "rows.txt"),
+        "max_steps": 1,
+        "device": "cpu",
+    }
+    run = tmp_path / "run"
+    returned = run_on_processes(train_in_group, tmp_path, str(run), settings)
+    assert returned == 2 * [("finished", read_run_record(run).model_digest)]
+
+
 def test_a_wrong_setting_of_training_is_named(tmp_path):
     with pytest.raises(ConfigError, match="train: unknown key 'batchsize'"):
         simcse_cli.train(tmp_path / "run", batchsize=3)
@@ -374,6 +399,8 @@ def test_the_notebook_runs(tiny_model_dir, tmp_path, monkeypatch):
         (lambda e: e.similarity(np.ones((2, 3)), np.ones(4)), "vectors of 3 and of 4 components"),
         (lambda e: e.encode(None), "need a text or several, found a missing value"),
         (lambda e: e.encode(["a", pd.NA]), r"texts\[1\] is a missing value"),
+        (lambda e: e.encode(["a", pd.NaT]), r"texts\[1\] is a missing value"),
+        (lambda e: e.encode(np.ones((2, 3))), r"texts\[0\] is a ndarray"),
     ],
 )
 def test_arguments_are_checked_as_options_are(embedder, call, message):

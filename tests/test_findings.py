@@ -150,18 +150,39 @@ def test_a_claim_is_seen_if_each_of_its_comparisons_is(findings, pairs, expected
     assert findings.verdict(found) == expected
 
 
-def test_the_length_is_where_the_order_no_longer_changes(findings):
+def test_the_length_is_where_four_fifths_of_each_difference_are_there(findings):
     curves = {
         "a": {"10": [1.0, 1.1], "20": [1.0, 1.1], "30": [3.0, 3.1], "40": [5.0, 5.1]},
-        "b": {"10": [2.0, 2.2], "20": [0.5, 0.6], "30": [3.5, 3.7], "40": [4.0, 4.1]},
-        "c": {"10": [9.0, 9.0], "20": [9.0, 9.0], "30": [9.0, 9.0], "40": [5.0, 5.2]},
+        "b": {"10": [2.0, 2.2], "20": [0.1, 0.2], "30": [3.5, 3.7], "40": [4.0, 4.1]},
+        "c": {"10": [9.0, 9.0], "20": [9.0, 9.0], "30": [9.0, 9.0], "40": [9.0, 9.1]},
     }
-    # a is below b at 10 and 30 and above it at the end; a and c are not separated at the end
-    curves["c"] = {step: [9.0, 9.0] for step in curves["a"]} | {"40": [9.0, 9.1]}
+    # a is below b at 10 and 30 and above it at the end; c does not differ from itself
     assert findings.length_of(curves) == 40
-    curves["b"]["30"] = [2.0, 2.1]
+    # c goes on moving away from the others until its difference is 0.8 of the last one
+    curves["a"] = {"10": [4.9, 5.0], "20": [4.9, 5.0], "30": [4.9, 5.0], "40": [5.0, 5.1]}
+    curves["b"] = {"10": [4.5, 4.6], "20": [4.0, 4.1], "30": [4.0, 4.1], "40": [4.0, 4.1]}
     assert findings.length_of(curves) == 20
+    curves["b"]["30"] = [4.2, 4.3]  # 0.7 of the last 1.0 is too little
+    assert findings.length_of(curves) == 40
     assert findings.length_of({}) is None
+
+
+def test_the_length_is_on_the_page_before_the_tables_are_run(findings, tmp_path, monkeypatch, capsys):
+    results = json.loads(findings.RESULTS.read_text(encoding="utf-8"))
+    monkeypatch.setattr(findings, "RESULTS", tmp_path / "findings.json")
+    findings.RESULTS.write_text(json.dumps(results))
+    curve = {"10": [0.5, 0.6], "20": [0.7, 0.8]}
+    curves = {"curves": dict.fromkeys(findings.CURVES, curve)}
+    start = {name: results[name] for name in results if name.startswith("raw_")} | curves
+    start |= {"scores": results["scores"], "perplexity": [2.0, 1.5]}
+    monkeypatch.setattr(findings, "start_of", lambda folder: start)
+    findings.choose_length(tmp_path)
+    assert capsys.readouterr().out == "10\n"  # no pair is separated
+    page = findings.page(json.loads(findings.RESULTS.read_text()), [])
+    assert "**10 steps**" in page[page.index("## The next campaign") :]
+    monkeypatch.setattr(findings, "start_of", lambda folder: start | {"curves": {}})
+    with pytest.raises(SystemExit, match="no curves"):
+        findings.choose_length(tmp_path)
 
 
 def test_a_changed_verdict_is_listed(findings, groups):
@@ -253,7 +274,7 @@ def test_claims_are_tested_over_sentence_pairs(findings, tmp_path):
     noise = np.random.default_rng(0).permutation(gold)
     for name, cosine in (("good", gold), ("bad", noise)):
         for seed in (1, 2):
-            path = tmp_path / "pairs" / "table" / name / f"seed-{seed}.jsonl"
+            path = tmp_path / "pairs" / "table" / f"{name}.seed-{seed}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_pair_scores(path, {"STSBenchmark": {"STSBenchmark": SubsetPairs(gold, cosine)}})
     groups = [{"claims": [{"comparisons": [{"runs": ["table/good", "table/bad"]}]}]}]

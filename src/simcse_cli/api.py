@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -19,11 +19,12 @@ from simcse_cli.data.writers import manifest_path
 from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.inputs import read_json
+from simcse_cli.machine import processes
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import ProgressTask, SilentProgress
-from simcse_cli.results.runs import Measured, RunRecord, read_metrics, read_run_record
+from simcse_cli.results.runs import Measured, RunRecord, read_metrics
 from simcse_cli.settings.choices import Device, LongTexts, Pooler, Precision, SearchBackend
 from simcse_cli.settings.config import TrainConfig, pinned
 from simcse_cli.settings.declare import build_options, coerce_settings
@@ -343,8 +344,8 @@ def train_model(
     record = train_run(
         ready, run_dir, progress, resume=resume, force=force, on_step=on_step, on_eval=on_eval
     )
-    # Only the first of several processes gets the record; the others read it from the folder.
-    return FinishedRun(run_dir, record or read_run_record(run_dir))
+    # Only the first of several processes has the record, once the folder is complete.
+    return FinishedRun(run_dir, processes.exchange(record)[0])
 
 
 def evaluate(
@@ -440,10 +441,12 @@ def _no_text(place: str, value: Any) -> DataError:
 def _is_missing(value: Any) -> bool:
     """Tell whether a value is None, NaN, or the missing value of pandas.
 
-    The missing value of pandas is recognised by the name of its type, since a comparison with it
-    has no truth value. NaN is the value that differs from itself.
+    The missing values of pandas are recognised by the names of their types, since importing pandas
+    takes long. NaN is the number that differs from itself.
     """
-    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, Real) and bool(value != value)
 
 
 def check_number(name: str, value: Any, least: int = 1) -> None:

@@ -37,6 +37,13 @@ def test_rating_groups_are_fifths_of_the_scale(top, labels):
     assert [group.n_pairs for group in groups] == [1, 1, 1, 1, 2][:: 1 if top > 0 else -1]
 
 
+def test_the_highest_rating_is_in_the_last_group_whatever_the_rounding():
+    """A fifth of the way from -0.13 to 1 five times is 0.9999999999999999."""
+    groups = rating_groups(np.zeros(2), np.array([-0.13, 1.0]))
+    assert [group.n_pairs for group in groups] == [1, 0, 0, 0, 1]
+    assert groups[-1].high == 1.0
+
+
 def test_rating_group_summary_of_known_cosines():
     group = RatingGroup(0, 5, True, np.array([0.0, 0.2, 0.4, 0.6, 0.8]))
     assert group.summary() == pytest.approx(

@@ -137,7 +137,8 @@ def test_figure_and_page_are_written(group, tmp_path):
     [
         ((), "--k: how many groups?"),
         (("--by", "kmeans"), "kmeans needs the number of groups"),
-        (("--by", "hdbscan", "--k", "3"), "has no use with --by hdbscan"),
+        (("--by", "hdbscan", "--k", "3"), "--k: has no use with --by hdbscan"),
+        (("--by", "hdbscan", "--threshold", "0"), "--threshold: has no use with --by hdbscan"),
         (("--by", "kmeans", "--k", "3", "--threshold", "0.5"), "--threshold"),
         (("--k", "11"), "11 groups of 10 texts"),
         (("--k", "2", "--labels", "nothing"), "no column nothing; there are id, body, topic"),

@@ -219,6 +219,13 @@ def test_the_augmentation_of_the_page_repeats_words(folder, invoke, tiny_model_d
     assert list(record["data"]["code_files"]) == ["repeated.py"]
 
 
+@pytest.mark.parametrize("rate", ["0.0", "0.25"])
+def test_a_function_gets_the_rate_that_was_typed(folder, rate):
+    Path("shown.py").write_text("def show(text, rng, rate): return str(rate)\n")
+    augmenter = word_augmenter(AugmentOptions(method=f"shown.py:show:{rate}"))
+    assert augmenter.many(["a text"], [1]) == [rate]
+
+
 def test_a_function_that_returns_no_text_is_an_error(folder):
     Path("none.py").write_text("def lose(text, rng): return None\n")
     augmenter = word_augmenter(AugmentOptions(method="none.py:lose"))

@@ -65,6 +65,11 @@ def test_bar_line_of_zeros_is_blank():
     assert bar_line(np.zeros(4)) == "    "
 
 
+def test_a_series_without_values_has_no_bars():
+    assert bar_line(np.zeros(0)) == ""
+    assert bar_lines({"a": np.array([1.0]), "b": np.zeros(0)}) == "a  █\nb  \n"
+
+
 def test_bar_lines_share_one_scale():
     assert bar_lines({"a": np.array([1.0]), "long": np.array([2.0])}) == "a     ▄\nlong  █\n"
 

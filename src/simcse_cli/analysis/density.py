@@ -73,7 +73,8 @@ def rating_groups(cosines: plots.Values, gold: plots.Values) -> list[RatingGroup
     if len(cosines) != len(gold):
         raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need the same number")
     start, end = rating_scale(gold)
-    edges = [start + (end - start) * number / N_GROUPS for number in range(N_GROUPS + 1)]
+    edges = [start + (end - start) * number / N_GROUPS for number in range(N_GROUPS)]
+    edges.append(end)  # which the sum may miss by a rounding
     groups = []
     for low, high in pairwise(edges):
         closed = high == edges[-1]

@@ -212,8 +212,9 @@ def _method(options: GroupOptions) -> GroupMethod:
         raise UsageError("kmeans needs the number of groups, --k N", option="--by")
     if method is GroupMethod.KMEANS and options.threshold is not None:
         raise UsageError("is for --by agglomerative", option="--threshold")
-    if method is GroupMethod.HDBSCAN and (options.k or options.threshold):
-        option = "--k" if options.k else "--threshold"
+    is_bounded = options.k is not None or options.threshold is not None
+    if method is GroupMethod.HDBSCAN and is_bounded:
+        option = "--k" if options.k is not None else "--threshold"
         raise UsageError("has no use with --by hdbscan, which finds the number", option=option)
     return method
 

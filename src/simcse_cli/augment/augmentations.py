@@ -132,7 +132,8 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
     """Return the options of one step; the rate may also be that of ``--rate``."""
     if user_step := parse_own(text):
         source, typed_rate = user_step
-        return replace(options, method=source, rate=typed_rate or options.rate, model=None)
+        rate = options.rate if typed_rate is None else typed_rate
+        return replace(options, method=source, rate=rate, model=None)
     # A built-in method is METHOD, METHOD:RATE or METHOD:RATE:RESOURCE.
     name, colon, settings = text.partition(":")
     number, _, resource = settings.partition(":")

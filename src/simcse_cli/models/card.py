@@ -429,7 +429,8 @@ def _hardware(record: RunRecord) -> list[str]:
     facts = record.hardware
     if not facts:
         return []
-    parts = (facts.get("gpu"), facts.get("processor"), f"{facts.get('cores')} cores")
+    n_cores = facts.get("cores")
+    parts = (facts.get("gpu"), facts.get("processor"), n_cores and f"{n_cores} cores")
     return [str(part) for part in parts if part]
 
 

@@ -75,7 +75,7 @@ class Simcse(TextViews):
         batch = super().collate(examples, generator)
         if self.mlm is not None:
             masked, labels = self.mlm.mask(batch.rows, generator)
-            batch.extra = {"n_plain": len(batch.rows), "mlm_labels": labels}
+            batch.extra |= {"n_plain": len(batch.rows), "mlm_labels": labels}
             batch.rows = [*batch.rows, *masked]
         return batch
 

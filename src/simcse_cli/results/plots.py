@@ -253,6 +253,8 @@ def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> s
 
     Longer series are shown by the mean of each of ``width`` stretches; NaN is a blank.
     """
+    if len(values) == 0:
+        return ""
     stretches = np.array_split(values, min(width, len(values)))
     means = np.array([_mean(stretch) for stretch in stretches])
     if high is None and np.isfinite(means).any():
