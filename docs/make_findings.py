@@ -65,7 +65,7 @@ number on this page is typed: `docs/make_findings.py` writes it from the results
 
 ```bash
 SIMCSE_DATA=DATA recipes/findings.sh        # days on two cores; stop and start it at any time
-SIMCSE_DATA=DATA python recipes/side_by_side.py 20 recipes/findings.sh        # on a GPU, 20 commands at a time
+OUT=runs/findings python recipes/side_by_side.py 20 recipes/findings.sh       # on a GPU, 20 commands at a time
 ```
 
 **The raw encoder** (`recipes/raw-encoder.sh`) has MiniLM's six layers and 22 million parameters, and was trained on

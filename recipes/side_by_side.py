@@ -1,4 +1,4 @@
-"""Run the commands of a recipe side by side: ``python recipes/side_by_side.py 16 recipes/findings.sh``.
+"""Run the commands of a recipe side by side: ``OUT=runs python recipes/side_by_side.py 16 recipes/table3-dropout.sh``.
 
 A small run leaves most of a GPU, or of a large processor, idle. The recipe is read in passes. In a pass, `simcse` notes
 the commands whose inputs are there and runs none of them; then the noted ones run, as many at a time as the first argument
@@ -71,14 +71,15 @@ def note(notes: Path, words: list[str]) -> int:
         sys.stderr.write(result["stderr"])
         return int(result["code"])
 
-    # What is noted or left out in this pass is not there yet.
+    # What is noted, left out or waits in this pass is not there yet.
     lines = (notes / "noted.jsonl").read_text().splitlines()
     before = [json.loads(line) for line in lines]
     pending = [output for other in before for output in outputs_of(other["words"])]
     is_left_out = words[0] == "train" and not re.search(os.environ["SIMCSE_ONLY"], " ".join(outputs_of(words)))
-    if not waits(words, pending, os.environ["OUT"]) and all(words != other["words"] for other in before):
+    runs = not is_left_out and not waits(words, pending, os.environ["OUT"])
+    if all(words != other["words"] for other in before):
         with (notes / "noted.jsonl").open("a") as noted:
-            noted.write(json.dumps({"words": words, "runs": not is_left_out}) + "\n")
+            noted.write(json.dumps({"words": words, "runs": runs}) + "\n")
     return 0
 
 
@@ -111,7 +112,8 @@ def passes(script: str, n_jobs: int, notes: Path) -> None:
                 for done in as_completed([pool.submit(run, notes, words) for words in commands]):
                     print(done.result(), flush=True)
     if read.returncode:
-        raise SystemExit(f"{script} ended with exit code {read.returncode}:\n{read.stderr[-2000:]}")
+        said = (read.stderr or read.stdout)[-2000:]
+        raise SystemExit(f"{script} ended with exit code {read.returncode}:\n{said}")
 
 
 def main(arguments: list[str]) -> None:
@@ -119,10 +121,11 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(note(Path(os.environ[NOTES]), arguments[1:]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", type=int, help="commands at a time")
-    parser.add_argument("recipe", help="its variables are those of the call, such as OUT and SEEDS")
+    parser.add_argument("recipe", help="its variables are those of the call: OUT is required")
     parser.add_argument("--only", default="", help="a regular expression in the folder of a training")
     given = parser.parse_args(arguments)
-    os.environ.setdefault("OUT", "runs")
+    if "OUT" not in os.environ:
+        parser.error("set OUT to the folder of the runs")
     os.environ["SIMCSE_ONLY"] = given.only
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // given.jobs)))
     real = subprocess.run(["bash", "-c", "command -v simcse"], capture_output=True, text=True, check=True)

@@ -167,7 +167,9 @@ def test_the_length_is_where_four_fifths_of_each_difference_are_there(findings):
     assert findings.length_of({}) is None
 
 
-def test_the_length_is_on_the_page_before_the_tables_are_run(findings, tmp_path, monkeypatch, capsys):
+def test_the_length_is_on_the_page_before_the_tables_are_run(
+    findings, tmp_path, monkeypatch, capsys
+):
     results = json.loads(findings.RESULTS.read_text(encoding="utf-8"))
     monkeypatch.setattr(findings, "RESULTS", tmp_path / "findings.json")
     findings.RESULTS.write_text(json.dumps(results))

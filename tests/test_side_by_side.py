@@ -59,15 +59,16 @@ def run(tmp_path, monkeypatch):
     return run
 
 
-def test_a_command_runs_once_its_inputs_are_there(run):
-    # The pipe needs what the first command prints, so that the first pass ends there.
-    done, calls = run(RECIPE)
+@pytest.mark.parametrize("ends_early", [True, False])
+def test_a_command_runs_once_its_inputs_are_there(run, ends_early):
+    """With the pipe, which needs what the first command prints, the first pass ends there."""
+    done, calls = run(RECIPE if ends_early else RECIPE.replace(" | grep -q here", ""))
     assert done.returncode == 0, done.stderr
     assert calls[0] == "prepare wiki.txt -o runs/rows.csv"
     assert set(calls[1:4]) == set(TRAINED)
     assert set(calls[4:7]) == set(SCORED)
     assert calls[7:] == ["compare a=runs/a.json runs -o runs/comparison"]
-    done, calls = run(RECIPE)
+    done, calls = run(RECIPE)  # a pipe changes no command
     assert done.returncode == 0
     assert calls == []
 
@@ -81,7 +82,7 @@ def test_what_is_left_out_holds_back_what_needs_it(run):
 
 
 def test_a_command_that_fails_ends_the_recipe_and_is_tried_again(run):
-    recipe = 'simcse train -o runs/nothing || exit 3\nsimcse train -o runs/after\n'
+    recipe = "simcse train -o runs/nothing || exit 3\nsimcse train -o runs/after\n"
     done, calls = run(recipe)
     assert done.returncode == 1
     assert "recipe.sh ended with exit code 3:\nnothing to train on" in done.stderr

@@ -168,10 +168,11 @@ class Embedder:
             progress=_PythonWarnings(is_shown=show_progress_bar),
         )
 
-    def _encode(self, texts: Texts, prompt: str | None, **how: Any) -> NDArray[np.float32]:
+    def _encode(self, texts: Texts, prompt: str | None, **settings: Any) -> NDArray[np.float32]:
         # The settings of this embedder apply unless the caller gives others.
-        how = {"batch_tokens": self._batch_tokens, "progress": _PythonWarnings()} | how
-        vectors = self._encoder.encode(_list_of(texts), prompt=prompt, **how)
+        settings.setdefault("batch_tokens", self._batch_tokens)
+        settings.setdefault("progress", _PythonWarnings())
+        vectors = self._encoder.encode(_list_of(texts), prompt=prompt, **settings)
         return vectors[0] if isinstance(texts, str) else vectors
 
     def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> NDArray[np.float32]:
@@ -345,7 +346,8 @@ def train_model(
         ready, run_dir, progress, resume=resume, force=force, on_step=on_step, on_eval=on_eval
     )
     # Only the first of several processes has the record, once the folder is complete.
-    return FinishedRun(run_dir, processes.exchange(record)[0])
+    records = filter(None, processes.exchange(record))
+    return FinishedRun(run_dir, next(records))
 
 
 def evaluate(

@@ -106,14 +106,14 @@ def test_all_kinds_equal_a_loop_over_all_pairs(texts):
         assert found[number][0] is kind
         assert found[number][1].score == pytest.approx(match.score, abs=1e-6)
         if kind is not DuplicateKind.MEANING:
-            assert found[number][1].of == match.of
+            assert found[number][1].kept_number == match.kept_number
 
 
 def test_texts_that_are_known_are_kept_and_found():
     texts = ["a b", "A B", "new", "a-b"]
     finders = {DuplicateKind.EXACT: ExactFinder()}
     found = list(find_duplicates([0, 1, 2, 3], texts, finders, n_known=2))
-    assert [(number, match.of) for number, _, match in found] == [(3, 1)]
+    assert [(number, match.kept_number) for number, _, match in found] == [(3, 1)]
 
 
 def test_kinds_are_read_in_their_order():

@@ -80,7 +80,7 @@ def test_full_batches_are_those_of_sentence_transformers():
 def test_share_counts_rows_with_a_text_of_an_earlier_one():
     shared = SharedTexts([("a", "b"), ("c", "a"), ("d", "d"), ("b", "a"), ("e", "f")])
     assert shared.share == 2 / 5
-    assert {row: len(texts) for row, texts in shared.of.items()} == {0: 2, 1: 1, 3: 2}
+    assert {row: len(texts) for row, texts in shared.by_row.items()} == {0: 2, 1: 1, 3: 2}
     assert SharedTexts([("a",), ("b",)]).share == 0
 
 

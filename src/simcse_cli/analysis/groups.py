@@ -258,17 +258,17 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
 
 
 def _shown(
-    source: str, found: GroupedTexts, options: GroupOptions, method: GroupMethod
+    source: str, grouped: GroupedTexts, options: GroupOptions, method: GroupMethod
 ) -> Analysis:
     """Return the groups as a table, a JSON object, a figure and a list of all texts."""
     # The table of the groups, with a note on the texts that are in no group.
-    telling = telling_words(found.texts, found.groups, options.n_words)
-    rows = _group_rows(found, telling, options.n_typical)
+    telling = telling_words(grouped.texts, grouped.groups, options.n_words)
+    rows = _group_rows(grouped, telling, options.n_typical)
     table_rows = [row | {"typical": " | ".join(row["typical"])} for row in rows]
     notes = ["cosine: mean with the centre of the group; words: more frequent here than elsewhere"]
-    n_ungrouped = int((found.groups == _NO_GROUP).sum())
+    n_ungrouped = int((grouped.groups == _NO_GROUP).sum())
     if n_ungrouped:
-        notes.append(f"in no group: {n_ungrouped:,} of {len(found.texts):,} texts")
+        notes.append(f"in no group: {n_ungrouped:,} of {len(grouped.texts):,} texts")
     table_columns = [*columns("group", "n_texts"), Column("cosine", kind="number")]
     table_columns += [Column("words"), Column("typical", "typical texts")]
     tables = [Report(f"Groups of {source}, by {method}", table_columns, table_rows, notes)]
@@ -280,17 +280,17 @@ def _shown(
         "by": method.value,
         "k": options.k,
         "threshold": options.threshold,
-        "n_texts": len(found.texts),
+        "n_texts": len(grouped.texts),
         "n_in_no_group": n_ungrouped,
         "groups": rows,
     }
-    if found.labels is not None:
-        scores = agreement(found.labels, found.groups, options.seed)
+    if grouped.labels is not None:
+        scores = agreement(grouped.labels, grouped.groups, options.seed)
         payload["agreement"] = scores
-        tables.append(_agreement_report(options.labels, found, scores))
+        tables.append(_agreement_report(options.labels, grouped, scores))
 
     # The group of every text, which only JSON and CSV hold.
-    text_rows = list(_text_rows(found))
+    text_rows = list(_text_rows(grouped))
     payload["texts"] = text_rows
     return Analysis(
         title="Groups",
@@ -298,68 +298,70 @@ def _shown(
         caption="The texts on the first two principal components of their vectors.",
         tables=tables,
         payload=payload,
-        figure=lambda: group_figure(found, [", ".join(terms[:2]) for terms in telling]),
+        figure=lambda: group_figure(grouped, [", ".join(terms[:2]) for terms in telling]),
         series=[Report("Texts", [Column(key) for key in text_rows[0]], text_rows)],
     )
 
 
 def _group_rows(
-    found: GroupedTexts, telling: Sequence[Sequence[str]], n_typical: int
+    grouped: GroupedTexts, telling: Sequence[Sequence[str]], n_typical: int
 ) -> list[dict[str, Any]]:
     """Return the facts of each group, with its typical texts, nearest to the centre first."""
     rows = []
-    for group in range(found.n_groups):
-        members = found.members(group)
+    for group in range(grouped.n_groups):
+        members = grouped.members(group)
         rows.append(
             {
                 "group": group + 1,
                 "n_texts": len(members),
-                "cosine": float(found.cosines[members].mean()),
+                "cosine": float(grouped.cosines[members].mean()),
                 "words": ", ".join(telling[group]),
-                "typical": found.typical(group, n_typical),
+                "typical": grouped.typical(group, n_typical),
             }
         )
     return rows
 
 
-def _agreement_report(column: str | None, found: GroupedTexts, scores: dict[str, float]) -> Report:
-    n_labels = len(set(found.labels or ()))
-    title = f"Agreement with {column}: {n_labels} labels, {found.n_groups} groups"
+def _agreement_report(
+    column: str | None, grouped: GroupedTexts, scores: dict[str, float]
+) -> Report:
+    n_labels = len(set(grouped.labels or ()))
+    title = f"Agreement with {column}: {n_labels} labels, {grouped.n_groups} groups"
     listed = columns(*scores, kind="score", v_measure_by_chance="by chance", ari="ARI")
     return Report(title, listed, [scores], ["ARI is 0 by chance"])
 
 
-def _text_rows(found: GroupedTexts) -> Iterator[dict[str, Any]]:
+def _text_rows(grouped: GroupedTexts) -> Iterator[dict[str, Any]]:
     """Yield a row for each text, with its group and its cosine to the centre of the group."""
-    for position, text in enumerate(found.texts):
-        row: dict[str, Any] = {"row": found.rows[position]}
-        if found.ids is not None:
-            row["id"] = found.ids[position]
-        is_grouped = found.groups[position] != _NO_GROUP
-        row["group"] = int(found.groups[position]) + 1 if is_grouped else None
-        row["cosine"] = float(found.cosines[position]) if is_grouped else None
-        if found.labels is not None:
-            row["label"] = found.labels[position]
+    for position, text in enumerate(grouped.texts):
+        row: dict[str, Any] = {"row": grouped.rows[position]}
+        if grouped.ids is not None:
+            row["id"] = grouped.ids[position]
+        is_grouped = grouped.groups[position] != _NO_GROUP
+        row["group"] = int(grouped.groups[position]) + 1 if is_grouped else None
+        row["cosine"] = float(grouped.cosines[position]) if is_grouped else None
+        if grouped.labels is not None:
+            row["label"] = grouped.labels[position]
         row["text"] = text
         yield row
 
 
 @plots.house_style()
-def group_figure(found: GroupedTexts, names: Sequence[str]) -> plots.Figure:
+def group_figure(grouped: GroupedTexts, names: Sequence[str]) -> plots.Figure:
     """Return the texts on their first two principal components; the largest groups have colours."""
     # The principal components are the right singular vectors of the centred vectors.
-    centred = found.units - found.units.mean(axis=0)
+    centred = grouped.units - grouped.units.mean(axis=0)
     _, singular_values, directions = np.linalg.svd(centred, full_matrices=False)
     x, y = directions[:2] @ centred.T
     # Texts that are all equal have no variance; the floor avoids 0 / 0.
     shares = singular_values[:2] ** 2 / max(float((singular_values**2).sum()), 1e-12)
 
     figure, (axes,) = plots.new_figure(6.8, 4.8)
-    others = (found.groups == _NO_GROUP) | (found.groups >= _MOST_DRAWN)
+    others = (grouped.groups == _NO_GROUP) | (grouped.groups >= _MOST_DRAWN)
     if others.any():
         axes.scatter(x[others], y[others], s=8, color=plots.LINE, label="other texts", linewidth=0)
-    for group in range(min(found.n_groups, _MOST_DRAWN)):
-        members = found.groups == group
+    for group in range(min(grouped.n_groups, _MOST_DRAWN)):
+        members = grouped.groups == group
         style: dict[str, Any] = {"color": plots.colour(group), "marker": plots.marker(group)}
         label = f"{group + 1}: {names[group]}"
         axes.scatter(x[members], y[members], s=12, label=label, linewidth=0, **style)

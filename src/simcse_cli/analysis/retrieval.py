@@ -437,12 +437,12 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
 
 
 def _neighbour_rows(
-    queries: Sequence[str], found: Mapping[str, list[list[search_index.Neighbour]]]
+    queries: Sequence[str], neighbours: Mapping[str, list[list[search_index.Neighbour]]]
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each neighbour; the lines of the corpus are counted from 1."""
     for number, query in enumerate(queries):
-        for label, neighbours in found.items():
-            for rank, neighbour in enumerate(neighbours[number], start=1):
+        for label, by_query in neighbours.items():
+            for rank, neighbour in enumerate(by_query[number], start=1):
                 row: dict[str, Any] = {
                     "query": query,
                     "model": label,
@@ -480,13 +480,13 @@ def _left_out_note(n_sentences: int, whose: str) -> list[str]:
 
 def neighbour_tables(
     queries: Sequence[str],
-    found: Mapping[str, list[list[search_index.Neighbour]]],
+    neighbours: Mapping[str, list[list[search_index.Neighbour]]],
     left_out: Counter[str],
 ) -> list[Report]:
     """Return a table for each query: its neighbours by rank, with columns for each model."""
     columns = [Column("rank", "#", "count")]
-    for label, neighbours_by_query in found.items():
-        if any(neighbour.id is not None for neighbour in chain(*neighbours_by_query)):
+    for label, by_query in neighbours.items():
+        if any(neighbour.id is not None for neighbour in chain(*by_query)):
             columns.append(Column(f"{label} id", "id"))
         columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]
 
@@ -494,8 +494,8 @@ def neighbour_tables(
     tables = []
     for number, query in enumerate(queries):
         rows: list[dict[str, Any]] = []
-        for label, neighbours in found.items():
-            for position, neighbour in enumerate(neighbours[number]):
+        for label, by_query in neighbours.items():
+            for position, neighbour in enumerate(by_query[number]):
                 if position == len(rows):
                     rows.append({"rank": position + 1})
                 rows[position] |= {

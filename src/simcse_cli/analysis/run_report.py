@@ -1,7 +1,7 @@
 """`analyze report`: one page about a run: scores, curves, geometry, neighbours and settings."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -128,7 +128,7 @@ def _shared_report(table: Report) -> Report:
     return Report(title, shown, rows, notes)
 
 
-def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Any:
+def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Iterator[tuple[str, str]]:
     """Yield the facts at the top of the page, each a name and a value."""
     first = records[0]
     for analysis in analyses:
@@ -138,17 +138,9 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Any:
     best = [record.best_score for record in records]
     if None not in best:
         yield f"{_dev_name(first)}, best", _mean_text(best)
-
-    # A single run has recorded its gain with an interval; for several seeds, the interval of the
-    # mean gain is over the seeds.
-    gains = []
-    for record in records:
-        if record.best_score is not None and record.start_score is not None:
-            gains.append(record.best_score - record.start_score)
-    if len(records) == 1 and first.gain is not None:
-        yield "gain over the start", str(first.gain)
-    elif len(gains) == len(records):
-        yield "gain over the start", _gain_text(gains)
+    gain = _gain(records)
+    if gain is not None:
+        yield "gain over the start", gain
 
     # What training took.
     yield "steps", f"{first.step:,}"
@@ -166,6 +158,22 @@ def _mean_text(fractions: Sequence[float | None]) -> str:
     if deviation is None:
         return f"{100 * mean:.2f}"
     return f"{100 * mean:.2f} ± {100 * deviation:.2f}"
+
+
+def _gain(records: Sequence[RunRecord]) -> str | None:
+    """Return the gain of training in words, or None if not all runs have measured it.
+
+    A single run has recorded its gain with an interval; for several seeds, the interval of the mean
+    gain is over the seeds.
+    """
+    if len(records) == 1 and records[0].gain is not None:
+        return str(records[0].gain)
+    gains = []
+    for record in records:
+        if record.best_score is None or record.start_score is None:
+            return None
+        gains.append(record.best_score - record.start_score)
+    return _gain_text(gains)
 
 
 def _gain_text(gains: Sequence[float]) -> str:

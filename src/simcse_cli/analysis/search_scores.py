@@ -38,14 +38,14 @@ def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any
     return rows
 
 
-def _by_query(found: RetrievalScores, ranks: Sequence[int]) -> dict[str, np.ndarray[Any, Any]]:
+def _by_query(scores: RetrievalScores, ranks: Sequence[int]) -> dict[str, np.ndarray[Any, Any]]:
     """Return for each measure its values ``(n,)``, one per query."""
     largest_rank = ranks[-1]
-    values = {f"hit_rate@{k}": found.hits[:, k - 1] for k in ranks}
-    values |= {f"recall@{k}": found.recalls[:, k - 1] for k in ranks}
-    values["mrr"] = found.reciprocal_ranks[:, -1]
-    values[f"mrr@{largest_rank}"] = found.reciprocal_ranks[:, largest_rank - 1]
-    values[f"ndcg@{largest_rank}"] = found.ndcgs[:, largest_rank - 1]
+    values = {f"hit_rate@{k}": scores.hits[:, k - 1] for k in ranks}
+    values |= {f"recall@{k}": scores.recalls[:, k - 1] for k in ranks}
+    values["mrr"] = scores.reciprocal_ranks[:, -1]
+    values[f"mrr@{largest_rank}"] = scores.reciprocal_ranks[:, largest_rank - 1]
+    values[f"ndcg@{largest_rank}"] = scores.ndcgs[:, largest_rank - 1]
     return values
 
 
@@ -64,19 +64,20 @@ def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, P
     seeds.
     """
     seeds: dict[str, dict[str, Any]] = {}
-    for name, score in scores.items():
-        group = groups.get(name) or name
+    for label, model_scores in scores.items():
+        system = groups.get(label) or label
         # The last part of a label, such as ``seed-1``, identifies the seed.
-        seeds.setdefault(group, {})[PurePath(name).name] = score.ndcgs[:, rank - 1]
+        seed = PurePath(label).name
+        seeds.setdefault(system, {})[seed] = model_scores.ndcgs[:, rank - 1]
     first, *others = seeds
     baseline_seeds = seeds[first]
     baseline = np.stack([baseline_seeds[seed] for seed in sorted(baseline_seeds)])
     tests: dict[str, PairedTest] = {}
-    for name in others:
-        candidate_seeds = seeds[name]
+    for system in others:
+        candidate_seeds = seeds[system]
         by_seed = candidate_seeds.keys() == baseline_seeds.keys()
         candidate = np.stack([candidate_seeds[seed] for seed in sorted(candidate_seeds)])
-        tests |= paired_mean_bootstrap({name: (candidate, baseline)}, by_seed=by_seed)[0]
+        tests |= paired_mean_bootstrap({system: (candidate, baseline)}, by_seed=by_seed)[0]
     return tests
 
 

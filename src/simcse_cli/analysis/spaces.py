@@ -1,6 +1,7 @@
 """Embedding spaces for `analyze`: the encoders, the rated pairs, and their vectors."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,12 @@ from simcse_cli.errors import UsageError
 from simcse_cli.evaluation.correlation import cosine_rows, spearman
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
-from simcse_cli.evaluation.fit_postprocess import NLI, plan_postprocess, with_postprocess
+from simcse_cli.evaluation.fit_postprocess import (
+    NLI,
+    PostprocessPlan,
+    plan_postprocess,
+    with_postprocess,
+)
 from simcse_cli.evaluation.options import EncoderOptions, FitOptions
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import read_json
@@ -69,30 +75,49 @@ def load_encoders(
 
     Each one is opened only when its turn comes.
     """
-    sources = [*(options.model or []), *map(str, options.embeddings or [])]
-    if not sources:
-        raise UsageError("need a model, or --embeddings with --sentences", option="--model")
-    chosen = _options_of_each(options, sources)
-    plans = [plan_postprocess(choice, force=False) for choice in chosen]
-    if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
-        raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
-    suffixes = [f" + {plan.label}" if plan else "" for plan in plans]
-    labels = label_sources(sources, labels or _default_labels(sources, suffixes))
-
+    sources = _plan_sources(options, labels)
+    n_uses = Counter(source.path for source in sources)
     # A model that is used several times, with different post-processors, is opened once.
     kept: dict[str, EvalEncoder] = {}
-    for source_options, plan, label, suffix in zip(chosen, plans, labels, suffixes, strict=True):
+    for source in sources:
+        plan = source.plan
+        suffix = _suffix(plan)
         # A folder of seeds gives one encoder for each seed.
-        for named in name_sources(
-            [str(source_options.embeddings or source_options.model)], [label]
-        ):
+        for named in name_sources([source.path], [source.label]):
             path = named.path
-            opened = _open(replace(source_options, model=path), sources.count(path), kept, progress)
+            opened = _open(replace(source.options, model=path), n_uses[path], kept, progress)
             encoder = with_postprocess(opened, plan, options.data_dir, progress, target=pairs.pairs)
-            pooler = None if source_options.embeddings else encoder.pooler
+            pooler = None if source.options.embeddings else encoder.pooler
             yield NamedEncoder(
                 named.label, path, encoder.encode, encoder.digest, pooler, named.group, suffix
             )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A model or a file of vectors, with the options to open it and its post-processing."""
+
+    path: str
+    label: str
+    options: EncoderOptions
+    plan: PostprocessPlan | None
+
+
+def _plan_sources(options: SpaceOptions, labels: Sequence[str] | None) -> list[_Source]:
+    """Return the models, then the files of vectors; raise UsageError before any is opened."""
+    paths = [*(options.model or []), *map(str, options.embeddings or [])]
+    if not paths:
+        raise UsageError("need a model, or --embeddings with --sentences", option="--model")
+    chosen = _options_of_each(options, paths)
+    plans = [plan_postprocess(choice, force=False) for choice in chosen]
+    if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
+        raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
+    labels = label_sources(paths, labels or _default_labels(paths, map(_suffix, plans)))
+    return list(map(_Source, paths, labels, chosen, plans))
+
+
+def _suffix(plan: PostprocessPlan | None) -> str:
+    return f" + {plan.label}" if plan else ""
 
 
 def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[EncoderOptions]:
@@ -128,7 +153,7 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
     return chosen
 
 
-def _default_labels(sources: Sequence[str], suffixes: Sequence[str]) -> list[str]:
+def _default_labels(sources: Sequence[str], suffixes: Iterable[str]) -> list[str]:
     # One model may occur with several post-processors, so the names include these.
     suffixed = zip(sources, suffixes, strict=True)
     return label_sources([source.rstrip("/") + suffix for source, suffix in suffixed], None)

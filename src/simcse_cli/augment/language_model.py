@@ -161,7 +161,11 @@ class MlmFiller:
         return word
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield batches of numbers of texts, short texts first, within the limit of logits."""
+        """Yield batches of texts, as their indices in ``lengths``, short texts first.
+
+        A batch, padded to its longest text, gives at most ``_LOGITS_PER_PASS`` logits, unless it is
+        a single text.
+        """
         budget = _LOGITS_PER_PASS // self._model.config.vocab_size
         batch: list[int] = []
         for index in sorted(range(len(lengths)), key=lengths.__getitem__):

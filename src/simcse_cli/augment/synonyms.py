@@ -166,18 +166,19 @@ def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
 def _fitting_synsets(
     reading: Reading, core: str, starts_sentence: bool, wordnet: WordNet
 ) -> Sequence[tuple[str, ...]]:
-    """Return the synsets that spell the lemma in the case of the text: ``China`` is a state.
+    """Return the synsets that spell the lemma with a capital if the text does, else the others.
 
-    A capital at the start of a sentence and text all in capitals say nothing.
+    So ``China`` is the state, and ``china`` the porcelain. All synsets are returned at the start of
+    a sentence and for a word all in capitals, where case says nothing, and for a word in small
+    letters that every synset spells with a capital.
     """
     synsets = wordnet.synsets(reading.lemma, reading.pos)
     if starts_sentence or _is_shouted(core):
         return synsets
-    # The lemma is in lower case, so that it is not among the words of a synset that spells it with
-    # a capital. A word in small letters that has only such synsets keeps them.
-    is_name = not core[0].islower()
-    fitting = [synset for synset in synsets if (reading.lemma not in synset) == is_name]
-    return fitting if is_name or fitting else synsets
+    # ``reading.lemma`` is in lower case: it is not in a synset that spells it with a capital.
+    has_capital = not core[0].islower()
+    fitting = [synset for synset in synsets if (reading.lemma not in synset) == has_capital]
+    return fitting if has_capital or fitting else synsets
 
 
 def _is_shouted(core: str) -> bool:

@@ -187,25 +187,29 @@ def _adds_up(option: Any) -> bool:
     return bool(option.is_flag and not option.secondary_opts)
 
 
-def _add_common_options(command: Any) -> None:
+def _common_options() -> list[Any]:
+    """Return the options that Typer makes from the signature of `_common`."""
+    app = typer.Typer(add_completion=False)
+    app.command()(_common)
+    options = [param for param in typer.main.get_command(app).params if param.name != "help"]
+    for option in options:
+        option.expose_value = False  # its callback acts; the command does not take it
+    return options
+
+
+def _add_options(command: Any, common: Sequence[Any]) -> None:
     """Add the common options and this program's help pages to every command below this one."""
     command.format_help = lambda ctx, _: get_console().show_help(help_page(ctx))
     if hasattr(command, "commands"):
         for child in command.commands.values():
-            _add_common_options(child)
+            _add_options(child, common)
         return
-    # Typer makes the common options from the signature of `_common`.
-    common_app = typer.Typer(add_completion=False)
-    common_app.command()(_common)
     command.callback = _with_ending(command.callback)
     _look_at_arguments(command)
     taken_names = {param.name for param in command.params}
     if not main_options(command):
         taken_names.add("help_all")  # it has only one help page
-    for option in typer.main.get_command(common_app).params:
-        if option.name not in taken_names and option.name != "help":
-            option.expose_value = False  # its callback acts; the command does not take it
-            command.params.append(option)
+    command.params += [option for option in common if option.name not in taken_names]
 
 
 def build(names: Sequence[str] = COMMANDS) -> Any:
@@ -222,7 +226,7 @@ def build(names: Sequence[str] = COMMANDS) -> Any:
         app.add_typer(import_module(f"simcse_cli.commands.{name}").app)
     command: Any = typer.main.get_command(app)
     command.commands = {name: command.commands[name] for name in names}  # Typer puts groups first
-    _add_common_options(command)
+    _add_options(command, _common_options())
     return command
 
 
@@ -241,16 +245,6 @@ def _limit_of_the_system(error: Exception) -> SimcseError | None:
     return None
 
 
-def _paths(tree: Any) -> dict[str, str]:
-    """Return the names of all commands below this one, each with its path."""
-    paths: dict[str, str] = {}
-    for name, child in getattr(tree, "commands", {}).items():
-        for inner, path in _paths(child).items():
-            paths[inner] = f"{name} {path}"
-        paths[name] = name
-    return paths
-
-
 def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
     """Return the error to show for wrong options, found by Typer or by this program."""
     if isinstance(error, UsageError):
@@ -259,29 +253,47 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
         message = error.format_message()
     else:
         return None
+    message = re.split(r" \(Possible options| Did you mean", message)[0]
+    message = message.replace("Value error, ", "")
+    hint = error.hint if isinstance(error, UsageError) else None
+    return UsageError(message, hint=hint or _usage_hint(message, arguments))
 
-    # Find the command that was called, as far as its words are known.
-    command = build()
-    paths_by_name = _paths(command)
+
+def _usage_hint(message: str, arguments: Sequence[str]) -> str:
+    """Return the name nearest to an unknown option or command, else the help page to see."""
+    tree = build()
+    command, called = _called_command(tree, arguments)
+    help_page_hint = f"see {called} -h"
+    unknown = re.search("No such (option|command):? '?([^' ]+)", message)
+    if unknown is None:
+        return help_page_hint
+    if unknown[1] == "option":
+        options = chain.from_iterable(parameter.opts for parameter in command.params)
+        return did_you_mean(unknown[2], options, cutoff=0.75) or help_page_hint
+    paths_by_name = _paths(tree)
+    near = get_close_matches(unknown[2], paths_by_name, n=1, cutoff=0.65)
+    return f"did you mean simcse {paths_by_name[near[0]]}?" if near else help_page_hint
+
+
+def _called_command(tree: Any, arguments: Sequence[str]) -> tuple[Any, str]:
+    """Return the command that was called, as far as its words are known, and these words."""
+    command = tree
     called = "simcse"
     for word in arguments:
         if word in getattr(command, "commands", {}):
             command = command.commands[word]
             called += f" {word}"
-    hint = f"see {called} -h"
+    return command, called
 
-    # Hint at the fix that the error names, the nearest name, or the help page.
-    message = re.split(r" \(Possible options| Did you mean", message)[0]
-    message = message.replace("Value error, ", "")
-    unknown = re.search("No such (option|command):? '?([^' ]+)", message)
-    if isinstance(error, UsageError) and error.hint:
-        hint = error.hint
-    elif unknown and unknown[1] == "option":
-        options = chain.from_iterable(parameter.opts for parameter in command.params)
-        hint = did_you_mean(unknown[2], options, cutoff=0.75) or hint
-    elif unknown and (near := get_close_matches(unknown[2], paths_by_name, n=1, cutoff=0.65)):
-        hint = f"did you mean simcse {paths_by_name[near[0]]}?"
-    return UsageError(message, hint=hint)
+
+def _paths(tree: Any) -> dict[str, str]:
+    """Return the names of all commands below this one, each with its path."""
+    paths: dict[str, str] = {}
+    for name, child in getattr(tree, "commands", {}).items():
+        for inner, path in _paths(child).items():
+            paths[inner] = f"{name} {path}"
+        paths[name] = name
+    return paths
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -82,6 +82,7 @@ class _PlainTask:
         """Count finished work, and log it; the time since the start doubles between two logs."""
         self._done += amount
         now = time.monotonic()
+        # The rate is measured from the first work that was finished, not from the start.
         self._first = self._first or (self._done, now)
         if now - self._started < self._interval:
             return

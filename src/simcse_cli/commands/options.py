@@ -1,7 +1,7 @@
 """Turn the fields of a dataclass into options of a command, and the options that several share."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
@@ -53,9 +53,6 @@ def takes(
         # A command may be wrapped several times, once for each group, so collect all settings.
         declared = getattr(command, "declared", {}) | settings_of(group)
         command.is_inner = True  # type: ignore[attr-defined]
-        parameters: list[inspect.Parameter] = []
-        for original in inspect.signature(command).parameters.values():
-            parameters += options.values() if original.name == parameter else [original]
 
         # Only the outermost wrapper checks, as it alone has the values of all groups.
         @wraps(command)
@@ -77,9 +74,9 @@ def takes(
 
         # Typer makes the options of the command from this signature.
         del with_options.__wrapped__  # through it Typer would see the signature without the options
-        keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in parameters]
-        with_options.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {o.name: o.annotation for o in keyword} | {"return": None}
+        parameters = _replaced(parameter, options.values(), command)
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
         return with_options
 
     return decorate
@@ -93,6 +90,16 @@ def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
         for name, (field, details) in settings_of(group).items()
         if not details.hidden
     }
+
+
+def _replaced(
+    parameter: str, options: Iterable[inspect.Parameter], command: Callable[..., None]
+) -> list[inspect.Parameter]:
+    """Return the parameters of a command, by keyword only, with options in place of one of them."""
+    parameters: list[inspect.Parameter] = []
+    for original in inspect.signature(command).parameters.values():
+        parameters += options if original.name == parameter else [original]
+    return [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
 
 
 def _option(

@@ -87,61 +87,76 @@ def run_tests(
     for remark in dict.fromkeys(system.remark for system in (*pairs, *predictions)):
         if remark is not None:
             progress.warn(remark)
-    tests = _run_suite("sts", pairs, _shared_pairs, of_pairs, progress)
-    tests += _run_suite("transfer", predictions, _shared_classes, of_classes, progress)
+    tests = _run_suite(_Suite("sts", _shared_pairs, of_pairs), pairs, progress)
+    tests += _run_suite(_Suite("transfer", _shared_classes, of_classes), predictions, progress)
     return _corrected(tests, options.correction)
 
 
-def _run_suite(
-    suite: TestedSuite,
-    systems: Sequence[System],
-    share: Callable[[Seeds, Seeds], dict[str, Any]],
-    test: Callable[[Mapping[str, Any], Entry, bool], Tests],
-    progress: Progress,
-) -> list[TaskTest]:
+@dataclass(frozen=True)
+class _Suite:
+    """How two systems are tested on a suite.
+
+    Attributes:
+        share: returns the examples of each task that both systems have.
+        test: tests on these; it also gets the baseline, and whether its seeds are paired.
+    """
+
+    name: TestedSuite
+    share: Callable[[Seeds, Seeds], dict[str, Any]]
+    test: Callable[[Mapping[str, Any], Entry, bool], Tests]
+
+    def read(self, system: System) -> Seeds:
+        read = examples.read_predictions if self.name == "transfer" else examples.read_pair_scores
+        return [read(path) for _, path in system.members]
+
+
+def _run_suite(suite: _Suite, systems: Sequence[System], progress: Progress) -> list[TaskTest]:
     """Return the tests of one suite, and warn about systems that share no task with the first."""
     if len(systems) < 2:
         return []
-
-    # The baseline is read once for all candidates.
-    read = examples.read_predictions if suite == "transfer" else examples.read_pair_scores
     baseline, *candidates = systems
-    baseline_examples = [read(path) for _, path in baseline.members]
-
-    def tests_of(candidate: System) -> list[TaskTest]:
-        ordered, by_seed = candidate.in_order_of(baseline)
-        shared = share([read(path) for _, path in ordered.members], baseline_examples)
-        if not shared:
-            progress.warn(
-                f"{candidate.label} and {baseline.label} share no task with the same examples: "
-                "not tested"
-            )
-        # A task that was used to choose a model is no test of it; `chosen_notes` names such tasks.
-        if suite == "sts":
-            for name in (*candidate.chosen_pairs, *baseline.chosen_pairs):
-                shared.pop(name, None)
-        if not shared:
-            return []
-
-        # The mean is a test of its own if there are several tasks.
-        tests, mean = test(shared, baseline.members[0][0], by_seed)
-        if len(tests) > 1:
-            tests[AVERAGE if suite == "sts" else TRANSFER_AVERAGE] = mean
-        task_tests = []
-        for name, outcome in tests.items():
-            sample = shared.get(name)
-            discordant = sample if isinstance(sample, Discordance) else None
-            task_tests.append(
-                TaskTest(suite, candidate.label, baseline.label, name, outcome, discordant)
-            )
-        return task_tests
-
+    baseline_examples = suite.read(baseline)  # once for all candidates
     results: list[TaskTest] = []
     with progress.task("paired bootstrap", total=len(candidates)) as task:
         for candidate in candidates:
-            results += tests_of(candidate)
+            results += _tests_of(candidate, baseline, baseline_examples, suite, progress)
             task.advance()
     return results
+
+
+def _tests_of(
+    candidate: System,
+    baseline: System,
+    baseline_examples: Seeds,
+    suite: _Suite,
+    progress: Progress,
+) -> list[TaskTest]:
+    """Return the tests of a candidate on each task, and on the mean if there are several tasks."""
+    ordered, by_seed = candidate.in_order_of(baseline)
+    shared = suite.share(suite.read(ordered), baseline_examples)
+    if not shared:
+        progress.warn(
+            f"{candidate.label} and {baseline.label} share no task with the same examples: "
+            "not tested"
+        )
+    # A task that was used to choose a model is no test of it; `chosen_notes` names such tasks.
+    if suite.name == "sts":
+        for name in (*candidate.chosen_pairs, *baseline.chosen_pairs):
+            shared.pop(name, None)
+    if not shared:
+        return []
+
+    tests, mean = suite.test(shared, baseline.members[0][0], by_seed)
+    if len(tests) > 1:
+        tests[AVERAGE if suite.name == "sts" else TRANSFER_AVERAGE] = mean
+    task_tests = []
+    for name, outcome in tests.items():
+        sample = shared.get(name)
+        discordant = sample if isinstance(sample, Discordance) else None
+        task_tests.append(
+            TaskTest(suite.name, candidate.label, baseline.label, name, outcome, discordant)
+        )
+    return task_tests
 
 
 def _shared_tasks(candidate: Seeds, baseline: Seeds, same: Callable[..., bool]) -> list[str]:

@@ -49,7 +49,7 @@ class ColumnFacts:
         return self.name in names.DESCRIBING
 
     @property
-    def is_left_over(self) -> bool:
+    def name_allows_texts(self) -> bool:
         """Tell whether the name of the column does not speak against texts."""
         return not self.describes and self.name not in (*names.SCORES, *names.LABELS)
 
@@ -65,14 +65,13 @@ class ColumnFacts:
         return {text.strip() for text in self.texts if not is_missing(text)}
 
     @property
-    def fits(self) -> bool:
-        """Tell whether the column can hold texts."""
+    def can_hold_texts(self) -> bool:
         return self.kind in (Kind.TEXT, Kind.LIST, Kind.WORD)
 
     @property
-    def fits_strongly(self) -> bool:
-        """Tell whether a column can hold texts if its name says so: a few that recur will do."""
-        return self.fits or (self.repeats_words and len(self.values) > 1)
+    def can_hold_texts_if_named(self) -> bool:
+        """Tell whether the column can hold texts if its name says so: a few that recur will do."""
+        return self.can_hold_texts or (self.repeats_words and len(self.values) > 1)
 
     @property
     def repeats_words(self) -> bool:
@@ -126,12 +125,12 @@ class Facts:
 
     def fitting(self, taken: Collection[ColumnFacts] = ()) -> list[ColumnFacts]:
         """Return the columns that can hold texts, without those that are taken."""
-        return [column for column in self.all_but(taken) if column.fits]
+        return [column for column in self.all_but(taken) if column.can_hold_texts]
 
     def strong(self, role: str) -> list[ColumnFacts]:
         """Return the columns whose names alone say that they are a side of a pair."""
         named = [column for column in self.columns if column.name in names.STRONG[role]]
-        fitting = [column for column in named if column.fits_strongly]
+        fitting = [column for column in named if column.can_hold_texts_if_named]
         if exact := by_name(fitting, role):
             return exact
         if len(fitting) > 1:  # a prompt is then an instruction beside the text
@@ -146,7 +145,7 @@ class Facts:
     def hard_negatives(self) -> list[ColumnFacts]:
         negatives = []
         for column in self.columns:
-            if names.is_hard_negative(column.name) and column.fits_strongly:
+            if names.is_hard_negative(column.name) and column.can_hold_texts_if_named:
                 negatives.append(column)
         return negatives
 
@@ -158,5 +157,5 @@ def by_name(columns: Iterable[ColumnFacts], name: str) -> list[ColumnFacts]:
 
 def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:
     """Return the columns of texts whose name allows it, or those of words if there are none."""
-    fitting = [column for column in columns if column.fits and column.is_left_over]
+    fitting = [column for column in columns if column.can_hold_texts and column.name_allows_texts]
     return [column for column in fitting if column.kind is not Kind.WORD] or fitting

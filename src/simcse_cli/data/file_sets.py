@@ -100,7 +100,11 @@ class FileSet:
         return exists and not self.is_stored
 
     def _check_formats(self, *, asks_text_per: bool) -> None:
-        """Raise DataError for files of several formats, and for texts that may be documents."""
+        """Raise DataError for files of several formats, and for text files like documents.
+
+        ``asks_text_per`` is true if the user has not said whether a text is a file or a line. Then
+        several text files with blank lines are refused, as each may be one document.
+        """
         # In reverse order, so that the first file of each format stays.
         by_format = {guess_format(file): file for file in reversed(self.files)}
         if len(by_format) > 1:

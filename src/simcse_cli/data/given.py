@@ -69,7 +69,10 @@ class Given:
         roles: Sequence[str] = (),
         progress: Progress = SILENT,
     ) -> "Given":
-        """Return what the options of a command say, and the columns parsed from them."""
+        """Return what the options of a command and its parsed columns say about its tables.
+
+        ``columns`` are those that the user named, by role; ``roles`` are those that may be named.
+        """
         separator = options.separator
         return cls(
             columns or {},

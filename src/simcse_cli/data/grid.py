@@ -93,14 +93,14 @@ class Grid:
         self,
         chosen: Sequence[int],
         start: int = 0,
-        again: Callable[["Grid"], Sequence[int]] | None = None,
+        choose_columns: Callable[["Grid"], Sequence[int]] | None = None,
         *,
         may_lack: bool = False,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row, and its cells in the chosen columns.
 
         A row of JSON may lack a chosen column. With ``may_lack`` its cell is None; otherwise
-        ``again`` chooses among the columns of that row.
+        ``choose_columns`` chooses among the columns of that row.
         """
         names = self.names_at(chosen)
         by_place = _take(chosen)
@@ -116,9 +116,9 @@ class Grid:
 
             # A row may have other columns than the first.
             take = by_name
-            if again is not None and not row.keys() >= wanted:
+            if choose_columns is not None and not row.keys() >= wanted:
                 row_grid = Grid.of_records(self._place(number), [(number, row)])
-                take = _take(row_grid.names_at(again(row_grid)))
+                take = _take(row_grid.names_at(choose_columns(row_grid)))
             try:
                 yield number, take(row)
             except KeyError as error:

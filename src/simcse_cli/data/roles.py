@@ -134,7 +134,9 @@ def _of_text_or_pair(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     Pairs have strong names on both sides, names that go together, or two columns of texts.
     """
     fitting = facts.fitting(named.values())
-    texts = [column for column in fitting if column.is_left_over and column.kind is not Kind.WORD]
+    texts = [
+        column for column in fitting if column.name_allows_texts and column.kind is not Kind.WORD
+    ]
     has_sides = bool(facts.strong("anchor") and facts.strong("positive"))
     if not has_sides and len(texts) != 2 and not couples(combinations(fitting, 2)):
         known_label = _label_if_known(facts, named)

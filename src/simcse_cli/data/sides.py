@@ -30,7 +30,7 @@ def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
         raise UndecidedError(what, _each_as_text(strong))
     for name in names.WEAK_TEXTS:
         for column in by_name(among, name):
-            if column.fits:
+            if column.can_hold_texts:
                 return column
     texts = texts_or_words(among)
     if len(texts) == 1:
@@ -175,7 +175,7 @@ class _Sides:
         # Words count only where there are not enough texts.
         texts = texts_or_words(fitting)
         if len(texts) < 2:
-            texts = [column for column in fitting if column.is_left_over]
+            texts = [column for column in fitting if column.name_allows_texts]
         if len(texts) == 2:
             return texts[0], texts[1], negatives
         # Without names, three columns of texts are a triplet.
@@ -223,7 +223,7 @@ class _Sides:
         if len(filled) > 1:
             what = "no two columns look like texts"
         # Numbers, ids and dates are no texts; a few words that recur may be.
-        likely = [column for column in filled if column.fits or column.repeats_words]
+        likely = [column for column in filled if column.can_hold_texts or column.repeats_words]
         choices = self._choices(likely[:3])
         others = () if choices else ("give a table with two columns of texts",)
         return UndecidedError(what, choices, others)

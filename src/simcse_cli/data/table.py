@@ -144,7 +144,7 @@ class Table:
         chosen = reading.places(*roles)
         others = reading.grid.names_at(beside)
 
-        def again(row: Grid) -> Sequence[int]:
+        def choose_columns(row: Grid) -> Sequence[int]:
             """Return the places of the same columns in a JSON row that lacks some of row 1."""
             places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
             if len(places) != len(chosen) or not set(others) <= set(row.names):
@@ -152,13 +152,13 @@ class Table:
                 raise DataError(f"{row.source}: other columns than in row 1: {columns}")
             return *places, *map(row.names.index, others)
 
-        return self._pick((*chosen, *beside), start, again)
+        return self._pick((*chosen, *beside), start, choose_columns)
 
     def _pick(
         self,
         chosen: Sequence[int],
         start: int = 0,
-        again: Callable[[Grid], Sequence[int]] | None = None,
+        choose_columns: Callable[[Grid], Sequence[int]] | None = None,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row, and its cells in the chosen columns."""
         grid = self.reading.grid
@@ -169,8 +169,8 @@ class Table:
         if self._is_read:
             grid = self._read().grid
         self._is_read = True
-        may_lack = again is not None and self.is_filled
-        return grid.pick(chosen, start, again, may_lack=may_lack)
+        may_lack = choose_columns is not None and self.is_filled
+        return grid.pick(chosen, start, choose_columns, may_lack=may_lack)
 
     def _parquet_cells(
         self, names: Sequence[str], start: int

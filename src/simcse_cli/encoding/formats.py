@@ -12,7 +12,7 @@ from enum import StrEnum
 from hashlib import sha256
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,7 +222,10 @@ def _table(
     return pa.table(columns)
 
 
-Block = tuple[_Rows, list[str] | None, list[Any] | None]
+class Block(NamedTuple):
+    rows: _Rows
+    texts: list[str] | None = None
+    ids: list[Any] | None = None
 
 
 class RowDigest:
@@ -270,9 +273,9 @@ def read_blocks(path: Path, dtype: _Dtype, shape: _Shape) -> Iterator[Block]:
         elif form is VectorFile.JSONL:
             blocks = _json_blocks(path, dtype)
         else:
-            blocks = ((rows, None, None) for rows in _array_blocks(path, form, dtype, shape))
+            blocks = map(Block, _array_blocks(path, form, dtype, shape))
         for block in blocks:
-            n_rows += len(block[0])
+            n_rows += len(block.rows)
             yield block
     if n_rows != shape[0]:
         raise DataError(
@@ -300,7 +303,7 @@ def _parquet_blocks(path: Path, dtype: _Dtype, width: int) -> Iterator[Block]:
             values = batch.column("vector").flatten().to_numpy()
             rows = values.astype(dtype, copy=False).reshape(-1, width)
             ids = batch.column("id").to_pylist() if "id" in batch.schema.names else None
-            yield rows, batch.column("text").to_pylist(), ids
+            yield Block(rows, batch.column("text").to_pylist(), ids)
 
 
 def _json_blocks(path: Path, dtype: _Dtype) -> Iterator[Block]:
@@ -308,4 +311,4 @@ def _json_blocks(path: Path, dtype: _Dtype) -> Iterator[Block]:
         while records := [json.loads(line) for line in islice(lines, CHUNK_ROWS)]:
             ids = [record["id"] for record in records] if "id" in records[0] else None
             rows = np.array([record["vector"] for record in records], dtype)
-            yield rows, [record["text"] for record in records], ids
+            yield Block(rows, [record["text"] for record in records], ids)

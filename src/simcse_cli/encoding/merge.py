@@ -6,6 +6,7 @@ The result is the file that one process would have written.
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,10 @@ def merge_shards(
             raw = complete.with_name("rows")
             with progress.task("merging", side["n_rows"]) as task:
                 has_ids = _copy_rows(pieces, raw, digest, task)
-            texts = _column(pieces, 1)  # a block holds rows, texts and ids
-            ids = _column(pieces, 2) if has_ids else None
+            texts = chain.from_iterable(block.texts or () for block in _blocks(pieces))
+            ids = None
+            if has_ids:
+                ids = chain.from_iterable(block.ids or () for block in _blocks(pieces))
             finished = formats.finish_file(raw, complete, *formats.layout_of(side), texts, ids)
             if finished == raw:  # the raw file itself has become the output
                 raw.rename(complete)
@@ -99,14 +102,9 @@ def _copy_rows(pieces: Pieces, raw: Path, whole: formats.RowDigest, task: Progre
     return has_ids
 
 
-def _column(pieces: Pieces, of: int) -> Iterator[Any]:
-    """Yield the texts (``of`` = 1) or the ids (``of`` = 2) of all pieces.
-
-    ``of`` is the place in the tuples that ``read_blocks`` yields.
-    """
+def _blocks(pieces: Pieces) -> Iterator[formats.Block]:
     for path, side in pieces.items():
-        for block in formats.read_blocks(path, *formats.layout_of(side)):
-            yield from block[of] or ()
+        yield from formats.read_blocks(path, *formats.layout_of(side))
 
 
 def _find_pieces(output: Path, source: str | None) -> list[Path]:

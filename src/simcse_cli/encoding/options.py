@@ -4,7 +4,7 @@ from pathlib import Path
 from simcse_cli.settings.choices import Engine, TextPer
 from simcse_cli.settings.config import ModelOptions
 from simcse_cli.settings.declare import ALL, setting
-from simcse_cli.settings.tables import TextOptions
+from simcse_cli.settings.tables import TEXT_PER_HELP, TextOptions
 
 _OF_VECTORS = (
     "index",
@@ -41,7 +41,7 @@ class EncodeOptions(ModelOptions, TextOptions):
     )
     text_per: TextPer | None = setting(
         None,
-        "Whether each line or each file is one text; required if a file has blank lines.",
+        TEXT_PER_HELP,
         recorded=True,
         unsaid=(None, TextPer.LINE),
     )

@@ -152,15 +152,10 @@ class ExactSearcher:
             scores = np.concatenate([scores, tile[new_owners, new_columns]])
             rows = np.concatenate([rows, new_columns + start])
             owners = np.concatenate([owners, new_owners])
-
-            # Keep the k best of each query: sorted by query and score, those within k of its first.
-            order = np.lexsort((rows, -scores, owners))
-            owners = owners[order]
-            first = np.searchsorted(owners, np.arange(n_queries))
-            is_kept = np.arange(len(owners)) - first[owners] < k
-            owners = owners[is_kept]
-            scores = scores[order[is_kept]]
-            rows = rows[order[is_kept]]
+            best = _best_of_each(n_queries, owners, scores, rows, k)
+            scores = scores[best]
+            rows = rows[best]
+            owners = owners[best]
             if len(scores) == n_queries * k:
                 lowest = scores[k - 1 :: k]
         return scores.reshape(-1, k), rows.reshape(-1, k)
@@ -437,6 +432,17 @@ def nearest(
     return neighbours_by_query
 
 
+def _best_of_each(
+    n_queries: int, owners: Rows, scores: Scores, rows: Rows, k: int
+) -> NDArray[np.intp]:
+    """Return the positions of the ``k`` best pairs of each query, sorted by query and score."""
+    order = np.lexsort((rows, -scores, owners))
+    sorted_owners = owners[order]
+    first = np.searchsorted(sorted_owners, np.arange(n_queries))
+    rank = np.arange(len(owners)) - first[sorted_owners]
+    return order[rank < k]
+
+
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
     """Return rows and columns of the entries that may be among the ``k`` largest of their row.
 
@@ -469,14 +475,23 @@ def _candidates_of_groups(scores: Scores, lowest: Scores, k: int, size: int) -> 
     groups = scores[:, :end].reshape(n_rows, -1, size)
     maxima = torch.from_numpy(groups).amax(2).numpy()
     bound = np.maximum(lowest, np.partition(maxima, -k, axis=1)[:, -k])
-    # First find the groups that reach the bound, then the entries in them that do. Entries after
-    # the last whole group are searched one by one.
-    row, group = np.divmod(np.flatnonzero(maxima >= bound[:, None]), maxima.shape[1])
-    selected, offset = np.divmod(np.flatnonzero(groups[row, group] >= bound[row, None]), size)
-    rest_row, rest_column = np.nonzero(scores[:, end:] >= bound[:, None])
-    rows = np.concatenate([row[selected], rest_row])
-    columns = np.concatenate([(group * size)[selected] + offset, rest_column + end])
-    return rows, columns
+    rows, columns = _entries_that_reach(bound, groups, maxima)
+    # The columns after the last whole group are searched one by one.
+    rest_rows, rest_columns = np.nonzero(scores[:, end:] >= bound[:, None])
+    return np.concatenate([rows, rest_rows]), np.concatenate([columns, rest_columns + end])
+
+
+def _entries_that_reach(bound: Scores, groups: Scores, maxima: Scores) -> tuple[Rows, Rows]:
+    """Return row and column of the entries of ``groups`` that are not below their row's bound.
+
+    ``groups`` are ``(rows, groups, size)``, ``maxima`` their largest entries ``(rows, groups)``.
+    """
+    n_groups, size = groups.shape[1:]
+    # The groups that reach the bound, by row and number, then the entries in them that do.
+    rows, numbers = np.divmod(np.flatnonzero(maxima >= bound[:, None]), n_groups)
+    do_reach = groups[rows, numbers] >= bound[rows, None]
+    which, offsets = np.divmod(np.flatnonzero(do_reach), size)
+    return rows[which], numbers[which] * size + offsets
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]]) -> str:

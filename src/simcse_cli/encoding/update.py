@@ -60,6 +60,7 @@ def _require_same_settings(
     if "column" not in side:
         ignored |= {"column"}
     keys = [key for key in compared_keys(side, settings) if key not in ignored]
+    # Version 1.0.0 recorded no ``capability``, so it is left out above; a recorded one is compared.
     if "capability" in side:
         keys.append("capability")
     for key in keys:

@@ -500,15 +500,16 @@ def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Di
     return Discordance(n_only_candidate, n_only_baseline, candidate.size)
 
 
-def mcnemar_exact(found: Discordance) -> float:
+def mcnemar_exact(counts: Discordance) -> float:
     """Return the two-sided p-value of McNemar's exact test, in (0, 1].
 
     If the classifiers are equally good, each of the examples that only one gets right belongs to
     either with probability 1/2. The p-value is twice the smaller tail of this binomial
     distribution: counts of (0, 5) give 2 / 32, (1, 9) give 22 / 1024, and (0, 0) give 1.
     """
-    smaller = min(found.n_only_candidate, found.n_only_baseline)
-    return min(1.0, 2 * float(bdtr(smaller, found.n_only_candidate + found.n_only_baseline, 0.5)))
+    smaller = min(counts.n_only_candidate, counts.n_only_baseline)
+    n_discordant = counts.n_only_candidate + counts.n_only_baseline
+    return min(1.0, 2 * float(bdtr(smaller, n_discordant, 0.5)))
 
 
 def adjust(p_values: Sequence[float], correction: Correction) -> list[float]:

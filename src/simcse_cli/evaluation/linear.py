@@ -245,7 +245,10 @@ class _Cohort:
         task.advance(int(self._running().sum()))  # the models that stop at the last epoch
 
     def _step(self, rows: Tensor) -> None:
-        """Train all models on one batch: the rows ``(F, B)``, those of each split by itself."""
+        """Train all models on one batch.
+
+        ``rows`` is ``(F, B)``: for each of the F splits, the numbers of its B examples.
+        """
         n_splits, n_rows = rows.shape
         inputs = self.design.index_select(0, rows.flatten()).view(n_splits, n_rows, -1)
         logits = torch.bmm(self._weights, inputs.transpose(1, 2))  # (F, R*K, B)

@@ -228,7 +228,8 @@ def sts_task_result(
     by_metric: dict[str, dict[str, float | None]] = {}
     for each_metric in Metric:
         by_metric[each_metric.value] = {
-            way.value: aggregate(each_metric, way, sides) for way in Aggregation
+            each_aggregation.value: aggregate(each_metric, each_aggregation, sides)
+            for each_aggregation in Aggregation
         }
     n_pairs = 0
     parts: dict[str, dict[str, float | None]] = {}

@@ -78,7 +78,7 @@ def info_nce(
         is_own = is_own.repeat(1, len(hard_negatives) // n_rows)
         negative_logits = negative_logits + math.log(hard_negative_alpha) * is_own
         if texts is not None:
-            negative_logits = negative_logits.masked_fill(_is_right(texts), -torch.inf)
+            negative_logits = negative_logits.masked_fill(_is_anchor_or_positive(texts), -torch.inf)
         logits = torch.cat([logits, negative_logits], dim=1)
     if extra_negatives is not None:
         extra_logits = similarity_matrix(anchors, extra_negatives, similarity) / temperature
@@ -102,7 +102,7 @@ def equal_pairs(texts: Tensor) -> Tensor:
     return (has_same_anchor | has_same_positive | is_anchor).fill_diagonal_(False)
 
 
-def _is_right(texts: Tensor) -> Tensor:
+def _is_anchor_or_positive(texts: Tensor) -> Tensor:
     """Return ``(N, S * N)``: true where a hard negative has the text of anchor or positive i."""
     negatives = texts[:, 2:].T.flatten()
     return (texts[:, :1] == negatives) | (texts[:, 1:2] == negatives)

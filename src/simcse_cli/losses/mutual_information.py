@@ -44,8 +44,8 @@ def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: T
 
     # Sum over the pairs of a token with its own sentence, and over those with other sentences.
     scores = similarity_matrix(local_features, global_features, Similarity.DOT)  # (M, N)
-    own = owners.unsqueeze(1) == torch.arange(n_sentences, device=owners.device)
+    is_own = owners.unsqueeze(1) == torch.arange(n_sentences, device=owners.device)
     n_tokens = sum_over_processes(scores.new_full((), len(scores))).clamp_min(1.0)
-    positive = (math.log(2) - functional.softplus(-scores)).masked_fill(~own, 0.0).sum() / n_tokens
-    negative = (functional.softplus(scores) - math.log(2)).masked_fill(own, 0.0).sum()
-    return n_processes() * (negative / (n_tokens * (n_sentences - 1)) - positive)
+    positive = (math.log(2) - functional.softplus(-scores)).masked_fill(~is_own, 0.0).sum()
+    negative = (functional.softplus(scores) - math.log(2)).masked_fill(is_own, 0.0).sum()
+    return n_processes() * (negative / (n_tokens * (n_sentences - 1)) - positive / n_tokens)

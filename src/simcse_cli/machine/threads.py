@@ -163,7 +163,7 @@ class _Shares:
 
     def reset(self) -> None:
         self._lock = Lock()
-        self._own = local()  # ``depth``: how many nested calls this thread is inside of
+        self._this_thread = local()  # ``depth``: how many nested calls this thread is inside of
         self._n_outside = 0  # threads that a caller outside of all calls may use
         self._lent: list[int] = []  # the thread limit of each call in progress
         self._first: Any = None  # the limiter of the first call
@@ -171,37 +171,37 @@ class _Shares:
     def threads_of_caller(self) -> int:
         """Return how many threads the caller may use: inside a call its share, else all threads."""
         with self._lock:
-            is_inside = getattr(self._own, "depth", 0) > 0
+            is_inside = getattr(self._this_thread, "depth", 0) > 0
             if self._lent and not is_inside:
                 return self._n_outside
             return torch.get_num_threads()
 
     def enter_for_good(self) -> None:
         """Mark this thread as a worker, so that a nested call stays within its share of threads."""
-        self._own.depth = 1
+        self._this_thread.depth = 1
 
     @contextmanager
-    def lend(self, n_each: int) -> Iterator[None]:
-        """Limit NumPy's products to ``n_each`` threads; by default each would take all cores."""
+    def lend(self, n_threads: int) -> Iterator[None]:
+        """Limit NumPy's products to ``n_threads`` threads; by default each would take all cores."""
         with self._lock:
             if not self._lent:
                 self._n_outside = torch.get_num_threads()
-            limiter = _math_libraries().limit(limits=n_each, user_api="blas")
+            limiter = _math_libraries().limit(limits=n_threads, user_api="blas")
             # Only the first limiter knows the thread counts to restore in the end.
             self._first = self._first or limiter
-            self._lent.append(n_each)
-        self._own.depth = getattr(self._own, "depth", 0) + 1
+            self._lent.append(n_threads)
+        self._this_thread.depth = getattr(self._this_thread, "depth", 0) + 1
         try:
             yield
         finally:
-            self._own.depth -= 1
+            self._this_thread.depth -= 1
             with self._lock:
-                self._take_back(n_each)
+                self._take_back(n_threads)
 
-    def _take_back(self, n_each: int) -> None:
-        if n_each not in self._lent:  # a fork in the middle of the call has reset the shares
+    def _take_back(self, n_threads: int) -> None:
+        if n_threads not in self._lent:  # a fork in the middle of the call has reset the shares
             return
-        self._lent.remove(n_each)
+        self._lent.remove(n_threads)
         if self._lent:
             _math_libraries().limit(limits=self._lent[-1], user_api="blas")
         else:

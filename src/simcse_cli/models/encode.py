@@ -290,11 +290,21 @@ def encode(
         for sentence, pieces in zip(positions, texts.pieces, strict=True):
             owners += [sentence] * len(pieces)
         check_vectors(vectors, owners, model.name)
+    return _finished(vectors, texts, model, use, normalize, check_finite)[inverse]
 
-    # Average the windows of a text, drop components, and scale to length 1.
+
+def _finished(
+    vectors: _Vectors,
+    texts: "_Texts",
+    model: SentenceEncoder,
+    use: Use,
+    normalize: bool,
+    check_finite: bool,
+) -> _Vectors:
+    """Average the windows of each text, drop components, and scale the vectors to length 1."""
     if model.record.normalize:
         vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
-    if len(rows) > len(positions):
+    if len(vectors) > len(texts.pieces):
         vectors = texts.means(vectors)
         if model.record.normalize:
             vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
@@ -303,7 +313,7 @@ def encode(
     # Whole vectors of a model that scales its vectors have length 1 already.
     if normalize and (dim < model.dim or not model.record.normalize):
         vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
-    return vectors[inverse]
+    return vectors
 
 
 def _batch_tokens(model: SentenceEncoder) -> int:

@@ -98,7 +98,7 @@ class SentenceEncoder(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.record = record
-        self.change(head=head)
+        self.change(head=head)  # sets the head; without one, also ``head_use`` of the record
         self.token_cnn = token_cnn
         self.tokens = Tokens(
             tokenizer,

@@ -420,9 +420,9 @@ def export_model(
         )
 
 
-def _choose_card(copied: Path, target: Path, name: str, progress: Progress) -> bytes | None:
+def _choose_card(source_card: Path, target: Path, name: str, progress: Progress) -> bytes | None:
     """Return the card to write: an edited one of the target, else the model's, or None."""
-    card = copied.read_bytes() if copied.is_file() else None
+    card = source_card.read_bytes() if source_card.is_file() else None
     present = target / CARD_FILE
     if not present.is_file() or sha256_file(present) == _facts_of(target).get("card_sha256"):
         return card
@@ -490,21 +490,11 @@ def _plain_pass(
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
         passes |= {name: (run(ids, mask),) for name, run in graphs.items()}
         own_pooled = None if files.is_adapter else _pooled_by_saved_head(encoder, output)
-        # From these states, this toolkit computes the vectors.
         by_loader: dict[str, _Vectors] = {}
         for name, states in passes.items():
-            if encoder.token_cnn is not None:
-                states = (encoder.token_cnn.cpu()(states[-1], mask),)
-            vectors = encoder.pool_states(states, ids, mask)
-            if encoder.record.subtracts_template:
-                vectors = vectors - encoder.around_nothing(encoder.template, [row])
-            if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
-                # AutoModel itself applies the head that is saved as its pooler.
-                headed = own_pooled if name == "auto_model" else None
-                vectors = encoder.head.cpu()(vectors) if headed is None else headed
-            if encoder.record.normalize:
-                vectors = nn.functional.normalize(vectors.float(), dim=1)
-            by_loader[name] = vectors.float().numpy()
+            # AutoModel itself applies the head that is saved as its pooler.
+            headed = own_pooled if name == "auto_model" else None
+            by_loader[name] = _vector_of_states(encoder, states, ids, mask, row, headed)
     return by_loader
 
 
@@ -516,6 +506,30 @@ def _pooled_by_saved_head(encoder: SentenceEncoder, output: Any) -> Tensor | Non
     if pooled is None or pooled.shape[1] != encoder.dim:
         return None
     return pooled
+
+
+def _vector_of_states(
+    encoder: SentenceEncoder,
+    states: tuple[Tensor, ...],
+    ids: Tensor,
+    mask: Tensor,
+    row: list[int],
+    headed: Tensor | None,
+) -> _Vectors:
+    """Return the vector that this toolkit computes from the states of the layers.
+
+    ``headed`` is the output of the head if the loader has computed it.
+    """
+    if encoder.token_cnn is not None:
+        states = (encoder.token_cnn.cpu()(states[-1], mask),)
+    vectors = encoder.pool_states(states, ids, mask)
+    if encoder.record.subtracts_template:
+        vectors = vectors - encoder.around_nothing(encoder.template, [row])
+    if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
+        vectors = encoder.head.cpu()(vectors) if headed is None else headed
+    if encoder.record.normalize:
+        vectors = nn.functional.normalize(vectors.float(), dim=1)
+    return vectors.float().numpy()
 
 
 def _vectors_by_sentence_transformers(

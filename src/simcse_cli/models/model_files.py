@@ -19,6 +19,9 @@ _MOST_LAYERS = 1_000
 _LAYERS = re.compile(r"(^|_)(layers?|groups?|blocks?|depth|experts)$")
 _ROWS = re.compile(r"(^|_)(vocab_size|positions?|position_embeddings|intermediate_size)$")
 _WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
+# The smallest weights in use have two bits. The surplus is for what needs no weights in the folder;
+# that many numbers fit into any memory.
+_MOST_NUMBERS_IN_A_BYTE = 4
 _LARGEST_SURPLUS = 100_000_000
 
 
@@ -156,13 +159,14 @@ def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
     """Refuse a number of layers, rows or columns that goes far beyond ``n_bytes`` of weights."""
     widths = map(config.get, _WIDTHS)
     width = next((value for value in widths if type(value) is int), 1)
+    most_numbers = _MOST_NUMBERS_IN_A_BYTE * n_bytes + _LARGEST_SURPLUS
     for key, value in config.items():
         if isinstance(value, dict):
             _check_sizes(value, path, n_bytes)
         if type(value) is not int:
             continue
         is_deep = _LAYERS.search(key) and value > _MOST_LAYERS
-        is_long = _ROWS.search(key) and value * width > 4 * n_bytes + _LARGEST_SURPLUS
+        is_long = _ROWS.search(key) and value * width > most_numbers
         is_wide = key in _WIDTHS and value > n_bytes + _LARGEST_SURPLUS
         if is_deep or is_long or is_wide:
             raise CheckpointError(

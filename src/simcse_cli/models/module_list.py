@@ -254,12 +254,7 @@ def _check_order(kinds: Sequence[str], path: Path) -> None:
 
 def _transformer(folder: Path) -> _Entries:
     """Return length and casing of a Transformer module."""
-    # If there is no such file, or all are empty, the settings of the last one are empty.
-    for name in _TRANSFORMER_FILES:
-        path = folder / name
-        config = entries_of(path)
-        if config:
-            break
+    path, config = _transformer_settings(folder)
     _require_known(config, path, *_TRANSFORMER_ENTRIES, *_ARGUMENTS, *_NO_MATTER)
     # Arguments for classes of transformers, which this toolkit does not follow.
     for name in _ARGUMENTS:
@@ -294,6 +289,19 @@ def _transformer(folder: Path) -> _Entries:
     length = checked(config.get("max_seq_length"), int | None, f"{path}: max_seq_length")
     lower = checked(config.get("do_lower_case", False), bool | None, f"{path}: do_lower_case")
     return {"max_length": checked_length(length, path), "lower_case": bool(lower)}
+
+
+def _transformer_settings(folder: Path) -> tuple[Path, _Entries]:
+    """Return the first settings file of a Transformer module that is not empty, and its entries.
+
+    Without one, they are the last file and no entries.
+    """
+    for name in _TRANSFORMER_FILES:
+        path = folder / name
+        config = entries_of(path)
+        if config:
+            return path, config
+    return folder / _TRANSFORMER_FILES[-1], {}
 
 
 def _pooling(folder: Path) -> tuple[Reduction, bool]:

@@ -83,7 +83,11 @@ class ModelRecord:
         return {"format": 1} | entries | extra
 
     def find_prompt(self, prompt: str, name: str) -> str:
-        """Return the prompt of this name, else the text itself; ``name`` is that of the model."""
+        """Return the model's prompt called ``prompt``, else ``prompt`` itself, taken as the text.
+
+        A single word that names no prompt raises a ConfigError; ``name`` is the name of the model,
+        for its message.
+        """
         # A single word is taken for a mistyped name.
         if prompt not in self.prompts and re.fullmatch(r"[\w.-]+", prompt):
             available = "it has none"

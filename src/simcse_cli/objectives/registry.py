@@ -82,18 +82,18 @@ def find_objective(name: str) -> type[Objective]:
     return _named(loaded, name)
 
 
-def check_objective(found: Any, place: str) -> None:
+def check_objective(candidate: Any, place: str) -> None:
     """Raise ConfigError unless a class is a complete subclass of ``Objective`` with ``Options``."""
-    if not (isinstance(found, type) and issubclass(found, Objective)):
+    if not (isinstance(candidate, type) and issubclass(candidate, Objective)):
         raise ConfigError(
             f"{place}: is no subclass of Objective",
             hint="derive it from simcse_cli.Objective, or from the class of an objective",
         )
-    if missing := sorted(found.__abstractmethods__):
+    if missing := sorted(candidate.__abstractmethods__):
         raise ConfigError(f"{place}: lacks {', '.join(missing)}", hint="define what is missing")
     if not (
-        issubclass(found.Options, ObjectiveOptions)
-        and "__dataclass_fields__" in vars(found.Options)
+        issubclass(candidate.Options, ObjectiveOptions)
+        and "__dataclass_fields__" in vars(candidate.Options)
     ):
         raise ConfigError(
             f"{place}: Options is no dataclass derived from that of its base",
@@ -190,6 +190,6 @@ def option_rows(name: str) -> list[tuple[str, str]]:
     return rows
 
 
-def place_of_option(name: str, own: Setting) -> str:
+def place_of_option(name: str, details: Setting) -> str:
     """Return how to type an option: as its flag if it has one, else as ``--set NAME``."""
-    return flag_of(name, own) if own.flags else f"--set {name}"
+    return flag_of(name, details) if details.flags else f"--set {name}"

@@ -175,7 +175,7 @@ class _Result:
         for number in sorted(self.found):
             kind, match = self.found[number]
             _, *place = self._place(number)
-            yield *place, *self._place(match.of), kind.value, f"{match.score:.4f}"
+            yield *place, *self._place(match.kept_number), kind.value, f"{match.score:.4f}"
 
     def _place(self, number: int) -> tuple[str, str, str, str]:
         """Return the file, the row and the id of a text, and the text itself."""

@@ -25,7 +25,7 @@ _ROUNDING = 1e-4  # bounds may be too low by so much
 class Match(NamedTuple):
     """The kept text that a text repeats, by its number, and how similar both are."""
 
-    of: int
+    kept_number: int
     score: float
 
 
@@ -56,8 +56,8 @@ class ExactFinder:
             self._keys[number] = digest_keys([match_key(text)])
 
     def find(self, number: int) -> Match | None:
-        of = self._kept.get(self._keys[number])
-        return None if of is None else Match(of, 1.0)
+        kept_number = self._kept.get(self._keys[number])
+        return None if kept_number is None else Match(kept_number, 1.0)
 
     def add(self, number: int) -> None:
         self._kept[self._keys[number]] = number
@@ -143,7 +143,7 @@ class MeaningFinder:
             nearest = _nearer(nearest, match)
         if nearest is None or nearest.score < self._threshold:
             return None
-        return Match(nearest.of, min(1.0, nearest.score))
+        return Match(nearest.kept_number, min(1.0, nearest.score))
 
     def add(self, number: int) -> None:
         self._kept[len(self._numbers)] = self._short[number]

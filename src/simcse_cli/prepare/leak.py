@@ -106,7 +106,10 @@ class LeakFilter:
         self._index = None if near is None else _near_index(wording.values(), near)
 
     def reasons(self, rows: Sequence[Row]) -> list[str | None]:
-        """Count the sentences in the rows; return ``in_evaluation_set`` for each row to drop."""
+        """Count the evaluation sentences in the rows; return for each row why it is dropped.
+
+        The reason is ``in_evaluation_set``, or None for a row that is kept.
+        """
         reasons: list[str | None] = []
         for row, nearly in zip(rows, self._near(rows), strict=True):
             exact = self._tasks_of.keys() & set(map(match_key, row))

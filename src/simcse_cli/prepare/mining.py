@@ -196,7 +196,8 @@ def _mine(
 ) -> None:
     """Check the output, load the model, mine in a folder beside the output, and write the rows."""
     _require_files(sources, options)
-    # With --resume, a finished output may be there if this search has written it.
+    # With --resume, an output that exists must be the finished one of this search. That is checked
+    # by ``_require_finished`` below, once the digest of the model is known.
     is_finished = options.resume and not options.force and options.output.exists()
     output_format(options.output, columns)
     check_output(options.output, force=options.force or is_finished)
@@ -216,7 +217,14 @@ def _mine(
             return
         rows, counts = mine(encoder, work)
         read.require_unchanged()
-        writer.write(kind, rows, columns, inputs=sources, settings=settings, corpus=counts)
+        checked = _of_unchanged(read, rows)
+        writer.write(kind, checked, columns, inputs=sources, settings=settings, corpus=counts)
+
+
+def _of_unchanged(inputs: Inputs, rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows, which are read from the inputs once more, and check these at the end."""
+    yield from rows
+    inputs.require_unchanged()
 
 
 def _require_finished(output: Path, facts: dict[str, Any]) -> None:
@@ -456,6 +464,7 @@ class NegativeSearch:
 
     def rows(self) -> Iterator[Row]:
         """Yield a row for each pair and each negative of its anchor."""
+        # A file that has changed meanwhile may have another number of pairs: `_mine` checks that.
         for pair, negatives in zip(self._pairs(), self._negatives, strict=False):
             for row in negatives.tolist():
                 if row >= 0:

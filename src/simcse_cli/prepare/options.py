@@ -7,7 +7,7 @@ from pathlib import Path
 from simcse_cli.settings import choices
 from simcse_cli.settings.config import DATA_VARIABLE, REVISION_HELP, ModelOptions
 from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, settings_of
-from simcse_cli.settings.tables import TableOptions, TextOptions
+from simcse_cli.settings.tables import TEXT_PER_HELP, TableOptions, TextOptions
 
 _mining = partial(setting, group="Mining")
 _PAIR = "anchor=A,positive=B"
@@ -62,10 +62,7 @@ class RowOptions(LintOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceOptions(RowOptions, TextOptions):
-    text_per: choices.TextPer | None = setting(
-        None,
-        "Whether each line or each file is one text; required if a file has blank lines.",
-    )
+    text_per: choices.TextPer | None = setting(None, TEXT_PER_HELP)
     split_sentences: bool = setting(False, "Split each text into sentences by rule.")
 
 

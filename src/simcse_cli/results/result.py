@@ -182,16 +182,16 @@ class SuiteResult:
             raise DataError(
                 f"{place}: holds {suite}, need one of {', '.join(_KEYS)}", hint=HOW_TO_WRITE
             )
-        at = f"{place}: not a whole {suite} result"
+        prefix = f"{place}: not a whole {suite} result"
 
         def take(key: str, kind: Any, default: Any = None) -> Any:
-            return checked(values.pop(key, default), kind, f"{at}: {key}", hint=HOW_TO_WRITE)
+            return checked(values.pop(key, default), kind, f"{prefix}: {key}", hint=HOW_TO_WRITE)
 
         # Tasks have their digests in a mapping of their own.
         digests = take("data_sha256", dict[str, str | None], {})
         tasks = {}
         for name, task in take("tasks", dict[str, dict[str, Any] | None]).items():
-            tasks[name] = _task_from_json(task, suite, digests.get(name), f"{at}: {name}")
+            tasks[name] = _task_from_json(task, suite, digests.get(name), f"{prefix}: {name}")
         missing = take("missing", dict[str, str], {})
 
         # Take the figures, and drop the average, which is computed anew; the rest are settings.

@@ -196,7 +196,10 @@ def check_rules(
     for name in declared:
         if name in chosen:
             _check_needs(name, declared, values, place_of)
-        _check_others(name, chosen, declared, values, place_of)
+        if values.get(name):
+            _check_excluded(name, chosen, declared, place_of)
+        else:
+            _check_enabled(name, chosen, declared, place_of)
 
 
 def _check_needs(
@@ -210,25 +213,27 @@ def _check_needs(
             raise _no_use(place_of(name, details), phrase, reason)
 
 
-def _check_others(
-    name: str,
-    chosen: Collection[str],
-    declared: Declared,
-    values: Mapping[str, Any],
-    place_of: _PlaceOf,
+def _check_excluded(
+    name: str, chosen: Collection[str], declared: Declared, place_of: _PlaceOf
 ) -> None:
-    """Raise UsageError if another chosen setting has no use beside this one, or without it."""
-    # A value excludes some other settings; without one, those that need this setting have no use.
+    """Raise UsageError if another chosen setting has no use beside this one, which has a value."""
     details = declared[name][1]
-    preposition = "without"
-    others: Iterable[str] = details.enables
-    if values.get(name):
-        preposition = "with"
-        others = chosen if details.excludes == ALL else details.excludes
-    # ``--force`` goes with every setting.
-    for other in others:
+    excluded = chosen if details.excludes == ALL else details.excludes
+    for other in excluded:
+        # ``--force`` goes with every setting.
         if other in chosen and other not in (name, "force"):
-            phrase = f"{preposition} {place_of(name, details)}"
+            phrase = f"with {place_of(name, details)}"
+            raise _no_use(place_of(other, declared[other][1]), phrase, details.because)
+
+
+def _check_enabled(
+    name: str, chosen: Collection[str], declared: Declared, place_of: _PlaceOf
+) -> None:
+    """Raise UsageError if a chosen setting has no use without this one, which has no value."""
+    details = declared[name][1]
+    for other in details.enables:
+        if other in chosen:
+            phrase = f"without {place_of(name, details)}"
             raise _no_use(place_of(other, declared[other][1]), phrase, details.because)
 
 

@@ -13,6 +13,7 @@ from simcse_cli.settings.declare import setting
 TEMPLATE_HELP = (
     "Make each text of several columns, as in '{subject} {body}'; an empty cell is left out."
 )
+TEXT_PER_HELP = "Whether each line or each file is one text; required if a file has blank lines."
 
 _table = partial(setting, group="Tables", recorded=True, unsaid=(None,))
 

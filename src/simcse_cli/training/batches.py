@@ -1,7 +1,7 @@
 """Make the batch of each step from the seed and the step alone, so that runs resume exactly."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -147,7 +147,7 @@ class SharedTexts:
     Attributes:
         numbers: the number of each text, ``(N, columns)``; equal texts have equal numbers.
         share: the share of the rows that have a text of an earlier row.
-        of: the numbers of a row's shared texts, for each row that has such texts.
+        by_row: the numbers of a row's shared texts, for each row that has such texts.
     """
 
     def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
@@ -164,9 +164,9 @@ class SharedTexts:
         is_repeated = np.zeros(len(first_seen), bool)
         is_repeated[numbers[was_seen]] = True
         is_shared = is_repeated[self.numbers]
-        self.of: dict[int, set[int]] = {}
+        self.by_row: dict[int, set[int]] = {}
         for row in np.flatnonzero(is_shared.any(axis=1)).tolist():
-            self.of[row] = set(self.numbers[row][is_shared[row]].tolist())
+            self.by_row[row] = set(self.numbers[row][is_shared[row]].tolist())
 
 
 def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) -> Indices:
@@ -177,36 +177,57 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
     last if it has at least ``least`` rows. The rows of the other incomplete batches, whose texts
     are too frequent, are left out.
     """
-    batches: list[list[int]] = []
-    holders: defaultdict[int, set[int]] = defaultdict(set)  # by text: the batches that have it
-    closed: defaultdict[int, int] = defaultdict(int)  # by text: all batches before this one have it
-    first_open = 0
+    batches = _BatchesApart(size)
     for row in order.tolist():
-        # Find the first batch with room; those before ``place`` are full or have one of the texts.
-        texts = shared.of.get(row, ())
-        place = max([first_open, *(closed[text] for text in texts)])
-        while place < len(batches) and (
-            len(batches[place]) == size or any(place in holders[text] for text in texts)
-        ):
-            place += 1
-        if place == len(batches):
-            batches.append([])
-        batches[place].append(row)
-
-        # Note which batches need no look from now on.
-        for text in texts:
-            holders[text].add(place)
-            while closed[text] in holders[text]:
-                closed[text] += 1
-        while first_open < len(batches) and len(batches[first_open]) == size:
-            first_open += 1
+        batches.add(row, shared.by_row.get(row, ()))
 
     # Keep all full batches, and the largest of the others.
-    placed = [row for batch in batches if len(batch) == size for row in batch]
-    largest = max((batch for batch in batches if len(batch) < size), key=len, default=[])
+    placed = [row for batch in batches.rows if len(batch) == size for row in batch]
+    largest = max((batch for batch in batches.rows if len(batch) < size), key=len, default=[])
     if len(largest) >= least:
         placed += largest
     return np.array(placed, np.int64)
+
+
+class _BatchesApart:
+    """Batches in the making, none with a text twice; ``rows`` holds the rows of each."""
+
+    def __init__(self, size: int) -> None:
+        self.rows: list[list[int]] = []
+        self._size = size
+        # By text: the batches that have it, and the first batch that has not.
+        self._holders: defaultdict[int, set[int]] = defaultdict(set)
+        self._first_without: defaultdict[int, int] = defaultdict(int)
+        self._first_open = 0  # the batches before are full
+
+    def add(self, row: int, texts: Collection[int]) -> None:
+        """Put a row into the first batch that has room and none of its texts."""
+        place = self._place_for(texts)
+        if place == len(self.rows):
+            self.rows.append([])
+        self.rows[place].append(row)
+
+        # Note which batches need no look from now on.
+        for text in texts:
+            holders = self._holders[text]
+            holders.add(place)
+            while self._first_without[text] in holders:
+                self._first_without[text] += 1
+        while self._first_open < len(self.rows) and self._is_full(self._first_open):
+            self._first_open += 1
+
+    def _place_for(self, texts: Collection[int]) -> int:
+        """Return the first batch with room and none of the texts, which may be a new one."""
+        # The batches before ``place`` are full or have one of the texts.
+        place = max([self._first_open, *(self._first_without[text] for text in texts)])
+        while place < len(self.rows) and (
+            self._is_full(place) or any(place in self._holders[text] for text in texts)
+        ):
+            place += 1
+        return place
+
+    def _is_full(self, place: int) -> bool:
+        return len(self.rows[place]) == self._size
 
 
 def random_generator(*key: int) -> np.random.Generator:

@@ -515,10 +515,10 @@ def _tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
         raise ConfigError(f"--dev-tasks: {error}") from None
 
 
-def _other_tasks(there: Collection[str], tasks: Collection[str]) -> str:
+def _other_tasks(complete: Collection[str], tasks: Collection[str]) -> str:
     check = "check the folder with `simcse prepare senteval --data-dir DIR`"
-    if 0 < len(there) < len(tasks):
-        return f"{check}, or use --dev-tasks {','.join(there)}"
+    if 0 < len(complete) < len(tasks):
+        return f"{check}, or use --dev-tasks {','.join(complete)}"
     return check
 
 

@@ -136,11 +136,11 @@ def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> Non
     write_cards(run_dir, record, exported)
 
 
-def require_same_data(run_dir: Path, found: Mapping[str, Any]) -> None:
-    """Raise DataError if a file of a recorded run has another digest than in ``found``."""
+def require_same_data(run_dir: Path, data: Mapping[str, Any]) -> None:
+    """Raise DataError if a file of a recorded run has another digest than in ``data``."""
     if not is_run(run_dir):
         return
-    digests_now = _digests_by_file(found)
+    digests_now = _digests_by_file(data)
     for name, digest in _digests_by_file(read_run_record(run_dir).data).items():
         if digests_now.get(name) != digest:
             raise DataError(

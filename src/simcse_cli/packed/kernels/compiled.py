@@ -357,29 +357,29 @@ def dropout_add_norm_backward(
     _, scale = _keep_from(threshold)
     row = np.empty(width, np.float32)
     for i in range(n_rows):
-        outer, product, unscaled, kept = d_out[i], d_operand[i], normed[i], keep[i]
-        d_state, d_change = d_states[i], d_update[i]
-        # Gradients of weight and bias; means of the gradient d of normed, and of d times normed.
-        total, projected = _F(0), _F(0)
+        d_out_row, d_operand_row, normed_row, keep_row = d_out[i], d_operand[i], normed[i], keep[i]
+        d_states_row, d_update_row = d_states[i], d_update[i]
+        # Gradients of weight and bias; means of the gradient of normed, and of it times normed.
+        mean_d, mean_d_normed = _F(0), _F(0)
         for j in range(width):
-            d = outer[j] + _load(product[j])
-            x = unscaled[j]
+            d = d_out_row[j] + _load(d_operand_row[j])  # of the result
+            x = normed_row[j]
             d_bias[j] += d
             d_weight[j] += d * x
-            d *= weight[j]
+            d *= weight[j]  # of normed
             row[j] = d
-            total += d
-            projected += d * x
-        total /= _F(width)
-        projected /= _F(width)
+            mean_d += d
+            mean_d_normed += d * x
+        mean_d /= _F(width)
+        mean_d_normed /= _F(width)
         # Gradients of states and update.
         inverse_std = rstd[i]
         for j in range(width):
-            d = inverse_std * (row[j] - total - unscaled[j] * projected)
-            d_state[j] = d
-            d = scale * d if kept[j] != 0 else _F(0)
+            d = inverse_std * (row[j] - mean_d - normed_row[j] * mean_d_normed)  # of states
+            d_states_row[j] = d
+            d = scale * d if keep_row[j] != 0 else _F(0)  # of update and its bias
             d_update_bias[j] += d
-            d_change[j] = _pack(d, d_change)
+            d_update_row[j] = _pack(d, d_update_row)
 
 
 # Small products inside attention. Their innermost loop is built instruction by instruction. Plain
