@@ -300,7 +300,7 @@ def _folder_hint(source: str) -> str | None:
     """Return how to make one training file of a folder; None if the source is no folder."""
     if not Path(source).is_dir():
         return None
-    text = shlex.quote(f"{Path(source).name}.txt")
+    text = shlex.quote(f"{Path(source).resolve().name}.txt")
     command = f"simcse prepare sentences {shlex.quote(source)} -o {text}"
     return f"of a folder, make one file: {command}"
 
