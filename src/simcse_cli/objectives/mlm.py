@@ -3,9 +3,8 @@
 The loss of each row is computed by itself, so that cached gradients can be used.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import TokenRows
 from simcse_cli.models.pretrained import MlmHead, quiet_transformers
-from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions, Representations
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.declare import setting
 
@@ -158,7 +157,7 @@ class MaskedLm(Objective):
     """
 
     name = ObjectiveName.MLM
-    defaults: ClassVar[Mapping[str, Any]] = {
+    defaults = {
         "head": "none",
         "lr": 1e-4,
         "max_length": 128,
@@ -170,15 +169,16 @@ class MaskedLm(Objective):
     Options = MlmOptions
     options: MlmOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
-        if encoder.head is not None:
+    def set_up(self) -> None:
+        if self.encoder.head is not None:
             raise ConfigError(
-                f"--head {encoder.record.head_use}: --objective {self.name} trains no vector "
+                f"--head {self.encoder.record.head_use}: --objective {self.name} trains no vector "
                 "that passes a head",
                 hint="leave --head out, and train it with the objective that follows",
             )
-        self.mlm = MlmTerm(encoder, weight=1.0, probability=self.options.mlm_probability, tied=True)
+        self.mlm = MlmTerm(
+            self.encoder, weight=1.0, probability=self.options.mlm_probability, tied=True
+        )
         self.warnings += self.mlm.warnings
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
@@ -190,12 +190,12 @@ class MaskedLm(Objective):
         texts = [(text,) for text in examples]
         return Batch(masked, len(examples), texts=texts, extra={"mlm_labels": labels})
 
-    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> Representations:
         states, starts = self.encoder.token_states(batch.rows)
         labels = batch.extra["mlm_labels"][batch.offset : batch.offset + len(batch.rows)]
         return (self.mlm.row_losses(states, labels, starts),)
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         return {"mlm": self.mlm.loss(representations[0], batch.extra["mlm_labels"])}, {}
 
     def mlm_head(self) -> MlmHead:
