@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Array, Floats32
 from simcse_cli.encoding import formats, parts
 from simcse_cli.encoding.journal import Journal, digest_texts
 from simcse_cli.encoding.parts import ALONE, ProcessGroup
@@ -32,9 +32,7 @@ from simcse_cli.files.system import sync
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
 
-_Vectors = NDArray[np.float32]
-
-Companions = Callable[[Path, NDArray[Any], Iterable[str]], None]
+Companions = Callable[[Path, Array, Iterable[str]], None]
 """A function that writes companion files of the output into a folder.
 
 It gets all rows and, if they are kept, all sentences. The files appear together with the output.
@@ -63,7 +61,7 @@ class Sink(Protocol):
     def needs(self, texts: Sequence[str]) -> bool:
         """Tell whether the next window of this process has to be encoded."""
 
-    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
+    def append(self, texts: Sequence[str], vectors: Floats32) -> None:
         """Take the vectors of the window for which ``needs`` was true."""
 
     def finish(self) -> int:
@@ -96,7 +94,7 @@ class StdoutSink(_PlainSink):
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
-    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
+    def append(self, texts: Sequence[str], vectors: Floats32) -> None:
         for text, row in zip(texts, vectors, strict=True):
             self._write(formats.json_line(text, row))
         self.n_rows += len(texts)
@@ -109,7 +107,7 @@ class PairsSink(_PlainSink):
         self._write = write
         self.window = 2 * parts.WINDOW
 
-    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
+    def append(self, texts: Sequence[str], vectors: Floats32) -> None:
         units = unit_rows(vectors, np.float32)
         cosines = np.einsum("ij,ij->i", units[::2], units[1::2])
         for left, right, cosine in zip(texts[::2], texts[1::2], cosines, strict=True):
@@ -251,7 +249,7 @@ class VectorSink:
         self._journal.keep(number)
         return True
 
-    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
+    def append(self, texts: Sequence[str], vectors: Floats32) -> None:
         self._journal.append(formats.quantize(vectors, self._kind), texts)
 
     def finish(self) -> int:
@@ -329,7 +327,7 @@ class VectorSink:
         target = folder / self.output.name
         return formats.finish_file(raw, target, dtype, shape, texts(), self._ids)
 
-    def _map(self, raw: Path, n_rows: int) -> NDArray[Any]:
+    def _map(self, raw: Path, n_rows: int) -> Array:
         dtype = formats.STORED[self._kind]
         shape = (n_rows, formats.stored_width(self._kind, self._dim))
         if not n_rows:  # a file without rows cannot be mapped

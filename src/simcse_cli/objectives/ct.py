@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Booleans, Integers
 from simcse_cli.losses.contrastive_tension import contrastive_tension
 from simcse_cli.machine.transfer import to_device
 from simcse_cli.objectives.base import (
@@ -99,7 +99,7 @@ class ContrastiveTension(TwoEncoders):
 
 def sample_tension_pairs(
     n_sentences: int, *, n_negatives: int = 7, generator: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+) -> tuple[Integers, Integers, Booleans]:
     """Return the pairs of an epoch: left indices, right indices, and which pairs are positive.
 
     Source: Carlsson et al. 2021, as in their code. There are ``n_sentences`` groups of

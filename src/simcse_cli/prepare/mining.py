@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.arrays import Array, Booleans, Floats32, Integers
 from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL
@@ -50,7 +51,7 @@ DEFAULT_MARGIN = 0.05
 _WORK_FILES = r"(texts|anchors)\.(txt|npy)(\.part.*)?|found-\d+\.npy"
 
 Digests = NDArray[np.uint64]
-Numbers = NDArray[np.int64]
+Numbers = Integers
 
 
 def prepare_hard_negatives(
@@ -155,7 +156,7 @@ class _Limits:
         if options.margin is None and options.ratio is None:
             self.margin = DEFAULT_MARGIN
 
-    def allow(self, scores: NDArray[np.float32], positive: float) -> NDArray[np.bool_]:
+    def allow(self, scores: Floats32, positive: float) -> Booleans:
         """Return which texts may be negatives, by their cosines with the anchor.
 
         ``positive`` is the lowest cosine of the anchor with one of its positives.
@@ -236,7 +237,7 @@ def _require_finished(output: Path, facts: dict[str, Any]) -> None:
             raise OutputError(what, hint=EXISTS_HINT)
 
 
-def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
+def _number(digests: Digests) -> tuple[Booleans, Numbers]:
     """Return whether each entry is the first of its value, and the number of its value.
 
     Values are numbered in the order of their first occurrence.
@@ -263,8 +264,8 @@ def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
 
 
 def _blocks(
-    work: Path, n_rows: int, search: Callable[[slice], NDArray[Any]], progress: Progress
-) -> Iterator[NDArray[Any]]:
+    work: Path, n_rows: int, search: Callable[[slice], Array], progress: Progress
+) -> Iterator[Array]:
     """Yield the result of each block of rows; one that was saved is not searched again."""
     with progress.task("searching", n_rows) as task:
         for start in range(0, n_rows, BLOCK):
@@ -405,7 +406,7 @@ class NegativeSearch:
             negative_cosine=float(results["scores"][self._anchor_rows][is_negative].mean()),
         )
 
-    def _search_block(self, block: slice) -> NDArray[Any]:
+    def _search_block(self, block: slice) -> Array:
         """Return the negatives of a block of anchors, with -1 in place of missing ones."""
         last = self.limits.last
         per_anchor = self._options.per_anchor
@@ -440,7 +441,7 @@ class NegativeSearch:
         positives = self._positive_rows[self._starts[number] : self._starts[number + 1]]
         return float((self._units[positives] @ self._queries[number]).min())
 
-    def _choose(self, is_allowed: NDArray[np.bool_], number: int) -> NDArray[np.intp]:
+    def _choose(self, is_allowed: Booleans, number: int) -> NDArray[np.intp]:
         """Choose the negatives of an anchor; return their positions in ``is_allowed``.
 
         ``is_allowed`` has an entry for each of the texts near anchor ``number``, nearest first.
@@ -511,15 +512,13 @@ def _paraphrase_rows(
     return ((texts[left], texts[right]) for left, right in found_pairs), counts
 
 
-def _nearest_pairs(
-    units: Units, options: PairOptions, work: Path, progress: Progress
-) -> NDArray[Any]:
+def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Progress) -> Array:
     """Return the nearest pairs of different rows, nearest first, at most ``max_pairs``."""
     n_texts = len(units)
     searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)
 
-    def search(block: slice) -> NDArray[Any]:
+    def search(block: slice) -> Array:
         # One text more than ``top_k`` is searched, as a text may find itself, which is no pair.
         scores, rows = searcher.search(units[block], options.top_k + 1)
         query_rows = np.arange(*block.indices(n_texts))[:, None]
@@ -542,10 +541,10 @@ def _nearest_pairs(
     return best
 
 
-def _different_pairs(pairs: NDArray[Any], n_texts: int) -> NDArray[Any]:
+def _different_pairs(pairs: Array, n_texts: int) -> Array:
     """Return each pair once, although both of its texts may have found it, nearest first."""
     _, first = np.unique(pairs["left"] * n_texts + pairs["right"], return_index=True)
     different = pairs[first]
     order = np.lexsort((different["right"], different["left"], -different["score"]))
-    ranked: NDArray[Any] = different[order]
+    ranked: Array = different[order]
     return ranked

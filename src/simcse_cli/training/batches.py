@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Integers
 from simcse_cli.data.text import digest_keys
 from simcse_cli.errors import DataError
 from simcse_cli.objectives.base import Batch, Examples, Objective
@@ -17,7 +17,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.teachers import Teachers
 
 _T = TypeVar("_T")
-Indices = NDArray[np.int64]
+Indices = Integers
 # By default, batches are drawn without regard to equal texts while at most this share of the rows
 # has a text of an earlier row.
 SHARED_SHARE = 0.01
