@@ -418,7 +418,7 @@ def check_vectors(vectors: AnyFloats, sentences: Sequence[str], name: str) -> No
     if not is_finite.all():
         first = int(is_finite.argmin())  # the first False
         raise CheckpointError(
-            f"{name}: the vectors of {int((~is_finite).sum()):,} of {len(is_finite):,} sentences "
+            f"{name}: the vectors of {int((~is_finite).sum()):,} of {len(vectors):,} sentences "
             f"are not finite, first that of {sentences[first][:80]!r}",
             hint="its weights are damaged or too large for this arithmetic: try --precision fp32",
         )
