@@ -19,7 +19,7 @@ from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import pad
 from simcse_cli.models.pretrained import load_masked_lm, load_tokenizer, weights_as_bytes
 from simcse_cli.objectives.base import Batch, Losses, Representations
-from simcse_cli.objectives.mlm import mask_tokens
+from simcse_cli.objectives.mlm import Masking
 from simcse_cli.objectives.simcse import Simcse, SimcseOptions, training_width
 from simcse_cli.settings.choices import Fill, ObjectiveName
 from simcse_cli.settings.declare import setting
@@ -138,16 +138,10 @@ class Diffcse(Simcse):
         """Tokenise the views, and add a masked copy of each row for the generator."""
         batch = super().collate(examples, generator)
         if self.generator is not None:
-            tokenizer = self.encoder.tokenizer
+            mask = Masking.of(self.encoder.tokenizer, self.options.mask_rate)
             # With the MLM term, its masked copies follow the first ``n_plain`` rows.
-            batch.extra["masked"], _ = mask_tokens(
-                batch.rows[: batch.extra.get("n_plain", len(batch.rows))],
-                probability=self.options.mask_rate,
-                mask_id=tokenizer.mask_token_id,
-                special_ids=tokenizer.all_special_ids,
-                n_vocabulary=len(tokenizer),
-                generator=generator,
-            )
+            n_plain = batch.extra.get("n_plain", len(batch.rows))
+            batch.extra["masked"], _ = mask(batch.rows[:n_plain], generator)
         return batch
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
