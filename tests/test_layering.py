@@ -16,7 +16,7 @@ from simcse_cli import errors
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "simcse_cli"
 LAYERS = (
-    {"errors", "progress", "version"},
+    {"arrays", "errors", "progress", "version"},
     {"files"},
     {"settings"},
     {"machine", "results"},
@@ -48,8 +48,9 @@ ROOMS = {
     "nncf": {"models"},
     "numba": {"packed"},
     "numpy": {
-        *("analysis", "api", "comparison", "data", "encoding", "evaluation", "files", "machine"),
-        *("models", "objectives", "packed", "postprocess", "prepare", "results", "training"),
+        *("analysis", "api", "arrays", "comparison", "data", "encoding", "evaluation", "files"),
+        *("machine", "models", "objectives", "packed", "postprocess", "prepare", "results"),
+        "training",
     },
     "onnxruntime": {"models"},
     "openvino": {"models"},

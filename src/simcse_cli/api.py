@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.commands.console import get_console
 from simcse_cli.data.writers import manifest_path
 from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest
@@ -31,7 +31,7 @@ from simcse_cli.settings.declare import build_options, coerce_settings
 
 Texts = str | Iterable[str]
 Corpus = Iterable[str] | SearchIndex
-Vectors = NDArray[np.floating[Any]]
+Vectors = AnyFloats
 
 
 class Embedder:
@@ -137,7 +137,7 @@ class Embedder:
         batch_size: int | None = None,
         show_progress_bar: bool = False,
         normalize_embeddings: bool = False,
-    ) -> NDArray[np.float32]:
+    ) -> Floats32:
         """Return vectors, ``(N, D)`` float32, or ``(D,)`` for one text.
 
         Args:
@@ -168,14 +168,14 @@ class Embedder:
             progress=_PythonWarnings(is_shown=show_progress_bar),
         )
 
-    def _encode(self, texts: Texts, prompt: str | None, **settings: Any) -> NDArray[np.float32]:
+    def _encode(self, texts: Texts, prompt: str | None, **settings: Any) -> Floats32:
         # The settings of this embedder apply unless the caller gives others.
         settings.setdefault("batch_tokens", self._batch_tokens)
         settings.setdefault("progress", _PythonWarnings())
         vectors = self._encoder.encode(_list_of(texts), prompt=prompt, **settings)
         return vectors[0] if isinstance(texts, str) else vectors
 
-    def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> NDArray[np.float32]:
+    def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> Floats32:
         """Return cosines, ``(N, M)``: entry i, j compares ``a[i]`` with ``b[j]``.
 
         Either side may be texts, or vectors, which need not be of length 1. A single text or vector

@@ -19,7 +19,7 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.padding import pad
-from simcse_cli.objectives.mlm import NOT_MASKED, mask_tokens
+from simcse_cli.objectives.mlm import NOT_MASKED, Masking
 from simcse_cli.objectives.registry import build_objective
 from simcse_cli.settings.choices import HeadUse, Pooler
 from simcse_cli.settings.choices import ObjectiveName as Name
@@ -196,16 +196,10 @@ def test_whole_words_are_masked_as_wholes(tiny_encoder):
     words = tiny_encoder.tokens.words(texts, 64)
     assert [len(row) for row in words] == [len(row) for row in rows]
     tokenizer = tiny_encoder.tokenizer
-    settings = {
-        "mask_id": tokenizer.mask_token_id,
-        "special_ids": tokenizer.all_special_ids,
-        "n_vocabulary": 9,
-    }
+    mask = Masking(0.15, tokenizer.mask_token_id, tokenizer.all_special_ids, n_vocabulary=9)
     generator, n_chosen, n_words = np.random.default_rng(0), 0, 0
     for _ in range(300):
-        _, labels = mask_tokens(
-            rows, probability=0.15, generator=generator, words=words, **settings
-        )
+        _, labels = mask(rows, generator, words)
         for ids, own, row in zip(labels, words, rows, strict=True):
             chosen = {word: set() for word in own}
             for label, word, token in zip(ids, own, row, strict=True):

@@ -6,7 +6,7 @@ from scipy.stats import beta, chisquare
 
 from simcse_cli.objectives.ct import sample_tension_pairs
 from simcse_cli.objectives.declutr import SpanSampler
-from simcse_cli.objectives.mlm import NOT_MASKED, mask_tokens
+from simcse_cli.objectives.mlm import NOT_MASKED, Masking
 from simcse_cli.objectives.next_sentence import positions_in_documents, sample_next
 
 MASK, SPECIAL = 4, (0, 2, 3)
@@ -188,17 +188,10 @@ class TestSpanSampler:
 
 def masked(rows, seed=0):
     generator = np.random.default_rng(seed)
-    return mask_tokens(
-        rows,
-        probability=0.15,
-        mask_id=MASK,
-        special_ids=SPECIAL,
-        n_vocabulary=1000,
-        generator=generator,
-    )
+    return Masking(0.15, MASK, SPECIAL, n_vocabulary=1000)(rows, generator)
 
 
-def test_mask_tokens_never_touches_special_tokens_and_labels_the_original():
+def test_masking_never_touches_special_tokens_and_labels_the_original():
     rows = [[2, *range(10, 10 + n), 3] for n in range(1, 60)]
     inputs, labels = masked(rows)
     assert (
@@ -211,7 +204,7 @@ def test_mask_tokens_never_touches_special_tokens_and_labels_the_original():
             assert before not in SPECIAL or target == NOT_MASKED
 
 
-def test_mask_tokens_follows_15_80_10_10():
+def test_masking_follows_15_80_10_10():
     rows = [[500] * 200 for _ in range(500)]
     inputs, labels = masked(rows)
     chosen = np.array(labels) != NOT_MASKED
@@ -221,22 +214,16 @@ def test_mask_tokens_follows_15_80_10_10():
     assert chisquare(counts, np.array([0.8, 0.1, 0.1]) * len(fates)).pvalue > 0.001
 
 
-def test_mask_tokens_draws_random_tokens_from_the_whole_vocabulary():
-    inputs, labels = mask_tokens(
-        [[7] * 20_000],
-        probability=0.999,
-        mask_id=MASK,
-        special_ids=SPECIAL,
-        n_vocabulary=3,
-        generator=np.random.default_rng(0),
-    )
+def test_masking_draws_random_tokens_from_the_whole_vocabulary():
+    mask = Masking(0.999, MASK, SPECIAL, n_vocabulary=3)
+    inputs, labels = mask([[7] * 20_000], np.random.default_rng(0))
     drawn = np.array(
         [new for new, label in zip(inputs[0], labels[0], strict=True) if label == 7 and new < 3]
     )
     assert chisquare(np.bincount(drawn, minlength=3)).pvalue > 0.001
 
 
-def test_mask_tokens_repeats_with_the_seed():
+def test_masking_repeats_with_the_seed():
     rows = [[2, *range(10, 30), 3]] * 5
     assert masked(rows) == masked(rows)
     assert masked(rows) != masked(rows, seed=1)

@@ -81,7 +81,7 @@ def test_inference_takes_the_operators_that_are_left(
     switch_off(monkeypatch)
     for dtype, expected in zip((torch.float32, torch.bfloat16), SWITCHES[switch_off], strict=True):
         encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
-        operators, _ = inference_operators(packed_backbone(encoder.backbone)._parts, dtype)
+        operators, _ = inference_operators(packed_backbone(encoder.backbone).parts, dtype)
         assert type(operators) is expected
         encoder.compute_in(dtype)
         packed = encode(encoder, sentences)

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.analysis.overlap import summarize
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
+from simcse_cli.arrays import AnyFloats, Floats
 from simcse_cli.evaluation.alignment import rating_scale
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
@@ -34,7 +34,7 @@ class RatingGroup:
     low: float
     high: float
     closed: bool
-    cosines: NDArray[np.float64]
+    cosines: Floats
 
     @property
     def label(self) -> str:
@@ -56,14 +56,14 @@ class RatingGroup:
         return facts
 
     @cached_property
-    def density(self) -> NDArray[np.float64]:
+    def density(self) -> Floats:
         """Density over ``GRID``; zeros in an empty group."""
         if self.n_pairs:
             return kernel_density(self.cosines)
         return np.zeros_like(GRID)
 
 
-def rating_groups(cosines: plots.Values, gold: plots.Values) -> list[RatingGroup]:
+def rating_groups(cosines: AnyFloats, gold: AnyFloats) -> list[RatingGroup]:
     """Return the cosines ``(N,)`` split by gold rating ``(N,)``, in five equal parts of the scale.
 
     Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default,
@@ -85,7 +85,7 @@ def rating_groups(cosines: plots.Values, gold: plots.Values) -> list[RatingGroup
     return groups
 
 
-def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
+def kernel_density(cosines: AnyFloats) -> Floats:
     """Return a Gaussian kernel density estimate on ``GRID``; it integrates to 1 over [-1, 1].
 
     The bandwidth follows Scott's rule, ``std * n^(-1/5)``, but is at least 0.005, so that equal
@@ -99,9 +99,7 @@ def kernel_density(cosines: plots.Values) -> NDArray[np.float64]:
     # A mirror image of the values at each end gives the mass that is reflected there.
     mirrored = np.concatenate([points, -2.0 - points, 2.0 - points])
     kernels = np.exp(-0.5 * ((GRID[:, None] - mirrored[None, :]) / bandwidth) ** 2)
-    density: NDArray[np.float64] = kernels.sum(axis=1) / (
-        len(points) * bandwidth * np.sqrt(2 * np.pi)
-    )
+    density: Floats = kernels.sum(axis=1) / (len(points) * bandwidth * np.sqrt(2 * np.pi))
     return density
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import GroupOptions
 from simcse_cli.analysis.presentation import Analysis
+from simcse_cli.arrays import Floats, Integers
 from simcse_cli.data.given import Given
 from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
@@ -35,8 +35,6 @@ _LEAST_SIZE = 5  # texts in a group of HDBSCAN
 _MOST_DRAWN = 7  # groups with a colour of their own
 _NO_GROUP = -1
 
-_Numbers = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class GroupedTexts:
@@ -55,8 +53,8 @@ class GroupedTexts:
     texts: list[str]
     rows: list[int]
     units: Units
-    groups: _Numbers
-    cosines: NDArray[np.float64]
+    groups: Integers
+    cosines: Floats
     ids: list[str] | None = None
     labels: list[str] | None = None
 
@@ -64,7 +62,7 @@ class GroupedTexts:
     def n_groups(self) -> int:
         return int(self.groups.max(initial=_NO_GROUP)) + 1
 
-    def members(self, group: int) -> _Numbers:
+    def members(self, group: int) -> Integers:
         """Return the positions of the texts of a group, nearest to its centre first."""
         positions = np.flatnonzero(self.groups == group)
         return positions[np.argsort(-self.cosines[positions], kind="stable")]
@@ -78,7 +76,7 @@ class GroupedTexts:
 # ------------------------------------------------------------------ grouping
 def assign(
     units: Units, method: GroupMethod, *, k: int | None, threshold: float | None, seed: int
-) -> _Numbers:
+) -> Integers:
     """Return the group ``(n,)`` of each unit vector; group 0 is the largest, -1 means none.
 
     ``kmeans`` makes ``k`` groups. ``agglomerative`` joins groups while the mean cosine between
@@ -87,7 +85,7 @@ def assign(
     """
     from sklearn import cluster  # imported here: it takes a second, and may not be installed
 
-    clusters: _Numbers
+    clusters: Integers
     if method is GroupMethod.KMEANS:
         clusters = cluster.KMeans(k, n_init=10, random_state=seed).fit_predict(units)
     elif method is GroupMethod.HDBSCAN:
@@ -105,7 +103,7 @@ def assign(
     return np.array([numbers.get(group, _NO_GROUP) for group in clusters.tolist()], dtype=np.int64)
 
 
-def cosines_to_centres(units: Units, groups: _Numbers) -> NDArray[np.float64]:
+def cosines_to_centres(units: Units, groups: Integers) -> Floats:
     """Return the cosine of each vector with the mean of its group; NaN for one in no group."""
     cosines = np.full(len(units), np.nan)
     for group in range(int(groups.max(initial=_NO_GROUP)) + 1):
@@ -115,7 +113,7 @@ def cosines_to_centres(units: Units, groups: _Numbers) -> NDArray[np.float64]:
     return cosines
 
 
-def telling_words(texts: Sequence[str], groups: _Numbers, count: int) -> list[list[str]]:
+def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[list[str]]:
     """Return the words that are more frequent in a group than elsewhere, the most telling first.
 
     Source: the log-likelihood of Dunning 1993, with numbers of texts as the counts. A word that
@@ -147,7 +145,7 @@ def telling_words(texts: Sequence[str], groups: _Numbers, count: int) -> list[li
     return telling
 
 
-def agreement(labels: Sequence[str], groups: _Numbers, seed: int) -> dict[str, float]:
+def agreement(labels: Sequence[str], groups: Integers, seed: int) -> dict[str, float]:
     """Return how well groups agree with known labels; texts in no group count as one group.
 
     ``v_measure`` is the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import OverlapOptions
 from simcse_cli.analysis.presentation import Analysis, label_sources
+from simcse_cli.arrays import Floats
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import PAIR, iter_pairs
@@ -23,7 +23,7 @@ BINS = np.linspace(0, 1, 21)
 
 def read_overlaps(
     source: Path, name: str, given: Given, progress: Progress, *, multiset: bool = True
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the F1 between the words of the two texts of each pair, ``(N,)`` in [0, 1].
 
     The section on overlap in ``docs/analysis.md`` describes this measure.
@@ -47,7 +47,7 @@ def read_overlaps(
     return np.array(values)
 
 
-def summarize(values: NDArray[np.float64]) -> dict[str, float]:
+def summarize(values: Floats) -> dict[str, float]:
     """Return the mean and the quartiles."""
     q25, median, q75 = np.quantile(values, (0.25, 0.5, 0.75))
     return {
@@ -59,7 +59,7 @@ def summarize(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 @plots.house_style()
-def overlap_figure(overlaps: Mapping[str, NDArray[np.float64]]) -> plots.Figure:
+def overlap_figure(overlaps: Mapping[str, Floats]) -> plots.Figure:
     """Return the distribution of lexical overlap in each pair file, with a line at its mean."""
     figure, (axes,) = plots.new_figure(6.4, 4.0)
     for position, (name, values) in enumerate(overlaps.items()):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
 from simcse_cli.analysis.presentation import (
@@ -22,6 +21,7 @@ from simcse_cli.analysis.presentation import (
 )
 from simcse_cli.analysis.search_scores import score_rows, score_table, search_tests
 from simcse_cli.analysis.spaces import NamedEncoder
+from simcse_cli.arrays import Array
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import Given
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
@@ -248,7 +248,7 @@ def _build_index(
     prompt = model.document_prompt(options.corpus_prompt)
     if options.embeddings:
         path = options.embeddings[number]
-        vectors: NDArray[Any] = read_matrix(path)
+        vectors: Array = read_matrix(path)
         if vectors.dtype == np.uint8:
             raise DataError(
                 f"{path} holds binary vectors, the signs of components, which have no cosine",

@@ -15,6 +15,7 @@ from simcse_cli.analysis.presentation import Analysis, NamedSource, Page, html_p
 from simcse_cli.analysis.retrieval import CorpusSearch, retrieval_analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, PairSet, encode_pairs, read_pair_set
 from simcse_cli.analysis.trace import STAR, trace_models
+from simcse_cli.arrays import Floats
 from simcse_cli.comparison.changes import changed_pairs, pairs_table
 from simcse_cli.comparison.compare import compare
 from simcse_cli.comparison.entries import EntryKind, load_entries
@@ -24,7 +25,6 @@ from simcse_cli.data.qrels import NumberedTexts, sample_texts
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, require_extra
 from simcse_cli.evaluation.bootstrap import PairedSample, mean_interval, paired_bootstrap
-from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import SpaceOptions
 from simcse_cli.analysis.presentation import label_sources, name_sources
+from simcse_cli.arrays import Floats, Floats32
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
@@ -221,8 +221,8 @@ class EmbeddingSpace:
 
     encoder: NamedEncoder
     data: PairSet
-    left: NDArray[np.float32]
-    right: NDArray[np.float32]
+    left: Floats32
+    right: Floats32
     raw: bool = False
     center: bool = False
     average: float | None = None
@@ -232,12 +232,12 @@ class EmbeddingSpace:
         return self.encoder.label
 
     @property
-    def vectors(self) -> NDArray[np.float32]:
+    def vectors(self) -> Floats32:
         """The vectors of all sentences, ``(2N, D)``."""
         return np.concatenate([self.left, self.right])
 
     @cached_property
-    def cosines(self) -> NDArray[np.float64]:
+    def cosines(self) -> Floats:
         return cosine_rows(self.left, self.right)
 
     @property

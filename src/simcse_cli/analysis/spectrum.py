@@ -8,9 +8,8 @@ import numpy as np
 
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
+from simcse_cli.arrays import AnyFloats, Floats
 from simcse_cli.errors import DataError
-from simcse_cli.evaluation.alignment import FloatMatrix
-from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
@@ -39,7 +38,7 @@ class Spectrum:
 
 
 def describe_spectrum(
-    vectors: FloatMatrix, *, normalize: bool = True, center: bool = False
+    vectors: AnyFloats, *, normalize: bool = True, center: bool = False
 ) -> Spectrum:
     """Return singular values, effective rank and isotropy of ``(N, D)`` vectors.
 
@@ -76,7 +75,7 @@ class NegativesBound:
 
 
 def negatives_bound(
-    rows: FloatMatrix, *, temperature: float = 0.05, block_rows: int = 1024
+    rows: AnyFloats, *, temperature: float = 0.05, block_rows: int = 1024
 ) -> NegativesBound:
     """Return the quantities of Eqs. 6 and 7 in Gao et al. 2021; the rows are not scaled.
 
@@ -115,7 +114,7 @@ def spectrum_of(space: EmbeddingSpace) -> Spectrum:
     return describe_spectrum(vectors, normalize=not space.raw, center=space.center)
 
 
-def prepare_rows(vectors: FloatMatrix, *, normalize: bool = True, center: bool = False) -> Floats:
+def prepare_rows(vectors: AnyFloats, *, normalize: bool = True, center: bool = False) -> Floats:
     """Return ``vectors`` in float64, scaled to unit rows and then centred as asked."""
     rows = unit_rows(vectors, np.float64) if normalize else vectors.astype(np.float64)
     if center:
@@ -123,7 +122,7 @@ def prepare_rows(vectors: FloatMatrix, *, normalize: bool = True, center: bool =
     return rows
 
 
-def singular_values(vectors: FloatMatrix) -> Floats:
+def singular_values(vectors: AnyFloats) -> Floats:
     """Return the ``min(N, D)`` singular values, largest first.
 
     They are those of the R factor of a QR decomposition, so that the SVD is of a ``(D, D)`` matrix
@@ -154,7 +153,7 @@ def effective_rank(values: Floats) -> float:
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
-def isotropy(vectors: FloatMatrix) -> float:
+def isotropy(vectors: AnyFloats) -> float:
     """Return how equally the vectors point in all principal directions, in (0, 1]; 1 is isotropic.
 
     Source: Mu and Viswanath 2018, after Arora et al. 2016. With the vectors v_i as the rows of V:

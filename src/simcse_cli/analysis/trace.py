@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simcse_cli.analysis.options import TraceOptions
 from simcse_cli.analysis.presentation import Analysis, NamedSource, name_sources
+from simcse_cli.arrays import Floats, Integers
 from simcse_cli.comparison.join import is_pareto_optimal
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
@@ -35,7 +34,7 @@ class Trace:
     """
 
     name: str
-    steps: NDArray[np.int64]
+    steps: Integers
     alignment: Floats
     uniformity: Floats
     dev_score: Floats

@@ -7,7 +7,7 @@ import typer
 
 from simcse_cli.analysis import options as kinds
 from simcse_cli.commands.console import Console, get_console
-from simcse_cli.commands.options import OutputOptions, takes
+from simcse_cli.commands.options import OutputOptions, takes_settings
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.declare import refuse_unused
@@ -61,8 +61,7 @@ def _show_spaces(name: str, options: kinds.SpaceOptions, shown: ShowOptions) -> 
 
 
 @app.command("geometry")
-@takes("options", kinds.GeometryOptions)
-@takes("shown", ShowOptions)
+@takes_settings
 def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None:
     """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3).
 
@@ -73,8 +72,7 @@ def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None
 
 
 @app.command("spectrum")
-@takes("options", kinds.SpectrumOptions)
-@takes("shown", ShowOptions)
+@takes_settings
 def spectrum_command(options: kinds.SpectrumOptions, shown: ShowOptions) -> None:
     """Singular values of the matrix of sentence vectors (Figure F.1).
 
@@ -84,8 +82,7 @@ def spectrum_command(options: kinds.SpectrumOptions, shown: ShowOptions) -> None
 
 
 @app.command("density")
-@takes("options", kinds.SpaceOptions)
-@takes("shown", ShowOptions)
+@takes_settings
 def density_command(options: kinds.SpaceOptions, shown: ShowOptions) -> None:
     """Cosine similarity of rated pairs, by group of gold ratings (Figure G.1).
 
@@ -96,8 +93,7 @@ def density_command(options: kinds.SpaceOptions, shown: ShowOptions) -> None:
 
 @app.command("retrieval", hidden=True)
 @app.command("search")
-@takes("options", kinds.RetrievalOptions)
-@takes("shown", ShowOptions)
+@takes_settings
 def retrieval_command(
     words: Annotated[
         list[str] | None,
@@ -138,8 +134,7 @@ def retrieval_command(
 
 
 @app.command("groups")
-@takes("options", kinds.GroupOptions)
-@takes("shown", ShowOptions)
+@takes_settings
 def groups_command(
     source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, or a table with texts.")],
     options: kinds.GroupOptions,
@@ -156,8 +151,7 @@ def groups_command(
 
 
 @app.command("overlap")
-@takes("options", kinds.OverlapOptions)
-@takes("shown", ShowOptions)
+@takes_settings
 def overlap_command(
     files: Annotated[
         list[Path], typer.Argument(help="Tables of pairs; - is stdin.", show_default=False)
@@ -175,8 +169,7 @@ def overlap_command(
 
 
 @app.command("trace")
-@takes("options", kinds.TraceOptions)
-@takes("shown", ShowOptions)
+@takes_settings
 def trace_command(
     runs: Annotated[
         list[str] | None, typer.Argument(help="Run folders of `simcse train`.", show_default=False)
@@ -195,7 +188,7 @@ def trace_command(
 
 
 @app.command("report")
-@takes("options", kinds.ReportOptions)
+@takes_settings
 def report_command(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`, or one of seeds.")

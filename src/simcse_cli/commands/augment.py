@@ -5,14 +5,14 @@ import typer
 
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.commands.console import get_console
-from simcse_cli.commands.options import takes
+from simcse_cli.commands.options import takes_settings
 from simcse_cli.files.inputs import STDIO
 
 app = typer.Typer()
 
 
 @app.command("augment", no_args_is_help=True)
-@takes("options", AugmentOptions)
+@takes_settings
 def augment_command(
     source: Annotated[
         str,

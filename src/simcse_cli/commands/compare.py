@@ -3,15 +3,14 @@ from typing import Annotated
 import typer
 
 from simcse_cli.commands.console import get_console
-from simcse_cli.commands.options import OutputOptions, takes
+from simcse_cli.commands.options import OutputOptions, takes_settings
 from simcse_cli.comparison.options import CompareOptions
 
 app = typer.Typer()
 
 
 @app.command("compare", no_args_is_help=True)
-@takes("out", OutputOptions)
-@takes("options", CompareOptions)
+@takes_settings
 def compare_command(
     items: Annotated[
         list[str] | None,

@@ -4,7 +4,7 @@ from typing import Annotated
 import typer
 
 from simcse_cli.commands.console import get_console
-from simcse_cli.commands.options import takes
+from simcse_cli.commands.options import takes_settings
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.files.inputs import STDIO
 from simcse_cli.settings.config import pinned
@@ -13,7 +13,7 @@ app = typer.Typer()
 
 
 @app.command("encode")
-@takes("options", EncodeOptions)
+@takes_settings
 def encode_command(
     source: Annotated[
         str | None,

@@ -4,7 +4,7 @@ from typing import Any
 import typer
 
 from simcse_cli.commands.console import get_console
-from simcse_cli.commands.options import OutputOptions, takes
+from simcse_cli.commands.options import OutputOptions, takes_settings
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, StsOptions, TransferOptions
 from simcse_cli.results.runs import is_run
 from simcse_cli.settings.choices import OutputFormat
@@ -21,9 +21,7 @@ app = typer.Typer(
 
 
 @app.command("sts")
-@takes("encoder", EncoderOptions)
-@takes("options", StsOptions)
-@takes("out", OutputOptions)
+@takes_settings
 def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions) -> None:
     """Semantic textual similarity: STS12-16, STS-B and SICK-R, as in Table 5 of the paper.
 
@@ -40,9 +38,7 @@ def sts_command(encoder: EncoderOptions, options: StsOptions, out: OutputOptions
 
 
 @app.command("transfer")
-@takes("encoder", EncoderOptions)
-@takes("options", TransferOptions)
-@takes("out", OutputOptions)
+@takes_settings
 def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: OutputOptions) -> None:
     """Transfer tasks, MR to MRPC, with a linear classifier, as in Table E.1 of the paper.
 
@@ -55,9 +51,7 @@ def transfer_command(encoder: EncoderOptions, options: TransferOptions, out: Out
 
 
 @app.command("mteb")
-@takes("encoder", EncoderOptions)
-@takes("options", MtebOptions)
-@takes("out", OutputOptions)
+@takes_settings
 def mteb_command(encoder: EncoderOptions, options: MtebOptions, out: OutputOptions) -> None:
     """MTEB: tasks by name, benchmark or category, with the papers' averages (extra mteb).
 

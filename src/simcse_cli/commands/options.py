@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, dataclass
+from dataclasses import MISSING, Field, dataclass, is_dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
 from types import NoneType
@@ -80,6 +80,15 @@ def takes(
         return with_options
 
     return decorate
+
+
+def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of each parameter whose type is a group of settings."""
+    for parameter in reversed(list(inspect.signature(command).parameters.values())):
+        group = parameter.annotation
+        if isinstance(group, type) and is_dataclass(group):
+            command = takes(parameter.name, group)(command)
+    return command
 
 
 @cache  # several commands share a group

@@ -4,7 +4,7 @@ from typing import Annotated
 import typer
 
 from simcse_cli.commands.console import get_console
-from simcse_cli.commands.options import OutputOptions, takes
+from simcse_cli.commands.options import OutputOptions, takes_settings
 from simcse_cli.data.demo_grammar import DemoSizes
 from simcse_cli.errors import DataError
 from simcse_cli.prepare import options as kinds
@@ -28,7 +28,7 @@ InputsArgument = Annotated[
 
 
 @app.command("sentences")
-@takes("options", kinds.SentenceOptions)
+@takes_settings
 def sentences_command(inputs: InputsArgument, options: kinds.SentenceOptions) -> None:
     """Write one sentence per line, for unsupervised training.
 
@@ -43,7 +43,7 @@ def sentences_command(inputs: InputsArgument, options: kinds.SentenceOptions) ->
 
 
 @app.command("nli")
-@takes("options", kinds.NliOptions)
+@takes_settings
 def nli_command(inputs: InputsArgument, options: kinds.NliOptions) -> None:
     """Write triplets from natural language inference corpora, for supervised training.
 
@@ -60,7 +60,7 @@ def nli_command(inputs: InputsArgument, options: kinds.NliOptions) -> None:
 
 
 @app.command("pairs")
-@takes("options", kinds.PairOptions)
+@takes_settings
 def pairs_command(inputs: InputsArgument, options: kinds.PairOptions) -> None:
     """Write pairs from paraphrase and caption corpora.
 
@@ -83,7 +83,7 @@ def pairs_command(inputs: InputsArgument, options: kinds.PairOptions) -> None:
 
 
 @app.command("hard-negatives")
-@takes("options", kinds.HardNegativeOptions)
+@takes_settings
 def hard_negatives_command(inputs: InputsArgument, options: kinds.HardNegativeOptions) -> None:
     """Find a hard negative for each pair: a text near the anchor that is not one of its positives.
 
@@ -98,7 +98,7 @@ def hard_negatives_command(inputs: InputsArgument, options: kinds.HardNegativeOp
 
 
 @app.command("duplicates")
-@takes("options", kinds.DuplicateOptions)
+@takes_settings
 def duplicates_command(
     source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, or a table with texts.")],
     options: kinds.DuplicateOptions,
@@ -118,7 +118,7 @@ def duplicates_command(
 
 
 @app.command("neighbours")
-@takes("options", kinds.NeighbourOptions)
+@takes_settings
 def neighbours_command(inputs: InputsArgument, options: kinds.NeighbourOptions) -> None:
     """Write pairs of neighbouring sentences from documents.
 
@@ -157,8 +157,7 @@ def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | 
 
 
 @app.command("senteval")
-@takes("options", kinds.SentevalOptions)
-@takes("outputs", OutputOptions)
+@takes_settings
 def senteval_command(options: kinds.SentevalOptions, outputs: OutputOptions) -> None:
     """Check a SentEval folder file by file: what is missing, cut or changed, and where to get it.
 
@@ -178,8 +177,7 @@ def senteval_command(options: kinds.SentevalOptions, outputs: OutputOptions) -> 
 
 
 @app.command("lint")
-@takes("options", kinds.LintFileOptions)
-@takes("outputs", OutputOptions)
+@takes_settings
 def lint_command(
     inputs: Annotated[
         list[str], typer.Argument(metavar="INPUT...", help="Training files, or - for stdin.")
@@ -206,7 +204,7 @@ def lint_command(
 
 
 @app.command("model")
-@takes("options", kinds.ModelFolderOptions)
+@takes_settings
 def model_command(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Run folder, model folder, Hub name or alias.")
@@ -239,8 +237,7 @@ def model_command(
 
 
 @app.command("demo")
-@takes("sizes", DemoSizes)
-@takes("options", kinds.DemoOptions)
+@takes_settings
 def demo_command(sizes: DemoSizes, options: kinds.DemoOptions) -> None:
     """Generate a small corpus with known meaning, so that every command runs without a network.
 

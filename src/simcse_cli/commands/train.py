@@ -3,7 +3,7 @@ from typing import Any
 import typer
 
 from simcse_cli.commands.console import get_console
-from simcse_cli.commands.options import takes
+from simcse_cli.commands.options import takes, takes_settings
 from simcse_cli.results.report import printable
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.options import RunOptions
@@ -13,7 +13,7 @@ app = typer.Typer()
 
 @app.command("train")
 @takes("flags", TrainConfig, given_only=True)
-@takes("options", RunOptions)
+@takes_settings
 def train_command(options: RunOptions, flags: dict[str, Any]) -> None:
     """Train a sentence encoder; the run folder holds its record, metrics and best model.
 

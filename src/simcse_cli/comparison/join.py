@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Booleans, Floats
 from simcse_cli.comparison.entries import Entry, EntryKind, join_parts
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.results.columns import (
@@ -554,7 +554,7 @@ def _with_all(entries: Sequence[Entry], measures: Sequence[str]) -> list[Entry]:
     return [entry for entry in without_members(entries) if entry.scores.keys() >= wanted]
 
 
-def is_pareto_optimal(points: NDArray[np.float64]) -> NDArray[np.bool_]:
+def is_pareto_optimal(points: Floats) -> Booleans:
     """Return which of the points ``(N, M)`` no other point dominates; lower is better.
 
     A point is dominated by one that is at most as high in all columns and lower in one; equal

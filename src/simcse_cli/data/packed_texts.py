@@ -9,6 +9,7 @@ from typing import IO, Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.arrays import Integers
 from simcse_cli.files.atomic import writing
 
 _BLOCK = 1 << 20
@@ -26,7 +27,7 @@ class PackedTexts(Sequence[str]):
     """
 
     def __init__(
-        self, content: NDArray[np.uint8], ends: NDArray[np.int64], *, errors: str = "replace"
+        self, content: NDArray[np.uint8], ends: Integers, *, errors: str = "replace"
     ) -> None:
         # The check goes in blocks to save memory; each begins with the last end of the one before.
         blocks = (ends[max(0, start - 1) : start + _BLOCK] for start in range(0, len(ends), _BLOCK))
@@ -77,6 +78,6 @@ class PackedTexts(Sequence[str]):
         return str(self._bytes[start : self.ends.item(row)], "utf-8", self._errors)
 
 
-def _write(texts: Iterable[str], stream: IO[bytes]) -> NDArray[np.int64]:
+def _write(texts: Iterable[str], stream: IO[bytes]) -> Integers:
     lengths = (stream.write(text.encode("utf-8", "surrogatepass")) for text in texts)
     return np.fromiter(accumulate(lengths), np.int64)

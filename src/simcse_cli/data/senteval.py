@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Floats
 from simcse_cli.data.delimited import stsb_rows
 from simcse_cli.data.text import one_line
 from simcse_cli.errors import DataError
@@ -47,7 +47,7 @@ class StsSubset:
 
     left: list[str]
     right: list[str]
-    gold: NDArray[np.float64]
+    gold: Floats
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str, float]], source: Path | str) -> "StsSubset":

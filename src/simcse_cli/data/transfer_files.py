@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Integers
 from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.senteval import CHECK_HINT, malformed, resolve_senteval_dir
@@ -71,7 +71,7 @@ class TransferTask:
     name: str
     left: list[str]
     right: list[str]
-    labels: NDArray[np.int64]
+    labels: Integers
     parts: dict[SplitName, range]
     n_classes: int
     classes: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class TransferTask:
     def sentences(self) -> list[str]:
         return self.left + self.right
 
-    def rows(self, part: SplitName) -> NDArray[np.int64]:
+    def rows(self, part: SplitName) -> Integers:
         return np.asarray(self.parts[part], dtype=np.int64)
 
     def size_remarks(self) -> list[str]:

@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Array, Floats32
 from simcse_cli.errors import ConfigError, DataError, reason_of
 from simcse_cli.files.safetensors import header_of_one
 from simcse_cli.files.schema import foreign_format
 
 _Dtype = np.dtype[Any]
 _Shape = tuple[int, int]
-_Rows = NDArray[Any]
 HEADER_BYTES = 256
 """Space before the rows of a raw file. The header holds their number, so it is written last."""
 CHUNK_ROWS = 8192
@@ -69,7 +68,7 @@ def stored_width(kind: VectorType, dim: int) -> int:
     return (dim + 7) // 8 if kind is VectorType.BINARY else dim
 
 
-def quantize(vectors: NDArray[np.float32], kind: VectorType) -> _Rows:
+def quantize(vectors: Floats32, kind: VectorType) -> Array:
     """Convert rows to the stored type; each is converted alone, so that it can be written at once.
 
     ``int8`` scales each row so that its largest component in size is 127: cosines stay the same (to
@@ -133,7 +132,7 @@ def finish_file(
     return target
 
 
-def json_line(text: str, row: _Rows, name: dict[str, Any] | None = None) -> str:
+def json_line(text: str, row: Array, name: dict[str, Any] | None = None) -> str:
     """Return one JSON Lines record.
 
     Its float32 components have enough digits to be read back exactly.
@@ -154,7 +153,7 @@ def _header(form: VectorFile, dtype: _Dtype, shape: _Shape) -> bytes:
     return b"\x93NUMPY\x01\x00" + text_length.to_bytes(2, "little") + padded
 
 
-def _stream_blocks(stream: IO[bytes], dtype: _Dtype, width: int) -> Iterator[_Rows]:
+def _stream_blocks(stream: IO[bytes], dtype: _Dtype, width: int) -> Iterator[Array]:
     while block := stream.read(CHUNK_ROWS * width * dtype.itemsize):
         yield np.frombuffer(block, dtype).reshape(-1, width)
 
@@ -172,7 +171,7 @@ def _write_archive(target: Path, rows: IO[bytes], header: bytes) -> None:
 
 def _write_lines(
     target: Path,
-    blocks: Iterator[_Rows],
+    blocks: Iterator[Array],
     texts: Iterable[str],
     names: Iterable[dict[str, Any]],
 ) -> None:
@@ -184,8 +183,8 @@ def _write_lines(
 
 def _write_parquet(
     target: Path,
-    first: _Rows,
-    others: Iterator[_Rows],
+    first: Array,
+    others: Iterator[Array],
     texts: Iterator[str],
     ids: Iterator[Any] | None,
 ) -> None:
@@ -201,7 +200,7 @@ def _write_parquet(
 
 
 def _table(
-    block: _Rows, texts: Iterator[str], ids: Iterator[Any] | None, schema: Any = None
+    block: Array, texts: Iterator[str], ids: Iterator[Any] | None, schema: Any = None
 ) -> Any:
     """Return a table of a block of rows with the next texts and ids.
 
@@ -223,7 +222,7 @@ def _table(
 
 
 class Block(NamedTuple):
-    rows: _Rows
+    rows: Array
     texts: list[str] | None = None
     ids: list[Any] | None = None
 
@@ -239,7 +238,7 @@ class RowDigest:
         self._texts = sha256()
         self._has_texts = False
 
-    def add(self, rows: _Rows, texts: Iterable[str] | None) -> None:
+    def add(self, rows: Array, texts: Iterable[str] | None) -> None:
         for start in range(0, len(rows), CHUNK_ROWS):
             self._rows.update(np.ascontiguousarray(rows[start : start + CHUNK_ROWS]).data)
         if texts is not None:
@@ -283,7 +282,7 @@ def read_blocks(path: Path, dtype: _Dtype, shape: _Shape) -> Iterator[Block]:
         )
 
 
-def _array_blocks(path: Path, form: VectorFile, dtype: _Dtype, shape: _Shape) -> Iterator[_Rows]:
+def _array_blocks(path: Path, form: VectorFile, dtype: _Dtype, shape: _Shape) -> Iterator[Array]:
     with ExitStack() as stack:
         if form is VectorFile.NPZ:
             archive = stack.enter_context(zipfile.ZipFile(path))

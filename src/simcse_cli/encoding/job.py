@@ -5,15 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from simcse_cli.arrays import Floats32
 from simcse_cli.encoding.parts import windows
 from simcse_cli.encoding.sinks import Sink
 from simcse_cli.errors import DataError
 from simcse_cli.progress import SILENT, Progress, ProgressTask, SilentProgress
 
-EncodeWindow = Callable[..., NDArray[np.float32]]
+EncodeWindow = Callable[..., Floats32]
 """A function from texts to vectors with a keyword ``progress``, such as ``ReadyEncoder.encode``."""
 
 

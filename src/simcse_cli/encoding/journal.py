@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Array
 from simcse_cli.encoding.formats import HEADER_BYTES
 from simcse_cli.errors import DataError
 from simcse_cli.files.atomic import atomic_text, check_output
@@ -161,7 +161,7 @@ class Journal:
         os.truncate(self.rows, HEADER_BYTES + sum(window.row_bytes for window in self.windows))
         os.truncate(self.texts, sum(window.text_bytes for window in self.windows))
 
-    def append(self, rows: NDArray[Any], texts: Sequence[str]) -> None:
+    def append(self, rows: Array, texts: Sequence[str]) -> None:
         """Write a finished window to disk, and only then record it in the journal."""
         if not self._is_open:
             self.open()

@@ -12,7 +12,7 @@ import platform
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
@@ -47,6 +47,7 @@ _STORE_BYTES = 256 << 20
 """Memory of Ray's object store on one machine; only descriptions of parts pass through it."""
 
 
+@dataclass
 class _Worker:
     """A worker, which loads the model for its first part and writes one part after another.
 
@@ -54,26 +55,23 @@ class _Worker:
     worker that finds it sees the folder of the output. It is None for outputs at addresses.
     """
 
-    def __init__(
-        self, files: FileSet, options: EncodeOptions, folder: str, marker: Path | None
-    ) -> None:
-        self._files = files
-        self._options = options
-        self._folder = folder
-        self._marker = marker
+    files: FileSet
+    options: EncodeOptions
+    folder: str
+    marker: Path | None
 
     @cached_property
     def _writer(self) -> VectorWriter:
         try:
-            os.chdir(self._folder)
-            is_shared = self._marker is None or self._marker.exists()
+            os.chdir(self.folder)
+            is_shared = self.marker is None or self.marker.exists()
         except OSError:
             is_shared = False
         if not is_shared:
             what = f"{platform.node()} does not see the folder of the output"
             hint = "write to a folder that all machines of the cluster share, or to an address: "
             raise OutputError(what, hint=hint + "-o s3://BUCKET/FOLDER")
-        return VectorWriter(self._files, Inputs(self._files.files), self._options, SilentProgress())
+        return VectorWriter(self.files, Inputs(self.files.files), self.options, SilentProgress())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Write one part, and return errors as values: Ray would turn raised ones into text."""

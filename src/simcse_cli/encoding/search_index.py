@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import AnyFloats, Array, Floats32, Integers
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.errors import DataError, require_extra
 from simcse_cli.files.atomic import check_output
@@ -42,9 +42,8 @@ IVF_PROBES = 32
 SPARE = 16
 FAISS_BLOCK = 1 << 18
 FAISS_TRAINING_BYTES = 1 << 30
-_Vectors = NDArray[np.floating[Any]]
-Scores = NDArray[np.float32]
-Rows = NDArray[np.int64]
+Scores = Floats32
+Rows = Integers
 
 
 def index_files(path: Path | str) -> list[Path]:
@@ -96,7 +95,7 @@ class _UnitBlocks:
     The vectors may stay on disk. With ``are_units``, they have length 1 already.
     """
 
-    def __init__(self, vectors: _Vectors, *, are_units: bool) -> None:
+    def __init__(self, vectors: AnyFloats, *, are_units: bool) -> None:
         self.vectors = vectors
         self._are_units = are_units
 
@@ -110,7 +109,7 @@ class _UnitBlocks:
 class ExactSearcher:
     """Compare every query with every vector, in blocks; the ranking is exact."""
 
-    def __init__(self, vectors: _Vectors, *, are_units: bool = True) -> None:
+    def __init__(self, vectors: AnyFloats, *, are_units: bool = True) -> None:
         self._units = _UnitBlocks(vectors, are_units=are_units)
 
     @property
@@ -160,7 +159,7 @@ class ExactSearcher:
                 lowest = scores[k - 1 :: k]
         return scores.reshape(-1, k), rows.reshape(-1, k)
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         return {"vectors": np.ascontiguousarray(self._units[:])}
 
 
@@ -179,7 +178,7 @@ class FaissSearcher:
 
     @classmethod
     def build(
-        cls, vectors: _Vectors, factory: str = DEFAULT_FACTORY, *, are_units: bool = False
+        cls, vectors: AnyFloats, factory: str = DEFAULT_FACTORY, *, are_units: bool = False
     ) -> Self:
         """Build an index of the vectors, block by block, from a FAISS factory string.
 
@@ -222,7 +221,7 @@ class FaissSearcher:
     def write(self, path: Path) -> None:
         _import_faiss().write_index(self._index, str(path))
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def tensors(self) -> dict[str, Array]:
         return {"faiss": _import_faiss().serialize_index(self._index)}
 
 
@@ -248,7 +247,7 @@ class SearchIndex:
     @classmethod
     def build(
         cls,
-        vectors: _Vectors,
+        vectors: AnyFloats,
         sentences: Sequence[str],
         *,
         backend: SearchBackend = SearchBackend.EXACT,
@@ -275,7 +274,7 @@ class SearchIndex:
             searcher = ExactSearcher(unit_rows(vectors, np.float32))
         return cls(sentences, searcher, info or {}, ids)
 
-    def search(self, queries: _Vectors, k: int) -> tuple[Scores, Rows]:
+    def search(self, queries: AnyFloats, k: int) -> tuple[Scores, Rows]:
         """Return the cosine and row of the ``k`` nearest sentences per query, best first.
 
         Both arrays have the shape ``(M, min(k, N))``.
@@ -294,7 +293,7 @@ class SearchIndex:
         files = index_files(path)
         faiss_searcher = self._as_faiss() if len(files) > 1 else None
         texts = PackedTexts.of(self.sentences)
-        tensors: dict[str, NDArray[Any]] = {"text": texts.content, "text_ends": texts.ends}
+        tensors: dict[str, Array] = {"text": texts.content, "text_ends": texts.ends}
         if self.ids is not None:
             ids = PackedTexts.of(self.ids)
             tensors |= {"id": ids.content, "id_ends": ids.ends}
@@ -336,7 +335,7 @@ class SearchIndex:
         return cls(sentences, searcher, info, ids)
 
 
-def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, Array]]:
     """Return the record and the content of an index whose files are unchanged.
 
     The last file holds the texts; one before it is FAISS's own (`.faiss`).
@@ -357,7 +356,7 @@ def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, NDAr
 
 
 def _open_searcher(
-    files: Sequence[Path], tensors: Mapping[str, NDArray[Any]]
+    files: Sequence[Path], tensors: Mapping[str, Array]
 ) -> ExactSearcher | FaissSearcher:
     # FAISS's own file is mapped; an index within the safetensors file is read into memory.
     if len(files) > 1:
@@ -368,7 +367,7 @@ def _open_searcher(
     return ExactSearcher(tensors["vectors"])
 
 
-def _require_finite(units: NDArray[Any]) -> None:
+def _require_finite(units: Array) -> None:
     starts = range(0, len(units), CORPUS_BLOCK)
     is_finite = all(np.isfinite(units[start : start + CORPUS_BLOCK]).all() for start in starts)
     if units.ndim != 2 or units.dtype != np.float32 or not is_finite:
@@ -386,7 +385,7 @@ class Neighbour:
 
 
 def rank_rows(
-    index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
+    index: SearchIndex, queries: AnyFloats, k: int, texts: Sequence[str] | None = None
 ) -> tuple[Rows, Scores]:
     """Return rows and cosines of the ``k`` nearest sentences of each query, best first.
 
@@ -416,7 +415,7 @@ def rank_rows(
 
 
 def nearest(
-    index: SearchIndex, queries: _Vectors, k: int, texts: Sequence[str] | None = None
+    index: SearchIndex, queries: AnyFloats, k: int, texts: Sequence[str] | None = None
 ) -> list[list[Neighbour]]:
     """Return the sentences that :func:`rank_rows` finds for each query, at most ``k``."""
     rows, scores = rank_rows(index, queries, k, texts)
@@ -434,7 +433,7 @@ def nearest(
 
 def _best_of_each(
     n_queries: int, owners: Rows, scores: Scores, rows: Rows, k: int
-) -> NDArray[np.intp]:
+) -> Rows:
     """Return the positions of the ``k`` best pairs of each query, sorted by query and score."""
     order = np.lexsort((rows, -scores, owners))
     sorted_owners = owners[order]
@@ -494,7 +493,7 @@ def _entries_that_reach(bound: Scores, groups: Scores, maxima: Scores) -> tuple[
     return rows[which], numbers[which] * size + offsets
 
 
-def _digest(tensors: Mapping[str, NDArray[Any]]) -> str:
+def _digest(tensors: Mapping[str, Array]) -> str:
     return digest(*(np.ascontiguousarray(tensors[name]).data for name in sorted(tensors)))
 
 

@@ -9,12 +9,13 @@ the windows that match both digests. At the end, the first process assembles the
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Array, Floats32
 from simcse_cli.encoding import formats, parts
 from simcse_cli.encoding.journal import Journal, digest_texts
 from simcse_cli.encoding.parts import ALONE, ProcessGroup
@@ -32,9 +33,7 @@ from simcse_cli.files.system import sync
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
 
-_Vectors = NDArray[np.float32]
-
-Companions = Callable[[Path, NDArray[Any], Iterable[str]], None]
+Companions = Callable[[Path, Array, Iterable[str]], None]
 """A function that writes companion files of the output into a folder.
 
 It gets all rows and, if they are kept, all sentences. The files appear together with the output.
@@ -63,7 +62,7 @@ class Sink(Protocol):
     def needs(self, texts: Sequence[str]) -> bool:
         """Tell whether the next window of this process has to be encoded."""
 
-    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
+    def append(self, texts: Sequence[str], vectors: Floats32) -> None:
         """Take the vectors of the window for which ``needs`` was true."""
 
     def finish(self) -> int:
@@ -96,7 +95,7 @@ class StdoutSink(_PlainSink):
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
-    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
+    def append(self, texts: Sequence[str], vectors: Floats32) -> None:
         for text, row in zip(texts, vectors, strict=True):
             self._write(formats.json_line(text, row))
         self.n_rows += len(texts)
@@ -109,7 +108,7 @@ class PairsSink(_PlainSink):
         self._write = write
         self.window = 2 * parts.WINDOW
 
-    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
+    def append(self, texts: Sequence[str], vectors: Floats32) -> None:
         units = unit_rows(vectors, np.float32)
         cosines = np.einsum("ij,ij->i", units[::2], units[1::2])
         for left, right, cosine in zip(texts[::2], texts[1::2], cosines, strict=True):
@@ -117,6 +116,7 @@ class PairsSink(_PlainSink):
         self.n_rows += len(cosines)
 
 
+@dataclass
 class VectorSink:
     """Write one vector per text into a file: row i is text i.
 
@@ -138,35 +138,23 @@ class VectorSink:
         earlier: the plan of an update: the output also gets rows of an earlier output.
     """
 
-    def __init__(
-        self,
-        output: Path,
-        dim: int,
-        kind: formats.VectorType = formats.VectorType.FLOAT32,
-        *,
-        resume: bool = False,
-        force: bool = False,
-        group: ProcessGroup = ALONE,
-        window: int | None = None,
-        keep_texts: bool = False,
-        ids: Iterable[Any] | None = None,
-        companions: Companions | None = None,
-        earlier: Update | None = None,
-    ) -> None:
-        self.group = group
-        self.window = window or parts.WINDOW
+    output: Path
+    dim: int
+    kind: formats.VectorType = formats.VectorType.FLOAT32
+    resume: bool = False
+    force: bool = False
+    group: ProcessGroup = ALONE
+    window: int = field(default_factory=lambda: parts.WINDOW)
+    keep_texts: bool = False
+    ids: Iterable[Any] | None = None
+    companions: Companions | None = None
+    earlier: Update | None = None
+
+    def __post_init__(self) -> None:
         self.is_finished = False
-        self.output = output
-        self._dim = dim
-        self._kind = kind
-        self._resume = resume
-        self._force = force
-        self._keep_texts = keep_texts or formats.vector_file(output) in formats.WITH_TEXT
-        self._ids = ids
-        self._companions = companions
-        self._earlier = earlier
-        self._may_replace = force or earlier is not None
-        self._journal = Journal(output, group.rank, group.n_processes)
+        self.keep_texts |= formats.vector_file(self.output) in formats.WITH_TEXT
+        self._may_replace = self.force or self.earlier is not None
+        self._journal = Journal(self.output, self.group.rank, self.group.n_processes)
         self._n_seen = 0
         self._n_finished = 0
 
@@ -179,11 +167,11 @@ class VectorSink:
         """Find what an interrupted job has left; a user who interrupts is told what is kept."""
         self._journal.settings = {
             **settings,
-            "dim": self._dim,
-            "dtype": self._kind.value,
+            "dim": self.dim,
+            "dtype": self.kind.value,
             "window": self.window,
             "processes": self.group.n_processes,
-            "texts": self._keep_texts,
+            "texts": self.keep_texts,
         }
         try:
             self._find_finished()
@@ -214,7 +202,7 @@ class VectorSink:
             return
         if self.group.rank == 0:
             _remove(journals)
-        if self._resume:
+        if self.resume:
             self.is_finished = True
             self._n_finished = n_rows if self.group.rank == 0 else 0
 
@@ -223,10 +211,10 @@ class VectorSink:
         journal = self._journal
         if not journal.exists():
             # Files without a journal were not written by an earlier run, so only force drops them.
-            journal.drop(force=self._force)
-        elif self._resume:
+            journal.drop(force=self.force)
+        elif self.resume:
             journal.resume(progress)
-        elif self._force:
+        elif self.force:
             journal.drop(force=True)
         else:
             raise left_unfinished(journal.rows)
@@ -251,8 +239,8 @@ class VectorSink:
         self._journal.keep(number)
         return True
 
-    def append(self, texts: Sequence[str], vectors: _Vectors) -> None:
-        self._journal.append(formats.quantize(vectors, self._kind), texts)
+    def append(self, texts: Sequence[str], vectors: Floats32) -> None:
+        self._journal.append(formats.quantize(vectors, self.kind), texts)
 
     def finish(self) -> int:
         """Turn the partial files of all processes into the output."""
@@ -273,8 +261,8 @@ class VectorSink:
         for journal in journals:
             journal.read_journal()
         first = journals[0]
-        if self._earlier is not None:
-            return self._replace(first, self._earlier)
+        if self.earlier is not None:
+            return self._replace(first, self.earlier)
         n_rows = sum(journal.n_rows for journal in journals)
         with staging_folder(self.output) as folder:
             # The file of one process has all rows; those of several are joined in input order.
@@ -290,7 +278,7 @@ class VectorSink:
                 if complete != raw:
                     raw.unlink()
             sync(complete)
-            check_output(self.output, force=self._force)
+            check_output(self.output, force=self.force)
             first.finish(complete, n_rows)
             publish(complete, self.output, folder)
         _remove(journals)
@@ -321,17 +309,17 @@ class VectorSink:
     ) -> Path:
         """Write companion files and the complete output into a folder; return the output's path."""
         rows = self._map(raw, n_rows)
-        if self._companions is not None:
-            self._companions(folder, rows, texts())
+        if self.companions is not None:
+            self.companions(folder, rows, texts())
         dtype = rows.dtype
         shape = (n_rows, rows.shape[1])
         del rows  # it maps the raw file, whose header may be written next
         target = folder / self.output.name
-        return formats.finish_file(raw, target, dtype, shape, texts(), self._ids)
+        return formats.finish_file(raw, target, dtype, shape, texts(), self.ids)
 
-    def _map(self, raw: Path, n_rows: int) -> NDArray[Any]:
-        dtype = formats.STORED[self._kind]
-        shape = (n_rows, formats.stored_width(self._kind, self._dim))
+    def _map(self, raw: Path, n_rows: int) -> Array:
+        dtype = formats.STORED[self.kind]
+        shape = (n_rows, formats.stored_width(self.kind, self.dim))
         if not n_rows:  # a file without rows cannot be mapped
             return np.empty(shape, dtype)
         return np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)

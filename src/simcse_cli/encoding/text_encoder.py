@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
+from simcse_cli.arrays import Array
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.files.digests import sha256_file
 from simcse_cli.machine.precision import resolve_precision
@@ -37,7 +36,7 @@ class TextEncoder:
             self.dim = self._fitted.processor.n_features_out
         self.settings = self._all_settings()
 
-    def __call__(self, texts: Sequence[str], *, progress: Progress = SILENT) -> NDArray[Any]:
+    def __call__(self, texts: Sequence[str], *, progress: Progress = SILENT) -> Array:
         options = self._options
         # With a postprocessor, vectors are normalized after it and not before.
         vectors = self.model.encode(

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Floats32
 from simcse_cli.encoding.job import EncodeJob
 from simcse_cli.encoding.sinks import VectorSink
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -15,7 +15,7 @@ from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.progress import Progress
 from simcse_cli.settings.config import ModelOptions
 
-Units = NDArray[np.float32]
+Units = Floats32
 
 
 def unit_vectors(

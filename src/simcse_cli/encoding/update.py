@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Array, Integers
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
@@ -109,7 +109,7 @@ class Update:
     texts: PackedTexts
     ids: list[Any]
     digests: list[str]
-    sources: NDArray[np.int64]
+    sources: Integers
     fresh: list[int]
     counts: Mapping[str, int]
     drops_gone: bool
@@ -161,7 +161,7 @@ class Update:
             told["gone"] += " (dropped)" if self.drops_gone else " (kept)"
         return f"{self.output}: {', '.join(told.values())}"
 
-    def join(self, fresh: NDArray[Any], folder: Path) -> Path:
+    def join(self, fresh: Array, folder: Path) -> Path:
         """Write all rows in their order into a raw file in a folder, behind ``HEADER_BYTES``.
 
         ``fresh`` holds the new vectors, in the order of ``self.fresh``.

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
+from simcse_cli.arrays import Array
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
@@ -184,7 +183,7 @@ class VectorWriter:
         output: Output,
         part: Part | None,
         folder: Path,
-        rows: NDArray[Any],
+        rows: Array,
         texts: Iterable[str],
     ) -> None:
         """Write the side file, the ids if the output has no room for them, and the search index."""
@@ -207,9 +206,7 @@ class VectorWriter:
         if index is not None:
             self._write_index(index, output.path, rows, PackedTexts.of(texts))
 
-    def _write_index(
-        self, index: Path, output: Path, rows: NDArray[Any], texts: PackedTexts
-    ) -> None:
+    def _write_index(self, index: Path, output: Path, rows: Array, texts: PackedTexts) -> None:
         model = self.encode.model
         ids = None
         if self.options.id_column is not None:

@@ -4,19 +4,16 @@ Every measure scales the rows to length 1 first (a row of zeros stays zero) and 
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import AnyFloats, Booleans, Floats
 from simcse_cli.postprocess.unit_rows import unit_rows
 
-FloatMatrix = NDArray[np.floating[Any]]
-Ratings = NDArray[np.floating[Any]]
 POSITIVE_SHARE = 0.8  # of the scale: above 4 of 5
 
 
-def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
+def alignment(left: AnyFloats, right: AnyFloats) -> float:
     """Return the mean squared distance of positive pairs on the unit sphere.
 
     Source: Wang and Isola 2020, the alignment loss with exponent 2. For unit vectors it equals
@@ -32,7 +29,7 @@ def alignment(left: FloatMatrix, right: FloatMatrix) -> float:
     return float(np.einsum("nd,nd->n", difference, difference).mean())
 
 
-def is_positive(gold: Ratings) -> NDArray[np.bool_]:
+def is_positive(gold: AnyFloats) -> Booleans:
     """Return which pairs are positive: those rated above 4 of 5, or above 80% of another scale.
 
     Source: Gao et al. 2021, section 3, for 0 to 5.
@@ -41,7 +38,7 @@ def is_positive(gold: Ratings) -> NDArray[np.bool_]:
     return np.asarray(gold > low + POSITIVE_SHARE * (high - low))
 
 
-def rating_scale(gold: Ratings) -> tuple[float, float]:
+def rating_scale(gold: AnyFloats) -> tuple[float, float]:
     """Return both ends of the scale of some ratings.
 
     It begins at 0, or at the lowest rating if that is below, and ends at 1, 5, 10 or 100, or at the
@@ -55,14 +52,14 @@ def rating_scale(gold: Ratings) -> tuple[float, float]:
     return low, high
 
 
-def rated_above(gold: Ratings) -> str:
+def rated_above(gold: AnyFloats) -> str:
     """Return the rating above which pairs are positive, in words."""
     if rating_scale(gold) == (0.0, 5.0):
         return "4"
     return f"{POSITIVE_SHARE:.0%} of the scale"
 
 
-def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) -> float:
+def uniformity(vectors: AnyFloats, t: float = 2.0, *, block_rows: int = 1024) -> float:
     """Return the log of the mean Gaussian potential over all unordered pairs of different rows.
 
     Source: Wang and Isola 2020. With u_i the rows, scaled to length 1:
@@ -94,9 +91,7 @@ def uniformity(vectors: FloatMatrix, t: float = 2.0, *, block_rows: int = 1024) 
     return float(largest + np.log(total) - np.log(n_rows * (n_rows - 1) / 2))
 
 
-def _pair_exponents(
-    units: NDArray[np.float64], t: float, block_rows: int
-) -> Iterator[NDArray[np.float64]]:
+def _pair_exponents(units: Floats, t: float, block_rows: int) -> Iterator[Floats]:
     """Yield ``-t * squared distance`` of every unordered pair once, tile by tile."""
     squared_norms = np.einsum("nd,nd->n", units, units)
     for top in range(0, len(units), block_rows):
@@ -117,7 +112,7 @@ def _pair_exponents(
                 yield tile
 
 
-def mean_cosine(vectors: FloatMatrix) -> float:
+def mean_cosine(vectors: AnyFloats) -> float:
     """Return the mean cosine over all unordered pairs of different rows, in [-1, 1].
 
     Source: Ethayarajh 2019, who measures anisotropy as the mean cosine of random texts; here the

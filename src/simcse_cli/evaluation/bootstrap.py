@@ -7,13 +7,13 @@ resampled, which accounts for the choice of examples, but not for that of traini
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr, stdtr, stdtrit
 
-from simcse_cli.evaluation.correlation import Floats, strata
+from simcse_cli.arrays import Array, Booleans, Floats
+from simcse_cli.evaluation.correlation import strata
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
@@ -170,7 +170,7 @@ def resample_sts(
 
 
 def resample_accuracy(
-    task: str, correct: NDArray[np.bool_], *, n_resamples: int = N_RESAMPLES, seed: int = 0
+    task: str, correct: Booleans, *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> Floats:
     """Return ``(R,)`` resampled accuracies.
 
@@ -451,7 +451,7 @@ def paired_accuracy_bootstrap(
 
 
 def paired_mean_bootstrap(
-    tasks: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
+    tasks: Mapping[str, tuple[Array, Array]],
     *,
     n_resamples: int = 2000,
     seed: int = 0,
@@ -494,7 +494,7 @@ def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> _Tests:
     return tests, mean.test(by_seed=by_seed)
 
 
-def discordance(candidate: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> Discordance:
+def discordance(candidate: Booleans, baseline: Booleans) -> Discordance:
     n_only_candidate = int((candidate & ~baseline).sum())
     n_only_baseline = int((baseline & ~candidate).sum())
     return Discordance(n_only_candidate, n_only_baseline, candidate.size)

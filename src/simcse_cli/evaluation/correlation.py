@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from simcse_cli.arrays import AnyFloats, Floats
 from simcse_cli.settings.choices import Aggregation, Metric
 
-Floats = NDArray[np.float64]
 _Numbers = Sequence[float] | Floats
 
 
-def cosine_rows(left: NDArray[np.floating], right: NDArray[np.floating]) -> Floats:
+def cosine_rows(left: AnyFloats, right: AnyFloats) -> Floats:
     """Return the cosine of each pair of rows, ``(N, D)`` twice to ``(N,)``.
 
     If a vector is zero or not finite, the cosine is undefined and 0 is returned, as in SentEval.

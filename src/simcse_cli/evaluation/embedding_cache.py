@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Floats32
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.atomic import atomic_path, write_json
 from simcse_cli.files.digests import digest
@@ -24,7 +24,7 @@ from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import SILENT, Progress
 
 _MARK = "2-"  # starts the names of folders, to tell them from those of version 1.0.0
-Embeddings = NDArray[np.float32]
+Embeddings = Floats32
 Encode = Callable[[Sequence[str]], Embeddings]
 """Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-RowIndices = NDArray[np.int64]
+from simcse_cli.arrays import Integers
+
+RowIndices = Integers
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,14 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from simcse_cli.arrays import AnyFloats, Booleans, Floats
 from simcse_cli.errors import DataError, TrainingError
-from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.evaluation.folds import FitRows, epoch_orders
 from simcse_cli.progress import ProgressTask
 
-Features = NDArray[np.floating]
+Features = AnyFloats
 ProbeOptimizer = Literal["adam", "rmsprop"]
 
 
@@ -260,7 +259,7 @@ class _Cohort:
         gradient = torch.bmm(errors.flatten(1, 2), inputs).div_(n_rows)
         self._optimizer.step(self._weights, gradient.addcmul_(self._weights, self._decay))
 
-    def _running(self) -> NDArray[np.bool_]:
+    def _running(self) -> Booleans:
         return self._failures <= self.settings.tenacity
 
     def _judge(self) -> int:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from simcse_cli.arrays import Floats
 from simcse_cli.errors import TrainingError
-from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.evaluation.folds import FitRows, Fold, RowIndices, holdout_split, stratified_folds
 from simcse_cli.evaluation.linear import (
     Features,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from simcse_cli.arrays import Floats, Floats32
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.evaluation import linear
-from simcse_cli.evaluation.correlation import Floats, pearson
+from simcse_cli.evaluation.correlation import pearson
 from simcse_cli.evaluation.embedding_cache import Embeddings, Encode, encode_distinct
 from simcse_cli.evaluation.folds import epoch_orders
 from simcse_cli.progress import SILENT, Progress
@@ -48,7 +48,7 @@ class PairVectors:
         )
 
 
-def grade_distribution(gold: Floats) -> NDArray[np.float32]:
+def grade_distribution(gold: Floats) -> Floats32:
     """Return ``(N, 5)`` probabilities of the grades 1 to 5 whose expected value is the gold score.
 
     The mass is on the two integers around the score: 3.6 gives (0, 0, 0.4, 0.6, 0). Below 1 the

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Floats, Floats32, Integers
 from simcse_cli.postprocess.unit_rows import unit_rows
 
-Ranking = NDArray[np.int64]
-ByRank = NDArray[np.float64]
+Ranking = Integers
+ByRank = Floats
 _BLOCK = 256  # queries at a time
 
 
@@ -95,7 +95,7 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
     )
 
 
-def rank_exactly(queries: NDArray[np.float32], corpus: NDArray[np.float32], depth: int) -> Ranking:
+def rank_exactly(queries: Floats32, corpus: Floats32, depth: int) -> Ranking:
     """Return ``(M, depth)`` rows of the nearest texts of each query by cosine, best first.
 
     Of equal cosines the lower row comes first; where the corpus is smaller than ``depth``, the rest

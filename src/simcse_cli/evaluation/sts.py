@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from simcse_cli.arrays import Floats
 from simcse_cli.data.demo import data_dir_or_demo, is_demo_corpus
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
@@ -24,7 +25,7 @@ from simcse_cli.data.senteval import (
     sts_files,
 )
 from simcse_cli.errors import DataError, UsageError
-from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
+from simcse_cli.evaluation.correlation import aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Embeddings, Encode, encode_distinct
 from simcse_cli.evaluation.options import StsOptions
 from simcse_cli.evaluation.regressor import REGRESSED_TASKS, regress_task

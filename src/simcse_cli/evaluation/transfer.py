@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Integers
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.transfer_files import (
     TransferTask,
@@ -264,7 +264,7 @@ def _score(task: TransferTask, result: ProbeResult) -> tuple[TaskResult, TaskPre
     return score, TaskPredictions(gold, result.predictions, left, right)
 
 
-def f1_score(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
+def f1_score(gold: Integers, predicted: Integers) -> float:
     """Return the F1 score of class 1.
 
     It is twice the number of hits over the number of gold plus predicted examples of the class; 0

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from simcse_cli.arrays import Array
 
 _TYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "I8": "|i1", "U8": "|u1"}
 
@@ -22,11 +23,11 @@ def header_of_one(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], lengt
     return _padded(json.dumps({name: tensor}), length)
 
 
-def mapped_tensors(path: Path) -> dict[str, NDArray[Any]]:
+def mapped_tensors(path: Path) -> dict[str, Array]:
     """Return the tensors of a file as memory maps; its layout must have been checked."""
     header, start = _read_header(path)
     header.pop("__metadata__", None)
-    tensors: dict[str, NDArray[Any]] = {}
+    tensors: dict[str, Array] = {}
     for name, entry in header.items():
         begin = start + entry["data_offsets"][0]
         shape = tuple(entry["shape"])

@@ -200,11 +200,9 @@ def iter_lines(
         raise DataError(f"{source} cannot be read: {reason_of(error)}") from error
 
 
-def iter_json_lines(
-    source: Path | str, *, encoding: str = "utf-8", lenient: bool = False, hint: str | None = None
-) -> Iterator[tuple[int, Any]]:
+def iter_json_lines(source: Path | str, *, hint: str | None = None) -> Iterator[tuple[int, Any]]:
     """Yield the line number and the value of each line of a JSON Lines file that is not blank."""
     name = "standard input" if str(source) == STDIO else str(source)
-    for number, line in enumerate(iter_lines(source, encoding=encoding), start=1):
+    for number, line in enumerate(iter_lines(source), start=1):
         if line.strip():
-            yield number, parse_json(line, name, line=number, lenient=lenient, hint=hint)
+            yield number, parse_json(line, name, line=number, hint=hint)

@@ -11,12 +11,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 from torch.distributed.rendezvous import rendezvous
 
+from simcse_cli.arrays import Floats32
 from simcse_cli.errors import ConfigError, ContactError, OutputError, reason_of
 from simcse_cli.files.locks import lock_text
 from simcse_cli.machine.gather import sum_detached
@@ -169,7 +168,7 @@ def exchange(value: _T) -> list[_T]:
     return values
 
 
-def add_up(rows: NDArray[np.float32]) -> None:
+def add_up(rows: Floats32) -> None:
     """Replace rows by their sum over the processes of the group; all must call this."""
     if process_count() > 1:
         distributed.all_reduce(torch.from_numpy(rows))

@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from simcse_cli.arrays import Floats32
 from simcse_cli.errors import CheckpointError
 from simcse_cli.files.digests import digest, sha256_file
 from simcse_cli.files.inputs import require_file
@@ -80,9 +80,7 @@ class BiLstmMax:
         """SHA-256 over checkpoint, word vectors and version."""
         return digest(sha256_file(self._path), sha256_file(self.vectors.path), str(self.version))
 
-    def encode(
-        self, sentences: Sequence[str], *, progress: Progress = SILENT
-    ) -> NDArray[np.float32]:
+    def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> Floats32:
         """Return the vectors of the sentences, ``(N, 2 * hidden)``."""
         begin, end = MARKERS[self.version]
         tokens: list[list[str]] = []

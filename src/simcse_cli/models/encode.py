@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.files.digests import encoder_digest
 from simcse_cli.machine.processes import add_up, process_count, process_rank
@@ -31,7 +31,7 @@ GPU_BATCH_TOKENS = 32_768
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """Usual names for the prompt of texts to be searched; earlier ones win."""
 _Item = TypeVar("_Item")
-_Vectors = NDArray[np.float32]
+_Vectors = Floats32
 
 
 @dataclass(frozen=True)
@@ -419,7 +419,7 @@ def one_behind(items: Iterable[_Item]) -> Iterator[_Item]:
         yield item
 
 
-def check_vectors(vectors: NDArray[np.floating[Any]], sentences: Sequence[str], name: str) -> None:
+def check_vectors(vectors: AnyFloats, sentences: Sequence[str], name: str) -> None:
     """Raise CheckpointError if one of the vectors, ``(N, D)``, is not finite.
 
     The message names the first sentence that has such a vector.
@@ -428,7 +428,7 @@ def check_vectors(vectors: NDArray[np.floating[Any]], sentences: Sequence[str], 
     if not is_finite.all():
         first = int(is_finite.argmin())  # the first False
         raise CheckpointError(
-            f"{name}: the vectors of {int((~is_finite).sum()):,} of {len(is_finite):,} sentences "
+            f"{name}: the vectors of {int((~is_finite).sum()):,} of {len(vectors):,} sentences "
             f"are not finite, first that of {sentences[first][:80]!r}",
             hint="its weights are damaged or too large for this arithmetic: try --precision fp32",
         )

@@ -1,5 +1,6 @@
 """The encoder: a transformer, a pooler and possibly a head."""
 
+import copy
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -161,6 +162,11 @@ class SentenceEncoder(nn.Module):
         if head is None:
             changes["head_use"] = HeadUse.NONE
         self.record = replace(self.record, **changes)
+
+    def copied(self) -> Self:
+        """Return a copy of the encoder, which shares its tokenizer."""
+        # deepcopy does not copy objects in its memo.
+        return copy.deepcopy(self, {id(self.tokenizer): self.tokenizer})
 
     def add_cnn(self, cnn: TokenCnn) -> None:
         """Put convolutions between the token states and the pooler."""

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 from huggingface_hub import try_to_load_from_cache
-from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from simcse_cli.arrays import Floats32
 from simcse_cli.errors import CheckpointError, DataError, OutputError, reason_of
 from simcse_cli.files.atomic import (
     fsync_tree,
@@ -58,7 +58,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Backend, HeadUse, Pooler
 
 _Entries = dict[str, Any]
-_Vectors = NDArray[np.float32]
+_Vectors = Floats32
 
 PROBE_SENTENCES = (
     "A man is playing a guitar.",

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from simcse_cli.arrays import Integers
 from simcse_cli.errors import CheckpointError, MissingExtraError, require_extra
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.models.encoder import SentenceEncoder
@@ -199,7 +199,7 @@ def open_graphs(folder: Path) -> dict[str, GraphPass]:
 
 def _open(path: Path, backend: Backend) -> GraphPass:
     """Return a graph as a function from ids and mask to states."""
-    run: Callable[[dict[str, NDArray[np.int64]]], Any]
+    run: Callable[[dict[str, Integers]], Any]
     if backend is Backend.ONNX:
         import onnxruntime
 

@@ -6,13 +6,12 @@ So any model can be evaluated, even one behind an API.
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
-from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from simcse_cli.arrays import Array, Floats32
 from simcse_cli.errors import DataError
 from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.inputs import require_file
@@ -30,7 +29,7 @@ _HOW_TO_LIST = (
 )
 
 
-def read_matrix(path: Path | str) -> NDArray[Any]:
+def read_matrix(path: Path | str) -> Array:
     """Return the one two-dimensional array of numbers in a file; ``.npy`` stays on disk."""
     # The only array, with a row for each sentence.
     path = require_file(path, hint=_FORMATS_HINT)
@@ -54,7 +53,7 @@ def read_matrix(path: Path | str) -> NDArray[Any]:
     return matrix
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def _read_arrays(path: Path) -> dict[str, Array]:
     with foreign_format(path, "an array", hint=_FORMATS_HINT):
         match path.suffix:
             case ".npy":
@@ -96,9 +95,7 @@ class PrecomputedVectors:
         """SHA-256 of the embeddings file."""
         return sha256_file(self._files[0])
 
-    def encode(
-        self, sentences: Sequence[str], *, progress: Progress = SILENT
-    ) -> NDArray[np.float32]:
+    def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> Floats32:
         """Return the vectors of the sentences, ``(len(sentences), D)``."""
         missing = [sentence for sentence in sentences if _key(sentence) not in self._rows]
         if missing:

@@ -4,6 +4,7 @@ import functools
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -39,6 +40,7 @@ def lower_case(tokenizer: Any) -> None:
         backend.normalizer = Normalizers([Lowercase(), *steps])
 
 
+@dataclass
 class Tokens:
     """The tokenizer of a model.
 
@@ -51,12 +53,13 @@ class Tokens:
         n_cut: texts cut since the last warning.
     """
 
-    def __init__(self, tokenizer: Any, *, max_length: int, n_known: int, name: str) -> None:
-        self.tokenizer = tokenizer
-        self.max_length = max_length
-        self.n_known = n_known
-        self.name = name
-        self.n_cut = 0
+    tokenizer: Any
+    max_length: int
+    n_known: int
+    name: str
+    n_cut: int = 0
+
+    def __post_init__(self) -> None:
         self._rust_tokenizers: dict[int | None, Tokenizer] = {}
         self._check_vocabulary()
 

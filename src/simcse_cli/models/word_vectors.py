@@ -10,15 +10,13 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Floats32
 from simcse_cli.errors import DataError
 from simcse_cli.files.digests import digest, sha256_file
 from simcse_cli.files.inputs import require_file
 from simcse_cli.files.streams import iter_lines, raw_lines
 from simcse_cli.progress import SILENT, Progress
-
-Float32Array = NDArray[np.float32]
 
 SIF_SMOOTHING = 1e-3
 """The constant a of SIF."""
@@ -43,7 +41,7 @@ class WordVectors:
         if self.path.suffix in _PACKED:
             hint = f"{_PACKED[self.path.suffix]} {self.path}"
             raise DataError(f"{self.path} is packed, need the text file", hint=hint)
-        self._vectors: dict[str, Float32Array] = {}
+        self._vectors: dict[str, Floats32] = {}
         with progress.task(f"scanning {self.path.name}") as task:
             self.dim, self._places = self._scan()
             task.update(words=f"{len(self._places):,}")
@@ -54,7 +52,7 @@ class WordVectors:
     def __contains__(self, word: object) -> bool:
         return word in self._places
 
-    def __getitem__(self, word: str) -> Float32Array:
+    def __getitem__(self, word: str) -> Floats32:
         """Return the vector of a word, ``(D,)``."""
         if word not in self._vectors:
             self.load([word])
@@ -68,7 +66,7 @@ class WordVectors:
                 stream.seek(place)
                 self._vectors[word] = self._parse(stream.readline(), word)
 
-    def _parse(self, line: bytes, word: str) -> Float32Array:
+    def _parse(self, line: bytes, word: str) -> Floats32:
         try:
             vector = np.array(line.split()[-self.dim :], dtype=np.float32)
         except ValueError as error:
@@ -190,7 +188,7 @@ class WordAverage:
             weights = json.dumps([SIF_SMOOTHING, *sorted(self.frequencies.items())])
         return digest(sha256_file(self.vectors.path), weights)
 
-    def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> Float32Array:
+    def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> Floats32:
         """Return one vector per sentence; warn of sentences without a known word."""
         known = [self._known_tokens(sentence) for sentence in sentences]
         self.vectors.load([token for tokens in known for token in tokens])

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from simcse_cli.losses.barlow_twins import barlow_twins
-from simcse_cli.objectives.base import Batch, Losses
+from simcse_cli.objectives.base import Batch, Losses, Representations
 from simcse_cli.objectives.views import ProjectedOptions, ProjectedViews
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.declare import setting
@@ -30,7 +28,7 @@ class BarlowTwins(ProjectedViews):
     Options = BarlowTwinsOptions
     options: BarlowTwinsOptions
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         view_a, view_b = self.projections(representations[0], batch)
         weight = self.options.redundancy_weight
         return {"barlow_twins": barlow_twins(view_a, view_b, redundancy_weight=weight)}, {}

@@ -3,7 +3,6 @@
 An objective makes examples from data, batches from examples, and losses from batches.
 """
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,9 @@ from simcse_cli.models.padding import PaddedRows, TokenRows
 from simcse_cli.models.pretrained import MlmHead
 from simcse_cli.settings.choices import ServedEncoder
 from simcse_cli.settings.declare import setting
+
+Representations = tuple[Tensor, ...]
+"""What ``encode`` returns: tensors with a row for each row of the batch."""
 
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Terms that add up to the loss, and metrics that are only logged.
@@ -161,6 +163,13 @@ class Objective(nn.Module, ABC):
         self.options = self.Options() if options is None else options
         self.warnings: list[str] = []  # what the user should know before training starts
         self.model_digests: dict[str, str] = {}  # of the models beside the encoder, by name
+        self.set_up()
+
+    def set_up(self) -> None:
+        """Make the layers and the state beside the encoder, and refuse options that do not fit it.
+
+        This is called once, when ``encoder`` and ``options`` are there.
+        """
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return the examples of one epoch; every epoch must have the same number of them.
@@ -179,12 +188,12 @@ class Objective(nn.Module, ABC):
         """Return the embeddings of the rows, ``(R, D)``."""
         return self.encoder.embed_rows(batch.rows)
 
-    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> Representations:
         """Return tensors with rows in the order of the batch's rows; by default the embeddings."""
         return (self.embed(batch),)
 
     @abstractmethod
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         """Return the loss terms of a whole batch, and metrics.
 
         ``representations`` are what ``encode`` returns for this process's rows; a method that needs
@@ -229,16 +238,13 @@ class TwoEncoders(Objective):
     """
 
     always_two: ClassVar[bool] = False
-    Options: ClassVar[type[ObjectiveOptions]] = TwoEncoderOptions
+    Options = TwoEncoderOptions
     options: TwoEncoderOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
+    def set_up(self) -> None:
         self.second: SentenceEncoder | None = None
         if self.options.dual_encoder or self.always_two:
-            # deepcopy does not copy objects in its memo, so both encoders share the tokenizer.
-            shared = {id(encoder.tokenizer): encoder.tokenizer}
-            self.second = copy.deepcopy(encoder, shared)
+            self.second = self.encoder.copied()
         elif self.options.serve_encoder is ServedEncoder.SECOND:
             raise ConfigError(
                 "--set serve_encoder=second: there is one encoder", hint="add --dual-encoder"

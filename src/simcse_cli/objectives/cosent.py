@@ -1,8 +1,7 @@
 """CoSENT and AnglE: ranking of scored pairs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch import Tensor
 from simcse_cli.losses.cosent import angle, cosent
 from simcse_cli.machine.gather import gather_views, gather_with_grad
 from simcse_cli.machine.transfer import to_device
-from simcse_cli.objectives.base import Batch, DataKind, Losses
+from simcse_cli.objectives.base import Batch, DataKind, Losses, Representations
 from simcse_cli.objectives.labelled_pairs import LabelledPairOptions, LabelledPairs
 from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.settings.choices import ObjectiveName
@@ -33,7 +32,7 @@ class Cosent(LabelledPairs):
 
     name = ObjectiveName.COSENT
     reads = DataKind.SCORED
-    defaults: ClassVar[Mapping[str, Any]] = {**Sbert.defaults, "batch_size": 32, "epochs": 4.0}
+    defaults = {**Sbert.defaults, "batch_size": 32, "epochs": 4.0}
 
     Options = CosentOptions
     options: CosentOptions
@@ -41,7 +40,7 @@ class Cosent(LabelledPairs):
     def target(self, labels: Sequence[str]) -> Tensor:
         return torch.tensor([float(score) for score in labels], dtype=torch.float64)
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         left, right = gather_views(representations[0].chunk(2), batch.counts)
         scores = gather_with_grad(to_device(batch.extra["labels"], left.device), batch.counts)
         options = self.options

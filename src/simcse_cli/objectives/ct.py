@@ -1,17 +1,23 @@
 """Contrastive Tension: two encoders that agree on identical sentences and on nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
+from simcse_cli.arrays import Booleans, Integers
 from simcse_cli.losses.contrastive_tension import contrastive_tension
 from simcse_cli.machine.transfer import to_device
-from simcse_cli.objectives.base import Batch, Examples, Losses, TwoEncoderOptions, TwoEncoders
+from simcse_cli.objectives.base import (
+    Batch,
+    Examples,
+    Losses,
+    Representations,
+    TwoEncoderOptions,
+    TwoEncoders,
+)
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.declare import setting
 
@@ -57,7 +63,7 @@ class ContrastiveTension(TwoEncoders):
     name = ObjectiveName.CT
     ordered = True  # groups of one positive and K negative pairs stay together
     always_two = True
-    defaults: ClassVar[Mapping[str, Any]] = {
+    defaults = {
         "batch_size": 16,
         "dropout_mode": "none",
         "eval_every": 500,
@@ -85,7 +91,7 @@ class ContrastiveTension(TwoEncoders):
         extra = {"is_positive": torch.tensor(is_positive)}
         return Batch(rows, len(examples), texts=texts, extra=extra)
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         left, right = representations[0].chunk(2)
         is_positive = to_device(batch.extra["is_positive"], left.device)
         return {"tension": contrastive_tension(left, right, is_positive)}, {}
@@ -93,7 +99,7 @@ class ContrastiveTension(TwoEncoders):
 
 def sample_tension_pairs(
     n_sentences: int, *, n_negatives: int = 7, generator: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+) -> tuple[Integers, Integers, Booleans]:
     """Return the pairs of an epoch: left indices, right indices, and which pairs are positive.
 
     Source: Carlsson et al. 2021, as in their code. There are ``n_sentences`` groups of

@@ -1,16 +1,14 @@
 """DeCLUTR: contrast nearby spans of a document with all other spans of the batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.machine.gather import gather_views
-from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import (
     Batch,
     DataKind,
@@ -18,6 +16,7 @@ from simcse_cli.objectives.base import (
     Losses,
     Objective,
     ObjectiveOptions,
+    Representations,
 )
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.settings.choices import ObjectiveName
@@ -131,7 +130,7 @@ class Declutr(Objective):
 
     name = ObjectiveName.DECLUTR
     reads = DataKind.DOCUMENTS
-    defaults: ClassVar[Mapping[str, Any]] = {
+    defaults = {
         "adam_eps": 1e-6,
         "batch_size": 16,
         "head": "none",
@@ -147,8 +146,7 @@ class Declutr(Objective):
     Options = DeclutrOptions
     options: DeclutrOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
+    def set_up(self) -> None:
         shortest = self.options.min_span
         longest = self.options.max_span
         if shortest >= longest:
@@ -158,7 +156,7 @@ class Declutr(Objective):
             self.options.n_anchors, self.options.n_positives, shortest, longest
         )
         self.mlm = mlm_term(
-            encoder,
+            self.encoder,
             self.options.mlm_weight,
             self.options.mlm_probability,
             tied=True,
@@ -216,7 +214,7 @@ class Declutr(Objective):
     def _text(self, document: TokenIds, span: Span) -> str:
         return str(self.encoder.tokenizer.decode(document[span.start : span.stop]))
 
-    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> Representations:
         """Return the embeddings of the spans and, with an MLM term, the MLM loss of each anchor."""
         if self.mlm is None:
             return super().encode(batch)
@@ -224,7 +222,7 @@ class Declutr(Objective):
         labels = batch.extra["mlm_labels"][batch.offset : batch.offset + len(batch.rows)]
         return embeddings, self.mlm.row_losses(states[: len(labels)], labels)
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         views = representations[0].view(1 + self.sampler.n_positives, batch.n_examples, -1)
         anchors, positives = gather_views([views[0], views[1:].mean(dim=0)], batch.counts)
         terms = {"contrastive": nt_xent(anchors, positives, temperature=self.options.temperature)}

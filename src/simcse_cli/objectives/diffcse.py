@@ -1,9 +1,8 @@
 """DiffCSE: SimCSE with a detector of replaced tokens that reads the sentence's vector."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +18,8 @@ from simcse_cli.models.heads import BatchNormHead
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import pad
 from simcse_cli.models.pretrained import load_masked_lm, load_tokenizer, weights_as_bytes
-from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
-from simcse_cli.objectives.mlm import mask_tokens
+from simcse_cli.objectives.base import Batch, Losses, Representations
+from simcse_cli.objectives.mlm import Masking
 from simcse_cli.objectives.simcse import Simcse, SimcseOptions, training_width
 from simcse_cli.settings.choices import Fill, ObjectiveName
 from simcse_cli.settings.declare import setting
@@ -58,8 +57,7 @@ class Detector(nn.Module):
 
     def __init__(self, encoder: SentenceEncoder) -> None:
         super().__init__()
-        # deepcopy does not copy objects in its memo, so both encoders share the tokenizer.
-        self.encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})
+        self.encoder = encoder.copied()
         self.encoder.change(head=None)
         backbone: Any = self.encoder.backbone
         width = training_width(encoder)
@@ -99,18 +97,18 @@ class Diffcse(Simcse):
     """
 
     name = ObjectiveName.DIFFCSE
-    defaults: ClassVar[dict[str, Any]] = {"epochs": 2.0, "head": "none", "lr": 7e-6}
+    defaults = {"epochs": 2.0, "head": "none", "lr": 7e-6}
     Options = DiffcseOptions
     options: DiffcseOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
-        self.head = BatchNormHead(encoder.hidden_size) if encoder.head is None else None
+    def set_up(self) -> None:
+        super().set_up()
+        self.head = BatchNormHead(self.encoder.hidden_size) if self.encoder.head is None else None
         self.generator: Any = None
         self.detector: Any = None
         if self.options.rtd_weight:
             self.generator = self._load_generator()
-            self.detector = Detector(encoder)
+            self.detector = Detector(self.encoder)
 
     def _load_generator(self) -> nn.Module:
         """Return the frozen masked language model that the options name."""
@@ -140,19 +138,13 @@ class Diffcse(Simcse):
         """Tokenise the views, and add a masked copy of each row for the generator."""
         batch = super().collate(examples, generator)
         if self.generator is not None:
-            tokenizer = self.encoder.tokenizer
+            mask = Masking.of(self.encoder.tokenizer, self.options.mask_rate)
             # With the MLM term, its masked copies follow the first ``n_plain`` rows.
-            batch.extra["masked"], _ = mask_tokens(
-                batch.rows[: batch.extra.get("n_plain", len(batch.rows))],
-                probability=self.options.mask_rate,
-                mask_id=tokenizer.mask_token_id,
-                special_ids=tokenizer.all_special_ids,
-                n_vocabulary=len(tokenizer),
-                generator=generator,
-            )
+            n_plain = batch.extra.get("n_plain", len(batch.rows))
+            batch.extra["masked"], _ = mask(batch.rows[:n_plain], generator)
         return batch
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         vectors, *others = representations
         if self.head is not None:
             with no_autocast(vectors.device):

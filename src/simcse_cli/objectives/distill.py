@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from simcse_cli.losses.rankcse import similarity_distance
 from simcse_cli.losses.similarity import l2_normalize, similarity_matrix
 from simcse_cli.machine.gather import gather_with_grad, mean_over_processes
-from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions, Representations
 from simcse_cli.objectives.simcse import teacher_cosines, training_width
 from simcse_cli.settings.choices import DistillTarget, ObjectiveName
 from simcse_cli.settings.declare import setting
@@ -38,13 +37,12 @@ class Distill(Objective):
 
     name = ObjectiveName.DISTILL
     rows_are_examples = True
-    defaults = {"head": "none"}  # noqa: RUF012 - a ClassVar of the base class
+    defaults = {"head": "none"}
     Options = DistillOptions
     options: DistillOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
-        width = training_width(encoder)
+    def set_up(self) -> None:
+        width = training_width(self.encoder)
         teacher_width = self.options.teacher or width
         is_mapped = teacher_width != width and self.options.match is not DistillTarget.SIMILARITIES
         self.map = nn.Linear(width, teacher_width, bias=False) if is_mapped else None
@@ -54,7 +52,7 @@ class Distill(Objective):
         rows = self.encoder.tokenize(anchors, max_length=self.options.max_length)
         return Batch(rows, len(examples), texts=[(anchor,) for anchor in anchors])
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         (vectors,) = representations
         if self.options.match is DistillTarget.SIMILARITIES:
             vectors = gather_with_grad(vectors, batch.counts)

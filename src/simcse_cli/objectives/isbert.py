@@ -1,21 +1,18 @@
 """IS-BERT: tokens recognise the vector of their own sentence among those of other sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
 from simcse_cli.machine.gather import gather_with_grad, row_counts
 from simcse_cli.machine.transfer import to_device
-from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import TokenCnn
 from simcse_cli.models.padding import real_positions
-from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions, Representations
 from simcse_cli.settings.choices import ObjectiveName, Pooler
 from simcse_cli.settings.declare import setting
 
@@ -36,7 +33,7 @@ class IsBert(Objective):
     """
 
     name = ObjectiveName.IS_BERT
-    defaults: ClassVar[Mapping[str, Any]] = {
+    defaults = {
         "adam_eps": 1e-7,
         "batch_size": 32,
         "eval_every": 1000,
@@ -52,20 +49,20 @@ class IsBert(Objective):
     Options = IsBertOptions
     options: IsBertOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
-        if encoder.pooler is not Pooler.AVG or encoder.head is not None:
+    def set_up(self) -> None:
+        if self.encoder.pooler is not Pooler.AVG or self.encoder.head is not None:
             raise ConfigError(
-                f"--pooler {encoder.pooler}: --objective {self.name} averages features of its own",
+                f"--pooler {self.encoder.pooler}: --objective {self.name} averages features of its "
+                "own",
                 hint="leave --pooler and --head out",
             )
-        encoder.add_cnn(TokenCnn(encoder.hidden_size, self.options.n_channels))
+        self.encoder.add_cnn(TokenCnn(self.encoder.hidden_size, self.options.n_channels))
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
         rows = self.encoder.tokenize(examples, max_length=self.options.max_length)
         return Batch(rows, len(examples), texts=[(sentence,) for sentence in examples])
 
-    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> Representations:
         """Return the features ``(M, D)`` of all tokens but padding, and the vectors of sentences.
 
         The tokens come sentence by sentence.
@@ -74,7 +71,7 @@ class IsBert(Objective):
         real = to_device(real_positions(batch.rows), features.device)
         return features.flatten(0, 1)[real], embeddings
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         local_features, sentence_features = representations
         counts = list(batch.counts) or row_counts(sentence_features)
         rank = torch.distributed.get_rank() if len(counts) > 1 else 0

@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -22,7 +21,7 @@ class LabelledPairs(Objective):
 
     rows_are_examples = True
 
-    Options: ClassVar[type[ObjectiveOptions]] = LabelledPairOptions
+    Options = LabelledPairOptions
 
     @abstractmethod
     def target(self, labels: Sequence[str]) -> Tensor:

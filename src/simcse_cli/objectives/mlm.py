@@ -3,9 +3,9 @@
 The loss of each row is computed by itself, so that cached gradients can be used.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import TokenRows
 from simcse_cli.models.pretrained import MlmHead, quiet_transformers
-from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions, Representations
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.declare import setting
 
@@ -27,6 +27,61 @@ NOT_MASKED = -100
 _KEPT_SHARE = _RANDOM_SHARE = 0.1
 Words = Sequence[Sequence[int | None]]
 """For each token of each row, the number of its word in the row."""
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Chooses tokens of rows and masks them.
+
+    Source: Devlin et al. 2019, section 3.1. Each token that is not special is chosen with
+    ``probability``. Of the chosen tokens, 80% become the mask token, 10% a random token, and 10%
+    stay as they are. A random token is any id below ``n_vocabulary``, special ones included.
+    """
+
+    probability: float
+    mask_id: int
+    special_ids: Collection[int]
+    n_vocabulary: int
+
+    @classmethod
+    def of(cls, tokenizer: Any, probability: float) -> Self:
+        mask_id = tokenizer.mask_token_id
+        return cls(probability, mask_id, tokenizer.all_special_ids, len(tokenizer))
+
+    def __call__(
+        self, rows: TokenRows, generator: np.random.Generator, words: Words | None = None
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Return rows with some tokens masked, and labels: the ids of chosen tokens, else -100.
+
+        With ``words``, a word is chosen with ``probability``, with all of its tokens; what each of
+        these becomes is drawn separately.
+        """
+        ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
+        draws = generator.random(len(ids))
+        if words is not None:
+            # All tokens of a word get the draw of its first one, so that they are chosen together.
+            draws = draws[_first_tokens(words)]
+        chosen = (draws < self.probability) & ~np.isin(ids, list(self.special_ids))
+        labels = np.where(chosen, ids, NOT_MASKED)
+
+        # Mask, replace or keep each chosen token.
+        fate = generator.random(len(ids))
+        random_ids = generator.integers(0, self.n_vocabulary, size=len(ids))
+        ids = np.where(chosen & (fate < 1 - _KEPT_SHARE - _RANDOM_SHARE), self.mask_id, ids)
+        ids = np.where(chosen & (fate >= 1 - _RANDOM_SHARE), random_ids, ids)
+
+        # Cut the tokens into rows again.
+        borders = np.cumsum([len(row) for row in rows])[:-1]
+        masked = [part.tolist() for part in np.split(ids, borders)]
+        targets = [part.tolist() for part in np.split(labels, borders)]
+        return masked, targets
+
+
+def _first_tokens(words: Words) -> list[int]:
+    """Return the number of the first token of each token's word, counted over all rows."""
+    word_keys = [(row, word) for row, row_words in enumerate(words) for word in row_words]
+    first_tokens: dict[tuple[int, int | None], int] = {}
+    return [first_tokens.setdefault(key, token) for token, key in enumerate(word_keys)]
 
 
 class MlmTerm(nn.Module):
@@ -51,10 +106,7 @@ class MlmTerm(nn.Module):
             )
         self.name = encoder.name
         self.weight = weight
-        self.probability = probability
-        self.mask_id = int(tokenizer.mask_token_id)
-        self.special_ids = frozenset(tokenizer.all_special_ids)
-        self.n_vocabulary = len(tokenizer)
+        self.mask = Masking.of(tokenizer, probability)
 
         # The head gets the weights of the checkpoint's head, if it has one.
         try:
@@ -77,19 +129,6 @@ class MlmTerm(nn.Module):
             return []
         no_head = "has no masked-LM head: training starts from a fresh one over the word embeddings"
         return [f"{self.name} {no_head}"]
-
-    def mask(
-        self, rows: TokenRows, generator: np.random.Generator, words: Words | None = None
-    ) -> tuple[list[list[int]], list[list[int]]]:
-        return mask_tokens(
-            rows,
-            words=words,
-            probability=self.probability,
-            mask_id=self.mask_id,
-            special_ids=self.special_ids,
-            n_vocabulary=self.n_vocabulary,
-            generator=generator,
-        )
 
     def row_losses(self, states: Tensor, labels: TokenRows, starts: Tensor | None = None) -> Tensor:
         """Return the summed cross-entropy of each row's masked tokens, ``(R,)``, in nats.
@@ -158,7 +197,7 @@ class MaskedLm(Objective):
     """
 
     name = ObjectiveName.MLM
-    defaults: ClassVar[Mapping[str, Any]] = {
+    defaults = {
         "head": "none",
         "lr": 1e-4,
         "max_length": 128,
@@ -170,15 +209,16 @@ class MaskedLm(Objective):
     Options = MlmOptions
     options: MlmOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
-        if encoder.head is not None:
+    def set_up(self) -> None:
+        if self.encoder.head is not None:
             raise ConfigError(
-                f"--head {encoder.record.head_use}: --objective {self.name} trains no vector "
+                f"--head {self.encoder.record.head_use}: --objective {self.name} trains no vector "
                 "that passes a head",
                 hint="leave --head out, and train it with the objective that follows",
             )
-        self.mlm = MlmTerm(encoder, weight=1.0, probability=self.options.mlm_probability, tied=True)
+        self.mlm = MlmTerm(
+            self.encoder, weight=1.0, probability=self.options.mlm_probability, tied=True
+        )
         self.warnings += self.mlm.warnings
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
@@ -190,59 +230,13 @@ class MaskedLm(Objective):
         texts = [(text,) for text in examples]
         return Batch(masked, len(examples), texts=texts, extra={"mlm_labels": labels})
 
-    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> Representations:
         states, starts = self.encoder.token_states(batch.rows)
         labels = batch.extra["mlm_labels"][batch.offset : batch.offset + len(batch.rows)]
         return (self.mlm.row_losses(states, labels, starts),)
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         return {"mlm": self.mlm.loss(representations[0], batch.extra["mlm_labels"])}, {}
 
     def mlm_head(self) -> MlmHead:
         return self.mlm.head
-
-
-def mask_tokens(
-    rows: TokenRows,
-    *,
-    probability: float,
-    mask_id: int,
-    special_ids: Collection[int],
-    n_vocabulary: int,
-    generator: np.random.Generator,
-    words: Words | None = None,
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return rows with some tokens masked, and labels: original ids of chosen tokens, else -100.
-
-    Source: Devlin et al. 2019, section 3.1. Each token that is not special is chosen with
-    ``probability``. Of the chosen tokens, 80% become the mask token, 10% a random token, and 10%
-    stay as they are. A random token is any id below ``n_vocabulary``, special ones included. With
-    ``words``, a word is chosen with ``probability``, with all of its tokens; what each of these
-    becomes is drawn separately.
-    """
-    ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
-    draws = generator.random(len(ids))
-    if words is not None:
-        # All tokens of a word get the draw of its first token, so that they are chosen together.
-        draws = draws[_first_tokens(words)]
-    chosen = (draws < probability) & ~np.isin(ids, list(special_ids))
-    labels = np.where(chosen, ids, NOT_MASKED)
-
-    # Mask, replace or keep each chosen token.
-    fate = generator.random(len(ids))
-    random_ids = generator.integers(0, n_vocabulary, size=len(ids))
-    ids = np.where(chosen & (fate < 1 - _KEPT_SHARE - _RANDOM_SHARE), mask_id, ids)
-    ids = np.where(chosen & (fate >= 1 - _RANDOM_SHARE), random_ids, ids)
-
-    # Cut the tokens into rows again.
-    borders = np.cumsum([len(row) for row in rows])[:-1]
-    masked = [part.tolist() for part in np.split(ids, borders)]
-    targets = [part.tolist() for part in np.split(labels, borders)]
-    return masked, targets
-
-
-def _first_tokens(words: Words) -> list[int]:
-    """Return the number of the first token of each token's word, counted over all rows."""
-    word_keys = [(row, word) for row, row_words in enumerate(words) for word in row_words]
-    first_tokens: dict[tuple[int, int | None], int] = {}
-    return [first_tokens.setdefault(key, token) for token, key in enumerate(word_keys)]

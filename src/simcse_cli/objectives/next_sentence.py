@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Integers
 from simcse_cli.errors import DataError
 from simcse_cli.objectives.base import DataKind, Examples
 from simcse_cli.objectives.simcse import Simcse, SimcseOptions
@@ -49,7 +49,7 @@ class NextSentence(Simcse):
 
 def positions_in_documents(
     documents: Sequence[Sequence[str]],
-) -> tuple[list[str], NDArray[np.int64]]:
+) -> tuple[list[str], Integers]:
     """Return all sentences in order, and for each how many follow it in its document."""
     sentences = [sentence for document in documents for sentence in document]
     following = [np.arange(len(document) - 1, -1, -1) for document in documents]
@@ -59,8 +59,8 @@ def positions_in_documents(
 
 
 def sample_next(
-    following: NDArray[np.int64], *, window: int, generator: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    following: Integers, *, window: int, generator: np.random.Generator
+) -> tuple[Integers, Integers]:
     """Return anchor and positive indices; a positive is one of the next ``window`` sentences.
 
     Source: Gao et al. 2021, Table 2, "next sentence" (window 1) and "next 3 sentences" (window 3).

@@ -1,17 +1,16 @@
 """PromptBERT: a sentence is put into a template, whose state at [MASK] is its vector."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from simcse_cli.errors import ConfigError
-from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.mask_template import NOTHING_AROUND, MaskTemplate
-from simcse_cli.objectives.base import Batch, Examples, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, Examples
 from simcse_cli.objectives.simcse import Simcse, SimcseOptions
 from simcse_cli.settings.choices import ObjectiveName, Pooler, TemplateBias
 from simcse_cli.settings.declare import setting
@@ -38,24 +37,24 @@ def template_defaults(options: type[TemplateOptions]) -> dict[str, Any]:
 class TemplateViews(Simcse):
     """SimCSE whose views may have different templates; the model keeps that of the first view."""
 
-    Options: ClassVar[type[ObjectiveOptions]] = TemplateOptions
+    Options = TemplateOptions
     options: TemplateOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
+    def set_up(self) -> None:
+        super().set_up()
         texts = self.options.template
         if not 1 <= len(texts) <= 2:
             raise ConfigError(f"--template: {len(texts)} templates, need one or two")
         is_plain = set(texts) == {NOTHING_AROUND}
-        if (encoder.pooler is Pooler.MASK) == is_plain:
+        if (self.encoder.pooler is Pooler.MASK) == is_plain:
             raise ConfigError(
-                f"--pooler {encoder.pooler} with --template {' and '.join(map(repr, texts))}",
+                f"--pooler {self.encoder.pooler} with --template {' and '.join(map(repr, texts))}",
                 hint="templates want --pooler mask, other poolers --template '{}'",
             )
         if not is_plain:
-            encoder.change(head=encoder.head, template=texts[0])
-        self.first = MaskTemplate(texts[0], encoder.tokens)
-        self.other = MaskTemplate(texts[-1], encoder.tokens)
+            self.encoder.change(head=self.encoder.head, template=texts[0])
+        self.first = MaskTemplate(texts[0], self.encoder.tokens)
+        self.other = MaskTemplate(texts[-1], self.encoder.tokens)
         self._check_template_room()
 
     def _check_template_room(self) -> None:
@@ -97,23 +96,23 @@ class Promptbert(TemplateViews):
 
     name = ObjectiveName.PROMPTBERT
     n_columns = (1, 3)
-    defaults: ClassVar[Mapping[str, Any]] = template_defaults(PromptbertOptions)
+    defaults = template_defaults(PromptbertOptions)
     Options = PromptbertOptions
     options: PromptbertOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
+    def set_up(self) -> None:
+        super().set_up()
         bias = self.options.template_bias
         self.subtracts = bias in (TemplateBias.TRAIN, TemplateBias.BOTH)
         subtracts_at_test = bias in (TemplateBias.TEST, TemplateBias.BOTH)
         if bias is not TemplateBias.OFF:
             flag = f"--set template_bias={bias}"
-            if encoder.pooler is not Pooler.MASK:
+            if self.encoder.pooler is not Pooler.MASK:
                 raise ConfigError(f"{flag}: there is no template", hint="use template_bias=off")
             if self.second is not None:
                 raise ConfigError(f"{flag} knows one encoder", hint="leave --dual-encoder out")
-            encoder.movable_positions()
-        encoder.change(head=encoder.head, subtracts_template=subtracts_at_test)
+            self.encoder.movable_positions()
+        self.encoder.change(head=self.encoder.head, subtracts_template=subtracts_at_test)
         self._is_single = True  # ``examples`` sets it by the number of columns
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:

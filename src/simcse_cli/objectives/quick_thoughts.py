@@ -1,16 +1,22 @@
 """QuickThoughts: sentences of a document find their neighbours."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from simcse_cli.losses.quick_thoughts import quick_thoughts
 from simcse_cli.machine.gather import gather_views, gather_with_grad
 from simcse_cli.machine.transfer import to_device
-from simcse_cli.objectives.base import Batch, DataKind, Examples, Losses, TwoEncoders
+from simcse_cli.objectives.base import (
+    Batch,
+    DataKind,
+    Examples,
+    Losses,
+    Representations,
+    TwoEncoders,
+)
 from simcse_cli.settings.choices import ObjectiveName
 
 PlacedSentence = tuple[str, int]
@@ -28,7 +34,7 @@ class QuickThoughts(TwoEncoders):
     reads = DataKind.DOCUMENTS
     ordered = True
     always_two = True
-    defaults: ClassVar[Mapping[str, Any]] = {
+    defaults = {
         "batch_size": 400,
         "head": "none",
         "max_grad_norm": 5.0,
@@ -52,7 +58,7 @@ class QuickThoughts(TwoEncoders):
         # The first encoder reads the first half of the rows, and the second one reads the second.
         return Batch(rows * 2, len(examples), texts=texts, extra={"places": places})
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         inputs, outputs = gather_views(representations[0].chunk(2), batch.counts)
         places = gather_with_grad(to_device(batch.extra["places"], inputs.device), batch.counts)
         neighbours = (places.unsqueeze(1) - places.unsqueeze(0)).abs() == 1  # (N, N)

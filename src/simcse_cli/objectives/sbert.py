@@ -1,7 +1,6 @@
 """SBERT: classification of labelled pairs."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +8,7 @@ from torch import Tensor, nn
 from simcse_cli.losses.classification import classification, sbert_features
 from simcse_cli.machine.gather import share_of_mean
 from simcse_cli.machine.transfer import to_device
-from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, DataKind, Losses, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, DataKind, Losses, Representations
 from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.settings.choices import ObjectiveName
 
@@ -28,7 +26,7 @@ class Sbert(LabelledPairs):
 
     name = ObjectiveName.SBERT
     reads = DataKind.LABELLED
-    defaults: ClassVar[Mapping[str, Any]] = {
+    defaults = {
         "batch_size": 16,
         "head": "none",
         "lr": 2e-5,
@@ -37,14 +35,13 @@ class Sbert(LabelledPairs):
         "warmup": 0.1,
     }
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
-        self.classifier = nn.Linear(3 * encoder.hidden_size, len(NLI_CLASSES))
+    def set_up(self) -> None:
+        self.classifier = nn.Linear(3 * self.encoder.hidden_size, len(NLI_CLASSES))
 
     def target(self, labels: Sequence[str]) -> Tensor:
         return torch.tensor([NLI_CLASSES.index(label) for label in labels])
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         left, right = representations[0].chunk(2)
         labels = to_device(batch.extra["labels"], left.device)
         logits = self.classifier(sbert_features(left, right))

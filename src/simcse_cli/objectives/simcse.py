@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.losses.guided import guided_info_nce
 from simcse_cli.losses.info_nce import equal_pairs, info_nce
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, Losses, Representations
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.objectives.views import TextViewOptions, TextViews
 from simcse_cli.settings.choices import ContrastBlock, HeadUse, ObjectiveName, Similarity
@@ -50,12 +49,12 @@ class Simcse(TextViews):
 
     in_batch_negatives = True
     hard_negative_alpha = 1.0
-    Options: ClassVar[type[ObjectiveOptions]] = SimcseOptions
+    Options = SimcseOptions
     options: SimcseOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
-        width = training_width(encoder)
+    def set_up(self) -> None:
+        super().set_up()
+        width = training_width(self.encoder)
         for dim in self.options.matryoshka_dims:
             if not 1 <= dim <= width:
                 raise ConfigError(
@@ -63,7 +62,7 @@ class Simcse(TextViews):
                 )
         self.widths = sorted({*self.options.matryoshka_dims, width})
         self.mlm = mlm_term(
-            encoder,
+            self.encoder,
             self.options.mlm_weight,
             self.options.mlm_probability,
             tied=self.options.mlm_tied,
@@ -79,7 +78,7 @@ class Simcse(TextViews):
             batch.rows = [*batch.rows, *masked]
         return batch
 
-    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> Representations:
         """Return the plain rows' embeddings and, with the MLM term, the masked rows' losses."""
         if self.mlm is None:
             return super().encode(batch)
@@ -99,7 +98,7 @@ class Simcse(TextViews):
         labels = batch.extra["mlm_labels"][first_masked : first_masked + len(masked)]
         return embeddings, self.mlm.row_losses(states, labels, starts)
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         terms, metrics = self.view_terms(self.views(representations[0], batch), batch)
         if self.mlm is not None:
             terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
@@ -170,13 +169,13 @@ class SimcseSup(Simcse):
 
     name = ObjectiveName.SIMCSE_SUP
     n_columns = (2, 3)
-    defaults = {"epochs": 3.0, "head": "kept", "lr": 5e-5}  # noqa: RUF012 - a ClassVar of its base
+    defaults = {"epochs": 3.0, "head": "kept", "lr": 5e-5}
 
     Options = SimcseSupOptions
     options: SimcseSupOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
+    def set_up(self) -> None:
+        super().set_up()
         self.hard_negative_alpha = self.options.hard_negative_alpha
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:

@@ -17,8 +17,7 @@ from simcse_cli.losses.mixcse import mixcse
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.losses.simcse_plus_plus import dimension_contrast, off_dropout
 from simcse_cli.machine.gather import gather_with_grad
-from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Examples, Losses, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, Examples, Losses
 from simcse_cli.objectives.simcse import (
     Simcse,
     SimcseOptions,
@@ -121,13 +120,13 @@ class SimcseUnsup(Simcse):
     Options = SimcseUnsupOptions
     options: SimcseUnsupOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
+    def set_up(self) -> None:
+        super().set_up()
         self._check_form()
         self.queue: VectorQueue | None = None
         if queue_size := self.options.queue_size:
-            width = training_width(encoder)
-            self.queue = VectorQueue(encoder, queue_size, self.options.momentum, width=width)
+            width = training_width(self.encoder)
+            self.queue = VectorQueue(self.encoder, queue_size, self.options.momentum, width=width)
         self.epoch = 0
 
     def _check_form(self) -> None:

@@ -1,16 +1,14 @@
 """SNCSE: SimCSE with PromptBERT's templates, and negated sentences as soft negatives."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.sncse import soft_negative_margin
-from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, Losses
 from simcse_cli.objectives.promptbert import TemplateOptions, TemplateViews, template_defaults
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.declare import setting
@@ -40,12 +38,12 @@ class Sncse(TemplateViews):
 
     name = ObjectiveName.SNCSE
     n_columns = (3, 3)
-    defaults: ClassVar[Mapping[str, Any]] = template_defaults(SncseOptions)
+    defaults = template_defaults(SncseOptions)
     Options = SncseOptions
     options: SncseOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
+    def set_up(self) -> None:
+        super().set_up()
         low = self.options.margin_low
         high = self.options.margin_high
         if low > high:

@@ -1,9 +1,9 @@
 """TSDAE: rebuild a sentence from the vector of a damaged copy."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +14,10 @@ from simcse_cli.augment.operators import delete_words
 from simcse_cli.augment.words import split_words
 from simcse_cli.errors import ConfigError
 from simcse_cli.machine.gather import share_of_mean
-from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import TokenRows, pad
 from simcse_cli.models.pretrained import load_decoder
-from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions
+from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions, Representations
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.declare import setting
 
@@ -44,7 +43,7 @@ class Tsdae(Objective):
     """
 
     name = ObjectiveName.TSDAE
-    defaults: ClassVar[Mapping[str, Any]] = {
+    defaults = {
         "batch_size": 8,
         "head": "none",
         "max_length": 75,
@@ -54,16 +53,16 @@ class Tsdae(Objective):
     Options = TsdaeOptions
     options: TsdaeOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
-        if encoder.head is not None:
+    def set_up(self) -> None:
+        if self.encoder.head is not None:
             raise ConfigError(
-                f"--head {encoder.record.head_use}: --objective {self.name} trains without a head",
+                f"--head {self.encoder.record.head_use}: --objective {self.name} trains without a "
+                "head",
                 hint="leave --head out",
             )
-        decoder: Any = load_decoder(find_model(encoder.name).base, encoder.config)
+        decoder: Any = load_decoder(find_model(self.encoder.name).base, self.encoder.config)
         if self.options.tie_decoder:
-            tie_weights(decoder.base_model, encoder.backbone)
+            tie_weights(decoder.base_model, self.encoder.backbone)
         # With a single key the attention weight is 1, so the query and key weights never learn.
         for name, parameter in decoder.named_parameters():
             if "crossattention" in name and (".query." in name or ".key." in name):
@@ -80,7 +79,7 @@ class Tsdae(Objective):
         texts = list(zip(examples, damaged, strict=True))
         return Batch(rows, len(examples), texts=texts, extra={"whole": whole})
 
-    def encode(self, batch: Batch) -> tuple[Tensor, ...]:
+    def encode(self, batch: Batch) -> Representations:
         """Return the summed loss of each row, ``(R,)``."""
         whole = batch.extra["whole"][batch.offset : batch.offset + len(batch.rows)]
         return (self.row_losses(self.embed(batch), whole),)
@@ -96,7 +95,7 @@ class Tsdae(Objective):
         losses = functional.cross_entropy(scores.transpose(1, 2), ids[:, 1:], reduction="none")
         return (losses * mask[:, 1:]).sum(dim=1)
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         n_tokens = sum(len(row) - 1 for row in batch.extra["whole"])
         return {"reconstruction": share_of_mean(representations[0].sum(), n_tokens)}, {}
 

@@ -1,6 +1,5 @@
 """A queue of vectors of past batches, from a slowly moving copy of the encoder."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -33,9 +32,7 @@ class VectorQueue(nn.Module):
         super().__init__()
         self.size = size
         self.momentum = momentum
-        # deepcopy does not copy objects in its memo, so both encoders share the tokenizer.
-        shared = {id(encoder.tokenizer): encoder.tokenizer}
-        self.encoder = copy.deepcopy(encoder, shared).requires_grad_(False)
+        self.encoder = encoder.copied().requires_grad_(False)
         self.encoder.change(head=None)
         self.register_buffer("vectors", torch.zeros(size, width))
         self.n_filled = 0

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from simcse_cli.losses.vicreg import vicreg
-from simcse_cli.objectives.base import Batch, Losses
+from simcse_cli.objectives.base import Batch, Losses, Representations
 from simcse_cli.objectives.views import ProjectedOptions, ProjectedViews
 from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.declare import setting
@@ -30,7 +28,7 @@ class Vicreg(ProjectedViews):
     Options = VicregOptions
     options: VicregOptions
 
-    def losses(self, representations: tuple[Tensor, ...], batch: Batch) -> Losses:
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
         view_a, view_b = self.projections(representations[0], batch)
         terms = vicreg(
             view_a,

@@ -11,13 +11,11 @@ from torch import Tensor
 from simcse_cli.augment.augmentations import TextAugmenter, TokenAugmenter
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.machine.gather import gather_views
-from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import Projector
 from simcse_cli.models.mask_template import MaskTemplate
 from simcse_cli.objectives.base import (
     Batch,
     Examples,
-    ObjectiveOptions,
     TwoEncoderOptions,
     TwoEncoders,
 )
@@ -45,14 +43,14 @@ class TextViews(TwoEncoders):
     With ``dropout_mode=fixed``, a sentence is encoded once, and its vector serves as both views.
     """
 
-    rows_are_examples: ClassVar[bool] = True
-    n_columns: ClassVar[tuple[int, int]] = (1, 2)
+    rows_are_examples = True
+    n_columns = (1, 2)
 
-    Options: ClassVar[type[ObjectiveOptions]] = TextViewOptions
+    Options = TextViewOptions
     options: TextViewOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
+    def set_up(self) -> None:
+        super().set_up()
         if self.options.augment_both and self.options.augment is None:
             raise ConfigError(
                 "--set augment_both=true: nothing augments", hint="name a method with --augment"
@@ -183,13 +181,13 @@ class ProjectedViews(TextViews):
     """
 
     projector_bias: ClassVar[bool]
-    defaults = {"batch_size": 256, "epochs": 2.0, "head": "none"}  # noqa: RUF012 - a ClassVar of its base
+    defaults = {"batch_size": 256, "epochs": 2.0, "head": "none"}
 
-    Options: ClassVar[type[ObjectiveOptions]] = ProjectedOptions
+    Options = ProjectedOptions
     options: ProjectedOptions
 
-    def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
-        super().__init__(encoder, options)
+    def set_up(self) -> None:
+        super().set_up()
         if self.options.dropout_mode is DropoutMode.FIXED:
             raise ConfigError(
                 f"--dropout-mode fixed: --objective {self.name} asks two views of a sentence "
@@ -197,7 +195,7 @@ class ProjectedViews(TextViews):
                 hint="use --dropout-mode independent, or none with --augment",
             )
         self.projector = Projector(
-            encoder.hidden_size, self.options.projector_dim, bias=self.projector_bias
+            self.encoder.hidden_size, self.options.projector_dim, bias=self.projector_bias
         )
 
     def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:

@@ -1,6 +1,7 @@
 """The forward pass of an encoder over packed tokens, with the parameters of the model itself."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -60,34 +61,27 @@ class PackedPath(NamedTuple):
     halves: tuple[PackedTokens, PackedTokens] | None = None
 
 
+@dataclass
 class PackedBackbone:
     """A model as a function of packed tokens, from ``packed_backbone``; it owns no parameters."""
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        parts: BackboneParts,
-        *,
-        use_kernels: bool | None,
-        nested: bool,
-    ) -> None:
-        self._backbone = backbone
-        self._parts = parts
-        self._use_kernels = use_kernels
-        self.nested = nested
+    backbone: nn.Module
+    parts: BackboneParts
+    use_kernels: bool | None
+    nested: bool
 
     @property
     def n_layers(self) -> int:
-        return len(self._parts.layers)
+        return len(self.parts.layers)
 
     @property
     def max_tokens(self) -> int:
         """Largest number of tokens in a sentence, which is the number of positions of the model."""
-        return self._parts.position_table.num_embeddings - self._parts.first_position
+        return self.parts.position_table.num_embeddings - self.parts.first_position
 
     def pack(self, rows: Sequence[Sequence[int]], *, multiple: int = 1) -> PackedTokens:
         """Return rows of token ids end to end, with this architecture's positions; see ``pack``."""
-        parts = self._parts
+        parts = self.parts
         tokens = pack(
             rows, first_position=parts.first_position, pad_id=parts.pad_id, multiple=multiple
         )
@@ -99,11 +93,11 @@ class PackedBackbone:
         The first call must come before threads share the model.
         """
         dtype = dtype or self._default_dtype()
-        prepared = _PREPARED.setdefault(self._backbone, {})
+        prepared = _PREPARED.setdefault(self.backbone, {})
         if dtype not in prepared and dtype is torch.int8:
             prepared[dtype] = self._quantized()
         elif dtype not in prepared:
-            prepared[dtype] = inference_operators(self._parts, dtype)
+            prepared[dtype] = inference_operators(self.parts, dtype)
         return prepared[dtype]
 
     @torch.no_grad()
@@ -112,16 +106,16 @@ class PackedBackbone:
 
         A pass over random sub-words measures how large each channel of their inputs is.
         """
-        layers = read_layers(self._parts, torch.float32, merged=True)
+        layers = read_layers(self.parts, torch.float32, merged=True)
         length = min(_SAMPLED_LENGTH, self.max_tokens)
         n_rows = _SAMPLED_TOKENS // length
         drawn = np.random.default_rng(0).integers(
-            self._parts.words.num_embeddings, size=(n_rows, length)
+            self.parts.words.num_embeddings, size=(n_rows, length)
         )
         tokens = self.pack(drawn.tolist())
-        recording = RecordingOperators(self._parts.activation)
+        recording = RecordingOperators(self.parts.activation)
         run_layers(recording, layers, self._embed(tokens, None), tokens, wanted=())
-        return QuantizedOperators(self._parts.activation), quantized(layers, recording.seen)
+        return QuantizedOperators(self.parts.activation), quantized(layers, recording.seen)
 
     def hidden_states(
         self,
@@ -177,7 +171,7 @@ class PackedBackbone:
             path = self.choose_path(tokens, dtype)
             first = None
             if first_only and not self.nested:
-                first = query_key_value(self._parts)
+                first = query_key_value(self.parts)
             if path.halves is not None and max(wanted) > 0:
                 return self._run_halves(embedded, path, first, sorted(set(wanted)))
             operators = path.make_operators(masks, None)
@@ -188,11 +182,11 @@ class PackedBackbone:
 
     def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> PackedPath:
         """Return how the model, in its present mode, computes these tokens in ``dtype``."""
-        parts = self._parts
+        parts = self.parts
         activation = parts.activation
-        is_live = torch.is_grad_enabled() or self._backbone.training
+        is_live = torch.is_grad_enabled() or self.backbone.training
         if is_live:
-            forget_prepared(self._backbone)  # the weights may change after this pass
+            forget_prepared(self.backbone)  # the weights may change after this pass
         if self.nested:
             # Weights are cast in every pass: checking whether they have changed would wait for the
             # GPU.
@@ -201,7 +195,7 @@ class PackedBackbone:
         if not is_live:
             operators, layers = self.prepare(dtype)
             return PackedPath(layers, lambda *_: operators)
-        pool = pool_of(self._backbone)
+        pool = pool_of(self.backbone)
         layers = read_layers(parts, dtype, pool)
         # Two shares are faster for many tokens on a CPU. They take all parameters from the layers,
         # so a relative bias, which is computed by the model itself, excludes them.
@@ -233,7 +227,7 @@ class PackedBackbone:
             return [kept[number][: len(start)] for number in numbers]
 
         sizes = [len(half.ids) for half in halves]
-        outputs = run_shares(run, embedded, sizes, (path.layers, first), pool_of(self._backbone))
+        outputs = run_shares(run, embedded, sizes, (path.layers, first), pool_of(self.backbone))
         kept = dict(zip(numbers, outputs, strict=True))
         if 0 in wanted:
             kept[0] = embedded
@@ -241,9 +235,9 @@ class PackedBackbone:
 
     def compiles(self, dtype: torch.dtype) -> bool:
         """Tell whether a split training pass uses compiled kernels."""
-        if self._use_kernels is False or not can_compile(self._parts, dtype):
+        if self.use_kernels is False or not can_compile(self.parts, dtype):
             return False
-        if self._use_kernels:
+        if self.use_kernels:
             return True
         # On other processors than x86, the kernels were not measured.
         pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS
@@ -251,8 +245,8 @@ class PackedBackbone:
 
     def training_note(self, n_tokens: int) -> str | None:
         """Return a note for the user before a training pass over this many tokens, or None."""
-        dtype = self._parts.words.weight.dtype
-        if self.nested or n_tokens < LARGE or not is_x86() or not can_compile(self._parts, dtype):
+        dtype = self.parts.words.weight.dtype
+        if self.nested or n_tokens < LARGE or not is_x86() or not can_compile(self.parts, dtype):
             return None
         if not kernels.is_installed():
             return KERNELS_MISSING + how_to_install("cpu-kernels")
@@ -261,15 +255,15 @@ class PackedBackbone:
         return None if kernels.is_compiled() else KERNELS_COMPILE
 
     def _default_dtype(self) -> torch.dtype:
-        weight = self._parts.words.weight
+        weight = self.parts.words.weight
         if torch.is_autocast_enabled(weight.device.type):
             return torch.get_autocast_dtype(weight.device.type)
         return weight.dtype
 
     def _draw_masks(self) -> Masks | None:
         """Return new dropout masks, or None if no dropout is active."""
-        dropouts = [self._parts.embedding_dropout]
-        for layer in self._parts.layers:
+        dropouts = [self.parts.embedding_dropout]
+        for layer in self.parts.layers:
             dropouts += (layer.attention_dropout, layer.out_dropout, layer.output_dropout)
         if not any(active_probability(dropout) > 0 for dropout in dropouts):
             return None
@@ -277,9 +271,9 @@ class PackedBackbone:
 
     def _embed(self, tokens: PackedTokens, masks: Masks | None) -> Tensor:
         """Return the states ``(T, H)`` before the first layer."""
-        parts = self._parts
+        parts = self.parts
         p = active_probability(parts.embedding_dropout)
-        states = look_up(parts.words, tokens.ids, pool_of(self._backbone))
+        states = look_up(parts.words, tokens.ids, pool_of(self.backbone))
         states = states + parts.position_table(tokens.positions)
         if parts.segment_table is not None:
             states = states + parts.segment_table.weight[0]

@@ -8,13 +8,10 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import AnyFloats, Array, Floats
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
-
-FloatArray = NDArray[np.floating[Any]]
-Float64Array = NDArray[np.float64]
 
 _BLOCK_ROWS = 16_384
 
@@ -30,7 +27,7 @@ class PostProcessor(ABC):
         return self.n_features_in_
 
     @abstractmethod
-    def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
+    def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
         """Learn from vectors ``(N, D)``, or ``(N, 2, D)`` where row i holds both sides of pair i.
 
         Raises:
@@ -38,7 +35,7 @@ class PostProcessor(ABC):
         """
 
     @abstractmethod
-    def transform(self, vectors: FloatArray) -> FloatArray:
+    def transform(self, vectors: AnyFloats) -> AnyFloats:
         """Return the processed vectors, ``(N, D)`` to ``(N, K)``, in the dtype of the input.
 
         Raises:
@@ -48,10 +45,10 @@ class PostProcessor(ABC):
     def settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.parameters}
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> dict[str, Array]:
         return {name: getattr(self, f"{name}_") for name in self.learned}
 
-    def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
+    def load_state(self, arrays: dict[str, Array]) -> Self:
         """Restore the fit from the arrays of ``state``; raise KeyError if one is missing."""
         mean, matrix = (arrays[name] for name in self.learned[:2])
         if matrix.ndim != 2 or mean.shape != matrix.shape[:1]:
@@ -63,7 +60,7 @@ class PostProcessor(ABC):
         self.n_features_in_ = len(mean)
         return self
 
-    def check_input(self, vectors: FloatArray) -> None:
+    def check_input(self, vectors: AnyFloats) -> None:
         """Raise ``ValueError`` unless a fit exists and ``vectors`` is ``(N, n_features_in_)``."""
         if not hasattr(self, "n_features_in_"):
             raise ValueError(f"{self.name} is not fitted; call fit first")
@@ -74,7 +71,7 @@ class PostProcessor(ABC):
             )
 
 
-def fit_matrix(vectors: FloatArray) -> FloatArray:
+def fit_matrix(vectors: AnyFloats) -> AnyFloats:
     """Return the fit vectors as ``(N, D)``: the sides of pairs become rows."""
     if vectors.ndim not in (2, 3):
         raise ValueError(f"need vectors of shape (N, D) or (N, 2, D), got {vectors.shape}")
@@ -87,12 +84,12 @@ def fit_matrix(vectors: FloatArray) -> FloatArray:
     return matrix
 
 
-def mean_row(matrix: FloatArray) -> Float64Array:
+def mean_row(matrix: AnyFloats) -> Floats:
     """Return the mean row, ``(D,)``, summed in float64."""
     return np.asarray(matrix.mean(axis=0, dtype=np.float64))
 
 
-def second_moment(matrix: FloatArray, centre: Float64Array) -> Float64Array:
+def second_moment(matrix: AnyFloats, centre: Floats) -> Floats:
     """Return the mean of ``(x - centre)(x - centre)^T`` over the rows, ``(D, D)``, in float64.
 
     With the mean as ``centre``, this is the covariance, divided by N. The sum is computed in
@@ -105,7 +102,7 @@ def second_moment(matrix: FloatArray, centre: Float64Array) -> Float64Array:
     return total / len(matrix)
 
 
-def principal_directions(moment: Float64Array) -> tuple[Float64Array, Float64Array]:
+def principal_directions(moment: Floats) -> tuple[Floats, Floats]:
     """Return the eigenvalues of a second moment, largest first, and its eigenvectors as columns.
 
     The sign of an eigenvector is arbitrary. Here, the entry of largest size in each column is

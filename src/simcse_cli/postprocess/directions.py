@@ -4,6 +4,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from simcse_cli.arrays import AnyFloats, Floats
 from simcse_cli.postprocess import base
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
@@ -29,7 +30,7 @@ class _DirectionRemoval(base.PostProcessor):
             raise ValueError(f"n_directions is {n_directions}, need at least 1")
         self.n_directions = n_directions
 
-    def fit(self, vectors: base.FloatArray, *, progress: Progress = SILENT) -> Self:
+    def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
         """Learn centre and directions; raise ``ValueError`` also if no dimension would be left."""
         matrix = base.fit_matrix(vectors)
         dim = matrix.shape[1]
@@ -40,14 +41,14 @@ class _DirectionRemoval(base.PostProcessor):
             )
         self.mean_ = base.mean_row(matrix) if self.is_centred else np.zeros(dim)
         _, directions = base.principal_directions(base.second_moment(matrix, self.mean_))
-        self.directions_: base.Float64Array = directions[:, :n_removed]
+        self.directions_: Floats = directions[:, :n_removed]
         self.n_features_in_ = dim
         return self
 
-    def transform(self, vectors: base.FloatArray) -> base.FloatArray:
+    def transform(self, vectors: AnyFloats) -> AnyFloats:
         self.check_input(vectors)
         centred = vectors.astype(np.float64) - self.mean_
-        removed: base.FloatArray = centred - (centred @ self.directions_) @ self.directions_.T
+        removed: AnyFloats = centred - (centred @ self.directions_) @ self.directions_.T
         return removed.astype(vectors.dtype, copy=False)
 
 

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from simcse_cli.arrays import AnyFloats, Array
 from simcse_cli.machine.optimizers import UncorrectedAdamW
-from simcse_cli.postprocess.base import FloatArray, PostProcessor, fit_matrix
+from simcse_cli.postprocess.base import PostProcessor, fit_matrix
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
@@ -193,7 +193,7 @@ class BertFlow(PostProcessor):
             seed,
         )
 
-    def fit(self, vectors: FloatArray, *, progress: Progress = SILENT) -> Self:
+    def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
         """Train the flow; raise ValueError unless ``2 ** levels`` divides D, or if it diverges."""
         # fit_matrix checks the input. The sides of a pair are one example, so they share a batch.
         fit_matrix(vectors)
@@ -229,7 +229,7 @@ class BertFlow(PostProcessor):
         self.n_features_in_ = vectors.shape[-1]
         return self
 
-    def transform(self, vectors: FloatArray) -> FloatArray:
+    def transform(self, vectors: AnyFloats) -> AnyFloats:
         self.check_input(vectors)
         mapped = np.empty_like(vectors)
         with torch.inference_mode():
@@ -240,13 +240,13 @@ class BertFlow(PostProcessor):
                 mapped[start : start + len(block)] = self.flow_(block)[0].numpy()
         return mapped
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> dict[str, Array]:
         arrays = {
             f"flow.{name}": tensor.numpy() for name, tensor in self.flow_.state_dict().items()
         }
         return arrays | {"losses": np.asarray(self.losses_)}
 
-    def load_state(self, arrays: dict[str, NDArray[Any]]) -> Self:
+    def load_state(self, arrays: dict[str, Array]) -> Self:
         """Restore the fit from the arrays of ``state``; raise ValueError if they do not fit."""
         dim = len(arrays["flow.levels.0.0.norm.bias"])
         # Refuse settings that would make a flow far larger than the arrays in the file.
@@ -271,7 +271,7 @@ class BertFlow(PostProcessor):
             dim, levels=self.levels, depth=self.depth, width=self.width, seed=self.seed
         )
 
-    def _batches(self, examples: FloatArray) -> Iterator[Tensor]:
+    def _batches(self, examples: AnyFloats) -> Iterator[Tensor]:
         """Yield batches ``(batch * sides, D)`` in float32; each epoch has its own order."""
         generator = np.random.default_rng(self.seed)
         for _ in range(self.epochs):

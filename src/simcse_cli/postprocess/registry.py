@@ -10,12 +10,13 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from simcse_cli.arrays import AnyFloats
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import require_file
 from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import checked, foreign_format, parse_json
-from simcse_cli.postprocess.base import FloatArray, PostProcessor
+from simcse_cli.postprocess.base import PostProcessor
 from simcse_cli.postprocess.directions import AllButTheTop, CommonComponentRemoval
 from simcse_cli.postprocess.flow import BertFlow
 from simcse_cli.postprocess.unit_rows import unit_rows
@@ -47,7 +48,7 @@ class FittedPostProcessor:
     processor: PostProcessor
     record: FitRecord
 
-    def apply(self, vectors: FloatArray, *, normalize: bool = False) -> FloatArray:
+    def apply(self, vectors: AnyFloats, *, normalize: bool = False) -> AnyFloats:
         """Return the processed vectors; ``normalize`` scales all but zero vectors to length 1."""
         processed = self.processor.transform(vectors)
         if normalize:

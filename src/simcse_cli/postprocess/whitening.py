@@ -4,6 +4,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from simcse_cli.arrays import AnyFloats, Floats
 from simcse_cli.postprocess import base
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
@@ -47,13 +48,13 @@ class Whitening(base.PostProcessor):
         """``K``, the number of directions kept."""
         return int(self.projection_.shape[1])
 
-    def fit(self, vectors: base.FloatArray, *, progress: Progress = SILENT) -> Self:
+    def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
         """Learn mean and projection; raise ``ValueError`` for k above D or equal vectors."""
         matrix = base.fit_matrix(vectors)
         dim = matrix.shape[1]
         if self.k is not None and self.k > dim:
             raise ValueError(f"k is {self.k}, but the vectors have only {dim} dimensions")
-        self.mean_: base.Float64Array = base.mean_row(matrix)
+        self.mean_: Floats = base.mean_row(matrix)
         self.eigenvalues_, directions = base.principal_directions(
             base.second_moment(matrix, self.mean_)
         )
@@ -68,11 +69,11 @@ class Whitening(base.PostProcessor):
                 f"the {len(matrix):,} fit vectors do not vary in the others; fit on more sentences"
             )
         deviations = np.sqrt(self.eigenvalues_[:n_kept])
-        self.projection_: base.Float64Array = directions[:, :n_kept] / deviations
+        self.projection_: Floats = directions[:, :n_kept] / deviations
         self.n_features_in_ = dim
         return self
 
-    def transform(self, vectors: base.FloatArray) -> base.FloatArray:
+    def transform(self, vectors: AnyFloats) -> AnyFloats:
         self.check_input(vectors)
-        whitened: base.FloatArray = (vectors.astype(np.float64) - self.mean_) @ self.projection_
+        whitened: AnyFloats = (vectors.astype(np.float64) - self.mean_) @ self.projection_
         return whitened.astype(vectors.dtype, copy=False)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Floats32
 from simcse_cli.data.text import digest_keys, match_key
 from simcse_cli.prepare.minhash import NearIndex, Sketch
 from simcse_cli.settings.choices import DuplicateKind
@@ -103,7 +103,7 @@ class MeaningFinder:
         threshold: least cosine.
     """
 
-    def __init__(self, units: NDArray[np.float32], threshold: float) -> None:
+    def __init__(self, units: Floats32, threshold: float) -> None:
         self._units, self._threshold = units, threshold
         self._short = _shortened(units)
         self._kept = np.empty_like(self._short)
@@ -151,7 +151,7 @@ class MeaningFinder:
         self._added.append(self._places[number])
 
 
-def _best_match(numbers: Sequence[int], cosines: NDArray[np.float32]) -> Match:
+def _best_match(numbers: Sequence[int], cosines: Floats32) -> Match:
     best = int(cosines.argmax())
     return Match(numbers[best], float(cosines[best]))
 
@@ -163,7 +163,7 @@ def _nearer(earlier: Match | None, match: Match) -> Match:
     return earlier
 
 
-def _shortened(units: NDArray[np.float32]) -> NDArray[np.float32]:
+def _shortened(units: Floats32) -> Floats32:
     """Return ``(n, m + 1)``: vectors on their first m principal axes, and the length of the rest.
 
     The product of two rows is at least the cosine of their vectors.

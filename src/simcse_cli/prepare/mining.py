@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.arrays import Array, Booleans, Floats32, Integers
 from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL
@@ -50,7 +51,7 @@ DEFAULT_MARGIN = 0.05
 _WORK_FILES = r"(texts|anchors)\.(txt|npy)(\.part.*)?|found-\d+\.npy"
 
 Digests = NDArray[np.uint64]
-Numbers = NDArray[np.int64]
+Numbers = Integers
 
 
 def prepare_hard_negatives(
@@ -155,7 +156,7 @@ class _Limits:
         if options.margin is None and options.ratio is None:
             self.margin = DEFAULT_MARGIN
 
-    def allow(self, scores: NDArray[np.float32], positive: float) -> NDArray[np.bool_]:
+    def allow(self, scores: Floats32, positive: float) -> Booleans:
         """Return which texts may be negatives, by their cosines with the anchor.
 
         ``positive`` is the lowest cosine of the anchor with one of its positives.
@@ -244,7 +245,7 @@ def _require_finished(output: Path, facts: dict[str, Any]) -> None:
             raise OutputError(what, hint=EXISTS_HINT)
 
 
-def _number(digests: Digests) -> tuple[NDArray[np.bool_], Numbers]:
+def _number(digests: Digests) -> tuple[Booleans, Numbers]:
     """Return whether each entry is the first of its value, and the number of its value.
 
     Values are numbered in the order of their first occurrence.
@@ -271,8 +272,8 @@ def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
 
 
 def _blocks(
-    work: Path, n_rows: int, search: Callable[[slice], NDArray[Any]], progress: Progress
-) -> Iterator[NDArray[Any]]:
+    work: Path, n_rows: int, search: Callable[[slice], Array], progress: Progress
+) -> Iterator[Array]:
     """Yield the result of each block of rows; one that was saved is not searched again."""
     with progress.task("searching", n_rows) as task:
         for start in range(0, n_rows, BLOCK):
@@ -290,24 +291,20 @@ def _clean_texts(sources: Sequence[str], given: Given) -> Iterator[str]:
         yield from filter(None, map(clean_text, Table(source, Job.TEXTS, given).texts()))
 
 
+@dataclass
 class NegativeSearch:
     """Find hard negatives for the anchors of all pairs: ``read``, then ``search``, then ``rows``.
 
     Pairs are read from their files each time; memory holds a few numbers of each.
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[str],
-        given: Given,
-        options: HardNegativeOptions,
-        progress: Progress,
-    ) -> None:
-        self.limits = _Limits(options)
-        self._inputs = inputs
-        self._given = given
-        self._options = options
-        self._progress = progress
+    inputs: Sequence[str]
+    given: Given
+    options: HardNegativeOptions
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.limits = _Limits(self.options)
 
     def mine(self, encoder: ReadyEncoder, work: Path) -> Mined:
         self.read(encoder, work)
@@ -318,16 +315,16 @@ class NegativeSearch:
         """Yield the pairs without an empty text, and tell the user what is left out."""
         counts = PairCounts()
         n_empty = 0
-        for texts in pair_rows(self._inputs, self._given, counts=counts):
+        for texts in pair_rows(self.inputs, self.given, counts=counts):
             anchor, positive = map(clean_text, texts)
             if anchor and positive:
                 yield anchor, positive
             else:
                 n_empty += 1
         if summary := counts.summary():
-            self._given.told.info(summary)
+            self.given.told.info(summary)
         if n_empty:
-            self._given.told.info(f"left out {n_empty:,} pairs with an empty text")
+            self.given.told.info(f"left out {n_empty:,} pairs with an empty text")
 
     def _anchors(self) -> Iterator[str]:
         return map(itemgetter(0), self._pairs())
@@ -335,17 +332,17 @@ class NegativeSearch:
     def _texts(self) -> Iterator[str]:
         """Yield the positives of all pairs, then the texts of the corpus."""
         yield from map(itemgetter(1), self._pairs())
-        yield from _clean_texts(self._options.corpus or [], self._given.of_file("--corpus"))
+        yield from _clean_texts(self.options.corpus or [], self.given.of_file("--corpus"))
 
     def read(self, encoder: ReadyEncoder, work: Path) -> None:
         """Number the texts, and keep and encode each different one once."""
-        options = self._options
-        files = Inputs([*self._inputs, *(options.corpus or [])])
+        options = self.options
+        files = Inputs([*self.inputs, *(options.corpus or [])])
         anchor_digests, anchor_keys = _digests(self._anchors())
         text_digests, text_keys = _digests(self._texts())
         n_pairs = len(anchor_digests)
         if not n_pairs:
-            what = f"{', '.join(self._inputs)}: no pair of texts"
+            what = f"{', '.join(self.inputs)}: no pair of texts"
             raise DataError(what, hint="need the columns anchor and positive")
         is_new_anchor, self._anchor_rows = _number(anchor_digests)
         is_new_text, text_rows = _number(text_digests)
@@ -366,14 +363,14 @@ class NegativeSearch:
         encode = partial(
             unit_vectors,
             encoder=encoder,
-            progress=self._progress,
+            progress=self.progress,
             batch_tokens=options.batch_tokens,
         )
         prompt = encoder.document_prompt(options.corpus_prompt)
         self._units = encode(texts, file=work / "texts.npy", prompt=prompt)
         anchor_file = work / "anchors.npy"
         self._queries = encode(anchors, file=anchor_file, prompt=encoder.query_prompt)
-        encoder.warn_truncated(self._progress)
+        encoder.warn_truncated(self.progress)
         self._open_pool(texts, text_keys[is_new_text], encoder)
 
     def _open_pool(self, texts: PackedTexts, keys: Digests, encoder: ReadyEncoder) -> None:
@@ -381,9 +378,9 @@ class NegativeSearch:
         self._pool: Sequence[str] = texts
         self._pool_keys = keys
         self._searcher: ExactSearcher | SearchIndex = ExactSearcher(self._units)
-        if self._options.index is not None:
-            index = SearchIndex.load(self._options.index)
-            index.require_made_by(encoder, self._options.index)
+        if self.options.index is not None:
+            index = SearchIndex.load(self.options.index)
+            index.require_made_by(encoder, self.options.index)
             self._pool = index.sentences
             self._pool_keys = _digests(map(clean_text, index.sentences))[1]
             self._searcher = index
@@ -392,7 +389,7 @@ class NegativeSearch:
     def search(self, work: Path) -> NegativeCounts:
         """Find the negatives of each anchor; raise DataError if there are none at all."""
         n_anchors = len(self._anchor_keys)
-        blocks = _blocks(work, n_anchors, self._search_block, self._progress)
+        blocks = _blocks(work, n_anchors, self._search_block, self.progress)
         results = np.concatenate(list(blocks))
         n_pairs = len(self._anchor_rows)
         self._negatives = results["rows"][self._anchor_rows]
@@ -413,10 +410,10 @@ class NegativeSearch:
             negative_cosine=float(results["scores"][self._anchor_rows][is_negative].mean()),
         )
 
-    def _search_block(self, block: slice) -> NDArray[Any]:
+    def _search_block(self, block: slice) -> Array:
         """Return the negatives of a block of anchors, with -1 in place of missing ones."""
         last = self.limits.last
-        per_anchor = self._options.per_anchor
+        per_anchor = self.options.per_anchor
         numbers = range(*block.indices(len(self._anchor_keys)))
 
         # Partners of an anchor are left out of what is found, so as many more are searched.
@@ -448,17 +445,17 @@ class NegativeSearch:
         positives = self._positive_rows[self._starts[number] : self._starts[number + 1]]
         return float((self._units[positives] @ self._queries[number]).min())
 
-    def _choose(self, is_allowed: NDArray[np.bool_], number: int) -> NDArray[np.intp]:
+    def _choose(self, is_allowed: Booleans, number: int) -> NDArray[np.intp]:
         """Choose the negatives of an anchor; return their positions in ``is_allowed``.
 
         ``is_allowed`` has an entry for each of the texts near anchor ``number``, nearest first.
         """
         allowed = np.flatnonzero(is_allowed)[self.limits.first :]
-        nearest = allowed[: self._options.per_anchor]
-        if self._options.pick is NegativePick.TOP:
+        nearest = allowed[: self.options.per_anchor]
+        if self.options.pick is NegativePick.TOP:
             return nearest
         # The draw depends on the seed and the anchor alone.
-        draw = random.Random(f"{self._options.seed}/{int(self._anchor_keys[number])}")
+        draw = random.Random(f"{self.options.seed}/{int(self._anchor_keys[number])}")
         drawn = draw.sample(range(len(allowed)), len(nearest))
         return allowed[sorted(drawn)]
 
@@ -520,15 +517,13 @@ def _paraphrase_rows(
     return ((texts[left], texts[right]) for left, right in found_pairs), counts
 
 
-def _nearest_pairs(
-    units: Units, options: PairOptions, work: Path, progress: Progress
-) -> NDArray[Any]:
+def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Progress) -> Array:
     """Return the nearest pairs of different rows, nearest first, at most ``max_pairs``."""
     n_texts = len(units)
     searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)
 
-    def search(block: slice) -> NDArray[Any]:
+    def search(block: slice) -> Array:
         # One text more than ``top_k`` is searched, as a text may find itself, which is no pair.
         scores, rows = searcher.search(units[block], options.top_k + 1)
         query_rows = np.arange(*block.indices(n_texts))[:, None]
@@ -551,10 +546,10 @@ def _nearest_pairs(
     return best
 
 
-def _different_pairs(pairs: NDArray[Any], n_texts: int) -> NDArray[Any]:
+def _different_pairs(pairs: Array, n_texts: int) -> Array:
     """Return each pair once, although both of its texts may have found it, nearest first."""
     _, first = np.unique(pairs["left"] * n_texts + pairs["right"], return_index=True)
     different = pairs[first]
     order = np.lexsort((different["right"], different["left"], -different["score"]))
-    ranked: NDArray[Any] = different[order]
+    ranked: Array = different[order]
     return ranked

@@ -62,6 +62,7 @@ class RowResult:
         }
 
 
+@dataclass
 class RowWriter:
     """Write the rows that pass the filters to a file with a manifest, and report the counts.
 
@@ -69,13 +70,13 @@ class RowWriter:
     and in the lint of pairs), and about 2 kB per row to find near duplicates.
     """
 
-    def __init__(
-        self, options: RowOptions, progress: Progress, count_tokens: CountTokens | None = None
-    ) -> None:
-        self.options = options
-        self.progress = progress
-        self._count_tokens = count_tokens
-        self._leak = leak_filter(options, progress)  # the sets are read before hours of mining
+    options: RowOptions
+    progress: Progress
+    count_tokens: CountTokens | None = None
+
+    def __post_init__(self) -> None:
+        # The sets are read before hours of mining.
+        self._leak = leak_filter(self.options, self.progress)
 
     def write(
         self,
@@ -95,7 +96,7 @@ class RowWriter:
         """
         # Rows are checked and filtered as they pass, so no step holds them all.
         options = self.options
-        linter = Linter(self._count_tokens, options.max_length)
+        linter = Linter(self.count_tokens, options.max_length)
         result = RowResult()
         kept = self._kept(filters.clean_rows(linter.watch(rows)), result.counts)
 

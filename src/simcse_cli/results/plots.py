@@ -16,8 +16,8 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import AnyFloats
 from simcse_cli.errors import OutputError, require_extra
 from simcse_cli.files.output import output_path
 
@@ -42,8 +42,6 @@ PNG_DPI = 120
 RANK_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 _STYLE = files("simcse_cli") / "resources" / "figures.mplstyle"
-
-Values = NDArray[np.floating[Any]]
 
 
 # Figures
@@ -248,7 +246,7 @@ def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> str:
+def bar_line(values: AnyFloats, width: int = 48, *, high: float | None = None) -> str:
     """Return the values as a line of bars from 0 (a blank) to ``high``, by default the largest.
 
     Longer series are shown by the mean of each of ``width`` stretches; NaN is a blank.
@@ -264,12 +262,12 @@ def bar_line(values: Values, width: int = 48, *, high: float | None = None) -> s
     return "".join(BARS[round(level)] for level in levels.tolist())
 
 
-def _mean(values: Values) -> float:
+def _mean(values: AnyFloats) -> float:
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else float("nan")
 
 
-def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str:
+def bar_lines(series: Mapping[str, AnyFloats], *, high: float | None = None) -> str:
     if high is None:
         highs = [float(np.nanmax(values)) for values in series.values() if len(values)]
         high = max(highs, default=1.0)
@@ -280,7 +278,7 @@ def bar_lines(series: Mapping[str, Values], *, high: float | None = None) -> str
     return lines
 
 
-def geometry_scatter(series: Mapping[str, Values], *, width: int = 56, height: int = 14) -> str:
+def geometry_scatter(series: Mapping[str, AnyFloats], *, width: int = 56, height: int = 14) -> str:
     """Return a scatter plot of ``(N, 2)`` points per series: uniformity, and alignment upwards.
 
     Each series is a letter, named in the legend; an asterisk marks a cell that two series share.

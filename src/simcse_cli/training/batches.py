@@ -3,12 +3,13 @@
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Integers
 from simcse_cli.data.text import digest_keys
 from simcse_cli.errors import DataError
 from simcse_cli.objectives.base import Batch, Examples, Objective
@@ -17,62 +18,55 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.teachers import Teachers
 
 _T = TypeVar("_T")
-Indices = NDArray[np.int64]
+Indices = Integers
 # By default, batches are drawn without regard to equal texts while at most this share of the rows
 # has a text of an earlier row.
 SHARED_SHARE = 0.01
 AHEAD = 3  # batches that are made before they are due
 
 
+@dataclass
 class BatchMaker:
     """Makes this process's part of the batch of any step."""
 
-    def __init__(
-        self,
-        objective: Objective,
-        data: Any,
-        n_examples: int,
-        config: TrainConfig,
-        *,
-        rank: int,
-        n_processes: int,
-        shared: "SharedTexts | None" = None,
-        kind: Batches = Batches.SHUFFLED,
-        most_left_out: float = SHARED_SHARE,
-        teachers: Teachers | None = None,
-    ) -> None:
-        self._objective = objective
-        self._data = data
-        self._config = config
-        self._teachers = teachers
-        self._rank = rank
-        self._n_processes = n_processes
-        self.global_batch_size = config.batch_size * n_processes
-        self._epoch: tuple[int, Examples, Indices] | None = None
-        self._shared = shared
-        self.kind = kind
-        # Only packing the first epoch shows how many rows fit into batches without duplicates.
-        if kind is Batches.NO_DUPLICATES:
-            n_examples = self._n_placed(n_examples, most_left_out)
-        self.n_examples = n_examples
-        self.steps_per_epoch = n_steps_per_epoch(n_examples, self.global_batch_size, n_processes)
+    objective: Objective
+    data: Any
+    n_examples: int
+    config: TrainConfig
+    rank: int
+    n_processes: int
+    shared: "SharedTexts | None" = None
+    kind: Batches = Batches.SHUFFLED
+    most_left_out: float = SHARED_SHARE
+    teachers: Teachers | None = None
 
-    def _n_placed(self, n_examples: int, most_left_out: float) -> int:
+    def __post_init__(self) -> None:
+        self.global_batch_size = self.config.batch_size * self.n_processes
+        self._epoch: tuple[int, Examples, Indices] | None = None
+        # Only packing the first epoch shows how many rows fit into batches without duplicates.
+        if self.kind is Batches.NO_DUPLICATES:
+            self.n_examples = self._n_placed()
+        self.steps_per_epoch = n_steps_per_epoch(
+            self.n_examples, self.global_batch_size, self.n_processes
+        )
+
+    def _n_placed(self) -> int:
         """Return how many rows fit into an epoch whose batches have no duplicates.
 
         Raise DataError if too many rows are left out.
         """
-        least = 2 * self._n_processes
+        least = 2 * self.n_processes
         size = self.global_batch_size
+        n_examples = self.n_examples
         n_placed = len(self._shuffled(0)[1])
         n_left_out = n_examples - n_placed
         # Shuffled batches leave out the rest of an epoch, too, if it is too small for a batch.
         n_left_anyway = n_examples % size
         if n_left_anyway >= least:
             n_left_anyway = 0  # these rows are the last, smaller batch
-        if n_placed < least or n_left_out > max(n_left_anyway, most_left_out * n_examples):
+        if n_placed < least or n_left_out > max(n_left_anyway, self.most_left_out * n_examples):
             raise DataError(
-                f"{self._data.name}: --batches no-duplicates has no place for {n_left_out:,} "
+                f"{self.data.name}: --batches no-duplicates has no place for {n_left_out:,} "
                 f"of {n_examples:,} rows, whose texts are too frequent for batches of "
                 f"{size:,}; at most 1% may be left out",
                 hint="use --batches mask-duplicates, which trains on every row",
@@ -85,37 +79,37 @@ class BatchMaker:
         examples, order = self._shuffled(epoch)
         start = step_in_epoch * self.global_batch_size
         rows = order[start : start + self.global_batch_size]
-        parts = np.array_split(rows, self._n_processes)  # contiguous, in rank order
-        own_rows = parts[self._rank]
-        generator = random_generator(self._config.seed, epoch, step, self._rank)
-        batch = self._objective.collate([examples.items[int(i)] for i in own_rows], generator)
+        parts = np.array_split(rows, self.n_processes)  # contiguous, in rank order
+        own_rows = parts[self.rank]
+        generator = random_generator(self.config.seed, epoch, step, self.rank)
+        batch = self.objective.collate([examples.items[int(i)] for i in own_rows], generator)
 
         # Add what the loss needs. Every row gives equally many examples, so that the count of this
         # process also tells the counts of the others.
         batch.counts = [len(part) * batch.n_examples // len(own_rows) for part in parts]
-        if self.kind is Batches.MASK_DUPLICATES and self._shared is not None:
+        if self.kind is Batches.MASK_DUPLICATES and self.shared is not None:
             # The numbers cover all processes, in the order in which vectors are gathered.
-            batch.extra["texts"] = torch.from_numpy(self._shared.numbers[rows])
-        if self._teachers is not None:
-            batch.extra["teacher"] = self._teachers.of_rows(rows)
-            batch.extra["first"] = sum(map(len, parts[: self._rank]))
-        return batch.prepacked(self._objective.encoder)
+            batch.extra["texts"] = torch.from_numpy(self.shared.numbers[rows])
+        if self.teachers is not None:
+            batch.extra["teacher"] = self.teachers.of_rows(rows)
+            batch.extra["first"] = sum(map(len, parts[: self.rank]))
+        return batch.prepacked(self.objective.encoder)
 
     def _shuffled(self, epoch: int) -> tuple[Examples, Indices]:
         """Return the examples of an epoch and their order, which is the same on every process."""
         if self._epoch is not None and self._epoch[0] == epoch:
             return self._epoch[1:]
-        generator = random_generator(self._config.seed, epoch)
-        examples = self._objective.examples(self._data, generator)
-        window = self._config.bucket_batches
+        generator = random_generator(self.config.seed, epoch)
+        examples = self.objective.examples(self.data, generator)
+        window = self.config.bucket_batches
         order: Indices = np.arange(len(examples))
-        if not self._objective.ordered:
+        if not self.objective.ordered:
             order = shuffled_files(files_of(examples), generator)
             if window > 1:
                 size = self.global_batch_size
                 order = bucket_by_length(order, examples.items, window, size, generator)
-        if self.kind is Batches.NO_DUPLICATES and self._shared is not None:
-            order = self._without_duplicates(order, self._shared, epoch)
+        if self.kind is Batches.NO_DUPLICATES and self.shared is not None:
+            order = self._without_duplicates(order, self.shared, epoch)
         self._epoch = (epoch, examples, order)
         return examples, order
 
@@ -125,7 +119,7 @@ class BatchMaker:
         Every epoch has at least as many batches as the first one.
         """
         size = self.global_batch_size
-        n_processes = self._n_processes
+        n_processes = self.n_processes
         packed = pack_apart(order, shared, size, least=2 * n_processes)
         if epoch == 0:
             self._first = packed

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from simcse_cli.machine.rng import RngState
+from simcse_cli.objectives.base import Representations
 
 Chunk = TypeVar("Chunk")
-Representations = tuple[Tensor, ...]
 
 
 def cached_backward(

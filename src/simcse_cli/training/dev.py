@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from simcse_cli.arrays import Floats, Floats32
 from simcse_cli.data import senteval, transfer_files
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.names import POSITIONAL
@@ -37,7 +37,7 @@ from simcse_cli.evaluation.bootstrap import (
     paired_bootstrap,
     paired_mean_bootstrap,
 )
-from simcse_cli.evaluation.correlation import Floats, aggregate, correlate, cosine_rows
+from simcse_cli.evaluation.correlation import aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct, memoize
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
 from simcse_cli.evaluation.retrieval import rank_exactly, score_retrieval
@@ -139,7 +139,7 @@ class DevSts:
             cosines[name] = np.concatenate([predicted for predicted, _ in pairs])
         mean, _ = mean_and_deviation(list(tasks.values()))
 
-        def encoded(texts: Sequence[str]) -> NDArray[np.float32]:
+        def encoded(texts: Sequence[str]) -> Floats32:
             return np.stack([vectors[text] for text in texts])
 
         return measured(encoded, self.pairs, mean, tasks, cosines)

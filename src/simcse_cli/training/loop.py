@@ -25,7 +25,7 @@ from simcse_cli.machine.processes import average_gradients, average_tensor
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import probe_vectors, save_encoder
-from simcse_cli.objectives.base import Batch, Losses, Objective
+from simcse_cli.objectives.base import Batch, Losses, Objective, Representations
 from simcse_cli.objectives.registry import objective_label
 from simcse_cli.packed.backbone import KERNELS_COMPILE
 from simcse_cli.progress import Progress, ProgressTask
@@ -399,11 +399,11 @@ class Trainer:
         # ``cached_backward`` returns only the sum of the terms, so ``kept_losses`` has the terms.
         kept_losses: list[Losses] = []
 
-        def encode(chunk: Batch) -> tuple[Tensor, ...]:
+        def encode(chunk: Batch) -> Representations:
             with self.accelerator.autocast():
                 return self.objective.encode(chunk)
 
-        def loss(representations: tuple[Tensor, ...]) -> Tensor:
+        def loss(representations: Representations) -> Tensor:
             with self.accelerator.autocast():
                 kept_losses.append(self.objective.losses(representations, batch))
             return torch.stack(list(kept_losses[0][0].values())).sum()

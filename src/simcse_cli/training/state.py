@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from simcse_cli.arrays import Floats
 from simcse_cli.errors import CheckpointError, DataError, reason_of
-from simcse_cli.evaluation.correlation import Floats
 from simcse_cli.files.atomic import (
     fsync_tree,
     staging_folder,

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, distributed
 
+from simcse_cli.arrays import Array, Integers
 from simcse_cli.encoding.job import EncodeJob
 from simcse_cli.encoding.parts import ALONE, ProcessGroup
 from simcse_cli.encoding.sinks import VectorSink
@@ -33,7 +32,7 @@ class Teacher:
         self.name = name
         self.weight = weight
         self.model: ReadyEncoder | None = None
-        self.vectors: NDArray[Any] | None = None
+        self.vectors: Array | None = None
         if name.endswith(".npy"):
             self.vectors = read_matrix(require_file(name))
             self.dim = int(self.vectors.shape[1])
@@ -97,7 +96,7 @@ class Teachers:
             teacher.vectors = read_matrix(output)
             teacher.model = None
 
-    def of_rows(self, rows: NDArray[np.int64]) -> Tensor:
+    def of_rows(self, rows: Integers) -> Tensor:
         """Return the vectors of some rows, ``(N, C, D)``.
 
         Before they are made, as in a dry run, return zeros ``(N, C, 1)``.
