@@ -431,9 +431,7 @@ def nearest(
     return neighbours_by_query
 
 
-def _best_of_each(
-    n_queries: int, owners: Rows, scores: Scores, rows: Rows, k: int
-) -> Rows:
+def _best_of_each(n_queries: int, owners: Rows, scores: Scores, rows: Rows, k: int) -> Rows:
     """Return the positions of the ``k`` best pairs of each query, sorted by query and score."""
     order = np.lexsort((rows, -scores, owners))
     sorted_owners = owners[order]

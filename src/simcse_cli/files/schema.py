@@ -271,7 +271,7 @@ def foreign_format(
         with warnings.catch_warnings():  # PyTorch warns of pickle before it refuses it
             warnings.filterwarnings("ignore", "Detected pickle protocol")
             yield
-    except DataError as cause:  # from reading another file that belongs to this one
+    except DataError as cause:  # of another file that this one needs; its message names that file
         raise error(cause.message, hint=cause.hint or hint) from cause
     except SimcseError:
         raise

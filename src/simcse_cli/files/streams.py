@@ -108,6 +108,7 @@ def _decoded_lines(
 
 def _whole_lines(stream: _Stream, name: str) -> Iterator[bytes]:
     """Yield blocks of whole lines as they arrive; raise DataError for a line that is too long."""
+    # ``read1`` returns what has arrived, where ``read`` would wait for a full block.
     read = getattr(stream, "read1", stream.read)
     rest = b""
     n_lines = 0
@@ -168,6 +169,7 @@ def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
     try:
         # The empty piece behind the others tells the decoder that the text ends.
         for raw in chain(raws, [b""]):
+            # Without a line end in the text, ``rpartition`` returns all of it as ``rest``.
             lines, end, rest = (rest + decoder.decode(raw, final=not raw)).rpartition("\n")
             if end:
                 yield (lines + end).encode()

@@ -76,7 +76,7 @@ def _ranking(
         raise ValueError(f"temperature {temperature}: must be above 0")
     dtype = torch.promote_types(left.dtype, torch.float32)
     similarities = score(left.to(dtype), right.to(dtype)) / temperature
-    # Of two pairs, only the one with the lower score should be less similar; other gaps drop out.
+    # Only the gaps c_i - c_j with s_i < s_j count; the others become exp(-inf) = 0 in the sum.
     gaps = similarities[:, None] - similarities[None, :]
     gaps = gaps.masked_fill(scores[:, None] >= scores, -math.inf)
     # The prepended 0 is the "1 +" inside the logarithm, as exp(0) = 1.

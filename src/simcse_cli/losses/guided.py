@@ -57,7 +57,8 @@ def guided_info_nce(
     logits, n_removed = [], []
     n_candidates = 0
     for left, right in pairs:
-        has_own_pairs = right < 2  # not hard negatives: their diagonal is no labelled pair
+        # On the diagonal is the labelled pair or a text with itself, but not for hard negatives.
+        has_own_pairs = right < 2
         removed = similarity_matrix(guide[left], guide[right]) > bars
         if has_own_pairs:
             removed = removed & ~is_own

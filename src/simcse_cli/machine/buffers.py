@@ -46,6 +46,7 @@ class BufferPool:
         except IndexError:
             buffer = _aligned(1 << exponent)
         lease = _Lease(sizes, _HELD_AS[dtype.itemsize], buffer)  # type: ignore[arg-type]
+        # When the tensor is deleted, so is the lease, which then returns its buffer to ``home``.
         lease.home = home
         tensor = torch.from_numpy(lease)  # the tensor keeps the lease alive
         return tensor if tensor.dtype is dtype else tensor.view(dtype)

@@ -65,7 +65,8 @@ def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
     Each process calls this with its own ``parts``, of which part i is for process i.
     """
     if _scatters():
-        # Reduce-scatter needs parts of one size, so pad their rows.
+        # Reduce-scatter needs parts of one size, so pad their rows. The sizes for ``pad`` start
+        # with the last dimension, so those of the rows come last.
         most = max(map(len, parts))
         padded = []
         for part in parts:

@@ -57,10 +57,11 @@ CPU_CONSTANTS = {
 def cpu_kind() -> str:
     """Return the key of ``CPU_CONSTANTS`` for the enabled instructions of this processor.
 
-    Only AMD's processors get the key ``avx512_bf16``. On Intel's, AVX-512 bfloat16 instructions do
-    half of the work of float32 ones in the same time; these processors have AMX instead, though not
-    in every virtual machine. On AMD's processors, OpenBLAS multiplies float32 faster than MKL does,
-    and on AMD's processors with AVX2 alone, it is also faster than oneDNN.
+    Processors of AMD and Intel with the same instructions may need different constants. Only AMD's
+    get the key ``avx512_bf16``: on Intel's, AVX-512 bfloat16 instructions do half of the work of
+    float32 ones in the same time; these processors have AMX instead, though not in every virtual
+    machine. Only Intel's get the key ``avx2_intel``: on AMD's, OpenBLAS multiplies float32 faster
+    than MKL does, and on those with AVX2 alone, it is also faster than oneDNN.
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"

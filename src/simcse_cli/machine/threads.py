@@ -43,7 +43,7 @@ def map_on_cores(
             yield from map(function, items)
         return
 
-    # Otherwise the caller is one of the workers.
+    # Otherwise the caller is one of the workers: ``results`` computes items while it waits.
     _pause_openmp()
     work = _Work(function, items)
     with _SHARES.lend(threads_each), _helpers(n_workers - 1, threads_each, n_threads) as helpers:
@@ -185,11 +185,12 @@ class _Shares:
         """Limit NumPy's products to ``n_threads`` threads; by default each would take all cores."""
         with self._lock:
             if not self._lent:
-                self._n_outside = torch.get_num_threads()
+                self._n_outside = torch.get_num_threads()  # for callers on other threads
             limiter = _math_libraries().limit(limits=n_threads, user_api="blas")
             # Only the first limiter knows the thread counts to restore in the end.
             self._first = self._first or limiter
             self._lent.append(n_threads)
+        # A nested call sees the depth, and stays within the share of this one.
         self._this_thread.depth = getattr(self._this_thread, "depth", 0) + 1
         try:
             yield

@@ -155,6 +155,7 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
             rows.append(line)
         elif line and line != _NOTHING and end_mark:
             raise DataError(f"{path}: {line[:40]!r} between the marks of the scores would be lost")
+    # Mixed line ends could not be restored, so they show as a difference.
     if front is None or not end_mark or text.replace("\n", line_end) != raw:
         raise DataError(
             f"{path} lacks its metadata or the second mark of the scores, or mixes line ends"

@@ -287,7 +287,7 @@ def _load_cnn(source: ModelFiles, modules: _Modules) -> TokenCnn | None:
     with foreign_format(
         folder, f"convolutions over states of width {width}", error=CheckpointError
     ):
-        # Each convolution has a weight and a bias.
+        # Each convolution has a weight ``(n_channels, dim, size)`` and a bias.
         shapes = [tuple(weights[f"{i}.weight"].shape) for i in range(len(weights) // 2)]
         n_channels, dim, _ = shapes[0]
         if dim != width:
@@ -362,6 +362,7 @@ def _check_weights(encoder: SentenceEncoder, folder: Path) -> None:
     zero.
     """
     for name, weight in encoder.named_parameters():
+        # Outside the backbone are the head and the convolutions.
         forbids_zeros = name.endswith("word_embeddings.weight") or not name.startswith("backbone.")
         if weight.ndim == 1:
             forbids_zeros = name.endswith("weight")  # of a norm

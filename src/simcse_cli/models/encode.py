@@ -271,7 +271,7 @@ def encode(
     vectors = np.zeros((len(rows), model.dim), dtype=np.float32)
     n_skipped = 0
     if prompt and not model.record.include_prompt:
-        n_skipped = texts.frame[0]
+        n_skipped = texts.frame[0]  # the tokens before the text, the prompt among them
     was_training = model.training
     model.eval()
     try:
@@ -398,6 +398,7 @@ def _batch_vectors(
 
     is_packed = model.prepare()
     lengths = [len(row) for row in rows]
+    # A model that reads padding gets only rows of one length in a batch, which need none.
     batches = list(
         token_batches(lengths, batch_tokens, padded=not is_packed, alike=model.reads_padding)
     )

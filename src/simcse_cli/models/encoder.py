@@ -198,6 +198,7 @@ class SentenceEncoder(nn.Module):
         )
         last: Tensor = output.last_hidden_state
         states: tuple[Tensor, ...] = (last,)
+        # The last state is ``last`` in both cases, whatever a model lists as its last hidden state.
         if all_layers:
             states = (*output.hidden_states[:-1], last)
         states = tuple(map(wide, states))
@@ -438,15 +439,16 @@ class SentenceEncoder(nn.Module):
         (empty_row,) = template.around(self.tokens.ids([""], None))
         empty_rows = [empty_row] * len(distinct)
         tokens = packed.pack(empty_rows, multiple=ROUNDED_TO)
-        gaps = torch.zeros(len(distinct), len(empty_row), dtype=torch.int64)
-        gaps[:, template.n_before :] = torch.tensor(distinct)[:, None]
+        # How far each token moves up, ``(len(distinct), L)``: not at all before the sentence.
+        shifts = torch.zeros(len(distinct), len(empty_row), dtype=torch.int64)
+        shifts[:, template.n_before :] = torch.tensor(distinct)[:, None]
         # The packed size is rounded up, so the positions may go on behind those of the rows.
         positions = tokens.positions.clone()
-        positions[: gaps.numel()] += to_device(gaps.flatten(), positions.device)
+        positions[: shifts.numel()] += to_device(shifts.flatten(), positions.device)
 
         # The states, one for each n, and then one for each row.
         if self._packed_for(empty_rows) is None:
-            row_positions = positions[: gaps.numel()].view(gaps.shape)
+            row_positions = positions[: shifts.numel()].view(shifts.shape)
             states = self._pooled(*self._padded(empty_rows), position_ids=row_positions)
         else:
             states = self.pooled_rows(PackedRows(empty_rows, replace(tokens, positions=positions)))

@@ -483,6 +483,7 @@ def _plain_pass(
     row: list[int],
 ) -> dict[str, _Vectors]:
     """Return the vector of one row of sub-words, ``(1, D)``, by ``AutoModel`` and each graph."""
+    # A pass needs at least one token, so an empty row gets one of padding.
     ids, mask = pad([row or [encoder.tokens.pad_id]], encoder.tokens.pad_id)
     with torch.inference_mode():
         # AutoModel gives the states of all layers, each graph those of the last layer.

@@ -304,8 +304,8 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
             named.add(_text(token))
     texts = {token.get("content") for token in added}
     n_words = len(content.get("model", {}).get("vocab", ()))
-    # The vocabulary must hold more than the special tokens, and be too small for a repair by
-    # transformers.
+    # The vocabulary must hold more than the special tokens. If it is larger than ``_MOST_WORDS``,
+    # transformers may change the splitting rule, which is not repeated here.
     return (
         bool(texts)
         and named - {None} == texts

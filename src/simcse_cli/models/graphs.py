@@ -146,6 +146,8 @@ def _trace(encoder: SentenceEncoder, target: Path) -> None:
     names = tuple(name for name in _INPUTS if name in known)
     ids, mask = pad(_EXAMPLE, encoder.tokens.pad_id)
     example = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+    # All inputs have one shape. Their shapes are a tuple in a tuple, as ``forward`` has one
+    # parameter, ``*inputs``.
     shape = {0: torch.export.Dim("batch_size"), 1: torch.export.Dim("sequence_length")}
     torch.onnx.export(
         _LastStates(encoder.backbone, names).eval(),

@@ -56,6 +56,7 @@ class MaskTemplate:
                 f"{place}: the tokenizer of {tokens.name} has no [MASK]",
                 hint="use a model that was trained with masks, such as BERT or RoBERTa",
             )
+        # ``stop`` is the full stop of the place ``{.}``; it is empty for the place ``{}``.
         prefix, stop, suffix = parts
         self._adds_stop = bool(stop)
         # A space before the sentence is part of its first sub-word in some tokenizers.

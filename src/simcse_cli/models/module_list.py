@@ -238,6 +238,7 @@ def _check_order(kinds: Sequence[str], path: Path) -> None:
     """Refuse modules that are not in the order in which they are computed here."""
     places = [_ORDER.index(kind) for kind in kinds]
     last_place = len(_ORDER) - 1
+    # Only Normalize, the last of the order, may be repeated.
     in_order = all(
         left < right or left == right == last_place for left, right in itertools.pairwise(places)
     )
@@ -309,7 +310,8 @@ def _pooling(folder: Path) -> tuple[Reduction, bool]:
     path = folder / "config.json"
     config = read_json(path, _Entries)
     _require_known(config, path, "pooling_mode", *_POOLING_FLAGS, "include_prompt", *_WIDTHS)
-    # A file names its mode or sets the flag of one; a name takes precedence.
+    # A file names its mode or sets the flag of one; a name takes precedence. ``given`` is one mode
+    # or a list of modes.
     flagged = [mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)]
     given = config.get("pooling_mode", flagged or "mean")
     modes = [given]
@@ -353,7 +355,8 @@ def _pooler_of_weights(folder: Path) -> Pooler:
     _require_known(config, path, "layer_start", "num_hidden_layers", *_WIDTHS)
     start = checked(config.get("layer_start", 4), int, f"{path}: layer_start")
     n_layers = checked(config.get("num_hidden_layers", 12), int, f"{path}: num_hidden_layers")
-    # The module has weights from layer ``start`` on; the layers before have weight zero.
+    # The module has weights from layer ``start`` on; the layers before have weight zero. Layer 0 is
+    # the embedding output. The only tensor has no name behind the prefix.
     weights = read_tensors(folder, LAYER_WEIGHTS).get("", torch.zeros(0)).float()
     fits_layers = 0 <= start <= n_layers and weights.shape == (n_layers + 1 - start,)
     if fits_layers and n_layers and weights.sum() > 0:

@@ -92,6 +92,7 @@ class WordVectors:
                 # Without a header, the first line gives the dimension.
                 dim = dim or n_values
                 word = line.partition(b" ")[0]
+                # A word with spaces is skipped, as no token equals it; any other line is an error.
                 if n_values != dim or not dim:
                     self._check_spaced_word(line, number, dim)
                     continue

@@ -75,7 +75,8 @@ class SpanSampler:
             raise ValueError(f"a document of {n_tokens} tokens: need at least {self.min_document}")
         block_starts = list(range(0, n_tokens - self.max_length + 1, self.max_length))
         groups = []
-        # An anchor closes up to three blocks, but fewer at the ends: take an end if few are left.
+        # An anchor closes up to three blocks, but fewer at the ends. So it takes an end if
+        # fewer than ``n_left`` blocks are left for each of the ``n_left`` anchors.
         for n_left in range(self.n_anchors, 0, -1):
             if len(block_starts) // n_left < n_left:
                 chosen = int(generator.choice([0, len(block_starts) - 1]))

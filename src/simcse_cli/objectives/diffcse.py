@@ -183,7 +183,7 @@ class Diffcse(Simcse):
         Every token is the generator's, so tokens that were not masked may change too. Only the
         first token and padding are those of ``ids``.
         """
-        self.generator.train(self.options.as_released)
+        self.generator.train(self.options.as_released)  # the released code leaves its dropout on
         attention_mask = unread_mask(self.generator.base_model, mask)
         logits = self.generator(input_ids=masked, attention_mask=attention_mask).logits
         logits = logits[..., : len(self.encoder.tokenizer)].float()

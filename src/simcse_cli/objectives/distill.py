@@ -58,7 +58,8 @@ class Distill(Objective):
             vectors = gather_with_grad(vectors, batch.counts)
             cosines = similarity_matrix(vectors, vectors)
             return {"distance": similarity_distance(cosines, teacher_cosines(batch))}, {}
-        # The teacher's vectors are those of all processes; ``first`` is this process's first row.
+        # The teacher's vectors ``(N, C, D)`` are those of all processes and columns; ``first`` is
+        # the first row of this process, and column 0 is that of the anchors.
         first = batch.extra["first"]
         teacher = batch.extra["teacher"][first : first + len(vectors), 0]
         mapped = vectors if self.map is None else self.map(vectors)

@@ -138,7 +138,8 @@ class MlmTerm(nn.Module):
         ``labels`` has one list for each row: the original id where a token was chosen, else -100.
         To save time, only chosen tokens pass through the head: ``(M, H)`` to ``(M, V)``.
         """
-        # Lay padded rows end to end, so that both forms are indexed in one way.
+        # Lay padded rows end to end, so that both forms are indexed in one way: row r starts at
+        # token r * L of R * L.
         if starts is None:
             starts = torch.arange(0, states[:, :, 0].numel(), states.shape[1], device=states.device)
             states = states.flatten(0, 1)

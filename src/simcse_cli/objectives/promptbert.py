@@ -128,7 +128,8 @@ class Promptbert(TemplateViews):
         """Return the embeddings, less the state of the template alone if training subtracts it."""
         if not self.subtracts:
             return super().embed(batch)
-        # Split the rows into those of the first template and those of the other.
+        # Split the rows into those of the first template and those of the other, which only the
+        # second view of a single sentence has.
         rows = batch.rows
         n_first = len(rows)
         if self._is_single:

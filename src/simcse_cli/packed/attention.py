@@ -72,8 +72,8 @@ def attend_from_first(
     key = linears.key.weight.view(n_heads, head_width, -1)
     value = linears.value.weight.view(n_heads, head_width, -1)
 
-    # K^T q and q . k of each head. The softmax ignores q . k, which is the same for all tokens of
-    # a sentence, but distributed training needs every gradient.
+    # K^T q ``(R, n_heads, H)`` and q . k ``(R, n_heads)``. The softmax ignores q . k, which is the
+    # same for all tokens of a sentence, but distributed training needs every gradient.
     by_head = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
     folded = torch.bmm(by_head, key).transpose(0, 1)
     offset = by_head.new_zeros(len(first), n_heads)
@@ -137,6 +137,7 @@ def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
     if not block.requires_grad:
         n_cached = _CACHED_TOKENS // block.shape[1]
         size = 1 << max(n_cached.bit_length() - 1, 0)  # a power of two, at most n_cached or 1
+        # As many parts of the full size as there are, then quarters of it.
         for n_rows in (size, size // 4):
             while 0 < n_rows <= len(block) - start:
                 yield block[start : start + n_rows], block.dtype
@@ -159,6 +160,7 @@ def _attend_block(
     """
     n_rows, length, width = block.shape
     head_width = width // (3 * n_heads)
+    # From ``(n_rows, L, 3, n_heads, head_width)`` to ``(3, n_rows, n_heads, L, head_width)``.
     by_head = block.view(n_rows, length, 3, n_heads, head_width).permute(2, 0, 3, 1, 4)
     contiguous = by_head.to(dtype, copy=True, memory_format=torch.contiguous_format)
     query, key, value = contiguous.view(3, n_rows * n_heads, length, head_width)

@@ -181,7 +181,11 @@ class PackedBackbone:
         return kept
 
     def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> PackedPath:
-        """Return how the model, in its present mode, computes these tokens in ``dtype``."""
+        """Return how the model, in its present mode, computes these tokens in ``dtype``.
+
+        The path makes operators from dropout masks and from a function that queues gradients of
+        weights. Only compiled operators need that function; those of inference need neither.
+        """
         parts = self.parts
         activation = parts.activation
         is_live = torch.is_grad_enabled() or self.backbone.training
@@ -218,6 +222,7 @@ class PackedBackbone:
             parameters: tuple[Sequence[Layer], QueryKeyValue | None],
             queue_weight_gradient: QueueWeightGradient,
         ) -> list[Tensor]:
+            """Return the wanted states of one half; ``start`` holds its embedded tokens."""
             operators = path.make_operators(masks[share], queue_weight_gradient)
             layers, share_first = parameters
             # A rounded number of rows lets most batches share the kernels of oneDNN.

@@ -62,6 +62,7 @@ class CompiledOperators(Operators):
         self._kind = ACTIVATIONS[activation].kind
         self._pool = pool
         self._queue_gradient = queue_weight_gradient
+        # Without dropout the kernels draw nothing, but they take a stream all the same.
         self._stream = np.zeros(4, np.uint64) if masks is None else masks.stream
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:

@@ -161,6 +161,7 @@ def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWei
     downs = []
     ups = []
     for linear in linears:
+        # Without LoRA, the factors have rank 0: down ``(0, D_in)`` and up ``(D_out, 0)``.
         no_lora = LowRank(weight[:0], weight.new_zeros(len(linear.weight), 0))
         down, up = linear.lora or no_lora
         downs.append(down)

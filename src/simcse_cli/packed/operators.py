@@ -86,11 +86,13 @@ class NestedOperators(Operators):
         longest = tokens.groups[0].length
 
         def nested(part: Tensor) -> Tensor:
+            """Return ``(R, n_heads, L, head_width)``, where L differs from sentence to sentence."""
             jagged = torch.nested.nested_tensor_from_jagged(
                 part.contiguous(), tokens.offsets, min_seqlen=last.length, max_seqlen=longest
             )
             return jagged.transpose(1, 2)
 
+        # ``(T, 3, n_heads, head_width)`` for the T tokens of sentences.
         by_head = self._linear(x, layer.qkv)[: last.end].view(last.end, 3, layer.n_heads, -1)
         query, key, value = map(nested, by_head.unbind(1))
         p = 0.0 if self._masks is None else layer.dropout

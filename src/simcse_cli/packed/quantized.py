@@ -97,7 +97,10 @@ class QuantizedLinear(NamedTuple):
     def __call__(self, x: Tensor) -> Tensor:
         """Return the outputs ``(T, D_out)`` of states ``(T, D_in)``, float32.
 
-        Where it can, a step works in place: memory that is in the cache takes half the time.
+        In each token, the inputs of a group are rounded to ``low + step * q`` with bytes q. Their
+        product with integer weights w_o is then ``step * (q . w_o) + low * sum(w_o)``, times the
+        scale of the weights. Where it can, a step works in place: memory that is in the cache takes
+        half the time.
         """
         if self.factor is not None and self.shift is not None:
             x = torch.addcmul(self.shift, x, self.factor)
@@ -201,7 +204,8 @@ def _quantized(
 ) -> Any:
     """Return a layer with integer products in place of its linear layers."""
     # The outputs of ``up`` are sorted by size, so that each group of ``down`` has similar sizes.
-    # Sizes are powers of two, so that the last bits of the pass do not change the order.
+    # Sizes are rounded to powers of two, so that rounding errors in the pass that measured them do
+    # not change the order.
     by_size = before_down.largest.log2().round().argsort(descending=True, stable=True)
     bias = None if layer.up.bias is None else layer.up.bias[by_size]
     up = LinearWeights(layer.up.weight[by_size], bias)

@@ -94,6 +94,7 @@ class _Shares(torch.autograd.Function):
         trained = [leaf for leaf in ctx.leaves if leaf.requires_grad]
 
         # For each share, pairs of an output and its part of the gradient, if there is one.
+        # ``ctx.outputs`` lists the outputs by share; transposed, it lists the shares by output.
         pairs_by_share: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ctx.starts]
         for d_output, outputs in zip(gradients, zip(*ctx.outputs, strict=True), strict=True):
             if d_output is not None:

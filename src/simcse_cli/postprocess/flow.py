@@ -195,7 +195,8 @@ class BertFlow(PostProcessor):
 
     def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
         """Train the flow; raise ValueError unless ``2 ** levels`` divides D, or if it diverges."""
-        # fit_matrix checks the input. The sides of a pair are one example, so they share a batch.
+        # fit_matrix checks the input, ``(N, D)`` or pairs ``(N, 2, D)``. The sides of a pair are
+        # one example, so they share a batch.
         fit_matrix(vectors)
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         self.flow_ = self._new_flow(vectors.shape[-1])
@@ -215,7 +216,7 @@ class BertFlow(PostProcessor):
                         self.flow_(batch[:: examples.shape[1]])
                 loss = self._loss(batch)
                 optimizer.zero_grad()
-                # Times the number of sides, the mean over all vectors is the sum over the sides.
+                # Times the number of sides, the mean over all rows is the sum of the sides' means.
                 (loss * examples.shape[1]).backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(self.flow_.parameters(), MAX_GRAD_NORM)
                 optimizer.step()

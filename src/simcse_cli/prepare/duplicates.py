@@ -83,7 +83,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     if older is not None and options.id_column is not None:
         passed_over = _of_both(older, source_texts)
     filled = [number for number, text in enumerate(texts) if text and number not in passed_over]
-    n_known = sum(number < n_older for number in filled)
+    n_known = sum(number < n_older for number in filled)  # those of the older file come first
     order = _in_order(filled, n_known, texts, options.keep)
     finders = _finders(kinds, texts, options, progress)
     found: dict[int, FoundText] = {}

@@ -85,7 +85,8 @@ class NearIndex:
         starts = np.cumsum([0, *(len(values) for values in sets[:-1])])
         joined = np.concatenate(sets).astype(np.uint64)
         # From ``(hashes, all shingles)`` to the smallest of each text, ``(hashes, texts)``.
-        # Products overflow on purpose: they are meant modulo 2**64.
+        # Products overflow on purpose: they are meant modulo 2**64. Only their high bits depend on
+        # all bits of a shingle, so the low 32 are cut off.
         hashed = (self._factors[:, None] * joined + self._offsets[:, None]) >> np.uint64(32)
         smallest = np.minimum.reduceat(hashed, starts, axis=1)
         bands = smallest.reshape(N_BANDS, ROWS_PER_BAND, len(texts)) * self._mixers[:, :, None]
@@ -119,6 +120,7 @@ class NearIndex:
         """Return the stored texts that reach the threshold, with their similarity."""
         values, keys = sketch
         candidates: set[int] = set()
+        # In each band, follow the chain of the texts with this key from the last one back.
         for band, key in enumerate(keys):
             number = self._last.get(key, -1)
             while number >= 0:

@@ -293,6 +293,7 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
             matches = text in str(value).lower()
         else:
             matches = text == str(value)
+        # A sign that starts with ``!`` negates.
         if matches is not sign.startswith("!"):
             return True
     return False

@@ -149,6 +149,7 @@ class SharedTexts:
         width = len(rows[0])
         digests = np.fromiter((digest_keys([text]) for row in rows for text in row), np.uint64)
         _, first_seen, numbers = np.unique(digests, return_index=True, return_inverse=True)
+        # ``first_seen`` has the first place of each distinct text; place // width is its row.
         row_of_text = np.arange(len(digests)) // width
         was_seen = row_of_text > (first_seen // width)[numbers]
         self.numbers = numbers.reshape(-1, width).astype(np.int64)
@@ -201,7 +202,7 @@ class _BatchesApart:
             self.rows.append([])
         self.rows[place].append(row)
 
-        # Note which batches need no look from now on.
+        # From now on, pass over the first batches if they have the text or are full.
         for text in texts:
             holders = self._holders[text]
             holders.add(place)
@@ -256,6 +257,7 @@ def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Gene
     first = 0
     for n_examples, weight in files:
         n_wanted = n_taken(n_examples, weight)
+        # As many passes as give ``n_wanted`` examples, of which the last one is cut.
         passes = [generator.permutation(n_examples) for _ in range(0, n_wanted, n_examples)]
         orders.append(first + np.concatenate(passes)[:n_wanted])
         # Spread the file evenly from 0 to 1: sorting by position then mixes the files.

@@ -406,6 +406,7 @@ class Trainer:
         def loss(representations: Representations) -> Tensor:
             with self.accelerator.autocast():
                 kept_losses.append(self.objective.losses(representations, batch))
+            # Of the pair, the terms of the loss come first, then the metrics.
             return torch.stack(list(kept_losses[0][0].values())).sum()
 
         cached_backward(

@@ -78,6 +78,7 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
         return step / warmup_steps
     if schedule is Schedule.CONSTANT:
         return 1.0
+    # Take the factor of the last listed step that is reached.
     if schedule is Schedule.TENSION:
         return next(factor for start, factor in reversed(TENSION_STEPS) if step >= start)
     return (total_steps - step) / (total_steps - warmup_steps)

@@ -116,6 +116,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     has_kept_head = is_recorded and record.head_use is HeadUse.KEPT
     has_mlp = POOLERS[pooler].has_head and record.pooler is None and has_original_head(model)
     has_own_head = (has_kept_head or has_mlp) and head_use is not HeadUse.NONE
+    # A model without a head is loaded without one; a fresh one is set below, with its pooler.
     encoder = load_encoder(
         model,
         pooler=pooler if has_own_head else without_head(pooler),

@@ -101,6 +101,7 @@ class Teachers:
 
         Before they are made, as in a dry run, return zeros ``(N, C, 1)``.
         """
+        # With roots of the weights, dot products of joined vectors are weighted means of cosines.
         total = sum(teacher.weight for teacher in self.teachers)
         # A teacher has a vector for each text; row i has the texts from i * n_columns on.
         numbers = (rows[:, None] * self.n_columns + np.arange(self.n_columns)).ravel()

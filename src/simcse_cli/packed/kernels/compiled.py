@@ -180,7 +180,9 @@ def _exp(x: Any) -> Any:
 def _normal(x: Any) -> Any:
     """Return the standard normal distribution function and density at x.
 
-    They are accurate to 1.5e-7. Source: Abramowitz and Stegun 7.1.26.
+    They are accurate to 1.5e-7. Source: Abramowitz and Stegun 7.1.26. With z = |x| / sqrt(2) and
+    t = 1 / (1 + 0.3275911 z), the upper tail is p(t) t exp(-z^2) / 2, with a polynomial p. The
+    density is exp(-z^2) / sqrt(2 pi).
     """
     z = abs(x) * _F(0.70710678)
     exponential = _exp(-z * z)
@@ -509,6 +511,7 @@ def _product(
     for i in range(0, n_rows, _TILE_ROWS):
         a_start, c_start = a + 4 * i * a_row, c + 4 * i * c_row
         j = 0
+        # A wide tile takes two vectors of columns, a narrow one the single vector that may be left.
         while j + LANES < width:
             _wide_tile(a_start, a_row, a_column, b + 4 * j, b_row, c_start + 4 * j, c_row, depth)
             j += 2 * LANES
@@ -549,7 +552,7 @@ def _draw_head(
     start, end = first % DRAWS_A_WORD, first % DRAWS_A_WORD + n_draws
     n_words = (end + DRAWS_A_WORD - 1) // DRAWS_A_WORD
     if start:
-        words[0] = words[last]
+        words[0] = words[last]  # the head before has used only its first ``start`` draws
         _draw(stream, words[1:n_words])
     else:
         _draw(stream, words[:n_words])
@@ -622,7 +625,7 @@ def attention_forward(
             for i in range(length):
                 score = scores[i]
                 for j in range(length, padded):
-                    score[j] = _LOWEST
+                    score[j] = _LOWEST  # so that padding is never the highest
                 highest = _LOWEST
                 for j in range(padded):
                     highest = max(highest, score[j])
@@ -636,7 +639,7 @@ def attention_forward(
                 score, prob = scores[i], probs[(s * n_heads + h) * length + i]
                 draw = draws[start + i * length :]
                 for j in range(length, padded):
-                    score[j] = _F(0)
+                    score[j] = _F(0)  # padding has no weight
                 for j in range(padded):
                     total += score[j]
                 total = _F(1) / total  # a product is faster than a division
@@ -712,7 +715,7 @@ def attention_backward(
                 prob, row, weight = probs[(s * n_heads + h) * length + i], d_scores[i], weights[i]
                 weighted_sum = _F(0)
                 for j in range(padded):
-                    w = max(prob[j], _F(0)) * scale
+                    w = max(prob[j], _F(0)) * scale  # a negative one was dropped
                     weight[j] = w
                     weighted_sum += row[j] * w
                 for j in range(padded):
