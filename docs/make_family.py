@@ -12,7 +12,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -32,6 +32,7 @@ from simcse_cli.evaluation.bootstrap import (
     t_test,
 )
 from simcse_cli.results.examples import PairScores, SubsetPairs, read_pair_scores
+from simcse_cli.results.plots import place_labels
 from simcse_cli.results.runs import read_run_record, seed_runs
 from simcse_cli.settings.choices import Correction
 
@@ -138,8 +139,8 @@ def values_of(folder: Path, name: str) -> dict[str, list[float]]:
     scores = pair_scores(folder, name)
     values: dict[str, list[float]] = {}
     for task in scores[0]:
-        values[task] = [over_subsets(_score, {task: each[task]}) for each in scores]
-    values["sts"] = [over_subsets(_score, each) for each in scores]
+        values[task] = [task_score(each[task]) for each in scores]
+    values["sts"] = [float(np.mean(list(map(task_score, each.values())))) for each in scores]
     values["length_bias"] = [over_subsets(length_bias, each) for each in scores]
     values["overlap_bias"] = [over_subsets(overlap_bias, each) for each in scores]
     if negated := pair_scores(folder, f"{name}-{NEGATIONS}"):
@@ -158,8 +159,19 @@ def values_of(folder: Path, name: str) -> dict[str, list[float]]:
     return values
 
 
-def _score(pairs: SubsetPairs) -> float:
-    return _correlation(pairs.gold, pairs.cosine)
+def task_score(subsets: Mapping[str, SubsetPairs]) -> float:
+    """Return the score of a task over the pairs of all its subsets together, as `eval sts` does.
+
+    >>> a = SubsetPairs(np.array([1.0, 2.0]), np.array([0.1, 0.2]))
+    >>> b = SubsetPairs(np.array([3.0, 4.0]), np.array([0.0, 0.3]))
+    >>> round(task_score({"a": a, "b": b}), 12)
+    0.4
+    """
+    gold, cosine = (
+        np.concatenate([getattr(pairs, side) for pairs in subsets.values()])
+        for side in ("gold", "cosine")
+    )
+    return _correlation(gold, cosine)
 
 
 def collect(folder: Path, rows: dict[str, Any]) -> dict[str, Any]:
@@ -352,6 +364,7 @@ def draw(rows: dict[str, Any], results: dict[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
+    points, names = [(1.0, 0.0)], ["SimCSE"]
     for name, title in rows["methods"].items():
         test = test_of(results, "sts", name, rows["baseline"])
         if test is None or "seconds" not in results["values"][name]:
@@ -359,14 +372,14 @@ def draw(rows: dict[str, Any], results: dict[str, Any], path: Path) -> None:
         times = time_of(name, results)
         axes.plot([times, times], [100 * test.low, 100 * test.high], color="#777777", linewidth=1.5)
         axes.plot(times, 100 * test.difference, "o", color="#2166ac", markersize=5)
-        place = (times, 100 * test.difference)
-        axes.annotate(title.split(",")[0].strip("`"), place, (6, 4), textcoords="offset points")
+        points.append((times, 100 * test.difference))
+        names.append(title.split(",")[0].strip("`"))
     axes.axhline(0, color="black", linewidth=0.8)
     axes.plot(1, 0, "s", color="black", markersize=5)
-    axes.annotate("SimCSE", (1, 0), (-6, -12), textcoords="offset points", ha="right")
     axes.margins(x=0.15)
     axes.set_xlabel("time of a step, SimCSE = 1")
     axes.set_ylabel("gain over SimCSE in points, with its 95% interval")
+    place_labels(figure, axes, points, names)
     figure.savefig(path, dpi=110, metadata={"Software": None})
 
 

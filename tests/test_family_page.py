@@ -32,6 +32,22 @@ def test_the_page_is_what_the_script_writes(family, rows):
     assert page == family.with_measured(page, family.measured(rows, results))
 
 
+def test_a_task_is_scored_over_the_pairs_of_all_subsets_together(family):
+    """Each subset alone has a correlation of 1; together the ranks differ by 1, 1, 2 and 0."""
+    low, high = (
+        SubsetPairs(np.array([1.0, 2]), np.array([0.1, 0.2])),
+        SubsetPairs(np.array([3.0, 4]), np.array([0.0, 0.3])),
+    )
+    assert family.task_score({"low": low, "high": high}) == pytest.approx(1 - 6 * 6 / (4 * 15))
+
+
+def test_gains_are_the_differences_of_the_scores_beside_them():
+    results = json.loads((DOCS / "family.json").read_text())
+    for names, test in results["tests"].items():
+        greater, less = (np.mean(results["values"][name]["sts"]) for name in names.split(" > "))
+        assert test["difference"] == pytest.approx(greater - less, abs=1e-6)
+
+
 def test_rows_are_those_of_the_recipe(rows):
     script = (RECIPES / "family.sh").read_text()
     trained = re.findall(r"^ *(?:row|method|prompted|taught) ([a-z-]+)\b", script, re.MULTILINE)
