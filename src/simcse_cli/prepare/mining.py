@@ -217,13 +217,12 @@ def _mine(
             writer.progress.info(f"{options.output} is already finished")
             return
         rows, counts = mine(encoder, work)
-        read.require_unchanged()
         checked = _of_unchanged(read, rows)
         writer.write(kind, checked, columns, inputs=sources, settings=settings, corpus=counts)
 
 
 def _of_unchanged(inputs: Inputs, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows, which are read from the inputs once more, and check these at the end."""
+    """Yield the rows, then raise DataError if an input has changed since it was first read."""
     yield from rows
     inputs.require_unchanged()
 
