@@ -62,7 +62,7 @@ def command_section(command: Any, path: str, level: int) -> list[str]:
 
 def reference() -> str:
     """Return the whole page."""
-    tree = build(COMMANDS)
+    tree = build()
     lines = [INTRO]
     for name in COMMANDS:
         lines += command_section(tree.commands[name], f"simcse {name}", 2)
@@ -99,7 +99,7 @@ def manual_section(context: Any) -> Iterator[str]:
 
 def manual() -> str:
     """Return the manual page."""
-    context = build(COMMANDS).make_context("simcse", [], resilient_parsing=True)
+    context = build().make_context("simcse", [], resilient_parsing=True)
     (title, *_), (_, common, exits, _) = examples_of(context.command.help)[0], INTRO.split("\n\n")
     lines = [f'.TH SIMCSE 1 "" "simcse {__version__}"', ".SH NAME", roff(f"simcse - {title.rstrip('.').lower()}")]
     lines += [".SH SYNOPSIS", *manual_section(context)]

@@ -127,15 +127,15 @@ def run_recipe(script: str, folder: Path, **variables: str) -> list[list[str]]:
 
 
 @cache
-def command_tree(name: str) -> Any:
+def command_tree() -> Any:
     from simcse_cli.commands.app import build
 
-    return build([name])
+    return build()
 
 
 def parse(arguments: list[str]) -> dict[str, object]:
     """Return the parameters of a call as the command line would see them; a mistake raises."""
-    command, rest = command_tree(arguments[0]), list(arguments)
+    command, rest = command_tree(), list(arguments)
     while hasattr(command, "commands"):
         command = command.commands[rest.pop(0)]
     return command.make_context("simcse", rest).params

@@ -60,6 +60,26 @@ def test_commands_stand_in_the_order_of_work(invoke):
     assert listed == ["prepare", "augment", "train", "eval", "encode", "analyze", "compare"]
 
 
+def test_the_first_page_says_of_each_command_what_its_own_page_says_first():
+    for name, command in build().commands.items():
+        paragraphs, _ = examples_of(command.help)
+        assert paragraphs[0] == COMMANDS[name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loaded"), [(["-h"], set()), (["eval", "sts", "-h"], {"eval"})]
+)
+def test_only_the_command_that_is_called_is_imported(arguments, loaded):
+    """A page without conversions does not import pydantic either."""
+    code = (
+        "import sys\nfrom simcse_cli.commands.app import COMMANDS, main\ntry:\n    "
+        f"main({arguments!r})\nexcept SystemExit:\n    pass\n"
+        "names = {name for name in COMMANDS if f'simcse_cli.commands.{name}' in sys.modules}\n"
+        f"assert names == {loaded!r}, names\nassert 'pydantic' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
 def test_train_shows_the_main_options_on_a_screen_and_a_half_and_names_the_others(
     invoke, monkeypatch
 ):

@@ -141,9 +141,9 @@ class Workbench:
     n_by_command: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        from simcse_cli.commands.app import COMMANDS, build
+        from simcse_cli.commands.app import build
 
-        build(COMMANDS)
+        build()
         for package in ("augment", "encoding", "evaluation", "prepare", "training"):
             folder = Path(str(import_module(f"simcse_cli.{package}").__file__)).parent
             for path in sorted(folder.glob("[!_]*.py")):  # forks find them imported

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from simcse_cli.commands.console import configure_console, get_console
 from simcse_cli.commands.help import COMMON_NAMES, OBJECTIVE, help_page, main_options
@@ -30,7 +31,17 @@ from simcse_cli.errors import (
 from simcse_cli.files.streams import open_standard_streams
 from simcse_cli.version import __version__
 
-COMMANDS = ("prepare", "augment", "train", "eval", "encode", "analyze", "compare")
+COMMANDS = {
+    "prepare": "Make training files from corpora, and check data.",
+    "augment": "Write anchor,positive rows, the positives being changed sentences.",
+    "train": "Train a sentence encoder; the run folder holds its record, metrics and best model.",
+    "eval": "Evaluate an encoder by the protocols of the papers.",
+    "encode": "Encode sentences: row i of the output is line i of the input.",
+    "analyze": "Explain scores: embedding spaces, neighbours, training paths.",
+    "compare": "Compare runs, result files and published numbers: scores, differences, tests, "
+    "what changed.",
+}
+"""The commands, each with the first sentence of its help, so that no page loads all of them."""
 HELP_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -187,47 +198,92 @@ def _adds_up(option: Any) -> bool:
     return bool(option.is_flag and not option.secondary_opts)
 
 
-def _common_options() -> list[Any]:
+@cache
+def _common_options() -> tuple[Any, ...]:
     """Return the options that Typer makes from the signature of `_common`."""
     app = typer.Typer(add_completion=False)
     app.command()(_common)
     options = [param for param in typer.main.get_command(app).params if param.name != "help"]
     for option in options:
         option.expose_value = False  # its callback acts; the command does not take it
-    return options
+    return tuple(options)
 
 
-def _add_options(command: Any, common: Sequence[Any]) -> None:
-    """Add the common options and this program's help pages to every command below this one."""
+def _add_options(command: Any) -> None:
+    """Add the common options and this program's help pages to a command and those below it."""
     command.format_help = lambda ctx, _: get_console().show_help(help_page(ctx))
     if hasattr(command, "commands"):
+        _convert_given_only(command)
         for child in command.commands.values():
-            _add_options(child, common)
+            _add_options(child)
         return
     command.callback = _with_ending(command.callback)
     _look_at_arguments(command)
     taken_names = {param.name for param in command.params}
     if not main_options(command):
         taken_names.add("help_all")  # it has only one help page
-    command.params += [option for option in common if option.name not in taken_names]
+    command.params += [option for option in _common_options() if option.name not in taken_names]
 
 
-def build(names: Sequence[str] = COMMANDS) -> Any:
-    """Return the command tree with the commands ``names``; fewer modules start faster."""
+def _convert_given_only(group: Any) -> None:
+    """Convert only the options of a group that are given: the first conversion takes 0.1 s."""
+    parse_args = group.parse_args
+
+    def unless_missing(convert: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda ctx, value: None if value is None else convert(ctx, value)
+
+    def parse(ctx: Any, arguments: list[str]) -> Any:
+        for option in group.get_params(ctx):
+            option.process_value = unless_missing(option.process_value)
+        return parse_args(ctx, arguments)
+
+    group.parse_args = parse
+
+
+class _Simcse(TyperGroup):
+    """The command ``simcse``, which loads one of the seven when it is looked up."""
+
+    summaries = COMMANDS
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = _load(cmd_name)
+        return self.commands.get(cmd_name)
+
+
+def _load(name: str) -> Any:
+    app = typer.Typer(add_completion=False)
+    app.add_typer(import_module(f"simcse_cli.commands.{name}").app)
+    group: Any = typer.main.get_command(app)
+    command = group.commands[name]
+    _add_options(command)
+    return command
+
+
+def _simcse() -> Any:
+    """Return the command ``simcse``, with none of the seven loaded."""
     app = typer.Typer(
         name="simcse",
+        cls=_Simcse,
         no_args_is_help=True,
         context_settings=HELP_SETTINGS,
-        rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for name in names:
-        app.add_typer(import_module(f"simcse_cli.commands.{name}").app)
     command: Any = typer.main.get_command(app)
-    command.commands = {name: command.commands[name] for name in names}  # Typer puts groups first
-    _add_options(command, _common_options())
+    _add_options(command)
     return command
+
+
+def build() -> Any:
+    """Return the tree of all commands."""
+    tree = _simcse()
+    for name in COMMANDS:
+        tree.get_command(None, name)
+    return tree
 
 
 def _limit_of_the_system(error: Exception) -> SimcseError | None:
@@ -303,10 +359,8 @@ def main(args: Sequence[str] | None = None) -> None:
     _exit_on_sigterm()
     os.environ["PYTHONSAFEPATH"] = "1"  # child processes must not import from the current folder
     arguments = list(sys.argv[1:] if args is None else args)
-    first = next((word for word in arguments if not word.startswith("-")), None)
-    names = (first,) if first in COMMANDS else COMMANDS
     try:
-        sys.exit(build(names).main(args=arguments, prog_name="simcse", standalone_mode=False))
+        sys.exit(_simcse().main(args=arguments, prog_name="simcse", standalone_mode=False))
     except typer.Abort:
         sys.exit(1)
     except Exception as error:

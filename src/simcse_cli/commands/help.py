@@ -127,14 +127,9 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
     prose, examples = examples_of(command.help or "")
     shown = frozenset[str]() if everything else main_options(command)
     sections = [*_option_sections(ctx, shown), *_own_sections(ctx)]
-    children = getattr(command, "commands", {})
+    children = _summaries(command)
     if children:
-        rows = []
-        for name, child in children.items():
-            if not child.hidden:
-                prose_of_child, _ = examples_of(child.help or child.short_help)
-                rows.append((name, prose_of_child[0]))
-        sections.insert(0, HelpSection("Commands", rows))
+        sections.insert(0, HelpSection("Commands", list(children.items())))
     if ctx.parent is None:
         sections.insert(1, HelpSection("Environment", list(ENVIRONMENT.items())))
     usage = ["Usage:", ctx.command_path]
@@ -143,6 +138,18 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
             usage.append(_option_names(param).rpartition(", ")[2])
     usage.append("COMMAND [OPTIONS]" if children else "[OPTIONS]")
     return HelpPage(" ".join(usage), prose, examples, sections)
+
+
+def _summaries(command: Any) -> dict[str, str]:
+    """Return the first sentence of the help of each command below this one."""
+    if hasattr(command, "summaries"):
+        return dict(command.summaries)
+    summaries = {}
+    for name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            prose, _ = examples_of(child.help or child.short_help)
+            summaries[name] = prose[0]
+    return summaries
 
 
 def _own_sections(ctx: Any) -> list[HelpSection]:

@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 import sys
@@ -71,7 +70,7 @@ def output_error(path: Path, error: OSError) -> OutputError:
 
 def temporary_beside(target: Path, kind: str = "tmp") -> Path:
     """Return a random name beside ``target`` that ``remove_leftovers`` recognises."""
-    return target.with_name(f".{target.name}.simcse-{secrets.token_hex(4)}.{kind}")
+    return target.with_name(f".{target.name}.simcse-{os.urandom(4).hex()}.{kind}")
 
 
 def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
