@@ -9,8 +9,13 @@ import pytest
 
 from helpers import SENTENCES
 from soak import hostile, malformed
+from soak.commands import WORKING, leaves
 
 N_DAMAGES = 2
+
+
+def test_every_command_has_arguments_that_work():
+    assert set(WORKING) == set(leaves())
 
 
 @pytest.mark.parametrize("attack", hostile.ATTACKS, ids=lambda attack: attack.__name__)
