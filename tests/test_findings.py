@@ -125,13 +125,46 @@ def test_comparisons_are_corrected_by_holm_for_their_number(findings):
     values = {f"a/{number}:dev": [0.0] * 4 for number in (2, 4)}
     values["a/1:dev"] = [9.0 + each for each in noise]
     values["a/3:dev"] = [1.0 + each for each in noise]
-    found = findings.tests_of([{"claims": claims}], values)
+    found = findings.tests_of([{"claims": claims}], {"values": values})
     ps = sorted(
         stats.ttest_1samp(values[f"a/{number}:dev"], 0).pvalue for number in (1, 3)
     )  # the third comparison was not run, and counts for nothing
     assert found["a/1", "a/2", "dev"].p == pytest.approx(2 * ps[0])
     assert found["a/3", "a/4", "dev"].p == pytest.approx(ps[1])
     assert found["a/5", "a/6", "dev"] is None
+
+
+def test_a_difference_below_half_of_the_papers_counts_where_runs_are_long_enough(findings):
+    comparison = {"paper": ["simcse.3", "p=0.1", "p=0.0"], "runs": ["a/1", "a/2"]}  # 82.5 > 71.1
+    noise = [0.01, -0.01, 0.02, -0.02, 0.0, 0.01, -0.01, 0.02, -0.02, 0.0]
+    values = {"a/1:dev": noise, "a/2:dev": [0.0] * 10}
+    curves = dict.fromkeys("ab", {"20": [0.5, 0.6]})
+    results = {"values": values, "curves": curves, "steps": 20}
+    groups = [{"claims": [{"comparisons": [comparison]}]}]
+
+    (test,) = findings.tests_of(groups, results).values()
+    # the mean of zero is tested against 0.057 on one side
+    looks = [stats.ttest_1samp(np.array(noise[:n]) - 0.057, 0).pvalue for n in findings.LOOKS]
+    errors = [findings.error_of(p, look) for look, p in enumerate(looks)]
+    assert test.p_less == pytest.approx(min(errors) / 2)
+    assert test.is_less
+    assert findings.verdict([test]) == "**not seen**"
+
+    # neither a difference of that size nor a clear difference of the claim's sign is less
+    values["a/2:dev"] = [-0.06] * 10
+    (test,) = findings.tests_of(groups, results).values()
+    assert test.p_less == 1
+    values["a/2:dev"] = [-0.03] * 10
+    (test,) = findings.tests_of(groups, results).values()
+    assert test.p_less < 0.05
+    assert not test.is_less
+    assert findings.verdict([test]) == "**seen**"
+
+    values["a/2:dev"] = [0.0] * 10
+    for too_short in ({"steps": 10}, {"curves": {}}):
+        (test,) = findings.tests_of(groups, results | too_short).values()
+        assert test.p_less == 1
+        assert findings.verdict([test]) == "not decided"
 
 
 @pytest.mark.parametrize(
