@@ -4,7 +4,7 @@
 writes the page and its figure; without a folder it writes the page from the file. The rows and the
 claims are in ``docs/family.yaml``. A test fails when the page is stale.
 
-``python docs/make_family.py negations FILE`` writes the pairs that the recipe scores for the
+``python docs/make_family.py negations SENTEVAL FILE`` writes the pairs that the recipe scores for the
 accuracy on negations.
 """
 
@@ -23,9 +23,9 @@ import yaml
 from scipy import stats
 
 from simcse_cli.augment.negation import negate
+from simcse_cli.comparison.significance import shared_pairs
 from simcse_cli.data.senteval import read_sts_task
 from simcse_cli.evaluation.bootstrap import (
-    PairedSample,
     adjust,
     mean_interval,
     paired_bootstrap,
@@ -167,10 +167,8 @@ def task_score(subsets: Mapping[str, SubsetPairs]) -> float:
     >>> round(task_score({"a": a, "b": b}), 12)
     0.4
     """
-    gold, cosine = (
-        np.concatenate([getattr(pairs, side) for pairs in subsets.values()])
-        for side in ("gold", "cosine")
-    )
+    gold = np.concatenate([pairs.gold for pairs in subsets.values()])
+    cosine = np.concatenate([pairs.cosine for pairs in subsets.values()])
     return _correlation(gold, cosine)
 
 
@@ -209,13 +207,7 @@ def pairs_of(rows: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def over_seeds_and_pairs(folder: Path, greater: str, less: str) -> dict[str, float]:
     """Return the test of ``simcse compare`` of two rows, whose seeds are paired, over all tasks."""
-    both = [pair_scores(folder, name) for name in (greater, less)]
-    samples = {}
-    for task, subsets in both[0][0].items():
-        samples[task] = [
-            PairedSample(pairs.gold, *(_cosines(side, task, subset) for side in both))
-            for subset, pairs in subsets.items()
-        ]
+    samples = shared_pairs(pair_scores(folder, greater), pair_scores(folder, less))
     _, mean = paired_bootstrap(samples, by_seed=True)
     return {
         "difference": mean.difference,
@@ -223,10 +215,6 @@ def over_seeds_and_pairs(folder: Path, greater: str, less: str) -> dict[str, flo
         "high": mean.high,
         "p": mean.p_value,
     }
-
-
-def _cosines(seeds: Sequence[PairScores], task: str, subset: str) -> np.ndarray:
-    return np.stack([each[task][subset].cosine for each in seeds])
 
 
 # Writing the page
@@ -277,9 +265,7 @@ def row_of(name: str, title: str, results: dict[str, Any], test: Test | None) ->
     for measure in ("length_bias", "overlap_bias"):
         cells.append(shown(values.get(measure), 3))
     cells.append(shown(values.get("negation_accuracy"), 1, 100))
-    cells.append("–")
-    if "seconds" in values:
-        cells[-1] = f"{time_of(name, results):.2f}"
+    cells.append(f"{time_of(name, results):.2f}" if "seconds" in values else "–")
     return f"| {' | '.join(cells)} |"
 
 

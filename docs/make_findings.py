@@ -22,7 +22,8 @@ import yaml
 from scipy import optimize, stats
 
 from simcse_cli.comparison.published import load_table
-from simcse_cli.evaluation.bootstrap import PairedSample, adjust, paired_bootstrap, t_test
+from simcse_cli.comparison.significance import shared_pairs
+from simcse_cli.evaluation.bootstrap import adjust, paired_bootstrap, t_test
 from simcse_cli.results import examples
 from simcse_cli.results.columns import STSB_DEV
 from simcse_cli.results.result import SuiteResult
@@ -63,7 +64,7 @@ FIGURES = {
 INTRO = """# Findings
 
 The claims of the [papers](reproducing.md), asked at small scale of an encoder that was not trained for sentences. No
-number on this page is typed: `docs/make_findings.py` writes it from the results of `recipes/findings.sh`.
+result on this page is typed: `docs/make_findings.py` writes it from the files of `recipes/findings.sh`.
 
 ```bash
 SIMCSE_DATA=DATA recipes/findings.sh        # days on two cores; stop and start it at any time
@@ -85,10 +86,11 @@ NEXT = """## The next campaign
 
 Its raw encoder and the length of its runs are settled; its tables have not been run. The upper two layers were drawn
 anew, and texts were joined to blocks of 126 sub-words, without the texts of the STS sets.
-
-An earlier rule asked the curves for the order of the settings alone. It chose ten steps, and the tables were run at that
-length (591 trainings with ten seeds: 8 claims seen, 7 not seen, 27 not decided). They were set aside, since most
-differences were of hundredths of a point, and the rule now asks for the size of the differences too.
+"""
+SET_ASIDE = """An earlier rule asked the curves for the order of the settings alone. It chose {steps} steps, and the tables
+were run at that length ({n_runs} trainings with {n_seeds} seeds: {seen} claims seen, {not_seen} not seen, {not_decided}
+not decided). They were set aside, since most differences were of hundredths of a point, and the rule now asks for the
+size of the differences too.
 """
 NEW_CAMPAIGN = "The raw encoder, the length of the runs and the number of seeds are others."
 RULES = """Each claim compares two trainings that differ in one setting, with the same seeds. **Seen**: for each of the
@@ -581,19 +583,7 @@ def over_pairs(folder: Path, groups: Sequence[dict[str, Any]]) -> dict[str, dict
         if n_seeds == 0 or comparison.get("measure", "dev") in LOWER_FIRST:
             continue
         first, second = (side[:n_seeds] for side in sides)
-        samples = {
-            task: [
-                PairedSample(
-                    part.gold,
-                    np.stack([seed[task][subset].cosine for seed in first]),
-                    np.stack([seed[task][subset].cosine for seed in second]),
-                )
-                for subset, part in subsets.items()
-            ]
-            for task, subsets in first[0].items()
-            if all(examples.same_pairs(seed, first[0], task) for seed in (*first, *second))
-        }
-        if samples:
+        if samples := shared_pairs(first, second):
             _, mean = paired_bootstrap(samples, by_seed=True)
             found[" > ".join(comparison["runs"])] = {
                 "difference": mean.difference,
@@ -669,7 +659,10 @@ def _next(results: dict[str, Any]) -> str:
     """Return the section of a campaign whose length is chosen and whose tables are not run yet."""
     if "next" not in results:
         return ""
-    return f"{NEXT}\n{_start(results['next'])}\n{_length(results['next'])}"
+    parts = [NEXT, _start(results["next"]), _length(results["next"], "###")]
+    if "set_aside" in results:
+        parts.insert(1, SET_ASIDE.format(**results["set_aside"]))
+    return "\n".join(parts)
 
 
 def _facts(results: dict[str, Any], counts: Counter[str], total: str) -> str:
@@ -685,8 +678,8 @@ def _facts(results: dict[str, Any], counts: Counter[str], total: str) -> str:
     )
 
 
-def _length(results: dict[str, Any]) -> str:
-    """Return the section on where the order of the settings no longer changes."""
+def _length(results: dict[str, Any], level: str = "##") -> str:
+    """Return the section of the curves, with the length that they choose."""
     curves = results.get("curves", {})
     length = length_of(curves)
     if length is None:
@@ -699,7 +692,7 @@ def _length(results: dict[str, Any]) -> str:
         rows.append(f"| {step} | {' | '.join(cells)} |")
     heads = " | ".join(CURVES)
     return (
-        "### Length of the runs\n\nThe dev score of five settings by step. The length is the first step from which all "
+        f"{level} Length of the runs\n\nThe dev score of five settings by step. The length is the first step from which all "
         f"pairs of settings that a t-test separates at the last step show {REACHED:.0%} of their last difference: "
         f"**{length} steps**.\n\n| step | {heads} |\n|---:|{'---:|' * len(CURVES)}\n"
         + "\n".join(rows)
@@ -758,11 +751,14 @@ def draw_claims(results: dict[str, Any], groups: Sequence[dict[str, Any]], path:
 
 def choose_length(folder: Path) -> None:
     """Write the curves of a campaign into the results, and print the length that they choose."""
-    results = json.loads(RESULTS.read_text(encoding="utf-8")) | {"next": start_of(folder)}
-    length = length_of(results["next"]["curves"])
+    start = start_of(folder)
+    length = length_of(start["curves"])
     if length is None:
         raise SystemExit(f"{folder}: no curves, run recipes/findings-length.sh first")
-    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    if results["raw_digest"] != start["raw_digest"]:  # else its tables are on the page
+        results["next"] = start
+        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(length)
 
 

@@ -50,7 +50,7 @@ case $SCALE in
     ;;
 esac
 mkdir -p "$OUT"
-settings="MODEL=$MODEL STEPS=${STEPS:-} DEV_FILE=$DEV_FILE PRECISION=${PRECISION:-}"
+settings="MODEL=$MODEL STEPS=${STEPS:-} DEV_FILE=$DEV_FILE PRECISION=${PRECISION:-}${ALSO:-}"
 [ -e "$OUT/settings" ] || echo "$settings" > "$OUT/settings"
 if [ "$(cat "$OUT/settings")" != "$settings" ]; then
   printf '%s holds results of\n  %s\nand this call has\n  %s\nname another folder by OUT\n' \

@@ -89,4 +89,5 @@ start avg --pooler avg
 start mask --pooler mask --template 'This sentence : "{.}" means {mask}.'
 [ -s "$OUT/geometry.json" ] || simcse analyze geometry "${spaces[@]}" --pair-file "$DEV_FILE" -o "$OUT/geometry.json"
 compare "${entries[@]}" --baseline simcse -o "$OUT/comparison.json" --force
-for each in "${timed[@]}"; do eval "time_steps $each"; done
+# Beside other commands (side_by_side.py) a step takes longer.
+[ -n "${SIMCSE_NOTES:-}" ] || for each in "${timed[@]}"; do eval "time_steps $each"; done

@@ -6,7 +6,7 @@
 # LAYERS=4-6 takes MiniLM's upper three layers alone, and LAYERS=1-3 the lower ones, whose [CLS] says nothing of the
 # sentence: encoders of another shape, without fresh layers. STEPS and BATCH are 1000 and 32; EVALUATE= leaves the scores of
 # the start and the result out.
-SCALE=small RAW=
+SCALE=small RAW= ALSO=${BATCH:+ BATCH=$BATCH}
 source "$(dirname "$0")/common.sh"
 LAYERS=${LAYERS:-1-6}
 [ "$LAYERS" = 1-6 ] && FRESH=${FRESH:-2} || FRESH=${FRESH:-0}

@@ -2,9 +2,9 @@
 
 A small run leaves most of a GPU, or of a large processor, idle. The recipe is read in passes. In a pass, `simcse` notes
 the commands whose inputs are there and runs none of them; then the noted ones run, as many at a time as the first argument
-says. The next pass answers these with their output and exit code. The recipe has ended when a pass notes nothing, and what
-it did is kept when the same call starts again. ``--only REGEX`` leaves out trainings with another folder, and what needs
-them.
+says. The next pass answers these with their output and exit code. The recipe has ended when a pass notes nothing. When the
+same call starts again, trainings that are done are kept. ``--only REGEX`` leaves out trainings with another folder, and
+what needs them.
 """
 
 import argparse
@@ -87,8 +87,10 @@ def run(notes: Path, words: list[str]) -> str:
     """Run a noted command, keep what it prints for the next pass, and return a line about it."""
     start = time.monotonic()
     done = subprocess.run([os.environ["SIMCSE_REAL"], *words], capture_output=True, text=True)
-    result = {"code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
-    (notes / f"{key_of(words)}.json").write_text(json.dumps(result))
+    result = {"command": words[0], "code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+    part = notes / f"{key_of(words)}.part"
+    part.write_text(json.dumps(result))
+    part.replace(part.with_suffix(".json"))
     said = f"{time.monotonic() - start:.0f} s" if done.returncode == 0 else f"failed: {done.stderr.strip()[-500:]}"
     return f"simcse {words[0]} {' '.join(outputs_of(words))}: {said}"
 
@@ -117,7 +119,7 @@ def passes(script: str, n_jobs: int, notes: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    if arguments[0] == "note":
+    if arguments[:1] == ["note"]:
         raise SystemExit(note(Path(os.environ[NOTES]), arguments[1:]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", type=int, help="commands at a time")
@@ -132,8 +134,10 @@ def main(arguments: list[str]) -> None:
     os.environ["SIMCSE_REAL"] = real.stdout.strip()
     notes = Path(os.environ["OUT"], "side-by-side")
     notes.mkdir(parents=True, exist_ok=True)
-    for kept in notes.glob("*.json"):  # what failed is tried again
-        if json.loads(kept.read_text())["code"]:
+    # What failed is tried again. Of the others a training alone names all that its result depends on, as its seeds.
+    for kept in notes.glob("*.json"):
+        result = json.loads(kept.read_text())
+        if result["code"] or result["command"] != "train":
             kept.unlink()
     passes(given.recipe, given.jobs, notes)
 

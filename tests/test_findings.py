@@ -138,7 +138,8 @@ def test_a_difference_below_half_of_the_papers_counts_where_runs_are_long_enough
     comparison = {"paper": ["simcse.3", "p=0.1", "p=0.0"], "runs": ["a/1", "a/2"]}  # 82.5 > 71.1
     noise = [0.01, -0.01, 0.02, -0.02, 0.0, 0.01, -0.01, 0.02, -0.02, 0.0]
     values = {"a/1:dev": noise, "a/2:dev": [0.0] * 10}
-    curves = dict.fromkeys("ab", {"20": [0.5, 0.6]})
+    curve = {"20": [0.5, 0.6]}
+    curves = {"a": curve, "b": curve}
     results = {"values": values, "curves": curves, "steps": 20}
     groups = [{"claims": [{"comparisons": [comparison]}]}]
 
@@ -211,8 +212,14 @@ def test_the_length_is_on_the_page_before_the_tables_are_run(
     start = {name: results[name] for name in results if name.startswith("raw_")} | curves
     start |= {"scores": results["scores"], "perplexity": [2.0, 1.5]}
     monkeypatch.setattr(findings, "start_of", lambda folder: start)
+
     findings.choose_length(tmp_path)
     assert capsys.readouterr().out == "10\n"  # no pair is separated
+    # the tables of this encoder are on the page
+    assert json.loads(findings.RESULTS.read_text()) == results
+
+    start["raw_digest"] = "another"
+    findings.choose_length(tmp_path)
     page = findings.page(json.loads(findings.RESULTS.read_text()), [])
     assert "**10 steps**" in page[page.index("## The next campaign") :]
     monkeypatch.setattr(findings, "start_of", lambda folder: start | {"curves": {}})

@@ -282,7 +282,7 @@ def test_jobs_fill_one_folder_and_resume_what_is_missing(encode, tmp_path, sourc
     assert encode("v", "--resume").exit_code == 0
     assert parts[3].read_bytes() == (tmp_path / "one" / parts[3].name).read_bytes()
     assert parts[0].stat().st_mtime_ns == before
-    assert "has another normalize" in encode("v", "--resume", "--normalize").stderr
+    assert "has normalize False, not True" in encode("v", "--resume", "--normalize").stderr
     source.write_text("one line\n")
     assert "a part of another input" in encode("v", "--resume").stderr
     assert encode("v", "--force").exit_code == 0
@@ -320,7 +320,7 @@ def test_id_column_names_the_rows(encode, tmp_path):
     again = encode(
         "v.jsonl", "--column", "caption", "--id-column", "caption", "--resume", source="t.jsonl"
     )
-    assert "v.jsonl exists already and has another id_column" in again.stderr
+    assert "v.jsonl exists already and has id_column" in again.stderr
     outcome = encode("w", "--column", "caption", "--id-column", "nothing", source="t.jsonl")
     assert outcome.exit_code == 1
     assert "no column nothing; there are key, caption" in outcome.stderr
@@ -480,5 +480,5 @@ def test_a_finished_output_of_1_0_0_is_known_again():
     require_same("v.npy", {"model_digest": "a", "precision": "auto"}, facts)
     require_same("v.npy", {"model_digest": "a", "precision": "bf16"}, facts)
     for key in facts:
-        with pytest.raises(OutputError, match=f"another {key}"):
+        with pytest.raises(OutputError, match=f"has {key} "):
             require_same("v.npy", facts | {key: "other"}, facts)

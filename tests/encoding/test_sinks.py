@@ -211,12 +211,12 @@ def test_unfinished_file_needs_resume_or_force(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"settings": {"model_digest": "b"}}, "has model_digest 'a', now it is 'b'"),
-        ({"dim": 11}, "has dim 10, now it is 11"),
-        ({"kind": VectorType.INT8}, "has dtype 'float32', now it is 'int8'"),
-        ({"window": 16}, "has window 8, now it is 16"),
-        ({"group": ProcessGroup(0, 3)}, "has processes 2, now it is 3"),
-        ({"keep_texts": True}, "has texts False, now it is True"),
+        ({"settings": {"model_digest": "b"}}, "has model_digest 'a', not 'b'"),
+        ({"dim": 11}, "has dim 10, not 11"),
+        ({"kind": VectorType.INT8}, "has dtype 'float32', not 'int8'"),
+        ({"window": 16}, "has window 8, not 16"),
+        ({"group": ProcessGroup(0, 3)}, "has processes 2, not 3"),
+        ({"keep_texts": True}, "has texts False, not True"),
     ],
 )
 def test_resume_with_another_setting_is_refused(tmp_path, changed, message):

@@ -232,20 +232,20 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
             f"{source}: left out, since without text: {len(records) - len(with_text):,} rows"
         )
 
-    # The cells of a named column in the given rows.
-    def column(name: str | None, rows: Sequence[int]) -> list[str] | None:
-        if name is None:
-            return None
+    def cells(name: str) -> list[str]:
+        """Return the cells of a column in all rows."""
         position = extra_columns.index(name)
-        return [cell_text(records[index][1][position]) for index in rows]
+        return [cell_text(row[position]) for _, row in records]
 
-    # Ids must be unique in the whole file, rows without text included.
+    ids = labels = None
     if options.id_column is not None:
-        # The column is named, so `or` is only for the type checker.
-        all_ids = column(options.id_column, range(len(records))) or []
+        # Ids must be unique in the whole file, rows without text included.
+        all_ids = cells(options.id_column)
         require_unique(lambda: all_ids, source, options.id_column)
-    ids = column(options.id_column, with_text)
-    labels = column(options.labels, with_text)
+        ids = [all_ids[index] for index in with_text]
+    if options.labels is not None:
+        all_labels = cells(options.labels)
+        labels = [all_labels[index] for index in with_text]
 
     # Groups and cosines are placeholders until the vectors are grouped.
     texts = [records[index][0] for index in with_text]

@@ -132,12 +132,12 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Iterat
     """Yield the facts at the top of the page, each a name and a value."""
     first = records[0]
     for analysis in analyses:
-        average = analysis.payload.get("own_average")
+        average = _mean_text([analysis.payload.get("own_average")])
         if average is not None:
-            yield "STS average", _mean_text([average])
-    best = [record.best_score for record in records]
-    if None not in best:
-        yield f"{_dev_name(first)}, best", _mean_text(best)
+            yield "STS average", average
+    best = _mean_text([record.best_score for record in records])
+    if best is not None:
+        yield f"{_dev_name(first)}, best", best
     gain = _gain(records)
     if gain is not None:
         yield "gain over the start", gain
@@ -152,9 +152,11 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Iterat
         yield "duration a run" if len(records) > 1 else "duration", elapsed
 
 
-def _mean_text(fractions: Sequence[float | None]) -> str:
+def _mean_text(fractions: Sequence[float | None]) -> str | None:
+    """Return the mean and the deviation in points, or None if a value is missing."""
     mean, deviation = mean_and_deviation(fractions)
-    assert mean is not None
+    if mean is None:
+        return None
     if deviation is None:
         return f"{100 * mean:.2f}"
     return f"{100 * mean:.2f} ± {100 * deviation:.2f}"

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from simcse_cli.arrays import Floats
 from simcse_cli.evaluation.bootstrap import (
     PairedTest,
     adjust,
@@ -38,7 +39,7 @@ def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any
     return rows
 
 
-def _by_query(scores: RetrievalScores, ranks: Sequence[int]) -> dict[str, np.ndarray[Any, Any]]:
+def _by_query(scores: RetrievalScores, ranks: Sequence[int]) -> dict[str, Floats]:
     """Return for each measure its values ``(n,)``, one per query."""
     largest_rank = ranks[-1]
     values = {f"hit_rate@{k}": scores.hits[:, k - 1] for k in ranks}

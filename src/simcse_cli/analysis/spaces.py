@@ -75,22 +75,30 @@ def load_encoders(
 
     Each one is opened only when its turn comes.
     """
-    sources = _plan_sources(options, labels)
-    n_uses = Counter(source.path for source in sources)
-    # A model that is used several times, with different post-processors, is opened once.
-    kept: dict[str, EvalEncoder] = {}
-    for source in sources:
-        plan = source.plan
-        suffix = _suffix(plan)
-        # A folder of seeds gives one encoder for each seed.
+    # A folder of seeds gives one encoder for each seed.
+    sources = []
+    for source in _plan_sources(options, labels):
         for named in name_sources([source.path], [source.label]):
-            path = named.path
-            opened = _open(replace(source.options, model=path), n_uses[path], kept, progress)
-            encoder = with_postprocess(opened, plan, options.data_dir, progress, target=pairs.pairs)
-            pooler = None if source.options.embeddings else encoder.pooler
-            yield NamedEncoder(
-                named.label, path, encoder.encode, encoder.digest, pooler, named.group, suffix
-            )
+            sources.append((source, named))
+
+    # A model that is used several times, with different post-processors, is opened once.
+    n_uses = Counter(named.path for _, named in sources)
+    kept: dict[str, EvalEncoder] = {}
+    for source, named in sources:
+        path = named.path
+        opened = _open(replace(source.options, model=path), n_uses[path], kept, progress)
+        encoder = with_postprocess(
+            opened, source.plan, options.data_dir, progress, target=pairs.pairs
+        )
+        yield NamedEncoder(
+            named.label,
+            path,
+            encoder.encode,
+            encoder.digest,
+            None if source.options.embeddings else encoder.pooler,
+            named.group,
+            _suffix(source.plan),
+        )
 
 
 @dataclass(frozen=True)
@@ -319,7 +327,7 @@ def _is_of(result: SuiteResult, encoder: NamedEncoder) -> bool:
         return True
     if settings.get("model_digest") != encoder.digest:
         return False
-    # Equal digests leave this open, too: the result may be post-processed for each task.
+    # Equal digests do not decide: that of a result post-processed for each task is the model's.
     return bool(settings.get("postprocess")) == bool(encoder.suffix)
 
 

@@ -118,8 +118,8 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
     steps = np.array(sorted(shared), dtype=np.int64)
     rows = [np.searchsorted(member.steps, steps) for member in members]
 
-    # The values of all seeds at the shared steps, (seeds, T).
     def values(of: str) -> Floats:
+        """Return the values of all seeds at the shared steps, (seeds, T)."""
         members_with_rows = zip(members, rows, strict=True)
         return np.stack([getattr(member, of)[row] for member, row in members_with_rows])
 

@@ -33,7 +33,7 @@ from simcse_cli.version import __version__
 
 COMMANDS = {
     "prepare": "Make training files from corpora, and check data.",
-    "augment": "Write anchor,positive rows, the positives being changed sentences.",
+    "augment": "Write `anchor,positive` rows, the positives being changed sentences.",
     "train": "Train a sentence encoder; the run folder holds its record, metrics and best model.",
     "eval": "Evaluate an encoder by the protocols of the papers.",
     "encode": "Encode sentences: row i of the output is line i of the input.",
@@ -234,7 +234,8 @@ def _convert_given_only(group: Any) -> None:
 
     def parse(ctx: Any, arguments: list[str]) -> Any:
         for option in group.get_params(ctx):
-            option.process_value = unless_missing(option.process_value)
+            if "process_value" not in vars(option):
+                option.process_value = unless_missing(option.process_value)
         return parse_args(ctx, arguments)
 
     group.parse_args = parse
@@ -317,8 +318,7 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
 
 def _usage_hint(message: str, arguments: Sequence[str]) -> str:
     """Return the name nearest to an unknown option or command, else the help page to see."""
-    tree = build()
-    command, called = _called_command(tree, arguments)
+    command, called = _called_command(_simcse(), arguments)
     help_page_hint = f"see {called} -h"
     unknown = re.search("No such (option|command):? '?([^' ]+)", message)
     if unknown is None:
@@ -326,7 +326,7 @@ def _usage_hint(message: str, arguments: Sequence[str]) -> str:
     if unknown[1] == "option":
         options = chain.from_iterable(parameter.opts for parameter in command.params)
         return did_you_mean(unknown[2], options, cutoff=0.75) or help_page_hint
-    paths_by_name = _paths(tree)
+    paths_by_name = _paths(build())
     near = get_close_matches(unknown[2], paths_by_name, n=1, cutoff=0.65)
     return f"did you mean simcse {paths_by_name[near[0]]}?" if near else help_page_hint
 
@@ -336,8 +336,9 @@ def _called_command(tree: Any, arguments: Sequence[str]) -> tuple[Any, str]:
     command = tree
     called = "simcse"
     for word in arguments:
-        if word in getattr(command, "commands", {}):
-            command = command.commands[word]
+        child = command.get_command(None, word) if hasattr(command, "get_command") else None
+        if child is not None:
+            command = child
             called += f" {word}"
     return command, called
 

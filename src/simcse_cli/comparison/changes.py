@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
+from simcse_cli.arrays import Floats
 from simcse_cli.comparison.entries import Entry
 from simcse_cli.results.columns import columns, label
 from simcse_cli.results.examples import (
@@ -87,14 +88,14 @@ def _in_turns(by_task: Sequence[list[Change]]) -> list[Change]:
     return [change for change in turns if change is not None]
 
 
-def rank_errors(cosine: np.ndarray, gold: np.ndarray) -> np.ndarray:
+def rank_errors(cosine: Floats, gold: Floats) -> Floats:
     """Return the distances ``(n,)`` between ranks by cosine and by gold score, over ``n - 1``.
 
     They are in [0, 1]; ties have their mean rank. ``[1, 2, 3]`` against ``[3, 2, 1]`` gives
     ``[1, 0, 1]``; the distance of a single pair is 0.
     """
     difference = np.abs(rankdata(cosine) - rankdata(gold))
-    errors: np.ndarray = difference / max(1, gold.size - 1)
+    errors: Floats = difference / max(1, gold.size - 1)
     return errors
 
 

@@ -14,6 +14,7 @@ from simcse_cli.comparison.join import (
     add_means,
     averaged_tasks,
     join,
+    measures_of,
     merge_parts,
     without_members,
 )
@@ -22,7 +23,7 @@ from simcse_cli.comparison.published import PublishedSystem, load_table
 from simcse_cli.comparison.significance import chosen_notes, run_tests, tests_tables, verdicts
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.progress import Progress
-from simcse_cli.results.columns import columns, find_measure, is_score, label, listed
+from simcse_cli.results.columns import columns, find_measure, in_order, is_score, label, listed
 from simcse_cli.results.examples import read_pair_scores, read_predictions
 from simcse_cli.results.report import Column, ColumnKind, Outcome, Report
 from simcse_cli.results.runs import short_names
@@ -144,9 +145,7 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     elif not published and len(systems) > 1:
         reference = systems[0]
     entries = [*published, *user_entries]
-    available: dict[str, float] = {}
-    for entry in entries:
-        available |= entry.scores
+    available = in_order(measures_of(entries))
     return join(
         entries,
         reference=reference,
@@ -252,7 +251,7 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
 def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
     """Return the table of the scores of systems, with intervals and the marks of the front."""
     # Measures that only single seeds have are left to the table of seeds.
-    present = {name for entry in systems for name in entry.scores}
+    present = measures_of(systems)
     measures = [name for name in comparison.measures if name in present] or comparison.measures
     shown = _columns(measures, "score")
     notes = []

@@ -458,12 +458,12 @@ def join(
 
 def _usual_columns(entries: Sequence[Entry], reference: Entry | None) -> list[str]:
     if reference is None or reference.kind is not EntryKind.PUBLISHED:
-        return in_order(_measures(entries) - _MINOR)
+        return in_order(measures_of(entries) - _MINOR)
     others = [entry for entry in entries if entry is not reference]
-    return in_order(_measures(others) & reference.scores.keys())
+    return in_order(measures_of(others) & reference.scores.keys())
 
 
-def _measures(entries: Iterable[Entry]) -> set[str]:
+def measures_of(entries: Iterable[Entry]) -> set[str]:
     """Return the measures that some entry has."""
     return set().union(*(entry.scores for entry in entries))
 
@@ -573,7 +573,7 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
     """
     tasks_of = {}
     for average, tasks in _AVERAGES.items():
-        measured = _measures(entry for entry in entries if average in entry.scores)
+        measured = measures_of(entry for entry in entries if average in entry.scores)
         members = [task for task in tasks if task in measured]
         if members:
             tasks_of[average] = members
@@ -638,7 +638,7 @@ def _require_common(
 ) -> None:
     """Raise ConfigError if no entry besides the reference has any of the columns."""
     others = [entry for entry in entries if entry is not reference]
-    measures = _measures(others)
+    measures = measures_of(others)
     if not measures.isdisjoint(columns):
         return
     others_have = "; ".join(f"{entry.label} has {_names(entry)}" for entry in others)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -87,8 +88,11 @@ def run_tests(
     for remark in dict.fromkeys(system.remark for system in (*pairs, *predictions)):
         if remark is not None:
             progress.warn(remark)
-    tests = _run_suite(_Suite("sts", _shared_pairs, of_pairs), pairs, progress)
-    tests += _run_suite(_Suite("transfer", _shared_classes, of_classes), predictions, progress)
+    sts = _Suite("sts", AVERAGE, examples.read_pair_scores, shared_pairs, of_pairs)
+    transfer = _Suite(
+        "transfer", TRANSFER_AVERAGE, examples.read_predictions, _shared_classes, of_classes
+    )
+    tests = _run_suite(sts, pairs, progress) + _run_suite(transfer, predictions, progress)
     return _corrected(tests, options.correction)
 
 
@@ -97,17 +101,20 @@ class _Suite:
     """How two systems are tested on a suite.
 
     Attributes:
+        average: name of the mean over its tasks.
+        read: reads the examples of a result.
         share: returns the examples of each task that both systems have.
         test: tests on these; it also gets the baseline, and whether its seeds are paired.
     """
 
     name: TestedSuite
+    average: str
+    read: Callable[[Path], Any]
     share: Callable[[Seeds, Seeds], dict[str, Any]]
     test: Callable[[Mapping[str, Any], Entry, bool], Tests]
 
-    def read(self, system: System) -> Seeds:
-        read = examples.read_predictions if self.name == "transfer" else examples.read_pair_scores
-        return [read(path) for _, path in system.members]
+    def seeds_of(self, system: System) -> Seeds:
+        return [self.read(path) for _, path in system.members]
 
 
 def _run_suite(suite: _Suite, systems: Sequence[System], progress: Progress) -> list[TaskTest]:
@@ -115,7 +122,7 @@ def _run_suite(suite: _Suite, systems: Sequence[System], progress: Progress) -> 
     if len(systems) < 2:
         return []
     baseline, *candidates = systems
-    baseline_examples = suite.read(baseline)  # once for all candidates
+    baseline_examples = suite.seeds_of(baseline)  # once for all candidates
     results: list[TaskTest] = []
     with progress.task("paired bootstrap", total=len(candidates)) as task:
         for candidate in candidates:
@@ -133,7 +140,7 @@ def _tests_of(
 ) -> list[TaskTest]:
     """Return the tests of a candidate on each task, and on the mean if there are several tasks."""
     ordered, by_seed = candidate.in_order_of(baseline)
-    shared = suite.share(suite.read(ordered), baseline_examples)
+    shared = suite.share(suite.seeds_of(ordered), baseline_examples)
     if not shared:
         progress.warn(
             f"{candidate.label} and {baseline.label} share no task with the same examples: "
@@ -148,7 +155,7 @@ def _tests_of(
 
     tests, mean = suite.test(shared, baseline.members[0][0], by_seed)
     if len(tests) > 1:
-        tests[AVERAGE if suite.name == "sts" else TRANSFER_AVERAGE] = mean
+        tests[suite.average] = mean
     task_tests = []
     for name, outcome in tests.items():
         sample = shared.get(name)
@@ -169,8 +176,8 @@ def _shared_tasks(candidate: Seeds, baseline: Seeds, same: Callable[..., bool]) 
     return tasks
 
 
-def _shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap.PairedSample]]:
-    """Return the pairs of each task, subset by subset."""
+def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap.PairedSample]]:
+    """Return the pairs of each task that both systems have scored, subset by subset."""
     shared: dict[str, list[bootstrap.PairedSample]] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_pairs):
         shared[task] = []

@@ -123,7 +123,7 @@ class VectorSink:
     Nothing is created before the first window is encoded. After ``finish``, ``n_rows`` is 0 on all
     processes but the first.
 
-    Args:
+    Attributes:
         output: the file; its ending gives the format.
         dim: the width of the vectors.
         kind: the type of the stored components.

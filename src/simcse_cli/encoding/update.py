@@ -22,16 +22,16 @@ from simcse_cli.encoding.row_names import NamedRow, names_file, read_names, text
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.inputs import read_json
-from simcse_cli.files.output import compared_keys
+from simcse_cli.files.output import compared_keys, other_value
 from simcse_cli.files.schema import checked
 
 FACTS = {"format", "version", "model", "input", "files", "n_rows", "dim", "index", "rows"}
 FACTS |= {"input_rows", "rows_sha256", "texts_sha256"}
 """Entries of a side file that are no settings."""
-# Entries that may differ in an update: how the input is read, and ``capability``, which is still
-# compared if the side file has it.
+NOT_RECORDED = {"capability", "column"}
+"""Settings that version 1.0.0 did not record, which are compared where a side file has them."""
 _OF_INPUT = {"input_sha256", "header", "separator", "encoding", "keep_label", "text_per"}
-_OF_INPUT |= {"capability"}
+"""How the input is read, which may differ in an update."""
 _AGAIN = "encode all rows again with --force, without --update"
 
 
@@ -55,20 +55,14 @@ def _require_same_settings(
     output: Path, side: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
     """Raise OutputError if the output was written with other settings that matter."""
-    ignored = FACTS | _OF_INPUT
-    # An older side file has no column; such an output may be updated all the same.
-    if "column" not in side:
-        ignored |= {"column"}
-    keys = [key for key in compared_keys(side, settings) if key not in ignored]
-    # Version 1.0.0 recorded no ``capability``, so it is left out above; a recorded one is compared.
-    if "capability" in side:
-        keys.append("capability")
-    for key in keys:
+    ignored = FACTS | _OF_INPUT | (NOT_RECORDED - side.keys())
+    for key in compared_keys(side, settings):
         before, now = side.get(key), settings.get(key)
-        if before != now:
-            other = "another model" if key == "model_digest" else f"{key} {before!r}, not {now!r}"
-            what = f"{output} was written with {other}"
-            raise OutputError(what, hint=f"repeat the options of the first time, or {_AGAIN}")
+        if key in ignored or before == now:
+            continue
+        other = "another model" if key == "model_digest" else other_value(key, before, now)
+        what = f"{output} was written with {other}"
+        raise OutputError(what, hint=f"repeat the options of the first time, or {_AGAIN}")
 
 
 @dataclass(frozen=True)

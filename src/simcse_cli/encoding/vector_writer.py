@@ -20,12 +20,12 @@ from simcse_cli.encoding.row_names import names_file, text_digest, write_names
 from simcse_cli.encoding.search_index import SearchIndex, index_files
 from simcse_cli.encoding.sinks import VectorSink
 from simcse_cli.encoding.text_encoder import TextEncoder
-from simcse_cli.encoding.update import FACTS, Update, read_side
+from simcse_cli.encoding.update import FACTS, NOT_RECORDED, Update, read_side
 from simcse_cli.errors import ConfigError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import Inputs, read_json, require_file
-from simcse_cli.files.output import Output, compared_keys
+from simcse_cli.files.output import Output, compared_keys, other_value
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Precision
 from simcse_cli.version import __version__
@@ -241,8 +241,8 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     if not isinstance(side, dict):
         what = f"{output} exists already, without a side file that tells what it holds"
         raise OutputError(what, hint=EXISTS_HINT)
-    # Version 1.0.0 recorded no capability and no column, and "auto" where that was the precision.
-    unrecorded = {"capability", "column"} - side.keys()
+    unrecorded = NOT_RECORDED - side.keys()
+    # Version 1.0.0 recorded "auto" where that was the precision.
     if side.get("precision") == Precision.AUTO:
         unrecorded.add("precision")
     recorded = [key for key in side if key not in FACTS]
@@ -252,9 +252,7 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
             raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
         if key in unrecorded or side.get(key) == value:
             continue
-        what = f"another {key}: {side.get(key)!r}, not {value!r}"
-        if value is None:
-            what = f"another {key}: {side.get(key)!r}, and this command has none"
+        what = other_value(key, side.get(key), value)
         if key == "input_sha256":
             what = f"another input: {side.get('input')} has changed, or this is another file"
         raise OutputError(f"{output} exists already and has {what}", hint=EXISTS_HINT)

@@ -210,6 +210,13 @@ def compared_keys(before: Iterable[str], now: Iterable[str]) -> list[str]:
     return sorted([*left_out, *now], key=lambda key: key == "model_digest")
 
 
+def other_value(key: str, before: object, now: object) -> str:
+    """Say how a setting differs from the one that an output was made with."""
+    if now is None:
+        return f"{key} {before!r}, and this command has none"
+    return f"{key} {before!r}, not {now!r}"
+
+
 def require_same_settings(
     place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> None:
@@ -220,7 +227,7 @@ def require_same_settings(
             raise DataError(f"{place}: {what} {OLDER_DIGEST}", hint="start again with --force")
         if before.get(key) == value:
             continue
-        difference = f"has {key} {before.get(key)!r}, now it is {value!r}"
+        difference = f"has {other_value(key, before.get(key), value)}"
         if key == "inputs" and value is not None:
             recorded_inputs = before.get(key, [])
             changed = [entry["path"] for entry in value if entry not in recorded_inputs]

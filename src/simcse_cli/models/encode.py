@@ -31,7 +31,6 @@ GPU_BATCH_TOKENS = 32_768
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 """Usual names for the prompt of texts to be searched; earlier ones win."""
 _Item = TypeVar("_Item")
-_Vectors = Floats32
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ class ReadyEncoder:
 
     def encode(
         self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
-    ) -> _Vectors:
+    ) -> Floats32:
         """Return one vector per sentence.
 
         ``prompt`` replaces the prompt in use. The other arguments are those of the function
@@ -232,7 +231,7 @@ def encode(
     check_finite: bool = True,
     shared: bool = False,
     progress: Progress = SILENT,
-) -> _Vectors:
+) -> Floats32:
     """Return one vector per sentence, in evaluation mode and without gradient.
 
     Each distinct sentence is encoded once; sentences are sorted by length, so that little is
@@ -294,14 +293,14 @@ def encode(
 
 
 def _finished(
-    vectors: _Vectors,
+    vectors: Floats32,
     texts: "_Texts",
     model: SentenceEncoder,
     use: Use,
     normalize: bool,
     check_finite: bool,
-) -> _Vectors:
-    """Average the windows of each text, drop components, and scale the vectors to length 1."""
+) -> Floats32:
+    """Return a vector for each text: the mean of its windows, cut and scaled if that is asked."""
     if model.record.normalize:
         vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
     if len(vectors) > len(texts.pieces):
@@ -369,7 +368,7 @@ class _Texts:
             pieces[position] = in_windows(ids, frame, limit)
         return cls(frame, pieces, [])
 
-    def means(self, vectors: _Vectors) -> _Vectors:
+    def means(self, vectors: Floats32) -> Floats32:
         """Return the mean over the pieces of each text, weighted by their sub-words.
 
         The vector of a single piece stays as it is.
@@ -389,7 +388,7 @@ class _Texts:
 
 def _batch_vectors(
     model: SentenceEncoder, rows: TokenRows, batch_tokens: int, n_skipped: int, shared: bool
-) -> Iterator[tuple[list[int], _Vectors]]:
+) -> Iterator[tuple[list[int], Floats32]]:
     """Yield positions of rows and their vectors ``(len(positions), D)``, longest rows first."""
 
     @torch.inference_mode()

@@ -58,7 +58,6 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Backend, HeadUse, Pooler
 
 _Entries = dict[str, Any]
-_Vectors = Floats32
 
 PROBE_SENTENCES = (
     "A man is playing a guitar.",
@@ -451,7 +450,7 @@ def _probes(encoder: SentenceEncoder) -> tuple[str, ...]:
     return (*PROBE_SENTENCES, "Rain " + "in the North, " * length + "and the END")
 
 
-def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, _Vectors]:
+def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, Floats32]:
     """Return the vectors of the probe sentences by ``AutoModel`` and by each graph.
 
     Each sentence has a pass of its own. The pooler of ``AutoModel`` itself is used as the head, and
@@ -468,7 +467,7 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, _Ve
     # The template is put around the sub-words after these are cut to length.
     ids = encoder.template.around(cut)
     rows = [_plain_pass(files, encoder, model, graphs, row) for row in ids]
-    vectors: dict[str, _Vectors] = {}
+    vectors: dict[str, Floats32] = {}
     for name in rows[0]:
         whole = np.concatenate([row[name] for row in rows])
         vectors[name] = whole[:, : encoder.record.truncate_dim]
@@ -481,7 +480,7 @@ def _plain_pass(
     model: Any,
     graphs: Mapping[str, Any],
     row: list[int],
-) -> dict[str, _Vectors]:
+) -> dict[str, Floats32]:
     """Return the vector of one row of sub-words, ``(1, D)``, by ``AutoModel`` and each graph."""
     # A pass needs at least one token, so an empty row gets one of padding.
     ids, mask = pad([row or [encoder.tokens.pad_id]], encoder.tokens.pad_id)
@@ -491,7 +490,7 @@ def _plain_pass(
         passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
         passes |= {name: (run(ids, mask),) for name, run in graphs.items()}
         own_pooled = None if files.is_adapter else _pooled_by_saved_head(encoder, output)
-        by_loader: dict[str, _Vectors] = {}
+        by_loader: dict[str, Floats32] = {}
         for name, states in passes.items():
             # AutoModel itself applies the head that is saved as its pooler.
             headed = own_pooled if name == "auto_model" else None
@@ -516,7 +515,7 @@ def _vector_of_states(
     mask: Tensor,
     row: list[int],
     headed: Tensor | None,
-) -> _Vectors:
+) -> Floats32:
     """Return the vector that this toolkit computes from the states of the layers.
 
     ``headed`` is the output of the head if the loader has computed it.
@@ -535,7 +534,7 @@ def _vector_of_states(
 
 def _vectors_by_sentence_transformers(
     files: ModelFiles, sentences: Sequence[str]
-) -> _Vectors | None:
+) -> Floats32 | None:
     """Return vectors by ``SentenceTransformer``, encoded one at a time, so without padding.
 
     The result is None if the package is not installed, cannot find the base model of an adapter,
@@ -563,14 +562,14 @@ def is_here(base: str | None) -> bool:
     return isinstance(try_to_load_from_cache(name, "config.json", revision=revision or None), str)
 
 
-def probe_vectors(encoder: SentenceEncoder, *, check_finite: bool = False) -> _Vectors:
+def probe_vectors(encoder: SentenceEncoder) -> Floats32:
     """Return the vectors ``(4, D)`` of the probe sentences, which differ much from each other."""
-    return encode(encoder, PROBE_SENTENCES, Use(prompt=""), check_finite=check_finite)
+    return encode(encoder, PROBE_SENTENCES, Use(prompt=""), check_finite=False)
 
 
 def _vectors_of_source(
     files: ModelFiles, encoder: SentenceEncoder, progress: Progress
-) -> _Vectors | None:
+) -> Floats32 | None:
     """Return the probe vectors that sentence-transformers gives for the folder to be exported.
 
     The result is None if the user has chosen another pooler than that of the folder, if the folder
@@ -603,7 +602,7 @@ def _vectors_of_source(
 
 
 def verify_export(
-    folder: Path, called: Path | None = None, *, source: _Vectors | None = None
+    folder: Path, called: Path | None = None, *, source: Floats32 | None = None
 ) -> dict[str, float | None]:
     """Load a saved model in every supported way, and return the largest difference for each.
 
@@ -619,7 +618,7 @@ def verify_export(
     ours = encode(encoder, _probes(encoder), Use(prompt=""), check_finite=True)
     plain = _plain_vectors(files, encoder)
     cosines = {name: _least_cosine(ours, plain.pop(name)) for name in _QUANTIZED if name in plain}
-    others: dict[str, _Vectors | None] = {**plain}
+    others: dict[str, Floats32 | None] = {**plain}
     others["sentence_transformers"] = _vectors_by_sentence_transformers(files, _probes(encoder))
     if source is not None:
         others["sentence_transformers_before"] = source
@@ -657,11 +656,11 @@ def verify_export(
     return {**differences, **cosines}
 
 
-def _largest_difference(left: _Vectors, right: _Vectors) -> float:
+def _largest_difference(left: Floats32, right: Floats32) -> float:
     if left.shape != right.shape:
         return math.inf
     return float(np.abs(left - right).max())
 
 
-def _least_cosine(left: _Vectors, right: _Vectors) -> float:
+def _least_cosine(left: Floats32, right: Floats32) -> float:
     return float((unit_rows(left, np.float64) * unit_rows(right, np.float64)).sum(axis=1).min())

@@ -22,7 +22,7 @@ from simcse_cli.settings.choices import ServedEncoder
 from simcse_cli.settings.declare import setting
 
 Representations = tuple[Tensor, ...]
-"""What ``encode`` returns: tensors with a row for each row of the batch."""
+"""What ``encode`` returns: tensors with rows in the order of the batch's rows."""
 
 Losses = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Terms that add up to the loss, and metrics that are only logged.
@@ -125,6 +125,11 @@ class Batch:
             if isinstance(value, Tensor):
                 changed.extra[name] = change(value)
         return changed
+
+    def split(self, end: int) -> tuple[TokenRows, TokenRows]:
+        """Return the rows of this part before row ``end`` of the whole batch, and the others."""
+        n_before = max(end - self.offset, 0)
+        return self.rows[:n_before], self.rows[n_before:]
 
     def chunks(self, n_rows: int) -> "list[Batch]":
         """Return the batch in parts of at most ``n_rows`` rows, in order, for cached gradients."""
@@ -254,9 +259,7 @@ class TwoEncoders(Objective):
         """Return the embeddings; a second encoder, if any, embeds all views but the first."""
         if self.second is None:
             return self.encoder.embed_rows(batch.rows)
-        n_first = max(batch.n_examples - batch.offset, 0)  # rows of the first view in this part
-        first = batch.rows[:n_first]
-        others = batch.rows[n_first:]
+        first, others = batch.split(batch.n_examples)
         vectors = []
         if first:
             vectors.append(self.encoder.embed_rows(first))

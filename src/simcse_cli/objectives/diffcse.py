@@ -109,6 +109,7 @@ class Diffcse(Simcse):
         if self.options.rtd_weight:
             self.generator = self._load_generator()
             self.detector = Detector(self.encoder)
+            self.masking = Masking.of(self.encoder.tokenizer, self.options.mask_rate)
 
     def _load_generator(self) -> nn.Module:
         """Return the frozen masked language model that the options name."""
@@ -138,10 +139,9 @@ class Diffcse(Simcse):
         """Tokenise the views, and add a masked copy of each row for the generator."""
         batch = super().collate(examples, generator)
         if self.generator is not None:
-            mask = Masking.of(self.encoder.tokenizer, self.options.mask_rate)
             # With the MLM term, its masked copies follow the first ``n_plain`` rows.
             n_plain = batch.extra.get("n_plain", len(batch.rows))
-            batch.extra["masked"], _ = mask(batch.rows[:n_plain], generator)
+            batch.extra["masked"], _ = self.masking(batch.rows[:n_plain], generator)
         return batch
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:

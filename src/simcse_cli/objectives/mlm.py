@@ -3,7 +3,7 @@
 The loss of each row is computed by itself, so that cached gradients can be used.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -40,7 +40,7 @@ class Masking:
 
     probability: float
     mask_id: int
-    special_ids: Collection[int]
+    special_ids: Sequence[int]
     n_vocabulary: int
 
     @classmethod
@@ -61,7 +61,7 @@ class Masking:
         if words is not None:
             # All tokens of a word get the draw of its first one, so that they are chosen together.
             draws = draws[_first_tokens(words)]
-        chosen = (draws < self.probability) & ~np.isin(ids, list(self.special_ids))
+        chosen = (draws < self.probability) & ~np.isin(ids, self.special_ids)
         labels = np.where(chosen, ids, NOT_MASKED)
 
         # Mask, replace or keep each chosen token.
@@ -161,8 +161,11 @@ class MlmTerm(nn.Module):
 
         Without masked tokens, the result is 0.
         """
-        n_masked = sum(label != NOT_MASKED for row in labels for label in row)
-        return self.weight * share_of_mean(row_losses.sum(), n_masked)
+        return self.weight * share_of_mean(row_losses.sum(), count_masked(labels))
+
+
+def count_masked(labels: TokenRows) -> int:
+    return sum(label != NOT_MASKED for row in labels for label in row)
 
 
 def mlm_term(

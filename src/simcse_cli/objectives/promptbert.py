@@ -128,14 +128,12 @@ class Promptbert(TemplateViews):
         """Return the embeddings, less the state of the template alone if training subtracts it."""
         if not self.subtracts:
             return super().embed(batch)
-        # Split the rows into those of the first template and those of the other, which only the
-        # second view of a single sentence has.
-        rows = batch.rows
-        n_first = len(rows)
+        # Only the second view of a single sentence has the other template.
+        first, second = batch.rows, batch.rows[:0]
         if self._is_single:
-            n_first = max(batch.n_examples - batch.offset, 0)
+            first, second = batch.split(batch.n_examples)
         biases = []
-        for template, part in ((self.first, rows[:n_first]), (self.other, rows[n_first:])):
+        for template, part in ((self.first, first), (self.other, second)):
             if part:
                 biases.append(self.encoder.around_nothing(template, part))
-        return self.encoder.apply_head(self.encoder.pooled_rows(rows) - torch.cat(biases))
+        return self.encoder.apply_head(self.encoder.pooled_rows(batch.rows) - torch.cat(biases))

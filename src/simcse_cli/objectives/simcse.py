@@ -84,9 +84,7 @@ class Simcse(TextViews):
             return super().encode(batch)
 
         # A chunk has plain rows, masked rows, or the last plain rows followed by masked ones.
-        n_plain_here = min(max(batch.extra["n_plain"] - batch.offset, 0), len(batch.rows))
-        plain = batch.rows[:n_plain_here]
-        masked = batch.rows[n_plain_here:]
+        plain, masked = batch.split(batch.extra["n_plain"])
         nothing = torch.zeros(0, device=self.encoder.device)
         embeddings = nothing.view(0, training_width(self.encoder))
         if plain:
@@ -94,7 +92,7 @@ class Simcse(TextViews):
         if not masked:
             return embeddings, nothing
         states, starts = self.encoder.token_states(masked)
-        first_masked = batch.offset + n_plain_here - batch.extra["n_plain"]
+        first_masked = max(batch.offset - batch.extra["n_plain"], 0)
         labels = batch.extra["mlm_labels"][first_masked : first_masked + len(masked)]
         return embeddings, self.mlm.row_losses(states, labels, starts)
 

@@ -187,9 +187,7 @@ class SimcseUnsup(Simcse):
         if self.options.negatives is not Negatives.NO_DROPOUT:
             return super().embed(batch)
         # The rows after the two views are the anchors again, which are encoded without dropout.
-        n_views = max(2 * batch.n_examples - batch.offset, 0)  # rows of the views in this part
-        views = batch.rows[:n_views]
-        plain = batch.rows[n_views:]
+        views, plain = batch.split(2 * batch.n_examples)
         vectors = []
         if views:
             vectors.append(super().embed(replace(batch, rows=views)))

@@ -1,10 +1,11 @@
 """Scale rows to length 1."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.arrays import AnyFloats
 from simcse_cli.errors import DataError
 
 _BLOCK_ROWS = 16_384
@@ -12,7 +13,7 @@ _Float = TypeVar("_Float", np.float32, np.float64)
 
 
 def unit_rows(
-    vectors: NDArray[np.floating[Any]],
+    vectors: AnyFloats,
     dtype: type[_Float],
     *,
     check_finite: bool = True,

@@ -117,11 +117,7 @@ class MeaningFinder:
         self._added: list[int] = []
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
-        """Compare a block with all texts added before it, by products of matrices.
-
-        The products of shortened vectors are upper bounds of the cosines; only texts whose bound
-        reaches the threshold are compared in full.
-        """
+        """Compare a block with all texts added before it, by products of matrices."""
         block = self._units[list(numbers)]
         short = self._short[list(numbers)]
         lowest = self._threshold - _ROUNDING

@@ -18,6 +18,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from simcse_cli.arrays import Floats
 from simcse_cli.data.text import words
 
 N_BANDS = 16
@@ -35,9 +36,7 @@ def shingles(text: str) -> NDArray[np.uint32]:
     return np.fromiter(sorted(zlib.crc32(piece.encode()) for piece in pieces), dtype=np.uint32)
 
 
-def jaccard(
-    values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]
-) -> NDArray[np.float64]:
+def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) -> Floats:
     """Return the Jaccard similarity (intersection over union) with each of ``others``.
 
     All arrays are sorted, distinct and not empty. The result is ``(len(others),)``.
@@ -49,7 +48,7 @@ def jaccard(
     places = np.searchsorted(values, joined)
     is_shared = values[np.minimum(places, len(values) - 1)] == joined
     shared = np.add.reduceat(is_shared, np.cumsum(sizes) - sizes, dtype=np.int64)
-    similarity: NDArray[np.float64] = shared / (len(values) + sizes - shared)
+    similarity: Floats = shared / (len(values) + sizes - shared)
     return similarity
 
 

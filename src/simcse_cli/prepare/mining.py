@@ -51,7 +51,6 @@ DEFAULT_MARGIN = 0.05
 _WORK_FILES = r"(texts|anchors)\.(txt|npy)(\.part.*)?|found-\d+\.npy"
 
 Digests = NDArray[np.uint64]
-Numbers = Integers
 
 
 def prepare_hard_negatives(
@@ -244,7 +243,7 @@ def _require_finished(output: Path, facts: dict[str, Any]) -> None:
             raise OutputError(what, hint=EXISTS_HINT)
 
 
-def _number(digests: Digests) -> tuple[Booleans, Numbers]:
+def _number(digests: Digests) -> tuple[Booleans, Integers]:
     """Return whether each entry is the first of its value, and the number of its value.
 
     Values are numbered in the order of their first occurrence.

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from simcse_cli.arrays import Booleans, Floats, Integers
 from simcse_cli.errors import DataError
 from simcse_cli.files.output import output_text
 from simcse_cli.files.schema import checked
@@ -30,11 +31,11 @@ from simcse_cli.files.streams import iter_json_lines
 class SubsetPairs:
     """The pairs of one subset.
 
-    ``gold`` and ``cosine`` are ``(n,)`` float64. The sentences may be absent.
+    ``gold`` and ``cosine`` are ``(n,)``. The sentences may be absent.
     """
 
-    gold: np.ndarray
-    cosine: np.ndarray
+    gold: Floats
+    cosine: Floats
     left: tuple[str, ...] = ()
     right: tuple[str, ...] = ()
 
@@ -44,15 +45,15 @@ PairScores = dict[str, dict[str, SubsetPairs]]  # by task and subset
 
 @dataclass(frozen=True)
 class TaskPredictions:
-    """The test examples of one task: classes ``(n,)`` int64; the sentences may be absent."""
+    """The test examples of one task: classes ``(n,)``; the sentences may be absent."""
 
-    gold: np.ndarray
-    predicted: np.ndarray
+    gold: Integers
+    predicted: Integers
     left: tuple[str, ...] = ()
     right: tuple[str, ...] = ()
 
     @property
-    def correct(self) -> np.ndarray:
+    def correct(self) -> Booleans:
         return np.asarray(self.gold == self.predicted)
 
 

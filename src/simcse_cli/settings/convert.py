@@ -40,7 +40,7 @@ def convert(value: Any, kind: Any, place: str) -> Any:
         raise ConfigError(f"{place} needs a value")
     try:
         return _converted(value, plain, get_args(wanted))
-    except (KeyError, StopIteration, TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise _misfit(value, plain, place) from None
 
 
@@ -58,10 +58,9 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
     """
     if issubclass(kind, StrEnum):
         # YAML reads some words as true or false, which may be choices here.
-        words = [str(value)]
         if isinstance(value, bool):
-            words = [word for word in _SPELLINGS if _SPELLINGS[word] is value]
-        return kind(next(word for word in words if word in list(kind)))
+            value = next((word for word in kind if _SPELLINGS.get(word) is value), value)
+        return kind(str(value))
     if kind is bool:
         return _SPELLINGS[str(value).lower()]
     # A boolean is no number and no text, and a mapping fits only a dict.

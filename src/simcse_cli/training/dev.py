@@ -47,7 +47,7 @@ from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.inputs import require_file
 from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.objectives.base import Batch, DataKind
-from simcse_cli.objectives.mlm import NOT_MASKED, MaskedLm
+from simcse_cli.objectives.mlm import MaskedLm, count_masked
 from simcse_cli.objectives.registry import find_objective
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, RETRIEVAL_MEASURES, find_tasks
@@ -272,7 +272,7 @@ class DevMasked:
     def of_texts(cls, objective: MaskedLm, texts: Sequence[str]) -> "DevMasked":
         """Mask the texts in a way that does not depend on the seed of the run."""
         batch = objective.collate(texts, np.random.default_rng(0))
-        n_masked = sum(label != NOT_MASKED for row in batch.extra["mlm_labels"] for label in row)
+        n_masked = count_masked(batch.extra["mlm_labels"])
         if not n_masked:
             what = f"--dev-split: no token of {len(texts)} held-out texts is masked"
             raise DataError(what, hint="hold out more")

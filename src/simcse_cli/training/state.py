@@ -3,6 +3,7 @@
 Tensors are saved as safetensors, the rest as JSON.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Mapping
@@ -227,5 +228,5 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     try:
         save_file(tensors, path)
     except SafetensorError as error:
-        # In errno, 28 is a full disk and 5 an input or output error.
-        raise OSError(28 if "No space" in str(error) else 5, str(error)) from error
+        number = errno.ENOSPC if "No space" in str(error) else errno.EIO
+        raise OSError(number, str(error)) from error
