@@ -425,7 +425,7 @@ def test_faiss_is_asked_for_only_where_it_is_used(loaded, corpus, monkeypatch):
 
 
 def test_a_query_may_be_asked_for_drawn_or_read(loaded, corpus, tmp_path):
-    texts = NumberedTexts.numbered(["0", "90"])
+    texts = NumberedTexts(["0", "90"])
     table = tmp_path / "queries.csv"
     table.write_text("id,text\n7,45\n")
     assert read_queries(RetrievalOptions(query=["1"]), texts).sentences == ["1"]

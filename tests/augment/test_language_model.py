@@ -102,12 +102,12 @@ def plain_filler(
 
 def test_filler_takes_words_that_begin_one_where_white_space_stands_before() -> None:
     filler, _ = plain_filler(". ##s Ġ � ing Ġdog Ġcat")
-    assert filler("x (y) z", 0) == "ing (ing) dog"
-    assert filler("Ing x Dog", 0) == "Dog dog Cat"  # another word than before
+    assert filler.many(["x (y) z"], [0])[0] == "ing (ing) dog"
+    assert filler.many(["Ing x Dog"], [0])[0] == "Dog dog Cat"  # another word than before
     filler, _ = plain_filler(". ##s dog cat")
-    assert filler("x (y) Dog", 0) == "dog (dog) Cat"
+    assert filler.many(["x (y) Dog"], [0])[0] == "dog (dog) Cat"
     filler, _ = plain_filler("dog")
-    assert filler("x dog", 0) == "dog dog"  # there is no other
+    assert filler.many(["x dog"], [0])[0] == "dog dog"  # there is no other
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,8 @@ def test_filler_reads_no_more_than_model_and_tokenizer_can(
     max_length: int, config: dict[str, int], n_read: int
 ) -> None:
     filler, model = plain_filler("dog", max_length, **config)
-    assert filler("x " * 600, 0).split() == ["dog"] * n_read + ["x"] * (600 - n_read)
+    (filled,) = filler.many(["x " * 600], [0])
+    assert filled.split() == ["dog"] * n_read + ["x"] * (600 - n_read)
     assert model.shapes == [(1, n_read)]
 
 
@@ -190,12 +191,13 @@ def test_filler_agrees_with_one_sentence_at_a_time(filler: MlmFiller, mlm_dir: P
 def test_filler_does_not_depend_on_batch_and_order(filler: MlmFiller) -> None:
     texts, keys = list(SENTENCES), list(range(len(SENTENCES)))
     together = filler.many(texts, keys)
-    assert together == [filler(text, key) for text, key in zip(texts, keys, strict=True)]
+    one_by_one = [filler.many([text], [key]) for text, key in zip(texts, keys, strict=True)]
+    assert [[text] for text in together] == one_by_one
     assert together == filler.many(texts[::-1], keys[::-1])[::-1]
 
 
 def test_filler_keeps_case_punctuation_and_blank_text(filler: MlmFiller) -> None:
-    results = [filler("(Cat), DOG!", key) for key in range(20)]
+    results = filler.many(["(Cat), DOG!"] * 20, range(20))
     assert all(
         result.startswith("(") and result.endswith("!") and "), " in result for result in results
     )
@@ -207,7 +209,7 @@ def test_filler_keeps_case_punctuation_and_blank_text(filler: MlmFiller) -> None
 def test_filler_leaves_masks_beyond_the_maximum_length(mlm_dir: Path) -> None:
     filler = load_mlm_filler(mlm_dir, rate=1.0)
     text = " ".join(["cat"] * 600)
-    filled = filler(text, 0).split()
+    filled = filler.many([text], [0])[0].split()
     assert len(filled) == 600
     assert filled[0] != "cat"
     assert filled[-1] == "cat"
@@ -217,7 +219,7 @@ def test_filler_fills_with_words_of_a_byte_level_vocabulary(tmp_path: Path) -> N
     folder = build_byte_level_model(tmp_path / "roberta")
     filler = load_mlm_filler(folder, rate=0.5)
     for key in range(20):
-        words = filler("one two (three) four", key).split(" ")
+        words = filler.many(["one two (three) four"], [key])[0].split(" ")
         assert len(words) == 4
         assert all(word.strip("()") for word in words)
 

@@ -4,8 +4,8 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts
 from simcse_cli.errors import DataError
 
-CORPUS = NumberedTexts(["d1", "d2", "d3"], ["a dog", "a hound", "a cat"])
-QUERIES = NumberedTexts(["q1", "q2"], ["a dog", "a tiger"])
+CORPUS = NumberedTexts(["a dog", "a hound", "a cat"], ["d1", "d2", "d3"])
+QUERIES = NumberedTexts(["a dog", "a tiger"], ["q1", "q2"])
 
 
 def write(tmp_path, text):
@@ -35,7 +35,7 @@ def test_relevance_by_group_matches_texts(tmp_path):
 
 
 def test_numbered_texts_count_from_one():
-    assert NumberedTexts.numbered(["x", "y"]).ids == ["1", "2"]
+    assert NumberedTexts(["x", "y"]).ids == ["1", "2"]
 
 
 def test_relevance_without_any_match_is_refused(tmp_path):
@@ -61,7 +61,7 @@ def test_texts_of_beir_hold_their_title(tmp_path):
         '{"_id": "d9", "title": "Dogs", "text": "They bark."}\n{"_id": "d7", "title": "", '
         '"text": "A cat."}\n'
     )
-    found = NumberedTexts(["d9", "d7"], ["Dogs They bark.", "A cat."])
+    found = NumberedTexts(["Dogs They bark.", "A cat."], ["d9", "d7"])
     assert read_texts(tmp_path / "corpus.jsonl") == found
     assert read_texts(tmp_path / "corpus.jsonl", Given().of_texts("text")).sentences == [
         "They bark.",

@@ -9,7 +9,7 @@ from simcse_cli.models.heads import TokenCnn
 
 def test_encoder_with_convolutions_survives_saving_and_loading(tiny_encoder, tmp_path, sentences):
     torch.manual_seed(0)
-    tiny_encoder.add_cnn(TokenCnn(32, 8))
+    tiny_encoder.token_cnn = TokenCnn(32, 8)
     vectors = encode(tiny_encoder, sentences)
     assert vectors.shape == (len(sentences), 24)
     save_encoder(tiny_encoder, tmp_path / "model")
@@ -21,7 +21,7 @@ def test_encoder_with_convolutions_survives_saving_and_loading(tiny_encoder, tmp
 
 
 def test_encoder_with_convolutions_does_not_see_padding(tiny_encoder, sentences):
-    tiny_encoder.add_cnn(TokenCnn(32, 8))
+    tiny_encoder.token_cnn = TokenCnn(32, 8)
     together = encode(tiny_encoder, sentences)
     alone = np.concatenate([encode(tiny_encoder, [sentence]) for sentence in sentences])
     np.testing.assert_allclose(together, alone, atol=1e-5)

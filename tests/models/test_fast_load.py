@@ -91,7 +91,7 @@ def test_a_head_without_weights_is_refused_as_by_the_full_path(tmp_path):
 
 def test_a_model_with_convolutions_over_tokens_is_opened_whole(tmp_path):
     encoder = load_encoder(build_tiny_model(tmp_path / "base"), pooler="avg", device="cpu")
-    encoder.add_cnn(TokenCnn(32, 8))
+    encoder.token_cnn = TokenCnn(32, 8)
     save_encoder(encoder.eval(), tmp_path / "saved")
     opened = load_encoder(tmp_path / "saved", device="cpu", encode_only=True)
     np.testing.assert_allclose(encode(opened, SENTENCES), encode(encoder, SENTENCES), atol=1e-6)

@@ -117,3 +117,11 @@ def test_every_choice_can_be_typed_as_yaml():
     for kind in enums:
         for choice in kind:
             assert convert(yaml.safe_load(choice.value), kind, "--set") is choice
+
+
+def test_a_wrong_item_of_a_list_of_choices_is_named():
+    kind = tuple[choices.ContrastBlock, ...]
+    first, *_ = choices.ContrastBlock
+    assert convert(f"{first},{first}", kind, "--set contrast") == (first, first)
+    with pytest.raises(ConfigError, match="--set contrast"):
+        convert(f"{first},x", kind, "--set contrast")

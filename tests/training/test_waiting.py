@@ -169,7 +169,7 @@ def test_packed_rows_are_refused_beside_settings_of_padded_ones(settings, other)
 
 
 def test_packed_rows_are_refused_where_every_row_is_padded(tiny_encoder):
-    tiny_encoder.add_cnn(TokenCnn(32, 8))
+    tiny_encoder.token_cnn = TokenCnn(32, 8)
     with pytest.raises(ConfigError, match=r"--attention packed: .* needs padded rows"):
         tiny_encoder.attend_by(Attention.PACKED)
 

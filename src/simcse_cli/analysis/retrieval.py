@@ -148,7 +148,7 @@ def open_search(
     # Without --corpus, the sentences are those of the first index.
     if corpus is None:
         _, index = indexes[0]
-        corpus = NumberedTexts(index.ids, index.sentences)
+        corpus = NumberedTexts(index.sentences, index.ids)
     return CorpusSearch(options, corpus, indexes)
 
 
@@ -357,7 +357,7 @@ def read_queries(
         return read_texts(options.queries, given)
     if options.sample:
         return sample_texts(corpus, options.sample, seed=options.seed)
-    return NumberedTexts.numbered(options.query or ())
+    return NumberedTexts(options.query or ())
 
 
 @plots.house_style()

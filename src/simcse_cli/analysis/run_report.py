@@ -32,7 +32,7 @@ from simcse_cli.results import plots
 from simcse_cli.results.columns import AVERAGE, columns
 from simcse_cli.results.examples import PairScores, SubsetPairs
 from simcse_cli.results.report import Report, mean_and_deviation
-from simcse_cli.results.result import DEMO, verdict
+from simcse_cli.results.result import DEMO
 from simcse_cli.results.runs import (
     RunRecord,
     duration,
@@ -163,7 +163,7 @@ def _mean_text(fractions: Sequence[float | None]) -> str | None:
 
 
 def _gain(records: Sequence[RunRecord]) -> str | None:
-    """Return the gain of training in words, or None if not all runs have measured it.
+    """Return the gain of training in points, or None if not all runs have measured it.
 
     A single run has recorded its gain with an interval; for several seeds, the interval of the mean
     gain is over the seeds.
@@ -175,11 +175,6 @@ def _gain(records: Sequence[RunRecord]) -> str | None:
         if record.best_score is None or record.start_score is None:
             return None
         gains.append(record.best_score - record.start_score)
-    return _gain_text(gains)
-
-
-def _gain_text(gains: Sequence[float]) -> str:
-    """Return the mean gain in points, with its 95% interval where there are several seeds."""
     mean = sum(gains) / len(gains)
     if len(gains) == 1:
         return f"{100 * mean:+.2f}"
@@ -397,12 +392,10 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
     # Several baselines may have other seeds than the run, so they are not paired.
     tests, _ = paired_bootstrap({data.name: [sample]}, by_seed=len(before) == 1)
     test = tests[data.name]
-    examples = f"{test.n_pairs:,} pairs"
-    if test.n_seeds is not None:
-        examples += f" and {test.n_seeds} seeds"
-    words = verdict(test.low, test.high, test.p_decisive, label, examples)
+    words = test.verdict(test.p_decisive, label, "pairs")
     points = f"{100 * test.difference:+.2f} ({100 * test.low:+.2f} to {100 * test.high:+.2f})"
-    return f"On {data.name}: {words}. Spearman x100: {points}, 95% interval over {examples}."
+    points += f", 95% interval over {test.examples('pairs')}"
+    return f"On {data.name}: {words}. Spearman x100: {points}."
 
 
 def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
@@ -429,7 +422,7 @@ def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Ana
     # Map each distinct sentence to its first row: in reverse order, that row is stored last.
     pairs = spaces[0].data.pairs
     first_rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
-    corpus = NumberedTexts.numbered(list(first_rows))
+    corpus = NumberedTexts(list(first_rows))
     indexes = []
     for space in spaces:
         vectors = space.vectors[list(first_rows.values())]

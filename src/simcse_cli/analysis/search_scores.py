@@ -16,7 +16,6 @@ from simcse_cli.evaluation.bootstrap import (
 )
 from simcse_cli.evaluation.retrieval import RetrievalScores
 from simcse_cli.results.report import Column, Report, with_seed_means
-from simcse_cli.results.result import verdict
 from simcse_cli.settings.choices import Correction
 
 _ModelScores = Mapping[str, RetrievalScores]
@@ -87,10 +86,7 @@ def verdict_notes(tests: Mapping[str, PairedTest], baseline: str, heading: str) 
     p_values = adjust([test.p_decisive for test in tests.values()], Correction.HOLM)
     notes = []
     for (name, test), p_value in zip(tests.items(), p_values, strict=True):
-        examples = f"{test.n_pairs:,} queries"
-        if test.n_seeds is not None:
-            examples += f" and {test.n_seeds} seeds"
-        words = verdict(test.low, test.high, p_value, baseline, examples)
+        words = test.verdict(p_value, baseline, "queries")
         notes.append(f"{name}: {words} ({heading}, p = {p_value:.2g})")
     return notes
 

@@ -120,9 +120,6 @@ class MlmFiller:
         if begins.any():
             self._spaced_words = self._glued_words & begins
 
-    def __call__(self, text: str, key: int) -> str:
-        return self.many([text], [key])[0]
-
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
         """Return the augmented ``texts``; the key of a text decides which of its words are masked.
 

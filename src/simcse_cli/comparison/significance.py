@@ -11,19 +11,17 @@ from simcse_cli.comparison.entries import Entry
 from simcse_cli.comparison.join import Comparison, System
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.evaluation import bootstrap
-from simcse_cli.evaluation.bootstrap import Discordance, PairedTest
+from simcse_cli.evaluation.bootstrap import Discordance, PairedTest, Tests
 from simcse_cli.progress import Progress
 from simcse_cli.results import examples
 from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
 from simcse_cli.results.report import Report
-from simcse_cli.results.result import CHOSE_MODEL, verdict
+from simcse_cli.results.result import CHOSE_MODEL
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Seeds = Sequence[Mapping[str, Any]]
 """The saved examples of each seed of one system, by task."""
 TestedSuite = Literal["sts", "transfer"]
-Tests = tuple[dict[str, PairedTest], PairedTest]
-"""The test of each task by its name, and the test of the mean over the tasks."""
 EXAMPLES: dict[TestedSuite, str] = {"sts": "pairs", "transfer": "examples"}
 
 
@@ -232,14 +230,10 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
     n_tests = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
     sentences = []
     for test in last_tests.values():
-        n_seeds = test.test.n_seeds
-        examples = f"{test.test.n_pairs:,} {EXAMPLES[test.suite]}"
-        if n_seeds is not None:
-            examples += f" and {n_seeds} seeds"
         p_value = test.p_corrected
         if p_value is None:
             p_value = test.test.p_decisive
-        words = verdict(test.test.low, test.test.high, p_value, test.baseline, examples)
+        words = test.test.verdict(p_value, test.baseline, EXAMPLES[test.suite])
         where = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {n_tests}"
         sentences.append(f"{test.candidate}: {words} ({where})")
     return sentences

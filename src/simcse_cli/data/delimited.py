@@ -68,11 +68,11 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
             "the file begins as an STS-B file of SentEval; check it with `simcse prepare senteval`"
         )
         rows = stsb_rows(lines, source, hint=hint)
-        return Grid.of(source, STSB_COLUMNS, rows, is_named=True, is_published=True)
+        return Grid(source, STSB_COLUMNS, rows, is_named=True, is_published=True)
     wikiauto_columns = _wikiauto_columns(first)
     if wikiauto_columns and not given.wants_table:
         rows = _split_cells(lines, "\t")
-        return Grid.of(source, wikiauto_columns, rows, is_named=True, is_published=True)
+        return Grid(source, wikiauto_columns, rows, is_named=True, is_published=True)
 
     # A first line `sep=;` tells Excel the separator.
     excel_line = re.fullmatch("sep=(.)", first)
@@ -335,7 +335,7 @@ def named_rows(rows: Iterator[Cells], source: str, given: Given, *, header: bool
     """Return the rows as a table; the names of its columns come from row 1, or are numbers."""
     head = _without_titles(list(islice(rows, SAMPLE_ROWS + 1)))
     if not head:
-        return Grid.of(source, (), iter(()), is_named=True)
+        return Grid(source, (), iter(()), is_named=True)
     notes: tuple[str, ...] = ()
     sample = [cells for _, cells in head]
 
@@ -358,7 +358,7 @@ def named_rows(rows: Iterator[Cells], source: str, given: Given, *, header: bool
     else:
         columns = tuple(map(str, range(1, len(sample[0]) + 1)))
     even_rows = _even_rows(chain(head, rows), len(columns), source)
-    return Grid.of(source, columns, even_rows, is_named=bool(header), notes=notes)
+    return Grid(source, columns, even_rows, is_named=bool(header), notes=notes)
 
 
 def _undecided_header(rows: Sequence[Sequence[str]], source: str) -> DataError:

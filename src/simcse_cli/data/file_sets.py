@@ -11,7 +11,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
 from simcse_cli.data.formats import FileFormat, guess_format
-from simcse_cli.data.given import Given
+from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
@@ -46,7 +46,7 @@ class FileSet:
     def find(
         cls,
         source: str,
-        given: Given | None = None,
+        given: Given = NOTHING_GIVEN,
         *,
         text_per: TextPer | None = None,
         again: str | None = None,
@@ -66,7 +66,7 @@ class FileSet:
         """
         listed = _listed(source)
         files = [source] if listed is None else sorted(listed)
-        file_set = cls(source, tuple(files), given or Given(), text_per or TextPer.LINE)
+        file_set = cls(source, tuple(files), given, text_per or TextPer.LINE)
         if again is not None and files and file_set._is_stream:
             what = "needs an input that can be read again: save it to a file first"
             raise UsageError(what, option=again)

@@ -88,12 +88,12 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
         return open_delimited(lines, name, given), False
     rows = enumerate(([line] for line in lines), start=1)
     if not single:
-        return Grid.of(name, ("1",) if head else (), rows, is_named=False), False
+        return Grid(name, ("1",) if head else (), rows, is_named=False), False
     # Column 1 is the line itself; other columns that the user names need a table.
     if given.template or set(given.columns.values()) - {"1"}:
         what = f"needs a table (.csv, .tsv, .jsonl or .parquet), and {name} is plain text"
         raise UsageError(what, option=given.option)
-    return Grid.of(name, ("1",), rows, is_named=False), True
+    return Grid(name, ("1",), rows, is_named=False), True
 
 
 def cells_in_text(lines: Sequence[str]) -> str | None:

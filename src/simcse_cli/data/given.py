@@ -111,6 +111,9 @@ class Given:
         return self.header is not None or self.separator is not None
 
 
+NOTHING_GIVEN = Given()
+
+
 def parse_columns(
     text: str | None, roles: Sequence[str], option: str = "--columns"
 ) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A table as names and rows of cells, whatever its format."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
 from operator import itemgetter
@@ -16,11 +16,12 @@ SAMPLE_ROWS = 100
 NumberedRow = tuple[int, Sequence[Any] | dict[str, Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Grid:
     """The columns of a table with their first rows, and all rows, to be read once.
 
     Attributes:
+        sample: the first rows, which ``rows`` still yields.
         is_named: whether the names are in the file; else they are numbers from 1.
         is_published: whether it has the layout of a published corpus, so that its unused columns
             are not worth a remark.
@@ -29,26 +30,15 @@ class Grid:
 
     source: str
     names: tuple[str, ...]
-    sample: Sequence[NumberedRow]
     rows: Iterator[NumberedRow]
-    is_named: bool = True
+    is_named: bool
     notes: tuple[str, ...] = ()
     is_published: bool = False
+    sample: Sequence[NumberedRow] = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        source: str,
-        names: tuple[str, ...],
-        rows: Iterable[NumberedRow],
-        *,
-        is_named: bool,
-        notes: tuple[str, ...] = (),
-        is_published: bool = False,
-    ) -> "Grid":
-        rows = iter(rows)
-        sample = list(islice(rows, SAMPLE_ROWS))
-        return cls(source, names, sample, chain(sample, rows), is_named, notes, is_published)
+    def __post_init__(self) -> None:
+        self.sample = list(islice(self.rows, SAMPLE_ROWS))
+        self.rows = chain(self.sample, self.rows)
 
     @classmethod
     def of_records(cls, source: str, rows: Iterable[tuple[int, dict[str, Any]]]) -> "Grid":
@@ -57,7 +47,7 @@ class Grid:
         first = list(islice(rows, 1))
         names = tuple(chain.from_iterable(row for _, row in first))
         is_named = not all(map(str.isdigit, names))
-        return cls.of(source, names, chain(first, rows), is_named=is_named)
+        return cls(source, names, chain(first, rows), is_named=is_named)
 
     @cached_property
     def columns(self) -> list[list[Any]]:

@@ -4,7 +4,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from simcse_cli.data.formats import FileFormat, InputPath, guess_format
-from simcse_cli.data.given import Given
+from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text, is_missing
 from simcse_cli.data.table import Table
@@ -39,14 +39,13 @@ class NliPair:
     label: Label | None
 
 
-def iter_nli(source: InputPath, given: Given | None = None) -> Iterator[Iterator[NliPair]]:
+def iter_nli(source: InputPath, given: Given = NOTHING_GIVEN) -> Iterator[Iterator[NliPair]]:
     """Yield the pairs of each file of a source, in any published layout of an NLI corpus.
 
     These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets,
     and SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (one of the three, or the folder).
     ``given`` may name the columns of ``anchor``, ``positive`` and ``label``.
     """
-    given = given or Given()
     label_files: list[Path] = []
     if str(source) != STDIO and guess_format(source) is not FileFormat.HUB:
         label_files = _label_files(Path(source))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from simcse_cli.data.formats import InputPath, source_name
-from simcse_cli.data.given import Given
+from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text, is_missing, to_number
 from simcse_cli.data.senteval import StsSubset, year_pairs
@@ -21,13 +21,16 @@ _YEAR_FILE = "STS.input."  # its scores are in STS.gs.*
 
 
 def iter_pairs(
-    source: InputPath, given: Given | None = None, *, left_out: Callable[[], object] | None = None
+    source: InputPath,
+    given: Given = NOTHING_GIVEN,
+    *,
+    left_out: Callable[[], object] | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yield the two texts of each row.
 
     A row with an empty text is left out, and ``left_out`` is called for it.
     """
-    for _, left, right, *_ in _iter_rows(source, Job.COSINES, given or Given()):
+    for _, left, right, *_ in _iter_rows(source, Job.COSINES, given):
         if left.strip() and right.strip():
             yield left, right
         elif left_out is not None:
@@ -35,14 +38,13 @@ def iter_pairs(
 
 
 def iter_scored_pairs(
-    source: InputPath, given: Given | None = None
+    source: InputPath, given: Given = NOTHING_GIVEN
 ) -> Iterator[tuple[str, str, float]]:
     """Yield the pairs of a file with their scores, of any range.
 
     Rows with a blank score are left out and counted.
     """
     n_pairs = n_blank = 0
-    given = given or Given()
     for place, *texts, score in _iter_rows(source, Job.SCORED, given):
         if is_missing(score):
             n_blank += 1
@@ -69,7 +71,7 @@ def iter_scored_pairs(
         given.told.info(f"{source_name(source)}: {rows} no score, not annotated, and left out")
 
 
-def read_scored_pairs(source: InputPath, given: Given | None = None) -> StsSubset:
+def read_scored_pairs(source: InputPath, given: Given = NOTHING_GIVEN) -> StsSubset:
     return StsSubset.of(iter_scored_pairs(source, given), source)
 
 

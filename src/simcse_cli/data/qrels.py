@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 from simcse_cli.data.file_sets import FileSet
-from simcse_cli.data.given import Given
+from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
@@ -40,12 +40,8 @@ _HINT = "the layouts are described in docs/analysis.md, retrieval"
 class NumberedTexts:
     """Sentences with their ids; without given ones these are their numbers, from 1."""
 
-    given_ids: Sequence[str] | None
     sentences: Sequence[str]
-
-    @classmethod
-    def numbered(cls, sentences: Sequence[str]) -> "NumberedTexts":
-        return cls(None, sentences)
+    given_ids: Sequence[str] | None = None
 
     @cached_property
     def ids(self) -> Sequence[str]:
@@ -55,14 +51,13 @@ class NumberedTexts:
 
 
 def read_texts(
-    source: Path | str, given: Given | None = None, *, id_column: str | None = None
+    source: Path | str, given: Given = NOTHING_GIVEN, *, id_column: str | None = None
 ) -> NumberedTexts:
     """Return the sentences of an input with their ids.
 
     The ids are those of ``id_column``, by default of a column ``id`` or ``_id``. Without such a
     column they are line numbers from 1.
     """
-    given = given or Given()
     files = FileSet.find(str(source), given)
     if len(files.files) > 1:
         return _of_several(files, id_column)
@@ -70,7 +65,7 @@ def read_texts(
     names = table.reading.grid.names
     id_name = id_column or ("id" if "id" in names else "_id")
     if id_column is None and (table.is_text or id_name not in names):
-        return NumberedTexts.numbered(PackedTexts.of(table.texts()))
+        return NumberedTexts(PackedTexts.of(table.texts()))
 
     # BEIR has titles, which are part of the texts.
     beside = [id_name]
@@ -85,22 +80,22 @@ def read_texts(
         sentences.append(text)
     if id_column is not None:
         require_unique(lambda: ids, table.name, id_column)
-    return NumberedTexts(ids, sentences)
+    return NumberedTexts(sentences, ids)
 
 
 def _of_several(files: FileSet, id_column: str | None) -> NumberedTexts:
     texts = PackedTexts.of(files.sentences())
     if id_column is None:
-        return NumberedTexts.numbered(texts)
+        return NumberedTexts(texts)
     files.require_unique(id_column)
-    return NumberedTexts(list(map(cell_text, files.cells(id_column))), texts)
+    return NumberedTexts(texts, list(map(cell_text, files.cells(id_column))))
 
 
 def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedTexts:
     """Return ``count`` texts in file order, drawn without replacement; all if there are fewer."""
     n_texts = len(texts.ids)
     rows = sorted(random.Random(seed).sample(range(n_texts), min(count, n_texts)))
-    return NumberedTexts([texts.ids[row] for row in rows], [texts.sentences[row] for row in rows])
+    return NumberedTexts([texts.sentences[row] for row in rows], [texts.ids[row] for row in rows])
 
 
 def read_relevance(

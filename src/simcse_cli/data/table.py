@@ -11,7 +11,7 @@ from typing import Any
 from simcse_cli.data import formats
 from simcse_cli.data.delimited import open_delimited
 from simcse_cli.data.formats import FileFormat
-from simcse_cli.data.given import Given
+from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.grid import Grid
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.judges import Roles
@@ -57,7 +57,7 @@ class Table:
         self,
         source: formats.InputPath,
         job: Job,
-        given: Given | None = None,
+        given: Given = NOTHING_GIVEN,
         *,
         is_whole: bool = False,
     ) -> None:
@@ -65,7 +65,7 @@ class Table:
         self.form = formats.guess_format(source)
         self._source = source
         self._job = job
-        self._given = given or Given()
+        self._given = given
         self._is_whole = is_whole
         self._is_read = False
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from simcse_cli.data.formats import source_name
-from simcse_cli.data.given import Given
+from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.judges import Roles
 from simcse_cli.data.names import POSITIONAL
@@ -163,7 +163,7 @@ def _is_pair(label: str, roles: Roles, place: str) -> bool:
 
 
 def read_training_rows(
-    source: str | Path, given: Given | None = None, limit: int | None = None, n_columns: int = 1
+    source: str | Path, given: Given = NOTHING_GIVEN, limit: int | None = None, n_columns: int = 1
 ) -> TrainingRows:
     """Return at most ``limit`` rows of a training file, kept on disk.
 
@@ -217,7 +217,7 @@ def split_documents(lines: Iterable[str]) -> list[list[str]]:
     return documents if documents[-1] else documents[:-1]
 
 
-def read_training_documents(source: str | Path, given: Given | None = None) -> TrainingDocuments:
+def read_training_documents(source: str | Path, given: Given = NOTHING_GIVEN) -> TrainingDocuments:
     """Return the documents of a file.
 
     Blank lines of a text separate them; in a table each row is one.
@@ -272,7 +272,7 @@ def join_documents(parts: Sequence[TrainingDocuments]) -> TrainingDocuments:
     )
 
 
-def read_labelled_rows(source: str | Path, given: Given | None = None) -> TrainingRows:
+def read_labelled_rows(source: str | Path, given: Given = NOTHING_GIVEN) -> TrainingRows:
     """Return premise, hypothesis and label of an NLI file.
 
     Rows without a label or a text are dropped and counted.
@@ -292,7 +292,7 @@ def read_labelled_rows(source: str | Path, given: Given | None = None) -> Traini
     return TrainingRows(name, NLI_ROLES, rows, n_dropped, sha256)
 
 
-def read_scored_rows(source: str | Path, given: Given | None = None) -> TrainingRows:
+def read_scored_rows(source: str | Path, given: Given = NOTHING_GIVEN) -> TrainingRows:
     """Return left text, right text and score of a file of scored pairs, such as any dev set."""
     name = source_name(source)
     rows = [(left, right, str(score)) for left, right, score in iter_scored_pairs(source, given)]

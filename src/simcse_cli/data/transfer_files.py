@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from simcse_cli.arrays import Integers
-from simcse_cli.data.given import Given
+from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.senteval import CHECK_HINT, malformed, resolve_senteval_dir
 from simcse_cli.data.table import Table
@@ -137,7 +137,7 @@ def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
     return _assemble(task, parts, len(TREC_CLASSES) if task == "TREC" else 2)
 
 
-def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
+def read_task_file(path: Path, given: Given = NOTHING_GIVEN) -> TransferTask:
     """Read a table of labelled texts, or pairs of texts, as a task named after the file.
 
     Without a column ``split`` (train, test, perhaps dev) all rows are one part, evaluated by
@@ -164,7 +164,7 @@ def read_task_file(path: Path, given: Given | None = None) -> TransferTask:
     return replace(_assemble(path.stem, parts, len(classes)), classes=classes)
 
 
-def _labelled_rows(path: Path, given: Given | None) -> dict[str, list[tuple[str, str, str]]]:
+def _labelled_rows(path: Path, given: Given) -> dict[str, list[tuple[str, str, str]]]:
     """Return the two texts and the label of each row, by part."""
     rows: dict[str, list[tuple[str, str, str]]] = {}
     # A text has one column, a pair two; the label is last.

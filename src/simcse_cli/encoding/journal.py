@@ -1,6 +1,5 @@
 """Keep what a job has finished in files beside the output, so that it can be interrupted."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from simcse_cli.arrays import Array
 from simcse_cli.encoding.formats import HEADER_BYTES
 from simcse_cli.errors import DataError
 from simcse_cli.files.atomic import atomic_text, check_output
+from simcse_cli.files.digests import digest
 from simcse_cli.files.output import require_same_settings
 from simcse_cli.files.schema import checked
 from simcse_cli.files.system import open_itself
@@ -38,7 +38,7 @@ class _Window:
     def digest(self, rows: bytes, texts: bytes) -> str:
         """Return the value of ``written`` for these bytes."""
         facts = (self.rows, self.row_bytes, self.text_bytes, self.read)
-        return hashlib.sha256(json.dumps(facts).encode() + rows + texts).hexdigest()
+        return digest(json.dumps(facts), rows, texts)
 
 
 class Journal:
@@ -217,8 +217,7 @@ def _identity(path: Path) -> dict[str, int]:
 
 
 def digest_texts(texts: Sequence[str]) -> str:
-    lines = "".join(f"{text}\n" for text in texts)
-    return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest("".join(f"{text}\n" for text in texts))
 
 
 def is_unfinished(output: Path) -> bool:

@@ -237,8 +237,25 @@ class PairedTest:
         """The p-value for seeds and examples together if there is one, else the bootstrap's."""
         return self.p_value if self.p_both is None else self.p_both
 
+    def examples(self, unit: str) -> str:
+        """Return what was tested on, such as "1,379 pairs and 5 seeds"."""
+        seeds = "" if self.n_seeds is None else f" and {self.n_seeds} seeds"
+        return f"{self.n_pairs:,} {unit}{seeds}"
 
-_Tests = tuple[dict[str, PairedTest], PairedTest]
+    def verdict(self, p_value: float, baseline: str, unit: str) -> str:
+        """Return in words what the test says; the p-value may be corrected for several tests.
+
+        0.012 and 0.023 with p = 0.01 are "better than base by 1.2 to 2.3 points"; any p of 5% or
+        more is "no difference from base that 1,379 pairs could show".
+        """
+        if p_value >= 0.05 or self.low <= 0 <= self.high:
+            return f"no difference from {baseline} that {self.examples(unit)} could show"
+        nearer, further = sorted((abs(100 * self.low), abs(100 * self.high)))
+        direction = "better" if self.low > 0 else "worse"
+        return f"{direction} than {baseline} by {nearer:.1f} to {further:.1f} points"
+
+
+Tests = tuple[dict[str, PairedTest], PairedTest]
 """The test of each task by its name, and the test of the mean over the tasks."""
 
 
@@ -375,7 +392,7 @@ def paired_bootstrap(
     n_resamples: int = 2000,
     seed: int = 0,
     by_seed: bool = False,
-) -> _Tests:
+) -> Tests:
     """Return the test of each task and that of the mean over the tasks.
 
     Each resample draws pairs with replacement within each stratum, the same for all seeds of both
@@ -432,7 +449,7 @@ def _weighted_differences(
 
 def paired_accuracy_bootstrap(
     tasks: Mapping[str, Discordance], *, n_resamples: int = 2000, seed: int = 0
-) -> _Tests:
+) -> Tests:
     """Return the test of each task's difference in accuracy and that of the mean over the tasks.
 
     Each resample draws the examples of a task with replacement, the same for both models. Only
@@ -456,7 +473,7 @@ def paired_mean_bootstrap(
     n_resamples: int = 2000,
     seed: int = 0,
     by_seed: bool = False,
-) -> _Tests:
+) -> Tests:
     """Return the test of each task's difference in a mean over examples, and that of their mean.
 
     A task holds the values of the examples, such as hits or the nDCG of queries, for each seed of
@@ -474,7 +491,7 @@ def paired_mean_bootstrap(
     return _tests(differences, by_seed=by_seed)
 
 
-def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> _Tests:
+def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> Tests:
     """Return the test of each task, and that of the mean over the tasks."""
     if not tasks:
         raise ValueError("need at least one task")

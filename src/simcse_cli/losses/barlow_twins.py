@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from simcse_cli.machine.precision import no_autocast
+from simcse_cli.losses.similarity import own_pairs
+from simcse_cli.machine.precision import no_autocast, wide
 
 
 def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:
@@ -31,20 +32,19 @@ def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0
         return on_diagonal + redundancy_weight * off_diagonal_squares(correlation)
 
 
-def standardise(view: Tensor, *, eps: float = 1e-5) -> Tensor:
-    """Return the view with each column scaled to mean 0 and variance ``var / (var + eps)``.
+def standardise(view: Tensor) -> Tensor:
+    """Return the view with each column scaled to mean 0 and variance ``var / (var + 1e-5)``.
 
     ``var`` is the biased variance (divided by N), so this equals BatchNorm without affine
     parameters in training mode.
     """
     variance, mean = torch.var_mean(view, dim=0, correction=0)
-    return (view - mean) * torch.rsqrt(variance + eps)
+    return (view - mean) * torch.rsqrt(variance + 1e-5)
 
 
 def off_diagonal_squares(matrix: Tensor) -> Tensor:
     """Return the sum of the squared off-diagonal entries of a square matrix."""
-    diagonal = torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
-    return matrix.masked_fill(diagonal, 0.0).square().sum()
+    return matrix.masked_fill(own_pairs(matrix), 0.0).square().sum()
 
 
 def checked_views(view_a: Tensor, view_b: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,5 +57,4 @@ def checked_views(view_a: Tensor, view_b: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(
             "a batch of one sentence has no variance over the batch: need at least 2 rows"
         )
-    dtype = torch.promote_types(view_a.dtype, torch.float32)
-    return view_a.to(dtype), view_b.to(dtype)
+    return wide(view_a), wide(view_b)

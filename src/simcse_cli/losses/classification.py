@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.machine.gather import share_of_mean
+from simcse_cli.machine.precision import wide
 
 IGNORED_LABEL = -100
 
@@ -27,6 +28,7 @@ def classification(logits: Tensor, labels: Tensor) -> Tensor:
 
     Equal logits give ``ln K``; without a labelled row, the loss is 0.
     """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    losses = functional.cross_entropy(logits, labels, reduction="none", ignore_index=IGNORED_LABEL)
+    losses = functional.cross_entropy(
+        wide(logits), labels, reduction="none", ignore_index=IGNORED_LABEL
+    )
     return share_of_mean(losses.sum(), (labels != IGNORED_LABEL).sum())

@@ -1,10 +1,10 @@
 """Contrastive Tension: do two encoders agree that a pair is one sentence twice?"""
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.machine.gather import mean_over_processes
+from simcse_cli.machine.precision import wide
 
 
 def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Tensor:
@@ -26,8 +26,7 @@ def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Ten
             f"is_positive {tuple(is_positive.shape)}: "
             "need (B, D), (B, D) and (B,)"
         )
-    dtype = torch.promote_types(left.dtype, torch.float32)
-    scores = (left.to(dtype) * right.to(dtype)).sum(dim=1)
+    scores = (wide(left) * wide(right)).sum(dim=1)
     losses = functional.binary_cross_entropy_with_logits(
         scores, is_positive.to(scores.dtype), reduction="none"
     )

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.losses.similarity import l2_normalize
+from simcse_cli.machine.precision import wide
 
 
 def cosent(left: Tensor, right: Tensor, scores: Tensor, *, temperature: float) -> Tensor:
@@ -74,8 +75,7 @@ def _ranking(
         raise ValueError(f"shapes {shapes}: need (N, D), (N, D) and (N,)")
     if not temperature > 0:
         raise ValueError(f"temperature {temperature}: must be above 0")
-    dtype = torch.promote_types(left.dtype, torch.float32)
-    similarities = score(left.to(dtype), right.to(dtype)) / temperature
+    similarities = score(wide(left), wide(right)) / temperature
     # Only the gaps c_i - c_j with s_i < s_j count; the others become exp(-inf) = 0 in the sum.
     gaps = similarities[:, None] - similarities[None, :]
     gaps = gaps.masked_fill(scores[:, None] >= scores, -math.inf)

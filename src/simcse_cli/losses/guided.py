@@ -4,10 +4,9 @@ from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from simcse_cli.losses.info_nce import check_pairs
-from simcse_cli.losses.similarity import similarity_matrix
+from simcse_cli.losses.similarity import own_pairs, own_row_loss, similarity_matrix
 from simcse_cli.settings.choices import ContrastBlock
 
 
@@ -50,7 +49,7 @@ def guided_info_nce(
         pairs.append((1, 1))
 
     # The bar of each row: the guide's cosine of its labelled pair, less the margin.
-    is_own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
+    is_own = own_pairs(anchors)
     bars = similarity_matrix(guide[0], guide[1]).diagonal()[:, None] - margin
 
     # For each pair of views: the student's cosines, without the entries to leave out.
@@ -74,6 +73,5 @@ def guided_info_nce(
         logits.append(block.masked_fill(left_out, -torch.inf))
 
     # The first block is anchors with positives, so column i is right for row i.
-    labels = torch.arange(len(anchors), device=anchors.device)
-    loss = functional.cross_entropy(torch.cat(logits, dim=1) / temperature, labels)
+    loss = own_row_loss(torch.cat(logits, dim=1) / temperature)
     return loss, torch.stack(n_removed).sum() / n_candidates

@@ -4,9 +4,8 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from simcse_cli.losses.similarity import similarity_matrix
+from simcse_cli.losses.similarity import own_row_loss, similarity_matrix
 from simcse_cli.settings.choices import Similarity
 
 
@@ -58,7 +57,6 @@ def info_nce(
     # Compare each anchor with all positives; its own is on the diagonal.
     check_pairs(anchors, positives, temperature)
     n_rows = len(anchors)
-    labels = torch.arange(n_rows, device=anchors.device)
     logits = similarity_matrix(anchors, positives, similarity) / temperature  # (N, N)
     if texts is not None:
         _check_texts(texts, anchors, hard_negatives)
@@ -67,7 +65,7 @@ def info_nce(
         logits = logits.masked_fill(excluded, -torch.inf)
 
     # The other direction has no hard or extra negatives, so it is computed before they are added.
-    backward = functional.cross_entropy(logits.T, labels) if symmetric else None
+    backward = own_row_loss(logits.T) if symmetric else None
 
     # Every negative is one more column for all anchors.
     if hard_negatives is not None:
@@ -83,7 +81,7 @@ def info_nce(
     if extra_negatives is not None:
         extra_logits = similarity_matrix(anchors, extra_negatives, similarity) / temperature
         logits = torch.cat([logits, extra_logits], dim=1)
-    forward = functional.cross_entropy(logits, labels)
+    forward = own_row_loss(logits)
     if backward is None:
         return forward
     return (forward + backward) / 2

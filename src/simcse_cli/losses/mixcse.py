@@ -2,10 +2,9 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from simcse_cli.losses.info_nce import check_pairs
-from simcse_cli.losses.similarity import similarity_matrix
+from simcse_cli.losses.similarity import own_pairs, own_row_loss, similarity_matrix
 from simcse_cli.settings.choices import MixMasked, MixSides, Similarity
 
 
@@ -43,7 +42,7 @@ def mixcse(
     Equal vectors give ``ln(3N - 2)``, or ``ln(3N - 2 + 2 exp(-1 / temperature))`` with ``zero``.
     """
     check_pairs(anchors, positives, temperature)
-    is_own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
+    is_own = own_pairs(anchors)
     is_excluded = torch.zeros_like(is_own) if excluded is None else excluded
     plain = similarity_matrix(anchors, positives, similarity)
     blocks = [plain.masked_fill(is_excluded, -torch.inf)]
@@ -57,7 +56,7 @@ def mixcse(
         of_v = similarity_matrix(_mixed(anchors, mix), positives, similarity)
         blocks.append(_without(of_v, contains_pair, is_excluded, masked))
     logits = torch.cat(blocks, dim=1) / temperature
-    return functional.cross_entropy(logits, torch.arange(len(anchors), device=anchors.device))
+    return own_row_loss(logits)
 
 
 def _mixed(vectors: Tensor, mix: float) -> Tensor:

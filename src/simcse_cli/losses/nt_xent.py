@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.losses.info_nce import check_pairs
-from simcse_cli.losses.similarity import similarity_matrix
+from simcse_cli.losses.similarity import own_pairs, similarity_matrix
 
 
 def nt_xent(
@@ -29,7 +29,7 @@ def nt_xent(
     views = torch.cat([anchors, positives])
     logits = similarity_matrix(views, views) / temperature  # (2N, 2N)
     # No vector is compared with itself; the partner of row i is row i + N, and vice versa.
-    left_out = torch.eye(2 * n_rows, dtype=torch.bool, device=logits.device)
+    left_out = own_pairs(logits)
     if excluded is not None:
         left_out = left_out | excluded.repeat(2, 2)
     logits = logits.masked_fill(left_out, -torch.inf)

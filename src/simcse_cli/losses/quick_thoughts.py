@@ -1,10 +1,9 @@
 """QuickThoughts: each sentence of a batch finds its neighbours."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.losses.similarity import similarity_matrix
+from simcse_cli.losses.similarity import own_pairs, similarity_matrix
 from simcse_cli.settings.choices import Similarity
 
 
@@ -30,7 +29,7 @@ def quick_thoughts(inputs: Tensor, outputs: Tensor, neighbours: Tensor) -> Tenso
             f"{tuple(neighbours.shape)}: need (N, D), (N, D) and (N, N)"
         )
     scores = similarity_matrix(inputs, outputs, Similarity.DOT)
-    scores = scores.masked_fill(torch.eye(n_rows, dtype=torch.bool, device=scores.device), 0.0)
+    scores = scores.masked_fill(own_pairs(scores), 0.0)
     # A row without a neighbour has no target, and is left out of the mean.
     n_neighbours = neighbours.sum(dim=1)
     targets = neighbours.to(scores.dtype) / n_neighbours.clamp_min(1).unsqueeze(1)

@@ -4,8 +4,8 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from simcse_cli.losses.similarity import own_pairs
 from simcse_cli.machine.precision import no_autocast
 
 
@@ -49,7 +49,7 @@ def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
     entropy.
     """
     n_rows = len(logits)
-    is_other = ~torch.eye(n_rows, dtype=torch.bool, device=logits.device)
+    is_other = ~own_pairs(logits)
     shape = n_rows, n_rows - 1
     # The places off the diagonal are sorted to the front: indexing by a mask instead would wait for
     # a GPU to report how many places the mask selects.
@@ -71,15 +71,10 @@ def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
 
     The term of k = 1 is InfoNCE. Equal logits give ``ln N!``: 3.1781 for 4 rows.
     """
-    is_own = torch.eye(len(teacher), dtype=torch.bool, device=teacher.device)
+    is_own = own_pairs(teacher)
     order = teacher.masked_fill(is_own, torch.inf).argsort(dim=1, descending=True, stable=True)
     ordered = logits.gather(1, order)
     # Flipped twice, the cumulative sum runs from the last column back to the first.
     with no_autocast(logits.device):
         remaining = ordered.flip(1).logcumsumexp(1).flip(1)
     return (remaining - ordered).sum(1).mean()
-
-
-def similarity_distance(similarities: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean squared difference of two ``(N, N)`` matrices of cosines; equal ones: 0."""
-    return functional.mse_loss(similarities, teacher)

@@ -2,11 +2,10 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from simcse_cli.losses.barlow_twins import checked_views, standardise
 from simcse_cli.losses.info_nce import check_pairs
-from simcse_cli.losses.similarity import similarity_matrix
+from simcse_cli.losses.similarity import own_pairs, own_row_loss, similarity_matrix
 from simcse_cli.machine.precision import no_autocast
 from simcse_cli.settings.choices import Similarity
 
@@ -41,9 +40,9 @@ def off_dropout(
     negative_logits = similarity_matrix(plain, plain, similarity) / temperature  # (N, N)
     if excluded is not None:
         negative_logits = negative_logits.masked_fill(excluded, -torch.inf)
-    is_own = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
+    is_own = own_pairs(anchors)
     logits = torch.where(is_own, positive_scale * positive_logits[:, None], negative_logits)
-    return functional.cross_entropy(logits, torch.arange(len(anchors), device=anchors.device))
+    return own_row_loss(logits)
 
 
 def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) -> Tensor:
@@ -64,5 +63,4 @@ def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) ->
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):
         correlation = standardise(view_a).T @ standardise(view_b) / len(view_a)  # (D, D)
-        labels = torch.arange(len(correlation), device=correlation.device)
-        return functional.cross_entropy(correlation / temperature, labels)
+        return own_row_loss(correlation / temperature)

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from simcse_cli.machine.precision import no_autocast
 from simcse_cli.settings.choices import Similarity
@@ -31,3 +32,13 @@ def similarity_matrix(
             left = l2_normalize(left)
             right = l2_normalize(right)
         return left @ right.T
+
+
+def own_pairs(rows: Tensor) -> Tensor:
+    """Return a mask ``(N, N)`` that is true for each of N rows with itself."""
+    return torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+
+
+def own_row_loss(logits: Tensor) -> Tensor:
+    """Return the cross-entropy of row i being of class i, mean over rows, in nats."""
+    return functional.cross_entropy(logits, torch.arange(len(logits), device=logits.device))

@@ -16,12 +16,12 @@ class VicregTerms(NamedTuple):
     covariance: Tensor
 
 
-def variance_loss(view: Tensor, *, gamma: float = 1.0, eps: float = 1e-4) -> Tensor:
-    """Return the mean over columns of ``max(0, gamma - sqrt(var + eps))``, var being unbiased.
+def variance_loss(view: Tensor) -> Tensor:
+    """Return the mean over columns of ``max(0, 1 - sqrt(var + 1e-4))``, var being unbiased.
 
-    A view that is constant over the batch gives ``gamma - sqrt(eps)``: 0.99 with the defaults.
+    A view that is constant over the batch gives 0.99.
     """
-    return functional.relu(gamma - torch.sqrt(view.var(dim=0, correction=1) + eps)).mean()
+    return functional.relu(1 - torch.sqrt(view.var(dim=0, correction=1) + 1e-4)).mean()
 
 
 def covariance_loss(view: Tensor) -> Tensor:

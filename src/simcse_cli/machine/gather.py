@@ -15,6 +15,8 @@ from torch import Tensor, distributed
 from torch.nn import functional
 from torch.torch_version import TorchVersion
 
+from simcse_cli.machine.precision import wide
+
 
 def n_processes() -> int:
     if distributed.is_available() and distributed.is_initialized():
@@ -54,8 +56,7 @@ class _GatherRows(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         gradient = gradients[0]
         # A sum of many values in 16 bits would lose precision.
-        dtype = torch.promote_types(gradient.dtype, torch.float32)
-        own_gradient = _sum_own_rows(torch.split(gradient.to(dtype), ctx.counts))
+        own_gradient = _sum_own_rows(torch.split(wide(gradient), ctx.counts))
         return own_gradient.to(gradient.dtype), None
 
 

@@ -1,6 +1,7 @@
 """The precision of arithmetic: which one to use, and how to switch it."""
 
 import torch
+from torch import Tensor
 
 from simcse_cli.errors import ConfigError
 from simcse_cli.machine.processor import CPU_CONSTANTS, cpu_kind, is_x86
@@ -55,3 +56,8 @@ def set_float32_products(precision: Precision, device: torch.device) -> None:
 def no_autocast(device: torch.device) -> torch.autocast:
     """Return a context in which operations keep the dtype of their inputs."""
     return torch.autocast(device.type, enabled=False)
+
+
+def wide(values: Tensor) -> Tensor:
+    """Return values at least in float32."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from simcse_cli.errors import ConfigError, reason_of
-from simcse_cli.machine.precision import no_autocast
+from simcse_cli.machine.precision import no_autocast, wide
 from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.mask_template import NOTHING_AROUND, MaskTemplate
-from simcse_cli.models.packed_pooling import packed_ahead, packed_states, packed_vectors, wide
+from simcse_cli.models.packed_pooling import packed_ahead, packed_states, packed_vectors
 from simcse_cli.models.padding import PaddedRows, TokenRows, pad
 from simcse_cli.models.poolers import POOLERS, pool
 from simcse_cli.models.pretrained import attend_as_configured
@@ -167,10 +167,6 @@ class SentenceEncoder(nn.Module):
         """Return a copy of the encoder, which shares its tokenizer."""
         # deepcopy does not copy objects in its memo.
         return copy.deepcopy(self, {id(self.tokenizer): self.tokenizer})
-
-    def add_cnn(self, cnn: TokenCnn) -> None:
-        """Put convolutions between the token states and the pooler."""
-        self.token_cnn = cnn
 
     def tokenize(
         self, sentences: Sequence[str], *, max_length: int | None = None

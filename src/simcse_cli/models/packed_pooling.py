@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from simcse_cli.machine.precision import wide
 from simcse_cli.models.poolers import POOLERS, Reduction, at_last, mean_of_layers
 from simcse_cli.packed.backbone import PackedBackbone
 from simcse_cli.packed.tokens import ROUNDED_TO, PackedRows, PackedTokens
@@ -84,8 +85,3 @@ def packed_states(
     tokens = packed_ahead(packed, rows).tokens
     (states,) = packed.hidden_states(tokens, dtype=dtype)
     return wide(states), tokens.first_tokens().index_select(0, tokens.order.argsort())
-
-
-def wide(states: Tensor) -> Tensor:
-    """Return states at least in float32."""
-    return states.to(torch.promote_types(states.dtype, torch.float32))

@@ -189,6 +189,12 @@ class Objective(nn.Module, ABC):
     def collate(self, examples: Sequence[Any], generator: np.random.Generator) -> Batch:
         """Return the batch of some examples; equal arguments must give an equal batch."""
 
+    def batch_of(self, *views: Sequence[str], **extra: Any) -> Batch:
+        """Return the batch of examples whose texts are given view by view."""
+        texts = [text for view in views for text in view]
+        rows = self.encoder.tokenize(texts, max_length=self.options.max_length)
+        return Batch(rows, len(views[0]), texts=list(zip(*views, strict=True)), extra=extra)
+
     def embed(self, batch: Batch) -> Tensor:
         """Return the embeddings of the rows, ``(R, D)``."""
         return self.encoder.embed_rows(batch.rows)

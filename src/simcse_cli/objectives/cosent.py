@@ -8,7 +8,6 @@ from torch import Tensor
 
 from simcse_cli.losses.cosent import angle, cosent
 from simcse_cli.machine.gather import gather_views, gather_with_grad
-from simcse_cli.machine.transfer import to_device
 from simcse_cli.objectives.base import Batch, DataKind, Losses, Representations
 from simcse_cli.objectives.labelled_pairs import LabelledPairOptions, LabelledPairs
 from simcse_cli.objectives.sbert import Sbert
@@ -42,7 +41,7 @@ class Cosent(LabelledPairs):
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         left, right = gather_views(representations[0].chunk(2), batch.counts)
-        scores = gather_with_grad(to_device(batch.extra["labels"], left.device), batch.counts)
+        scores = gather_with_grad(batch.extra["labels"], batch.counts)
         options = self.options
         terms = {}
         if options.cosine_weight or not options.angle_weight:

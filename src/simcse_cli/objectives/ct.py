@@ -9,7 +9,6 @@ import torch
 
 from simcse_cli.arrays import Booleans, Integers
 from simcse_cli.losses.contrastive_tension import contrastive_tension
-from simcse_cli.machine.transfer import to_device
 from simcse_cli.objectives.base import (
     Batch,
     Examples,
@@ -86,15 +85,11 @@ class ContrastiveTension(TwoEncoders):
 
     def collate(self, examples: Sequence[TensionExample], generator: np.random.Generator) -> Batch:
         left, right, is_positive = zip(*examples, strict=True)
-        rows = self.encoder.tokenize([*left, *right], max_length=self.options.max_length)
-        texts = list(zip(left, right, strict=True))
-        extra = {"is_positive": torch.tensor(is_positive)}
-        return Batch(rows, len(examples), texts=texts, extra=extra)
+        return self.batch_of(left, right, is_positive=torch.tensor(is_positive))
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         left, right = representations[0].chunk(2)
-        is_positive = to_device(batch.extra["is_positive"], left.device)
-        return {"tension": contrastive_tension(left, right, is_positive)}, {}
+        return {"tension": contrastive_tension(left, right, batch.extra["is_positive"])}, {}
 
 
 def sample_tension_pairs(

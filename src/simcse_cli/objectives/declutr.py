@@ -26,14 +26,6 @@ TokenIds = list[int]
 
 
 @dataclass(frozen=True)
-class Span:
-    """Tokens ``start`` to ``stop`` (exclusive) of a document."""
-
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
 class SpanSampler:
     """Draws the anchor and positive spans of DeCLUTR from a document.
 
@@ -58,7 +50,7 @@ class SpanSampler:
 
     def sample(
         self, n_tokens: int, generator: np.random.Generator
-    ) -> list[tuple[Span, list[Span]]]:
+    ) -> list[tuple[slice, list[slice]]]:
         """Return the anchors of one document, each with its positives.
 
         The lengths of anchors follow Beta(4, 2), so most anchors are long; the lengths of positives
@@ -89,7 +81,9 @@ class SpanSampler:
             groups.append((anchor, self._positives(anchor, n_tokens, generator)))
         return groups
 
-    def _positives(self, anchor: Span, n_tokens: int, generator: np.random.Generator) -> list[Span]:
+    def _positives(
+        self, anchor: slice, n_tokens: int, generator: np.random.Generator
+    ) -> list[slice]:
         """Return the positives of an anchor, which are independent of each other."""
         positives = []
         for _ in range(self.n_positives):
@@ -100,9 +94,9 @@ class SpanSampler:
         return positives
 
 
-def _place(length: int, first: int, last: int, generator: np.random.Generator) -> Span:
+def _place(length: int, first: int, last: int, generator: np.random.Generator) -> slice:
     start = int(generator.integers(first, last, endpoint=True))
-    return Span(start, start + length)
+    return slice(start, start + length)
 
 
 @dataclass(frozen=True)
@@ -156,13 +150,7 @@ class Declutr(Objective):
         self.sampler = SpanSampler(
             self.options.n_anchors, self.options.n_positives, shortest, longest
         )
-        self.mlm = mlm_term(
-            self.encoder,
-            self.options.mlm_weight,
-            self.options.mlm_probability,
-            tied=True,
-            warnings=self.warnings,
-        )
+        self.mlm = mlm_term(self, tied=True)
         self._documents: list[TokenIds] | None = None
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
@@ -201,19 +189,17 @@ class Declutr(Objective):
         The batch has the rows of all anchors, then of all first positives, then of all second ones,
         and so on.
         """
+        decode = self.encoder.tokenizer.decode
         groups: list[tuple[str, ...]] = []
         for ids in examples:
             for anchor, positives in self.sampler.sample(len(ids), generator):
-                groups.append(tuple(self._text(ids, span) for span in (anchor, *positives)))
+                groups.append(tuple(str(decode(ids[span])) for span in (anchor, *positives)))
         rows = self.encoder.tokenize([text for view in zip(*groups, strict=True) for text in view])
         extra: dict[str, Any] = {}
         # The MLM term masks the anchors, whose rows come first.
         if self.mlm is not None:
             rows[: len(groups)], extra["mlm_labels"] = self.mlm.mask(rows[: len(groups)], generator)
         return Batch(rows, len(groups), texts=groups, extra=extra)
-
-    def _text(self, document: TokenIds, span: Span) -> str:
-        return str(self.encoder.tokenizer.decode(document[span.start : span.stop]))
 
     def encode(self, batch: Batch) -> Representations:
         """Return the embeddings of the spans and, with an MLM term, the MLM loss of each anchor."""

@@ -7,7 +7,6 @@ import numpy as np
 from torch import nn
 from torch.nn import functional
 
-from simcse_cli.losses.rankcse import similarity_distance
 from simcse_cli.losses.similarity import l2_normalize, similarity_matrix
 from simcse_cli.machine.gather import gather_with_grad, mean_over_processes
 from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions, Representations
@@ -48,16 +47,14 @@ class Distill(Objective):
         self.map = nn.Linear(width, teacher_width, bias=False) if is_mapped else None
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        anchors = [example[0] for example in examples]
-        rows = self.encoder.tokenize(anchors, max_length=self.options.max_length)
-        return Batch(rows, len(examples), texts=[(anchor,) for anchor in anchors])
+        return self.batch_of([example[0] for example in examples])
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         (vectors,) = representations
         if self.options.match is DistillTarget.SIMILARITIES:
             vectors = gather_with_grad(vectors, batch.counts)
             cosines = similarity_matrix(vectors, vectors)
-            return {"distance": similarity_distance(cosines, teacher_cosines(batch))}, {}
+            return {"distance": functional.mse_loss(cosines, teacher_cosines(batch))}, {}
         # The teacher's vectors ``(N, C, D)`` are those of all processes and columns; ``first`` is
         # the first row of this process, and column 0 is that of the anchors.
         first = batch.extra["first"]

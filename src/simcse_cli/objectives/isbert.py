@@ -56,11 +56,10 @@ class IsBert(Objective):
                 "own",
                 hint="leave --pooler and --head out",
             )
-        self.encoder.add_cnn(TokenCnn(self.encoder.hidden_size, self.options.n_channels))
+        self.encoder.token_cnn = TokenCnn(self.encoder.hidden_size, self.options.n_channels)
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
-        rows = self.encoder.tokenize(examples, max_length=self.options.max_length)
-        return Batch(rows, len(examples), texts=[(sentence,) for sentence in examples])
+        return self.batch_of(examples)
 
     def encode(self, batch: Batch) -> Representations:
         """Return the features ``(M, D)`` of all tokens but padding, and the vectors of sentences.

@@ -29,6 +29,6 @@ class LabelledPairs(Objective):
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         left, right, labels = zip(*examples, strict=True)
-        rows = self.encoder.tokenize([*left, *right], max_length=self.options.max_length)
-        extra = {"labels": self.target(labels)}
-        return Batch(rows, len(examples), texts=list(examples), extra=extra)
+        batch = self.batch_of(left, right, labels=self.target(labels))
+        batch.texts = list(examples)
+        return batch

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from simcse_cli.errors import ConfigError
 from simcse_cli.machine.gather import share_of_mean
+from simcse_cli.machine.precision import wide
 from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.model_files import find_model
@@ -90,12 +91,18 @@ class MlmTerm(nn.Module):
     Source: Devlin et al. 2019; as an auxiliary term, Gao et al. 2021 (Table D.2) and Giorgi et al.
     2021.
 
-    With ``tied``, the input embedding also serves as the matrix of the output layer.
-    ``is_pretrained`` tells whether the checkpoint has a masked-LM head; otherwise the head is new.
+    With ``tied``, the input embedding also serves as the matrix of the output layer. If the
+    checkpoint has no masked-LM head, the head is new, and ``warnings`` gets a line about it.
     """
 
     def __init__(
-        self, encoder: SentenceEncoder, *, weight: float, probability: float, tied: bool
+        self,
+        encoder: SentenceEncoder,
+        *,
+        weight: float,
+        probability: float,
+        tied: bool,
+        warnings: list[str],
     ) -> None:
         super().__init__()
         tokenizer = encoder.tokenizer
@@ -104,7 +111,6 @@ class MlmTerm(nn.Module):
                 f"masked LM: the tokenizer of {encoder.name} has no mask token",
                 hint="use a BERT or RoBERTa encoder, or leave --mlm-weight out",
             )
-        self.name = encoder.name
         self.weight = weight
         self.mask = Masking.of(tokenizer, probability)
 
@@ -120,15 +126,11 @@ class MlmTerm(nn.Module):
                 hint="use a BERT or RoBERTa encoder, or leave the MLM term out",
             ) from error
         with quiet_transformers():
-            self.is_pretrained = self.head.load_pretrained(str(find_model(encoder.name).base))
-
-    @property
-    def warnings(self) -> list[str]:
-        """What the user should know about the head before training."""
-        if self.is_pretrained:
-            return []
-        no_head = "has no masked-LM head: training starts from a fresh one over the word embeddings"
-        return [f"{self.name} {no_head}"]
+            if not self.head.load_pretrained(str(find_model(encoder.name).base)):
+                warnings.append(
+                    f"{encoder.name} has no masked-LM head: training starts from a fresh one over "
+                    "the word embeddings"
+                )
 
     def row_losses(self, states: Tensor, labels: TokenRows, starts: Tensor | None = None) -> Tensor:
         """Return the summed cross-entropy of each row's masked tokens, ``(R,)``, in nats.
@@ -151,8 +153,7 @@ class MlmTerm(nn.Module):
         chosen = target != NOT_MASKED
         on_cpu = (*chosen.nonzero().unbind(1), target[chosen])
         row_numbers, columns, original_ids = (to_device(part, states.device) for part in on_cpu)
-        scores = self.head(states[starts[row_numbers] + columns])
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = wide(self.head(states[starts[row_numbers] + columns]))
         losses = functional.cross_entropy(scores, original_ids, reduction="none")
         return losses.new_zeros(len(starts)).index_add(0, row_numbers, losses)
 
@@ -168,15 +169,18 @@ def count_masked(labels: TokenRows) -> int:
     return sum(label != NOT_MASKED for row in labels for label in row)
 
 
-def mlm_term(
-    encoder: SentenceEncoder, weight: float, probability: float, *, tied: bool, warnings: list[str]
-) -> MlmTerm | None:
-    """Return the MLM term, or None for weight 0; add to ``warnings`` what the user should know."""
-    if not weight > 0:
+def mlm_term(objective: Objective, *, tied: bool) -> MlmTerm | None:
+    """Return the MLM term that the options of an objective ask for, or None for weight 0."""
+    options: Any = objective.options
+    if not options.mlm_weight > 0:
         return None
-    term = MlmTerm(encoder, weight=weight, probability=probability, tied=tied)
-    warnings += term.warnings
-    return term
+    return MlmTerm(
+        objective.encoder,
+        weight=options.mlm_weight,
+        probability=options.mlm_probability,
+        tied=tied,
+        warnings=objective.warnings,
+    )
 
 
 @dataclass(frozen=True)
@@ -221,9 +225,12 @@ class MaskedLm(Objective):
                 hint="leave --head out, and train it with the objective that follows",
             )
         self.mlm = MlmTerm(
-            self.encoder, weight=1.0, probability=self.options.mlm_probability, tied=True
+            self.encoder,
+            weight=1.0,
+            probability=self.options.mlm_probability,
+            tied=True,
+            warnings=self.warnings,
         )
-        self.warnings += self.mlm.warnings
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
         tokens = self.encoder.tokens

@@ -8,7 +8,6 @@ import torch
 
 from simcse_cli.losses.quick_thoughts import quick_thoughts
 from simcse_cli.machine.gather import gather_views, gather_with_grad
-from simcse_cli.machine.transfer import to_device
 from simcse_cli.objectives.base import (
     Batch,
     DataKind,
@@ -51,16 +50,15 @@ class QuickThoughts(TwoEncoders):
         return Examples(placed)
 
     def collate(self, examples: Sequence[PlacedSentence], generator: np.random.Generator) -> Batch:
-        sentences = [sentence for sentence, _ in examples]
-        places = torch.tensor([place for _, place in examples])
-        rows = self.encoder.tokenize(sentences, max_length=self.options.max_length)
-        texts = [(sentence,) for sentence in sentences]
+        sentences, places = zip(*examples, strict=True)
+        batch = self.batch_of(sentences, places=torch.tensor(places))
         # The first encoder reads the first half of the rows, and the second one reads the second.
-        return Batch(rows * 2, len(examples), texts=texts, extra={"places": places})
+        batch.rows = [*batch.rows, *batch.rows]
+        return batch
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         inputs, outputs = gather_views(representations[0].chunk(2), batch.counts)
-        places = gather_with_grad(to_device(batch.extra["places"], inputs.device), batch.counts)
+        places = gather_with_grad(batch.extra["places"], batch.counts)
         neighbours = (places.unsqueeze(1) - places.unsqueeze(0)).abs() == 1  # (N, N)
         share = neighbours.any(dim=1).float().mean()
         loss = quick_thoughts(inputs, outputs, neighbours)

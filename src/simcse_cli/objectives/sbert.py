@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from simcse_cli.losses.classification import classification, sbert_features
 from simcse_cli.machine.gather import share_of_mean
-from simcse_cli.machine.transfer import to_device
 from simcse_cli.objectives.base import Batch, DataKind, Losses, Representations
 from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.settings.choices import ObjectiveName
@@ -43,7 +42,7 @@ class Sbert(LabelledPairs):
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         left, right = representations[0].chunk(2)
-        labels = to_device(batch.extra["labels"], left.device)
+        labels = batch.extra["labels"]
         logits = self.classifier(sbert_features(left, right))
         n_right = (logits.detach().argmax(dim=1) == labels).float().sum()
         accuracy = share_of_mean(n_right, len(labels))

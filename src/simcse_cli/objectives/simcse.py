@@ -61,13 +61,7 @@ class Simcse(TextViews):
                     f"--set matryoshka_dims: {dim} is not between 1 and the vector's width, {width}"
                 )
         self.widths = sorted({*self.options.matryoshka_dims, width})
-        self.mlm = mlm_term(
-            self.encoder,
-            self.options.mlm_weight,
-            self.options.mlm_probability,
-            tied=self.options.mlm_tied,
-            warnings=self.warnings,
-        )
+        self.mlm = mlm_term(self, tied=self.options.mlm_tied)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         """Tokenise the views of each example; with the MLM term, add masked copies of all rows."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,6 +13,7 @@ from simcse_cli.augment.operators import delete_words
 from simcse_cli.augment.words import split_words
 from simcse_cli.errors import ConfigError
 from simcse_cli.machine.gather import share_of_mean
+from simcse_cli.machine.precision import wide
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import TokenRows, pad
 from simcse_cli.models.pretrained import load_decoder
@@ -91,8 +91,8 @@ class Tsdae(Objective):
         output = self.decoder(
             input_ids=ids[:, :-1], encoder_hidden_states=vectors[:, None], use_cache=False
         )
-        scores = output.logits.to(torch.promote_types(output.logits.dtype, torch.float32))
-        losses = functional.cross_entropy(scores.transpose(1, 2), ids[:, 1:], reduction="none")
+        scores = wide(output.logits).transpose(1, 2)
+        losses = functional.cross_entropy(scores, ids[:, 1:], reduction="none")
         return (losses * mask[:, 1:]).sum(dim=1)
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from safetensors.numpy import save_file
 
 from simcse_cli.arrays import AnyFloats
 from simcse_cli.errors import CheckpointError, ConfigError
-from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
+from simcse_cli.files.digests import OLDER_DIGEST, digest, is_older_digest
 from simcse_cli.files.inputs import require_file
 from simcse_cli.files.output import output_path
 from simcse_cli.files.schema import checked, foreign_format, parse_json
@@ -58,10 +57,10 @@ class FittedPostProcessor:
     @property
     def digest(self) -> str:
         """SHA-256 over settings and learned arrays: equal digests give equal maps."""
-        state = sha256(json.dumps([self.processor.name, self.processor.settings()]).encode())
+        parts: list[str | bytes] = [json.dumps([self.processor.name, self.processor.settings()])]
         for name, array in sorted(self.processor.state().items()):
-            state.update(f"{name}:{array.dtype}:{array.shape}".encode() + array.tobytes())
-        return state.hexdigest()
+            parts += [f"{name}:{array.dtype}:{array.shape}", array.tobytes()]
+        return digest(*parts)
 
     def describe(self) -> dict[str, Any]:
         return {

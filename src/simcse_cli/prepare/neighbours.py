@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from simcse_cli.data.formats import InputPath
-from simcse_cli.data.given import Given
+from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.table import Table
@@ -48,7 +48,7 @@ class DocumentCounts:
 
 def iter_documents(
     sources: Sequence[InputPath],
-    given: Given | None = None,
+    given: Given = NOTHING_GIVEN,
     *,
     split: bool = False,
     counts: DocumentCounts | None = None,

@@ -293,16 +293,3 @@ def describe_set(task: str, split: str, n_examples: int, sha256: str | None) -> 
     if n_examples == n_published:
         return f"{n_examples:,} examples that are not those published"
     return f"{n_examples:,} examples instead of the published {n_published:,}"
-
-
-def verdict(low: float, high: float, p_value: float, baseline: str, examples: str) -> str:
-    """Return in words what a paired test says, from the 95% interval of a difference in fractions.
-
-    0.012 and 0.023 with p = 0.01 are "better than base by 1.2 to 2.3 points"; any p of 5% or more
-    is "no difference from base that 1,379 pairs could show".
-    """
-    if p_value >= 0.05 or low <= 0 <= high:
-        return f"no difference from {baseline} that {examples} could show"
-    nearer, further = sorted((abs(100 * low), abs(100 * high)))
-    direction = "better" if low > 0 else "worse"
-    return f"{direction} than {baseline} by {nearer:.1f} to {further:.1f} points"

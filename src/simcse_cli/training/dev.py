@@ -429,7 +429,7 @@ def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevS
     # Order the texts by falling id, the order in which trec_eval ranks texts of equal cosine.
     ids = corpus.ids
     order = sorted(range(len(ids)), key=lambda row: ids[row].encode(), reverse=True)
-    corpus = NumberedTexts([ids[row] for row in order], [corpus.sentences[row] for row in order])
+    corpus = NumberedTexts([corpus.sentences[row] for row in order], [ids[row] for row in order])
 
     # Queries without a relevant text are left out.
     relevant = read_relevance(files["qrels"], queries, corpus)

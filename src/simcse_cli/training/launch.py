@@ -201,7 +201,7 @@ def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.P
 
 
 @contextmanager
-def stop_on_signal(forward: Callable[[int], None] | None = None) -> Iterator[list[bool]]:
+def stop_on_signal(forward: Callable[[int], None]) -> Iterator[list[bool]]:
     """Yield a list that becomes non-empty at the first stop signal (Ctrl-C or SIGTERM).
 
     ``forward`` is called with the first signal. A second one raises KeyboardInterrupt at once.
@@ -212,8 +212,7 @@ def stop_on_signal(forward: Callable[[int], None] | None = None) -> Iterator[lis
         if stopped:
             raise KeyboardInterrupt
         stopped.append(True)
-        if forward is not None:
-            forward(signum)
+        forward(signum)
 
     previous = {number: signal.signal(number, handle) for number in stop_signals()}
     try:

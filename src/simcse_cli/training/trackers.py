@@ -5,7 +5,6 @@ Everything stays on this machine unless a variable of the tracker itself says ot
 logging, not the run.
 """
 
-import hashlib
 import io
 import json
 import os
@@ -21,6 +20,7 @@ from huggingface_hub import constants
 
 from simcse_cli.errors import ConfigError, reason_of
 from simcse_cli.files.atomic import atomic_text, output_error
+from simcse_cli.files.digests import digest
 from simcse_cli.progress import Progress
 from simcse_cli.results.runs import TRACKING, RunRecord, flat, group_folder
 from simcse_cli.settings.choices import Tracker
@@ -63,7 +63,7 @@ def tracked_run(record: RunRecord, run_dir: Path, *, last_step: int | None) -> T
     if group_dir is not None:
         group = given_name or group_dir.name
         name = f"{group}/{folder.relative_to(group_dir).as_posix()}"
-    key = hashlib.sha256(f"{folder} {record.started}".encode()).hexdigest()[:16]
+    key = digest(f"{folder} {record.started}")[:16]
     project = settings["track_project"] or "simcse"
     return TrackedRun(run_dir, project, name, group, key, loggable(settings), last_step)
 
