@@ -64,7 +64,7 @@ def test_read_training_documents_of_text_and_tables(tmp_path):
         json.dumps({"text": "a\nb"}) + "\n" + json.dumps({"text": "c"})
     )
     for name in ("a.txt", "a.jsonl"):
-        read = read_training_documents(tmp_path / name, None)
+        read = read_training_documents(tmp_path / name)
         assert (read.documents, len(read)) == ([["a", "b"], ["c"]], 3)
 
 
@@ -74,7 +74,7 @@ def test_read_training_documents_of_text_and_tables(tmp_path):
 def test_read_training_documents_needs_documents(tmp_path, content, message):
     (tmp_path / "a.txt").write_text(content)
     with pytest.raises(DataError, match=message):
-        read_training_documents(tmp_path / "a.txt", None)
+        read_training_documents(tmp_path / "a.txt")
 
 
 def test_read_labelled_rows_drops_pairs_without_a_label_or_a_text(tmp_path):

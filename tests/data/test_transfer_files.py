@@ -195,4 +195,4 @@ def test_task_file_has_numbered_classes_first_and_parts_in_order(tmp_path):
 def test_task_file_that_is_no_task_is_refused(tmp_path, text, message):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(DataError, match=message):
-        read_task_file(tmp_path / "a.csv", {})
+        read_task_file(tmp_path / "a.csv")

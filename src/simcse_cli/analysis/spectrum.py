@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import logsumexp
 
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
@@ -170,8 +169,14 @@ def isotropy(vectors: AnyFloats) -> float:
     rows = vectors.astype(np.float64)
     _, directions = np.linalg.eigh(rows.T @ rows)
     projections = rows @ directions
-    log_partitions = logsumexp([projections, -projections], axis=1)
+    log_partitions = np.concatenate([_log_sum_exp(projections), _log_sum_exp(-projections)])
     return float(np.exp(log_partitions.min() - log_partitions.max()))
+
+
+def _log_sum_exp(columns: Floats) -> Floats:
+    peaks = columns.max(axis=0)
+    sums: Floats = np.log(np.exp(columns - peaks).sum(axis=0)) + peaks
+    return sums
 
 
 @plots.house_style()
