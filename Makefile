@@ -84,8 +84,9 @@ binary: wheel    ## build dist/simcse, one file that needs no Python (gcc, 5 min
 	$(BIN)/python tools/binary/build.py "$$(ls dist/simcse_cli-*.whl | tail -1)" dist/simcse
 	$(BIN)/python tools/binary/try.py dist/simcse
 
-docs: $(STAMP)   ## write docs/cli.md and docs/simcse.1 from --help
+docs: $(STAMP)   ## write docs/cli.md, docs/simcse.1 and tests/surface.txt from the commands
 	$(BIN)/python docs/make_cli_reference.py
+	$(BIN)/python tests/surface.py > tests/surface.txt
 
 site: $(STAMP)   ## the documentation as a site in site/, which reads and searches without a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean -q

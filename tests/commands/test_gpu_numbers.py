@@ -7,6 +7,7 @@ import torch
 
 from helpers import SENTENCES
 from simcse_cli import load
+from simcse_cli.analysis.analyses import SPACE_ANALYSES
 from simcse_cli.errors import ConfigError, UsageError
 from surface import surface
 
@@ -14,12 +15,9 @@ MISSING = "--device cuda:4: this machine has 4 GPUs, counted from 0"
 RATED = ["--pair-file", "rated.csv"]
 PAIRS = ["pairs.csv", "-o", "o.csv"]
 COMMANDS = {
-    "analyze density": RATED,
-    "analyze geometry": RATED,
     "analyze report": ["run", "--data-dir", "senteval", "-o", "r.html"],
     "analyze groups": ["texts.txt", "--k", "2"],
     "analyze search": ["--corpus", "texts.txt", "--query", "a cat"],
-    "analyze spectrum": RATED,
     "augment": ["texts.txt", "--method", "mlm", "-o", "a.csv"],
     "encode": ["texts.txt", "-o", "v.npy"],
     "eval mteb": ["--tasks", "STSBenchmark", "--data-dir", "senteval"],
@@ -30,6 +28,7 @@ COMMANDS = {
     "prepare pairs": ["texts.txt", "--paraphrases", "-o", "o.csv"],
     "train": ["--mode", "unsup", "--train-file", "texts.txt", "-o", "new"],
 }
+COMMANDS |= {f"analyze {name}": RATED for name in SPACE_ANALYSES}
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from helpers import SENTENCES
+from simcse_cli.analysis.analyses import SPACE_ANALYSES
 from simcse_cli.encoding.search_index import SearchIndex
 
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b31m"
@@ -32,7 +33,7 @@ def rated(tmp_path):
     return options
 
 
-@pytest.mark.parametrize("kind", ["geometry", "spectrum", "density"])
+@pytest.mark.parametrize("kind", SPACE_ANALYSES)
 def test_vectors_that_are_all_zero(invoke, rated, kind, tmp_path):
     with (tmp_path / "lines.txt").open("a") as lines:
         lines.write("In no pair, and not zero: a file of zeros is refused.\n")

@@ -8,6 +8,7 @@ import pytest
 
 from comparison.cases import write_run
 from helpers import SENTENCES, build_tiny_model
+from simcse_cli.analysis.analyses import SPACE_ANALYSES
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_analyses_show_every_seed_with_mean_and_deviation(invoke, runs, sts_fold
     assert (summary["label"], summary["n_seeds"]) == ("runs", 2)
     assert summary["mean"]["uniformity"] == pytest.approx(fmean(uniformity))
     assert summary["deviation"]["uniformity"] == pytest.approx(stdev(uniformity))
-    for name in ("spectrum", "density", "geometry"):
+    for name in SPACE_ANALYSES:
         shown = invoke("analyze", name, *spaces[:-1], "table", "--label", "ours")
         assert "ours (mean of 2)" in shown.stdout, shown.stderr
     path = tmp_path / "geometry.json"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from simcse_cli.analysis.analyses import SPACE_ANALYSES
 from surface import surface
 
 OPTIONS = ("--no-header,--header", "--separator", "--encoding", "--keep-label")
@@ -62,11 +63,9 @@ COMMANDS = {
     "simcse analyze retrieval": (["--corpus", "mails.csv", "--query", "gate", *MODEL], TEXT),
     "simcse analyze groups": (["mails.csv", "--k", "2", *MODEL], TEXT),
     "simcse analyze overlap": (["mails.csv"], PAIR.format("left", "right")),
-    "simcse analyze geometry": (ANALYSIS, SCORED),
-    "simcse analyze spectrum": (ANALYSIS, SCORED),
-    "simcse analyze density": (ANALYSIS, SCORED),
     "simcse analyze report": ([], None),
 }
+COMMANDS |= {f"simcse analyze {name}": (ANALYSIS, SCORED) for name in SPACE_ANALYSES}
 
 
 def options_by_command():

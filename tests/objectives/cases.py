@@ -14,8 +14,8 @@ from simcse_cli.data.training_file import TrainingDocuments, TrainingRows
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.heads import MlpHead
-from simcse_cli.objectives.base import Batch, Objective
-from simcse_cli.objectives.registry import build_objective
+from simcse_cli.objectives.base import Batch, DataKind, Objective
+from simcse_cli.objectives.registry import OBJECTIVES, build_objective
 from simcse_cli.settings.choices import HeadUse, Pooler
 from simcse_cli.settings.choices import ObjectiveName as Name
 
@@ -89,8 +89,6 @@ VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
     "simcse-sup": (Name.SIMCSE_SUP, TRIPLETS, {"hard_negative_alpha": 2.0}),
     "simcse-sup dual mlm": (Name.SIMCSE_SUP, TRIPLETS, {"dual_encoder": True, "mlm_weight": 0.1}),
     "next-sentence": (Name.NEXT_SENTENCE, DOCUMENTS, {"window": 3, "dual_encoder": True}),
-    "quick-thoughts": (Name.QUICK_THOUGHTS, DOCUMENTS, {}),
-    "sbert": (Name.SBERT, LABELLED, {}),
     "cosent": (Name.COSENT, SCORED, {}),
     "cosent angle": (Name.COSENT, SCORED, {"angle_weight": 0.5}),
     "ct": (Name.CT, SINGLES, {"n_negatives": 3}),
@@ -112,6 +110,18 @@ VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
     "diffcse mlm": (Name.DIFFCSE, PAIRS, {"rtd_weight": 1.0, "mlm_weight": 0.1}),
     "mlm": (Name.MLM, SINGLES, {"mlm_probability": 0.3}),
 }
+BY_KIND = {DataKind.LABELLED: LABELLED, DataKind.SCORED: SCORED, DataKind.DOCUMENTS: DOCUMENTS}
+
+
+def of_defaults(name: Name) -> tuple[Name, Any, dict[str, Any]]:
+    """Return the variant of an objective without options, on the smallest data that it takes."""
+    cls = OBJECTIVES[name]
+    rows = (SINGLES, PAIRS, TRIPLETS)[cls.n_columns[0] - 1]
+    return name, BY_KIND.get(cls.reads, rows), {}
+
+
+_with_options = {name for name, _, _ in VARIANTS.values()}
+VARIANTS |= {str(name): of_defaults(name) for name in Name if name not in _with_options}
 
 
 @cache

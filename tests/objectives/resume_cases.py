@@ -33,17 +33,12 @@ CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
         {"micro_batch_size": 5},
     ),
     "simcse-unsup, noise": (Name.SIMCSE_UNSUP, {"noise": 1.5}, {"augment": "mask-span:5"}),
-    "rankcse": (Name.RANKCSE, {}, {}),
     "distill": (Name.DISTILL, {"match": "mse"}, {"micro_batch_size": 5}),
     "simcse-sup": (Name.SIMCSE_SUP, {}, {}),
     "simcse-sup, masked duplicates": (Name.SIMCSE_SUP, {}, {"batches": Batches.MASK_DUPLICATES}),
     "simcse-sup, no duplicates": (Name.SIMCSE_SUP, {}, {"batches": Batches.NO_DUPLICATES}),
     "simcse-sup, chunks": (Name.SIMCSE_SUP, {}, {"micro_batch_size": 5}),
     "next-sentence": (Name.NEXT_SENTENCE, {"window": 3, "dual_encoder": True}, {}),
-    "quick-thoughts": (Name.QUICK_THOUGHTS, {}, {}),
-    "sbert": (Name.SBERT, {}, {}),
-    "cosent": (Name.COSENT, {}, {}),
-    "ct": (Name.CT, {}, {}),
     "is-bert": (Name.IS_BERT, {"n_channels": 8}, {}),
     "declutr": (Name.DECLUTR, {"min_span": 4, "max_span": 16}, {"batch_size": 2}),
     "barlow-twins": (Name.BARLOW_TWINS, {"projector_dim": 16}, {}),
@@ -56,6 +51,8 @@ CASES: dict[str, tuple[Name, dict[str, Any], dict[str, Any]]] = {
     "mlm": (Name.MLM, {}, {"whole_words": True, "dev_split": 0.2, "eval_every": 3}),
     "vicreg, chunks": (Name.VICREG, {"projector_dim": 16}, {"micro_batch_size": 5}),
 }
+_with_options = {name for name, _, _ in CASES.values()}
+CASES |= {str(name): (name, {}, {}) for name in Name if name not in _with_options}
 
 
 def write_train_files(folder: Path) -> dict[str, Path]:
@@ -83,7 +80,8 @@ def write_train_files(folder: Path) -> dict[str, Path]:
 def config_of(case: str, train_files: Mapping[str, Path], model_dir: Path) -> TrainConfig:
     """Return the settings of a case."""
     name, options, more = CASES[case]
-    reads = {Name.SIMCSE_SUP: "pairs", Name.SNCSE: "triplets"}.get(name, OBJECTIVES[name].reads)
+    cls = OBJECTIVES[name]
+    reads = {2: "pairs", 3: "triplets"}.get(cls.n_columns[0], cls.reads)
     flags = {
         "objective": name,
         "model": str(model_dir),

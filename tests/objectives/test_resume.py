@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 
 from helpers import build_tiny_model
 from processes import start_command
-from simcse_cli.settings.choices import ObjectiveName as Name
 from simcse_cli.settings.recipes import dump_config
 from simcse_cli.training.state import Position, States
 
@@ -29,10 +28,6 @@ def train_files(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory) -> Path:
     return build_tiny_model(tmp_path_factory.mktemp("model") / "bert")
-
-
-def test_every_objective_has_a_case():
-    assert {name for name, _, _ in CASES.values()} == set(Name)
 
 
 def finish(*arguments: object) -> None:

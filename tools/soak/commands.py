@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from simcse_cli.analysis.analyses import SPACE_ANALYSES
+
 _MODEL = "--model bert --pooler avg --device cpu"
 _SPACE = "--pair-file pairs.tsv -o out.json"
 
@@ -25,9 +27,6 @@ WORKING = {
     "out.json",
     "eval mteb": f"{_MODEL} --tasks STS12 -o out.json",
     "encode": f"lines.txt -o out.npy {_MODEL}",
-    "analyze geometry": f"{_MODEL} {_SPACE}",
-    "analyze spectrum": f"{_MODEL} {_SPACE}",
-    "analyze density": f"{_MODEL} {_SPACE}",
     "analyze retrieval": f"{_MODEL} --corpus lines.txt --query rain -o out.json",
     "analyze search": f"{_MODEL} --corpus lines.txt --query rain -o out.json",
     "analyze groups": f"lines.txt {_MODEL} --k 3 -o out.json",
@@ -36,6 +35,7 @@ WORKING = {
     "analyze report": "run --pair-file pairs.tsv -o out.html",
     "compare": "sts.json other.json -o out.json",
 }
+WORKING |= {f"analyze {name}": f"{_MODEL} {_SPACE}" for name in SPACE_ANALYSES}
 """Arguments of each command, below the folder that ``malformed.build`` returns."""
 
 BESIDE = {
