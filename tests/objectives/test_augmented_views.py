@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cases import SINGLES
 from transformers import AutoConfig, AutoModelForMaskedLM
 
+from objectives.cases import SINGLES
 from simcse_cli.augment.augmentations import (
     CombinedAugmenter,
     TokenRepeat,

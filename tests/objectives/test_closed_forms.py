@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import batch_of, build
 from torch.nn import functional
 
+from objectives.cases import batch_of, build
 from simcse_cli.objectives.base import Batch
 from simcse_cli.objectives.registry import build_objective
 from simcse_cli.settings.choices import DropoutMode

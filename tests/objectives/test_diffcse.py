@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from cases import batch_of, build
 from safetensors.torch import load_file, save_file
 from scipy.stats import chisquare
 from torch import nn
 from torch.nn import functional
 
 from helpers import SENTENCES, build_tiny_model, generator_beside
+from objectives.cases import batch_of, build
 from simcse_cli.errors import CheckpointError, ConfigError, UsageError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.heads import MlpHead

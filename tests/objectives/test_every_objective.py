@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cases import VARIANTS, batch_of, build
 from torch import Tensor, distributed
 
 from helpers import build_tiny_model, generator_beside
+from objectives.cases import VARIANTS, batch_of, build
 from processes import run_on_processes
 from simcse_cli.objectives.base import Objective
 from simcse_cli.objectives.registry import OBJECTIVES

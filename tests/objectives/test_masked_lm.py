@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 import torch
-from cases import SINGLES, batch_of, build
 from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
 
 from helpers import SENTENCES, build_tiny_model, with_options
+from objectives.cases import SINGLES, batch_of, build
 from simcse_cli.augment.language_model import load_mlm_filler
 from simcse_cli.errors import ConfigError
 from simcse_cli.models.checkpoint import load_encoder

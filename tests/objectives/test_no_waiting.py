@@ -5,11 +5,11 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from cases import VARIANTS, batch_of, build
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import build_tiny_model
+from objectives.cases import VARIANTS, batch_of, build
 from simcse_cli.machine.optimizers import UncorrectedAdamW
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encoder import SentenceEncoder, unread_mask

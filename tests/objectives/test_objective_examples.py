@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import PAIRS, build
-from resume_cases import config_of, write_train_files
 
+from objectives.cases import PAIRS, build
+from objectives.resume_cases import config_of, write_train_files
 from simcse_cli.errors import ConfigError
 from simcse_cli.objectives.simcse_unsup import SimcseUnsup
 from simcse_cli.progress import SilentProgress

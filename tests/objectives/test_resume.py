@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from resume_cases import CASES, config_of, write_train_files
 from safetensors.torch import load_file
 
 from helpers import build_tiny_model
+from objectives.resume_cases import CASES, config_of, write_train_files
 from processes import start_command
 from simcse_cli.settings.recipes import dump_config
 from simcse_cli.training.state import Position, States

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from cases import PAIRS, batch_of, build
 
+from objectives.cases import PAIRS, batch_of, build
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.losses.dclr import ascended
 from simcse_cli.losses.info_nce import info_nce

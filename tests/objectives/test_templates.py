@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from cases import PAIRS, SINGLES, TEMPLATES, TRIPLETS, batch_of, build
 
 from helpers import build_tiny_model
+from objectives.cases import PAIRS, SINGLES, TEMPLATES, TRIPLETS, batch_of, build
 from simcse_cli.data.training_file import TrainingRows
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.info_nce import info_nce

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from cases import batch_of, build
 from scipy.stats import chisquare
 from torch.nn import functional
 
 from helpers import build_tiny_model
+from objectives.cases import batch_of, build
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.objectives.tsdae import Tsdae, damage

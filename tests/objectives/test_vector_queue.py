@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from cases import batch_of, build
 
+from objectives.cases import batch_of, build
 from simcse_cli.losses.info_nce import info_nce
 
 
