@@ -55,7 +55,7 @@ SHARE = 0.5
 LOWER_FIRST = {"alignment": 3, "uniformity": 3, "effective_rank": 1}
 """Measures that are no scores, and their digits."""
 FIGURES = {
-    "findings-claims": "Differences in points with their intervals, sorted; green: seen, red: the other sign, orange: less than half:",
+    "findings-claims": "Differences in points with their intervals, sorted; green: seen; red: the other sign; orange: too small:",
     "findings-figure2": "Alignment and uniformity every ten steps, batches of 16 (Figure 2; Figure 1 of the report):",
     "findings-figure3": "Alignment and uniformity of nine systems, coloured by STS-B (Figure 3):",
     "findings-figureF1": "Their singular values (Figure F.1):",
@@ -95,9 +95,9 @@ size of the differences too.
 NEW_CAMPAIGN = "The raw encoder, the length of the runs and the number of seeds are others."
 RULES = """Each claim compares two trainings that differ in one setting, with the same seeds. **Seen**: for each of the
 claim's comparisons, the difference has the sign of the claim with p < 0.05. **Not seen**: one has the other sign with
-p < 0.05, or one is *less than half* of the paper's with p < 0.05 and not clearly above 0 (its interval is not). **Not
-decided**: neither; the difference that would have been seen in four of five campaigns stands beside it. **Not run**:
-results are missing.
+p < 0.05, or one is *less than half* of the paper's with p < 0.05 and its interval does not lie above 0. **Not decided**:
+neither; the difference that would have been seen in four of five campaigns stands beside it. **Not run**: results are
+missing.
 
 The test is Student's, paired by seeds (by the seven tasks for post-processing, whose results have no seeds), two-sided.
 It is made after 3, 5 and 10 seeds, and a claim that is decided gets no more. The error of all looks together is 0.05,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Where the differences of methods are there: the dev score of five settings every ten steps, for 400 steps. From these
-# curves docs/make_findings.py chooses the length of the runs behind docs/findings.md, before these are run.
+# How long runs have to be: the dev score of five settings every ten steps, for 400 steps. From these curves
+# docs/make_findings.py chooses the length of the runs behind docs/findings.md, before these are run.
 STEPS=${STEPS:-400}
 source "$(dirname "$0")/common.sh"
 

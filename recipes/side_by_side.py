@@ -137,7 +137,7 @@ def main(arguments: list[str]) -> None:
     # What failed is tried again. Of the others a training alone names all that its result depends on, as its seeds.
     for kept in notes.glob("*.json"):
         result = json.loads(kept.read_text())
-        if result["code"] or result["command"] != "train":
+        if result["code"] or result.get("command") != "train":
             kept.unlink()
     passes(given.recipe, given.jobs, notes)
 
