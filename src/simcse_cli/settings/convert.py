@@ -41,7 +41,7 @@ def convert(value: Any, kind: Any, place: str) -> Any:
     try:
         return _converted(value, plain, get_args(wanted))
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise _misfit(value, plain, place) from None
+        raise _misfit(value, wanted, place) from None
 
 
 def _is_null(value: Any, kind: type) -> bool:
@@ -90,12 +90,14 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
     return kind(value)
 
 
-def _misfit(value: Any, kind: type, place: str) -> ConfigError:
+def _misfit(value: Any, kind: Any, place: str) -> ConfigError:
+    plain = get_origin(kind) or kind
     choices: list[str] = []
-    needed = _NEEDED.get(kind, f"a value of type {kind.__name__}")
-    if issubclass(kind, StrEnum):
-        choices = list(kind)
-        needed = f"one of {', '.join(choices)}"
+    needed = _NEEDED.get(plain, f"a value of type {plain.__name__}")
+    item, *_ = get_args(kind) or (kind,)
+    if isinstance(item, type) and issubclass(item, StrEnum):
+        choices = list(item)
+        needed = f"{'one' if item is kind else 'some'} of {', '.join(choices)}"
     hint = did_you_mean(str(value)[:80], choices)
     return ConfigError(f"{place} {repr(value)[:80]}, need {needed}", hint=hint)
 
