@@ -8,7 +8,7 @@ from analysis.cases import encoder, space
 from comparison.cases import write_run
 from simcse_cli.analysis import analyses
 from simcse_cli.analysis.analyses import SPACE_ANALYSES, analyze_spaces, space_analysis
-from simcse_cli.analysis.options import SpaceOptions
+from simcse_cli.analysis.options import SpaceOptions, SpectrumOptions
 from simcse_cli.progress import SILENT
 
 
@@ -32,3 +32,14 @@ def test_a_page_has_every_analysis_once_and_means_over_seeds(name, monkeypatch, 
     assert page[list(SPACE_ANALYSES).index(name)].payload is found.payload
     alone = analyze_spaces(name, SpaceOptions(), ["one"], SILENT)
     assert alone.page.title == "Embedding spaces on some"
+
+
+def test_options_of_one_analysis_leave_the_others_of_its_page_as_they_are(monkeypatch):
+    made = [space([[4, 0], [0, 1]], [[2, 0], [0, 1]], [5, 0])]
+    monkeypatch.setattr(analyses, "encode_pairs", lambda options, labels, progress: made)
+    found = analyze_spaces("spectrum", SpectrumOptions(raw=True, center=True), None, SILENT)
+    assert found.tables[0].title.endswith("raw rows, centred")
+    plain = {kind: space_analysis(kind, made).payload for kind in SPACE_ANALYSES}
+    page = dict(zip(SPACE_ANALYSES, found.page.analyses(), strict=False))
+    assert page["geometry"].payload == plain["geometry"]
+    assert page["spectrum"].payload == found.payload != plain["spectrum"]

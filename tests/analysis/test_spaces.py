@@ -229,19 +229,13 @@ def test_only_a_fit_on_nli_needs_the_data(opened, tmp_path):
 def test_pairs_are_encoded_as_rows_of_both_sides(opened, tmp_path):
     path = tmp_path / "mine.tsv"
     path.write_text("sentence1\tsentence2\tscore\na b\tc\t4.5\nd\teee\t0\n")
-    options = SpaceOptions(model=["m"], pair_file=path, raw=True)
+    options = SpaceOptions(model=["m"], pair_file=path)
     (found,) = encode_pairs(options, None, SILENT)
     assert (found.left.tolist(), found.right.tolist()) == ([[3, 1], [1, 0]], [[1, 0], [3, 0]])
-    assert (found.data.name, found.raw, found.center, found.average) == (
-        "mine.tsv",
-        True,
-        False,
-        None,
-    )
-    options = SpaceOptions(model=["m"], center=True)
+    assert (found.data.name, found.average) == ("mine.tsv", None)
+    options = SpaceOptions(model=["m"])
     (given,) = encode_pairs(options, ["x"], SILENT, PairSet("given", PAIRS, 3))
     assert (given.label, given.data.name, given.left.shape) == ("x", "given", (3, 2))
-    assert (given.raw, given.center) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +272,6 @@ def test_the_seeds_of_a_setting_get_mean_and_deviation_of_their_numbers():
     ]
     values = ((1.0, 0.5), (3.0, None), (2.0, 0.5), (5.0, 0.5))
     payload = spaces_payload("spectrum", spaces, [{"x": x, "score": score} for x, score in values])
-    assert (spaces[0].raw, spaces[0].center) == (False, False)
     assert list(payload) == ["analysis", "data", "n_pairs", "models", "seeds"]
     assert (payload["analysis"], payload["data"], payload["n_pairs"]) == ("spectrum", "some", 3)
     facts = {

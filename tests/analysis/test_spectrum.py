@@ -161,19 +161,20 @@ def test_spectrum_figure_draws_every_relative_value_by_its_rank():
     ],
 )
 def test_spectrum_of_rows_without_directions_is_refused(rows, center, what):
-    given = space(rows, rows, [1, 2], center=center)
+    given = space(rows, rows, [1, 2])
+    how = {"raw": False, "center": center}
     if what is None:
-        assert spectrum_of(given) is spectrum_of(given)  # `geometry` and `spectrum` compute it once
+        assert spectrum_of(given, **how) is spectrum_of(given, **how)  # computed once
     else:
         with pytest.raises(
             DataError, match=f"^one: all vectors are {what}, so they have no directions"
         ):
-            spectrum_of(given)
+            spectrum_of(given, **how)
 
 
 def test_spectrum_analysis_of_orthogonal_rows_of_lengths_4_2_1_and_0():
     sides = [[4, 0, 0], [0, 0, 1]], [[0, 2, 0], [0, 0, 0]]
-    raw = spectrum_analysis([space(*sides, [1, 2], raw=True)])
+    raw = spectrum_analysis([space(*sides, [1, 2])], raw=True)
     values, bounds = raw.tables
     assert values.title == "Singular values on some, raw rows, not centred"
     shown = [f"s{rank}/s1" for rank in (2, 10, 50, 100, 200, 300)]
@@ -203,7 +204,7 @@ def test_spectrum_analysis_of_orthogonal_rows_of_lengths_4_2_1_and_0():
     unit = spectrum_analysis([space(*sides, [1, 2])]).payload["models"][0]
     assert unit["singular_values"] == pytest.approx([1, 1, 1])
     assert unit["gram_sum"] == pytest.approx(3)
-    centred = spectrum_analysis([space(*sides, [1, 2], center=True)])
+    centred = spectrum_analysis([space(*sides, [1, 2])], center=True)
     assert centred.tables[0].title == "Singular values on some, unit rows, centred"
     assert centred.payload["models"][0]["gram_sum"] == pytest.approx(0)
 

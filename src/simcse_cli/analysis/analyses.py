@@ -1,11 +1,13 @@
 """The table of analyses of embedding spaces, and the HTML page that shows them all.
 
 To add an analysis, write a module with a function from spaces to an `Analysis`, and add a row to
-``SPACE_ANALYSES`` and a command to ``commands/analyze.py``.
+``SPACE_ANALYSES`` and a command to ``commands/analyze.py``. Options of its own are keyword
+arguments of the function, with the defaults that the pages of other analyses take.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 from simcse_cli.analysis.density import density_analysis
 from simcse_cli.analysis.geometry import geometry_analysis
@@ -15,17 +17,21 @@ from simcse_cli.analysis.spaces import EmbeddingSpace, encode_pairs
 from simcse_cli.analysis.spectrum import spectrum_analysis
 from simcse_cli.analysis.trace import trace_models
 from simcse_cli.progress import Progress
+from simcse_cli.settings.declare import settings_of
 
-SPACE_ANALYSES: dict[str, Callable[[Sequence[EmbeddingSpace]], Analysis]] = {
+SPACE_ANALYSES: dict[str, Callable[..., Analysis]] = {
     "geometry": geometry_analysis,
     "spectrum": spectrum_analysis,
     "density": density_analysis,
 }
 
 
-def space_analysis(name: str, spaces: Sequence[EmbeddingSpace]) -> Analysis:
-    """Return one analysis of the spaces, with means over the seeds of one setting."""
-    return SPACE_ANALYSES[name](spaces).with_means(
+def space_analysis(name: str, spaces: Sequence[EmbeddingSpace], **own: Any) -> Analysis:
+    """Return one analysis of the spaces, with means over the seeds of one setting.
+
+    ``own`` are options of this analysis alone.
+    """
+    return SPACE_ANALYSES[name](spaces, **own).with_means(
         {space.label: space.encoder.group for space in spaces}
     )
 
@@ -38,7 +44,8 @@ def analyze_spaces(
     Its page has all analyses, and the training paths of those models that are runs.
     """
     spaces = encode_pairs(options, labels, progress)
-    analysis = space_analysis(name, spaces)
+    own = settings_of(type(options)).keys() - {field.name for field in fields(SpaceOptions)}
+    analysis = space_analysis(name, spaces, **{key: getattr(options, key) for key in own})
 
     # The other analyses are computed only if the page is written.
     def page_analyses() -> list[Analysis]:

@@ -43,7 +43,7 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
             hint="give pairs of which some are rated as equal in meaning",
         )
     all_vectors = space.vectors
-    spectrum = spectrum_of(space)
+    spectrum = spectrum_of(space, raw=False, center=False)
     return {
         "dim": all_vectors.shape[1],
         "n_positives": int(positive.sum()),

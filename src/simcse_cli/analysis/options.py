@@ -48,10 +48,8 @@ class SpaceOptions(LoadOptions, FitOptions, TableOptions):
         group=POSTPROCESS_GROUP,
         metavar="NAME[:N]|FILE|none",
     )
-    # These are options of some analyses only, which declare them again below.
+    # An option of `analyze geometry` alone, which declares it below.
     scores: list[Path] | None = None
-    raw: bool = False
-    center: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,8 @@ class GeometryOptions(SpaceOptions):
 
 @dataclass(frozen=True)
 class SpectrumOptions(SpaceOptions):
+    """The options of its own are arguments of ``spectrum_analysis``."""
+
     raw: bool = setting(False, "Leave the vectors' lengths as they are.")
     center: bool = setting(False, "Subtract the mean vector first.")
 

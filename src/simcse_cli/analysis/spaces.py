@@ -223,16 +223,13 @@ def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet
 class EmbeddingSpace:
     """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``.
 
-    For the spectrum, ``raw`` leaves the lengths of the vectors as they are, and ``center``
-    subtracts their mean. ``average`` is the mean score over all STS tasks, if a result has it.
+    ``average`` is the mean score over all STS tasks, if a result has it.
     """
 
     encoder: NamedEncoder
     data: PairSet
     left: Floats32
     right: Floats32
-    raw: bool = False
-    center: bool = False
     average: float | None = None
 
     @property
@@ -272,9 +269,7 @@ def encode_pairs(
         left = vectors[: data.pairs.n_pairs]
         right = vectors[data.pairs.n_pairs :]
         average = sts_average(encoder, options.scores or (), progress)
-        spaces.append(
-            EmbeddingSpace(encoder, data, left, right, options.raw, options.center, average)
-        )
+        spaces.append(EmbeddingSpace(encoder, data, left, right, average))
         progress.detail(f"{encoder.label}: {len(vectors):,} sentences encoded")
     return spaces
 

@@ -102,16 +102,16 @@ def negatives_bound(
 
 
 @lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
-def spectrum_of(space: EmbeddingSpace) -> Spectrum:
-    """Return the spectrum of all sentences of a space, prepared as its settings say."""
+def spectrum_of(space: EmbeddingSpace, *, raw: bool, center: bool) -> Spectrum:
+    """Return the spectrum of all sentences of a space; ``raw`` rows keep their lengths."""
     vectors = space.vectors
-    if not vectors.any() or (space.center and not np.ptp(vectors, axis=0).any()):
+    if not vectors.any() or (center and not np.ptp(vectors, axis=0).any()):
         raise DataError(
             f"{space.label}: all vectors are {'equal' if vectors.any() else 'zero'}, so they "
             "have no directions",
             hint="look at them: simcse encode FILE -o VECTORS.npy",
         )
-    return describe_spectrum(vectors, normalize=not space.raw, center=space.center)
+    return describe_spectrum(vectors, normalize=not raw, center=center)
 
 
 def prepare_rows(vectors: AnyFloats, *, normalize: bool = True, center: bool = False) -> Floats:
@@ -196,23 +196,25 @@ def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
     return figure
 
 
-def spectrum_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
+def spectrum_analysis(
+    spaces: Sequence[EmbeddingSpace], *, raw: bool = False, center: bool = False
+) -> Analysis:
     """Return the singular values of each space; JSON and CSV hold all of them, the table some."""
     # Measure the spaces: singular values, and the bound on the negatives of the loss.
     data = spaces[0].data
     by_name = {}
     numbers = []
     for space in spaces:
-        spectrum = spectrum_of(space)
+        spectrum = spectrum_of(space, raw=raw, center=center)
         by_name[space.label] = spectrum
-        rows = prepare_rows(space.vectors, normalize=not space.raw, center=space.center)
+        rows = prepare_rows(space.vectors, normalize=not raw, center=center)
         values = {"singular_values": spectrum.singular_values.tolist()}
         numbers.append(vars(spectrum) | values | vars(negatives_bound(rows)))
     payload = spaces_payload("spectrum", spaces, numbers)
 
     # A table of some of the values, relative to the largest, and one of the bound.
-    how = "raw rows" if spaces[0].raw else "unit rows"
-    centred = "centred" if spaces[0].center else "not centred"
+    how = "raw rows" if raw else "unit rows"
+    centred = "centred" if center else "not centred"
     shown = columns("label", "dim", "effective_rank", "isotropy", label="model")
     shown += [Column(f"s{rank}", f"s{rank}/s1", "number") for rank in RANKS_SHOWN]
     summaries = []
