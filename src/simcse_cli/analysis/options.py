@@ -30,14 +30,21 @@ class SpaceOptions(LoadOptions, FitOptions, TableOptions):
         None, "SentEval folder with STS-B, and with NLI pairs for --fit nli.", env=DATA_VARIABLE
     )
     pair_file: Path | None = setting(
-        None, "Your own scored pairs instead, a table or a file of SentEval such as sts-dev.csv."
+        None,
+        "Your own scored pairs instead, a table or a file of SentEval such as sts-dev.csv.",
+        is_input=True,
     )
     columns: str | None = columns_setting(COLUMNS_HELP, COLUMNS_METAVAR, needs="pair_file")
     embeddings: list[Path] | None = setting(
-        None, "Vectors computed elsewhere (.npy, .npz, .safetensors); needs --sentences."
+        None,
+        "Vectors computed elsewhere (.npy, .npz, .safetensors); needs --sentences.",
+        is_input=True,
     )
     sentences: Path | None = setting(
-        None, "Text file whose line i is the sentence of row i of --embeddings.", needs="embeddings"
+        None,
+        "Text file whose line i is the sentence of row i of --embeddings.",
+        needs="embeddings",
+        is_input=True,
     )
     split: str = setting("all", "Part of STS-B: train, dev, test or all.")
     postprocess: list[str] | None = setting(
@@ -74,7 +81,9 @@ class RetrievalOptions(LoadOptions, TextOptions):
     model: list[str] | None = setting(
         None, _MODELS_HELP, "--model", "-m", env="SIMCSE_MODEL", group="Model", completes="model"
     )
-    corpus: str | None = setting(None, "Sentences to search: text, table, or - for stdin.")
+    corpus: str | None = setting(
+        None, "Sentences to search: text, table, or - for stdin.", is_input=True
+    )
     column: str | None = setting(
         None, "Column of sentences, in corpus and queries.", "--column", "--columns"
     )
@@ -88,7 +97,7 @@ class RetrievalOptions(LoadOptions, TextOptions):
         metavar="TEXT|NAME",
     )
     query: list[str] | None = setting(None, "A query; repeat for more.")
-    queries: Path | None = setting(None, "File of queries, one per line or row.")
+    queries: Path | None = setting(None, "File of queries, one per line or row.", is_input=True)
     sample: int = setting(0, "Draw this many queries from the corpus.", min=0)
     interactive: bool = setting(False, "Ask for queries, one by one.", "--interactive", "-i")
     top_k: int = setting(3, "Sentences shown for each query.", "--top-k", "-k", min=1)
@@ -96,7 +105,9 @@ class RetrievalOptions(LoadOptions, TextOptions):
         None, "Queries to show; default: all, or none with --qrels.", "--show", min=0
     )
     qrels: Path | None = setting(
-        None, "Relevance: group<TAB>sentence, BEIR or TREC file; adds recall@k and MRR."
+        None,
+        "Relevance: group<TAB>sentence, BEIR or TREC file; adds recall@k and MRR.",
+        is_input=True,
     )
     at: str = setting("1,5,10", "Ranks at which --qrels scores are shown.", needs="qrels")
     keep_identical: bool = setting(False, "Count sentences equal to the query as results.")
@@ -105,6 +116,7 @@ class RetrievalOptions(LoadOptions, TextOptions):
         "Vectors of the corpus, row by row, one file per model.",
         excludes=("corpus_prompt",),
         because="which are encoded already",
+        is_input=True,
     )
     index: list[Path] | None = setting(
         None,
@@ -190,7 +202,9 @@ class ReportOptions(LoadOptions, TableOptions):
         env=DATA_VARIABLE,
     )
     pair_file: Path | None = setting(
-        None, "Your own rated pairs, used instead: a table with two texts and a score."
+        None,
+        "Your own rated pairs, used instead: a table with two texts and a score.",
+        is_input=True,
     )
     columns: str | None = columns_setting(COLUMNS_HELP, COLUMNS_METAVAR, needs="pair_file")
     queries: int = setting(5, "Sentences whose neighbours are shown.", min=0)

@@ -8,6 +8,7 @@ import typer
 from simcse_cli.analysis import options as kinds
 from simcse_cli.commands.console import Console, get_console
 from simcse_cli.commands.options import OutputOptions, takes_settings
+from simcse_cli.files.inputs import require_present
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.declare import refuse_unused
@@ -145,6 +146,7 @@ def groups_command(
     simcse analyze groups tickets.csv --k 8 --id-column id --plot groups.png
     simcse analyze groups tickets.csv --threshold 0.6 -f csv -o groups.csv
     """
+    require_present(source)
     from simcse_cli.analysis.groups import group_analysis
 
     show_analysis(lambda console: group_analysis(source, options, console), shown)

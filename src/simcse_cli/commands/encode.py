@@ -6,7 +6,7 @@ import typer
 from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import takes_settings
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.files.inputs import STDIO
+from simcse_cli.files.inputs import STDIO, require_present
 from simcse_cli.settings.config import pinned
 
 app = typer.Typer()
@@ -40,6 +40,8 @@ def encode_command(
     simcse encode corpus/ -o corpus.npy --shard 3/16
     simcse encode --merge corpus.npy
     """
+    if source is not None:
+        require_present(source)
     from simcse_cli.encoding.encode_file import encode_file
 
     console = get_console()

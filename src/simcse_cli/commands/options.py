@@ -1,7 +1,7 @@
 """Turn the fields of a dataclass into options of a command, and the options that several share."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, is_dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
@@ -12,12 +12,19 @@ import typer
 
 from simcse_cli.commands import completion
 from simcse_cli.commands.console import get_console
-from simcse_cli.files.inputs import STDIO
+from simcse_cli.files.inputs import STDIO, require_present
 from simcse_cli.files.output import require_writable
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
-from simcse_cli.settings.convert import value_name
-from simcse_cli.settings.declare import Setting, check_rules, check_values, setting, settings_of
+from simcse_cli.settings.convert import is_null, value_name
+from simcse_cli.settings.declare import (
+    Declared,
+    Setting,
+    check_rules,
+    check_values,
+    setting,
+    settings_of,
+)
 
 _output = partial(setting, group="Output")
 
@@ -61,6 +68,7 @@ def takes(
                 check_values(declared, values)
                 if not given_only:  # else rules are checked later, with the settings of a recipe
                     check_rules(declared, values)
+                _check_inputs(declared, values)
             group_values = {name: values.pop(name) for name in options}
             given = {name: value for name, value in group_values.items() if value is not None}
             command(**{parameter: given if given_only else group(**group_values)}, **values)
@@ -80,6 +88,16 @@ def takes(
         return with_options
 
     return decorate
+
+
+def _check_inputs(declared: Declared, values: Mapping[str, Any]) -> None:
+    """Raise DataError for a file to be read that does not exist, before the command's imports."""
+    for name, (_, details) in declared.items():
+        if details.is_input and values[name] is not None:
+            value = values[name]
+            for source in value if isinstance(value, list) else [value]:
+                if not is_null(source):
+                    require_present(source)
 
 
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:

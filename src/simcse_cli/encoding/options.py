@@ -61,6 +61,7 @@ class EncodeOptions(ModelOptions, TextOptions):
         "Saved post-processor to apply (`simcse eval sts --save-postprocess`).",
         recorded=True,
         unsaid=(None,),
+        is_input=True,
     )
     max_length: int | None = setting(
         None, "Cut sentences after this many sub-words.", min=3, recorded=True

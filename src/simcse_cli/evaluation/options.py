@@ -64,15 +64,17 @@ class EncoderOptions(ModelOptions, FitOptions):
         "GloVe, word2vec or fastText text file: average its vectors instead of --model.",
         excludes=_OF_MODELS,
         because="which need no model",
+        is_input=True,
     )
     sif_counts: Path | None = _words(
         None,
         "File of `word count` lines: weigh --vectors by SIF; see --postprocess sif.",
         needs="vectors",
         excludes=("bilstm",),
+        is_input=True,
     )
     bilstm: Path | None = _words(
-        None, "InferSent checkpoint to run over --vectors.", needs="vectors"
+        None, "InferSent checkpoint to run over --vectors.", needs="vectors", is_input=True
     )
     embeddings: Path | None = _vectors(
         None,
@@ -80,9 +82,10 @@ class EncoderOptions(ModelOptions, FitOptions):
         needs="sentences",
         excludes=("vectors", *_OF_MODELS),
         because="which need no model",
+        is_input=True,
     )
     sentences: Path | None = _vectors(
-        None, "The sentences of --embeddings, one per line.", needs="embeddings"
+        None, "The sentences of --embeddings, one per line.", needs="embeddings", is_input=True
     )
     postprocess: str | None = _postprocess(None, POSTPROCESS_HELP, metavar="NAME[:N]|FILE")
     save_postprocess: Path | None = _postprocess(
@@ -128,6 +131,7 @@ class StsOptions(SuiteOptions, TableOptions):
         None,
         "Score your own scored pairs, a table or a file of SentEval; repeat for more. --tasks "
         "adds tasks.",
+        is_input=True,
     )
     columns: str | None = columns_setting(COLUMNS_HELP, COLUMNS_METAVAR, needs="pair_file")
     cache_dir: Path | None = setting(
@@ -170,6 +174,7 @@ class TransferOptions(SuiteOptions, TableOptions):
         None,
         "Classify your own labelled texts or pairs of texts, a table; repeat for more. "
         "--tasks adds tasks.",
+        is_input=True,
     )
     columns: str | None = columns_setting(
         "Names of the columns of --task-file, if they are not recognised.",

@@ -40,6 +40,18 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
     return path
 
 
+def require_present(source: Path | str) -> None:
+    """Raise DataError if a source can only be something on this machine and is not there.
+
+    This takes no time, so that a misspelt name is told before slow imports. It says nothing of
+    ``-``, addresses and globs, nor of ``FILE:WEIGHT``: who reads these checks them.
+    """
+    text = str(source)
+    is_local = text != STDIO and ":" not in text and not any(sign in text for sign in "*?[")
+    if is_local and not Path(text).exists():
+        require_file(text)
+
+
 def _near(path: Path) -> str | None:
     """Suggest a file in the folder of a missing one whose name is similar; None without one."""
     with suppress(OSError):

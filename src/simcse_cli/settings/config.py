@@ -124,6 +124,7 @@ class TrainConfig(TableOptions):
         "passes per epoch if wanted (a.csv:2). Default: the generated corpus.",
         metavar="FILE[:WEIGHT]",
         main=True,
+        is_input=True,
     )
     columns: str | None = _data(
         None,
@@ -147,6 +148,7 @@ class TrainConfig(TableOptions):
         "Scored pairs that choose the best model; with another --dev-suite, for alignment and "
         "uniformity only.",
         main=True,
+        is_input=True,
     )
     dev_suite: DevSuite = _data(
         DevSuite.FILE,

@@ -34,7 +34,7 @@ def convert(value: Any, kind: Any, place: str) -> Any:
     wanted = next(option for option in options if option is not NoneType)
     plain = get_origin(wanted) or wanted
 
-    if may_be_null and (value is None or _is_null(value, plain)):
+    if may_be_null and (value is None or is_null(value, plain)):
         return None
     if value is None:
         raise ConfigError(f"{place} needs a value")
@@ -44,7 +44,7 @@ def convert(value: Any, kind: Any, place: str) -> Any:
         raise _misfit(value, wanted, place) from None
 
 
-def _is_null(value: Any, kind: type) -> bool:
+def is_null(value: Any, kind: type = str) -> bool:
     """Tell whether a text spells None, unless it is one of the choices of ``kind``."""
     if not isinstance(value, str) or value.lower() not in ("none", "null", ""):
         return False
