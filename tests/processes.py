@@ -10,12 +10,14 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import pytest
 import torch
 from torch import distributed
 
@@ -34,8 +36,16 @@ FORKS.set_forkserver_preload(
         "sentence_transformers",
         "transformers.models.bert.modeling_bert",
         "transformers.models.bert.tokenization_bert",
+        "prepared_process",
     ]
 )
+
+
+def prepare_forks() -> None:
+    """Start the process that is forked, in the background."""
+    with pytest.MonkeyPatch.context() as variables:
+        variables.setenv("PYTHONPATH", str(Path(__file__).parent))  # of `prepared_process`
+        forkserver.ensure_running()
 
 
 def run_command(arguments: list[str], environment: Mapping[str, str]) -> None:

@@ -54,7 +54,7 @@ def test_a_step_reads_nothing_from_the_device(variant, tiny_model_dir):
     UncorrectedAdamW(parameters, lr=1e-3, eps=1e-8).step()
     torch.stack([*losses.values(), *metrics.values(), norm])
     cached_backward(
-        batch.chunks(6),
+        batch.chunks(len(batch.rows) // 2 + 1),
         objective.encode,
         lambda parts: sum(objective.losses(parts, batch)[0].values()),
         device=META,
