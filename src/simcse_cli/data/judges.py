@@ -104,7 +104,8 @@ def _label_of_pairs(facts: Facts, found: Found, *, is_kept: bool) -> ColumnFacts
         return None  # a triplet
     # In a table with the names anchor and positive, every row is a pair.
     if label is None and judges and not {"anchor", "positive"} <= facts.names:
-        raise _which_are_pairs(facts, judges[0], found)
+        usual = [column for name in names.SCORES for column in by_name(judges, name)]
+        raise _which_are_pairs(facts, (usual or judges)[0], found)
     return label
 
 
