@@ -166,7 +166,7 @@ def test_columns_by_number_take_every_row_of_a_table_without_header(tmp_path):
     ("text", "message"),
     [
         ("sentence1,sentence2,score\na,b,4.5\n", "column score judges the pairs"),
-        ("rank,sentence1,sentence2,score\n0.7,a,b,4.5\n", "column score judges the pairs"),
+        ("nr,sentence1,sentence2,score\n7,a,b,4.5\n", "column score judges the pairs"),
         ("sentence1,sentence2,label\na,b,sports\n", "column label judges the pairs"),
         ("sentence1,sentence2,label\na,b,0\n", "left out rows that are not pairs: 1 with label 0"),
     ],
