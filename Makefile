@@ -11,7 +11,8 @@ BENCH  := $(VENV)/.installed-bench
 OUT    ?= demo
 JOBS   ?= 2
 TESTS  ?= tests
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+# Worksteal deals the tests in two runs of files, and a worker that is done takes from the other.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 .PHONY: demo test test-all test-lowest test-pythons soak check format bench mutants binary wheel docs site clean help
 

@@ -95,8 +95,8 @@ def test_graphs_of_integers_are_near_and_replaced_with_the_folder(
         tmp_path / "out",
         "--force",
     )
-    for _ in range(2):
-        outcome = invoke(*command, "--backend", backend, "--quantize", "int8")
+    for graphs in (("--backend", backend), ("--backend", backend, "--quantize", "int8")):
+        outcome = invoke(*command, *graphs)
         assert outcome.exit_code == 0, outcome.stderr
         assert outcome.stdout == ""
     record = json.loads((tmp_path / "out" / "simcse.json").read_text())

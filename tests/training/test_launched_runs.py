@@ -332,7 +332,7 @@ def test_two_processes_stop_together_and_resume_to_what_one_logs(
     """SIGTERM to the command, then a kill of one process, then a kill of the command, then to the end."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     run, stderr = tmp_path / "two", tmp_path / "stderr"
-    arguments += ["--max-steps", "200"]
+    arguments += ["--max-steps", "60"]
     command = [
         *arguments,
         "--batch-size",
