@@ -168,3 +168,10 @@ def test_usage_names_what_is_required():
         help_page(command.context_class(command, info_name="demo")).usage
         == "Usage: demo --output FOLDER [OPTIONS]"
     )
+
+
+@pytest.mark.parametrize("path", [(), ("prepare",), ("eval",), ("augment",), ("compare",)])
+def test_a_command_without_arguments_shows_its_help_and_no_error(invoke, path):
+    outcome = invoke(*path)
+    assert (outcome.exit_code, outcome.stderr) == (2, "")
+    assert outcome.stdout.strip() == invoke(*path, "--help").stdout.strip()

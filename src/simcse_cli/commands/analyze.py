@@ -7,8 +7,7 @@ import typer
 
 from simcse_cli.analysis import options as kinds
 from simcse_cli.commands.console import Console, get_console
-from simcse_cli.commands.options import OutputOptions, takes_settings
-from simcse_cli.files.inputs import require_present
+from simcse_cli.commands.options import OutputOptions, input_argument, takes_settings
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.declare import refuse_unused
@@ -137,7 +136,7 @@ def retrieval_command(
 @app.command("groups")
 @takes_settings
 def groups_command(
-    source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, or a table with texts.")],
+    source: Annotated[str, input_argument(metavar="FILE", help="Texts, or a table with texts.")],
     options: kinds.GroupOptions,
     shown: ShowOptions,
 ) -> None:
@@ -146,7 +145,6 @@ def groups_command(
     simcse analyze groups tickets.csv --k 8 --id-column id --plot groups.png
     simcse analyze groups tickets.csv --threshold 0.6 -f csv -o groups.csv
     """
-    require_present(source)
     from simcse_cli.analysis.groups import group_analysis
 
     show_analysis(lambda console: group_analysis(source, options, console), shown)
@@ -156,7 +154,7 @@ def groups_command(
 @takes_settings
 def overlap_command(
     files: Annotated[
-        list[Path], typer.Argument(help="Tables of pairs; - is stdin.", show_default=False)
+        list[Path], input_argument(help="Tables of pairs; - is stdin.", show_default=False)
     ],
     options: kinds.OverlapOptions,
     shown: ShowOptions,

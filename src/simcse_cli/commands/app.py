@@ -368,7 +368,8 @@ def main(args: Sequence[str] | None = None) -> None:
         failure = _error_to_show(error, arguments)
         if failure is None:
             raise
-        get_console().error(failure, as_json=_asks_for_json(arguments))
+        if failure.message:  # else a command without arguments has shown its help
+            get_console().error(failure, as_json=_asks_for_json(arguments))
         sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

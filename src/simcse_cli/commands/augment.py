@@ -5,7 +5,7 @@ import typer
 
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.commands.console import get_console
-from simcse_cli.commands.options import takes_settings
+from simcse_cli.commands.options import input_argument, takes_settings
 from simcse_cli.files.inputs import STDIO
 
 app = typer.Typer()
@@ -16,7 +16,7 @@ app = typer.Typer()
 def augment_command(
     source: Annotated[
         str,
-        typer.Argument(
+        input_argument(
             metavar="INPUT", help="Sentences: text, CSV, TSV, JSONL or parquet; - is stdin."
         ),
     ],

@@ -4,9 +4,9 @@ from typing import Annotated
 import typer
 
 from simcse_cli.commands.console import get_console
-from simcse_cli.commands.options import takes_settings
+from simcse_cli.commands.options import input_argument, takes_settings
 from simcse_cli.encoding.options import EncodeOptions
-from simcse_cli.files.inputs import STDIO, require_present
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.settings.config import pinned
 
 app = typer.Typer()
@@ -17,7 +17,7 @@ app = typer.Typer()
 def encode_command(
     source: Annotated[
         str | None,
-        typer.Argument(
+        input_argument(
             metavar="INPUT",
             help="One sentence a line, a table, a folder or 'glob' of either, or - for stdin.",
         ),
@@ -40,8 +40,6 @@ def encode_command(
     simcse encode corpus/ -o corpus.npy --shard 3/16
     simcse encode --merge corpus.npy
     """
-    if source is not None:
-        require_present(source)
     from simcse_cli.encoding.encode_file import encode_file
 
     console = get_console()

@@ -1,12 +1,12 @@
 """Turn the fields of a dataclass into options of a command, and the options that several share."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, is_dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -18,7 +18,6 @@ from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.convert import is_null, value_name
 from simcse_cli.settings.declare import (
-    Declared,
     Setting,
     check_rules,
     check_values,
@@ -27,6 +26,7 @@ from simcse_cli.settings.declare import (
 )
 
 _output = partial(setting, group="Output")
+_Given = TypeVar("_Given")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ def takes(
                 check_values(declared, values)
                 if not given_only:  # else rules are checked later, with the settings of a recipe
                     check_rules(declared, values)
-                _check_inputs(declared, values)
+                for name, (_, details) in declared.items():
+                    if details.is_input:
+                        _present(values[name])
             group_values = {name: values.pop(name) for name in options}
             given = {name: value for name, value in group_values.items() if value is not None}
             command(**{parameter: given if given_only else group(**group_values)}, **values)
@@ -90,14 +92,17 @@ def takes(
     return decorate
 
 
-def _check_inputs(declared: Declared, values: Mapping[str, Any]) -> None:
-    """Raise DataError for a file to be read that does not exist, before the command's imports."""
-    for name, (_, details) in declared.items():
-        if details.is_input and values[name] is not None:
-            value = values[name]
-            for source in value if isinstance(value, list) else [value]:
-                if not is_null(source):
-                    require_present(source)
+def input_argument(**details: Any) -> Any:
+    """Return the Typer argument of files that are read; a missing one is told at once."""
+    return typer.Argument(callback=_present, **details)
+
+
+def _present(value: _Given) -> _Given:
+    """Return the name of a file, or a list of names; raise DataError for one that is missing."""
+    for source in value if isinstance(value, list) else [value]:
+        if source is not None and not is_null(source):
+            require_present(source)
+    return value
 
 
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:

@@ -4,7 +4,7 @@ from typing import Annotated
 import typer
 
 from simcse_cli.commands.console import get_console
-from simcse_cli.commands.options import OutputOptions, takes_settings
+from simcse_cli.commands.options import OutputOptions, input_argument, takes_settings
 from simcse_cli.data.demo_grammar import DemoSizes
 from simcse_cli.errors import DataError
 from simcse_cli.prepare import options as kinds
@@ -23,7 +23,7 @@ app = typer.Typer(
 
 InputsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="INPUT...", help="Files, - for stdin, or hf://OWNER/NAME@CONFIG:SPLIT."),
+    input_argument(metavar="INPUT...", help="Files, - for stdin, or hf://OWNER/NAME@CONFIG:SPLIT."),
 ]
 
 
@@ -100,7 +100,7 @@ def hard_negatives_command(inputs: InputsArgument, options: kinds.HardNegativeOp
 @app.command("duplicates")
 @takes_settings
 def duplicates_command(
-    source: Annotated[str, typer.Argument(metavar="FILE", help="Texts, or a table with texts.")],
+    source: Annotated[str, input_argument(metavar="FILE", help="Texts, or a table with texts.")],
     options: kinds.DuplicateOptions,
 ) -> None:
     """Find the texts that repeat another one: exactly, nearly, or in meaning.
@@ -180,7 +180,7 @@ def senteval_command(options: kinds.SentevalOptions, outputs: OutputOptions) -> 
 @takes_settings
 def lint_command(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT...", help="Training files, or - for stdin.")
+        list[str], input_argument(metavar="INPUT...", help="Training files, or - for stdin.")
     ],
     options: kinds.LintFileOptions,
     outputs: OutputOptions,

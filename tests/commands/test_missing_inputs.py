@@ -1,0 +1,72 @@
+"""A missing input file is told before PyTorch is imported, whichever option or argument names it."""
+
+import sys
+
+import pytest
+
+from processes import start_command
+from simcse_cli.errors import DataError
+from simcse_cli.files.inputs import require_present
+
+COMMANDS = [
+    "encode missing.txt -o out.npy",
+    "encode rows.txt -o out.npy --postprocess missing.safetensors",
+    "train --train-file rows.txt --train-file missing.txt -o run",
+    "train --train-file rows.txt --dev-file missing.csv -o run",
+    "eval sts --pair-file missing.csv",
+    "eval transfer --task-file missing.csv",
+    "eval sts --embeddings missing.npy --sentences rows.txt",
+    "augment missing.txt -o out.csv --method delete",
+    "analyze groups missing.csv --k 2",
+    "analyze search --corpus missing.txt --query dog",
+    "analyze search rows.txt --queries missing.txt",
+    "analyze overlap rows.csv missing.csv",
+    "analyze spectrum --pair-file missing.csv",
+    "prepare duplicates missing.csv -o out.csv",
+    "prepare hard-negatives missing.csv -o out.csv",
+    "prepare lint missing.csv",
+]
+
+
+def forbid_torch() -> None:
+    """Start over without what is imported, and let an import of what is slow fail."""
+    for name in list(sys.modules):
+        package = name.split(".")[0]
+        if package == "simcse_cli":
+            del sys.modules[name]
+        elif package in ("torch", "transformers"):
+            sys.modules[name] = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_missing_file_is_told_first(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("rows.txt", "rows.csv"):
+        (tmp_path / name).write_text("A man.\n")
+    process = start_command(*command.split(), stderr=tmp_path / "said", prepare=forbid_torch)
+    process.join()
+    said = (tmp_path / "said").read_text()
+    assert process.exitcode == 1, said
+    (missing,) = [word for word in command.split() if word.startswith("missing")]
+    assert said == f"error: {missing} does not exist\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "rows.txt", "said"]
+
+
+@pytest.mark.parametrize(
+    "name", ["-", "hf://a/b", "s3://a/b.csv", "file:///a.txt", "*.txt", "a?.txt", "[ab].txt", "a:2"]
+)
+def test_what_may_be_no_local_file_is_left_to_its_reader(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    require_present(name)
+    with pytest.raises(DataError, match=r"^a\.txt does not exist"):
+        require_present("a.txt")
+    (tmp_path / "a.txt").mkdir()  # some commands read folders
+    require_present("a.txt")
+
+
+def test_a_setting_without_a_value_is_no_file(invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "rows.txt").write_text("A man.\nA dog.\n")
+    source = ("-m", tiny_model_dir, "--train-file", tmp_path / "rows.txt", "--batch-size", "2")
+    run = ("--dev-file", "none", "--max-steps", "1", "-o", tmp_path / "run", "--device", "cpu")
+    outcome = invoke("train", *source, *run)
+    assert outcome.exit_code == 0, outcome.stderr
