@@ -136,6 +136,19 @@ def test_load_passes_on_what_is_wrong(tmp_path):
         simcse_cli.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"pooler": "avgg"}, "pooler 'avgg', need one of cls, "),
+        ({"precision": "fp8"}, "precision 'fp8', need one of "),
+        ({"long": "middle"}, "long 'middle', need one of cut, mean"),
+    ],
+)
+def test_load_names_the_choices(wrong, message, tiny_model_dir):
+    with pytest.raises(ConfigError, match=message):
+        Embedder.load(tiny_model_dir, **wrong)
+
+
 def test_the_package_is_light_until_something_is_loaded():
     code = (
         "import sys, simcse_cli\nheavy = {'torch', 'transformers', 'numpy'} & "

@@ -27,6 +27,7 @@ from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.results.runs import Measured, RunRecord, read_metrics
 from simcse_cli.settings.choices import Device, LongTexts, Pooler, Precision, SearchBackend
 from simcse_cli.settings.config import TrainConfig, pinned
+from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import build_options, coerce_settings
 
 Texts = str | Iterable[str]
@@ -91,6 +92,9 @@ class Embedder:
         """
         check_number("batch_tokens", batch_tokens)
         check_number("truncate_dim", truncate_dim)
+        pooler = convert(pooler, Pooler | None, "pooler")
+        precision = convert(precision, Precision, "precision")
+        long = convert(long, LongTexts, "long")
         loaded = load_encoder(
             pinned(str(model), revision),
             pooler=pooler,

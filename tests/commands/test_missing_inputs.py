@@ -20,9 +20,11 @@ COMMANDS = [
     "analyze groups missing.csv --k 2",
     "analyze search --corpus missing.txt --query dog",
     "analyze search rows.txt --queries missing.txt",
+    "analyze search missing.txt dog",
     "analyze overlap rows.csv missing.csv",
     "analyze spectrum --pair-file missing.csv",
     "prepare duplicates missing.csv -o out.csv",
+    "prepare duplicates rows.csv --against missing.csv -o out.csv",
     "prepare hard-negatives missing.csv -o out.csv",
     "prepare lint missing.csv",
 ]
@@ -60,6 +62,8 @@ def test_what_may_be_no_local_file_is_left_to_its_reader(name, tmp_path, monkeyp
     require_present(name)
     with pytest.raises(DataError, match=r"^a\.txt does not exist"):
         require_present("a.txt")
+    with pytest.raises(DataError, match="cannot be read: File name too long"):
+        require_present("a" * 300)
     (tmp_path / "a.txt").mkdir()  # some commands read folders
     require_present("a.txt")
 

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcse_cli.data.formats import cells_in_text
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL
@@ -233,3 +234,18 @@ def test_every_dropped_row_is_counted(tmp_path):
     path.write_text("question,answer\nA?,b\nC?,\nnan,d\n")
     assert list(iter_pairs(path, left_out=lambda: left_out.update(n=1))) == [("A?", "b")]
     assert left_out["n"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        ('id,subject\n1,hello\n2,"good, bye"\n', ","),
+        ("id;subject\n1;hello\n", ";"),
+        ("Yes, please\nNo, thanks\n", None),  # the first line is no line of names
+        ("yes,no\nA dog, a cat, a bird\n", None),
+        ("id,subject\n", None),
+        ("a\tb\nc\td\n", "\t"),
+    ],
+)
+def test_lines_of_text_below_a_line_of_names_look_like_cells(text, separator):
+    assert cells_in_text(text.splitlines()) == separator

@@ -277,3 +277,25 @@ def test_single_choices_override_the_protocol():
     assert (
         resolve_setting(StsOptions(aggregation=Aggregation.WMEAN)).aggregation is Aggregation.WMEAN
     )
+
+
+@pytest.mark.parametrize(
+    ("gold", "why"),
+    [
+        ([3], "a correlation needs two pairs or more"),
+        ([3, 3], "all pairs are rated 3"),
+        ([3, 4], "all pairs have the same cosine"),
+    ],
+)
+def test_a_task_without_score_says_why(gold, why, tmp_path):
+    path = tmp_path / "own.csv"
+    rows = [f"{'xy'[number]} dog,a cat,{score}\n" for number, score in enumerate(gold)]
+    path.write_text("left,right,score\n" + "".join(rows))
+    told = SilentProgress()
+    result = evaluate_sts(
+        lambda texts: np.ones((len(texts), 2), np.float32),
+        StsSuite(None, ["own"], own=own_pairs(path)),
+        progress=told,
+    )
+    assert result.average is None
+    assert told.warnings == [f"own has no score: {why}"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.data.text import match_key
+from simcse_cli.prepare import duplicates
 from simcse_cli.prepare.duplicates import parse_kinds
 from simcse_cli.prepare.finders import (
     ExactFinder,
@@ -234,3 +235,49 @@ def test_faults_are_named(invoke, tickets):
         outcome = invoke("prepare", "duplicates", *words)
         assert outcome.exit_code in (1, 2)
         assert message in outcome.stderr
+
+
+def test_values_of_json_keep_their_types_and_lines_of_tsv_stay_lines(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"id": 1, "text": "A dog.", "tags": ["a"], "ok": True, "score": 4.5, "x": None},
+        {"id": 2, "text": "A dog.", "tags": [], "ok": False, "score": 1.0, "x": 1},
+        {"id": 3, "text": "A\ncat.", "tags": [], "ok": False, "score": 1e-9},
+    ]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("prepare", "duplicates", "rows.jsonl", "--column", "text", "--kind", "exact")
+    outcome = invoke(*words, "--keep", "first", "-o", "kept.jsonl")
+    assert outcome.exit_code == 0, outcome.stderr
+    kept = [json.loads(line) for line in Path("kept.jsonl").read_text().splitlines()]
+    assert kept == [rows[0], rows[2] | {"x": None}]  # a row has the columns of the first
+    assert invoke(*words, "--keep", "first", "-o", "kept.tsv").exit_code == 0
+    lines = Path("kept.tsv").read_text().splitlines()
+    assert [line.split("\t")[1] for line in lines] == ["text", "A dog.", "A cat."]
+
+
+def test_lines_of_text_get_a_name_in_a_table(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.txt").write_text("a b\na b\nc d\n")
+    words = ("prepare", "duplicates", "rows.txt", "--kind", "exact")
+    assert invoke(*words, "--keep", "first", "-o", "kept.csv").exit_code == 0
+    assert Path("kept.csv").read_text() == "text\na b\nc d\n"
+    outcome = invoke(*words, "--id-column", "id", "-o", "ids.csv")
+    assert "rows.txt: plain text has no column id" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("tickets.csv", "exists already"),
+        (".", "is a folder, need a file name"),
+        ("kept.parquet", "cannot write parquet"),
+        ("kept.txt", "plain text cannot hold the columns"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_told_before_the_search(
+    invoke, tickets, monkeypatch, output, message
+):
+    monkeypatch.setattr(duplicates, "find_duplicates", None)
+    outcome = invoke("prepare", "duplicates", tickets, "--keep", "first", "-o", output)
+    assert outcome.exit_code == 1
+    assert message in outcome.stderr

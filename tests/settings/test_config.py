@@ -129,3 +129,9 @@ def test_every_shipped_recipe_is_a_mapping_with_known_keys():
     assert set(PAPER) <= set(shipped_recipes())
     for name in shipped_recipes():
         assert resolve_config(recipe=name)
+
+
+def test_a_wrong_variable_is_named(monkeypatch):
+    monkeypatch.setenv("SIMCSE_BATCH_SIZE", "abc")
+    with pytest.raises(ConfigError, match=r"^SIMCSE_BATCH_SIZE 'abc', need a whole number"):
+        resolve_config()

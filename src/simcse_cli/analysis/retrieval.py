@@ -1,5 +1,6 @@
 """`analyze retrieval`: find the sentences nearest to queries, and score them by judgements."""
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,6 +105,11 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
     """Return the options with the command's arguments: the corpus, then queries."""
     # Where an option gives the corpus or an index, all arguments are queries.
     n_corpora = int(options.corpus is None and not options.index)
+    if words and not n_corpora and os.path.isfile(words[0]):  # a query may be too long for `Path`
+        given = "--index" if options.index else "--corpus"
+        what = f"{words[0]} is a file, and {given} says already what is searched"
+        hint = f"leave one of them out; queries in a file: --queries {words[0]}"
+        raise UsageError(what, hint=hint)
     # An index records its model, so there is no default model for it.
     return replace(
         options,

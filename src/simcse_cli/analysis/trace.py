@@ -13,6 +13,7 @@ from simcse_cli.analysis.presentation import Analysis, NamedSource, name_sources
 from simcse_cli.arrays import Floats, Integers
 from simcse_cli.comparison.join import is_pareto_optimal
 from simcse_cli.errors import DataError, UsageError
+from simcse_cli.files.inputs import require_present
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
@@ -64,6 +65,7 @@ def read_trace(run: Path | str, name: str, group: str | None = None) -> Trace:
     The run is a folder or its ``metrics.jsonl``. A step logged twice (a resumed run repeats those
     after its checkpoint) keeps its last measurement.
     """
+    require_present(run)
     path = Path(run)
     if path.is_dir():
         path /= "metrics.jsonl"

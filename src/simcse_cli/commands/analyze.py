@@ -8,6 +8,7 @@ import typer
 from simcse_cli.analysis import options as kinds
 from simcse_cli.commands.console import Console, get_console
 from simcse_cli.commands.options import OutputOptions, input_argument, takes_settings
+from simcse_cli.files.inputs import require_present
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.declare import refuse_unused
@@ -117,6 +118,8 @@ def retrieval_command(
     simcse analyze search --index corpus.index --interactive
     simcse analyze search --corpus captions.tsv --queries queries.tsv --qrels qrels.tsv
     """
+    if words and options.corpus is None and not options.index:
+        require_present(words[0])
     from simcse_cli.analysis import retrieval
 
     shown.check()

@@ -30,7 +30,7 @@ def encode_command(
     The files of a folder or glob are read in the order of their names. Memory does not grow with
     the input. A side file (OUTPUT.json) records the model, the pooler and digests. With `--update`
     only new and changed rows of a table with ids are encoded. With `--pairs` the input is a table
-    of pairs and the output is the same table with cosines, by default on stdout.
+    of pairs, and the output has the columns sentence1, sentence2 and cosine, by default on stdout.
 
     simcse encode sentences.txt -o vectors.npy --model runs/first
     simcse encode corpus.txt -o corpus.npy --index corpus.index

@@ -1,6 +1,8 @@
 """The formats of tables: each is opened as a ``Grid`` of names and rows."""
 
+import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -42,6 +44,7 @@ _BY_SUFFIX = {
     **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods"), FileFormat.EXCEL),
 }
 _HUB_PREFIX = "hf://"
+_NAMES = re.compile(r"[^\W\d]\w*((?P<separator>[,;])[^\W\d]\w*)+")  # such as id,subject
 _HUB_HINT = (
     "write hf://OWNER/NAME, hf://OWNER/NAME:SPLIT or hf://OWNER/NAME@CONFIG:SPLIT "
     "(SPLIT is train by default)"
@@ -97,12 +100,21 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
 
 
 def cells_in_text(lines: Sequence[str]) -> str | None:
-    """Return the separator if every line of a text has equally many cells, two or more."""
+    """Return the separator if every line of a text has equally many cells, two or more.
+
+    Commas and semicolons are common in texts, so they count only below a line of names.
+    """
     filled = list(filter(str.strip, lines))
+    if len(filled) < 2:
+        return None
     for separator in OF_TEXT:
         counts = {line.count(separator) for line in filled}
-        if len(filled) > 1 and len(counts) == 1 and counts != {0}:
+        if len(counts) == 1 and counts != {0}:
             return separator
+    if names := _NAMES.fullmatch(filled[0].strip()):
+        rows = csv.reader(filled, delimiter=names["separator"])
+        if len({len(row) for row in rows}) == 1:
+            return names["separator"]
     return None
 
 

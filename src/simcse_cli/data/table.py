@@ -127,7 +127,7 @@ class Table:
         with suppress(DataError):
             cells = open_delimited(iter(lines), self.name, given)
             (chosen,) = decide(cells, Job.TEXTS, Given()).columns["text"]
-        n_cells = 1 + max(line.count(separator) for line in lines)
+        n_cells = 1 + next(filter(str.strip, lines)).count(separator)
         # The sample ends at 100 lines, so the number of lines of a longer file is unknown.
         which_lines = str(len(lines)) if len(lines) < 100 else "its"
         self._given.told.info(
@@ -159,6 +159,8 @@ class Table:
         chosen: Sequence[int],
         start: int = 0,
         choose_columns: Callable[[Grid], Sequence[int]] | None = None,
+        *,
+        may_lack: bool = False,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row, and its cells in the chosen columns."""
         grid = self.reading.grid
@@ -169,7 +171,7 @@ class Table:
         if self._is_read:
             grid = self._read().grid
         self._is_read = True
-        may_lack = choose_columns is not None and self.is_filled
+        may_lack = may_lack or (choose_columns is not None and self.is_filled)
         return grid.pick(chosen, start, choose_columns, may_lack=may_lack)
 
     def _parquet_cells(
@@ -292,6 +294,9 @@ class Table:
             return grid.names.index(name)
         if name.isdigit() and 1 <= int(name) <= len(grid.names):
             return int(name) - 1
+        if self.reading.is_text:
+            hint = "name columns of a table: .csv, .tsv, .jsonl or .parquet"
+            raise DataError(f"{self.name}: plain text has no column {name}", hint=hint)
         known = ", ".join(shorten(title, 40) for title in grid.names)
         raise DataError(f"{self.name}: no column {name}; there are {known}")
 
@@ -300,6 +305,11 @@ class Table:
         names = self.reading.grid.names
         for number, cells in self._pick(range(len(names))):
             yield number, dict(zip(names, map(cell_text, cells), strict=True))
+
+    def values(self) -> Iterator[tuple[Any, ...]]:
+        """Yield all cells of each row as they were read; a cell that the row lacks is None."""
+        for _, cells in self._pick(range(len(self.reading.grid.names)), may_lack=True):
+            yield cells
 
     def count(self) -> int:
         """Return the number of texts; plain text and parquet need not be parsed for it."""

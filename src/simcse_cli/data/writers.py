@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from simcse_cli.data.formats import FileFormat, guess_format
+from simcse_cli.data.kinds import cell_text
 from simcse_cli.errors import OutputError
 from simcse_cli.files.atomic import atomic_path, atomic_text
 from simcse_cli.files.digests import sha256_file
@@ -102,7 +103,7 @@ def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Call
     if fmt is FileFormat.TEXT:
         return lambda row: stream.write(f"{row[0]}\n")
     if fmt is FileFormat.JSONL:
-        dump = partial(json.dumps, ensure_ascii=False)
+        dump = partial(json.dumps, ensure_ascii=False, default=cell_text)  # such as a date
         return lambda row: stream.write(dump(dict(zip(columns, row, strict=True))) + "\n")
     # Clean texts hold neither tabs nor line ends, so that nothing has to be quoted.
     if fmt is FileFormat.TSV:

@@ -272,6 +272,8 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
         with open_rows(table, _COSINE_COLUMNS) as write_row:
             EncodeJob(texts, encode).run(PairsSink(write_row), progress)
     encode.model.warn_truncated(progress)
+    if str(output) != STDIO:
+        progress.info(f"wrote {output}")
     if n_empty := empty["rows"]:
         rows = "row" if n_empty == 1 else "rows"
         progress.info(f"left out {n_empty:,} {rows} of {source} with an empty text")

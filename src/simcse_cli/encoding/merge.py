@@ -142,7 +142,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
         if len(missing) > 10:
             shown += ", ..."
         again = f"{command} --shard {missing[0]}/{of}" if source is None else command
-        what = f"{folder}: of {of} shards {len(missing)} are missing: {shown}"
+        what = f"{source or output}: of {of} shards {len(missing)} are missing: {shown}"
         raise DataError(what, hint=f"{again} --resume")
     return [files[number] for number in sorted(files)]
 

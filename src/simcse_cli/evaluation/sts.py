@@ -275,8 +275,20 @@ def evaluate_sts(
     results: dict[str, TaskResult | None] = dict.fromkeys(suite.tasks)
     for name, subsets in scored.items():
         results[name] = sts_task_result(subsets, metric, aggregation, tasks[name].digest)
+        if results[name].score is None:
+            progress.warn(f"{name} has no score: {_why_undefined(subsets)}")
     how = {"metric": metric.value, "aggregation": aggregation.value, "split": suite.split}
     return SuiteResult("sts", how, results, missing, _cost(len(sentences), seconds), scored)
+
+
+def _why_undefined(subsets: Mapping[str, SubsetPairs]) -> str:
+    """Say why a task has no correlation."""
+    for pairs in subsets.values():
+        if len(pairs.gold) < 2:
+            return "a correlation needs two pairs or more"
+        if np.ptp(pairs.gold) == 0:
+            return f"all pairs are rated {pairs.gold[0]:g}"
+    return "all pairs have the same cosine"
 
 
 def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:

@@ -10,15 +10,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from simcse_cli.data.formats import FileFormat
 from simcse_cli.data.given import Given
 from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
-from simcse_cli.data.writers import build_manifest, open_rows, row_output
+from simcse_cli.data.writers import build_manifest, open_rows, output_format, row_output
 from simcse_cli.encoding.units import load_and_encode
 from simcse_cli.errors import DataError, UsageError
+from simcse_cli.files.atomic import check_output
 from simcse_cli.files.inputs import STDIO
 from simcse_cli.prepare.finders import (
     ExactFinder,
@@ -33,7 +35,8 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import DuplicateKind, KeepDuplicate
 from simcse_cli.settings.config import pinned
 
-_COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", "kind", "score")
+_TEXT_COLUMN = ("text",)  # of a file without columns
+_FOUND_COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", "kind", "score")
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class _Texts:
 def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progress) -> None:
     """Write the duplicates of a file, each with the row it repeats, or the file without them."""
     kinds = parse_kinds(options.kind)
+    if str(options.output) != STDIO:
+        check_output(options.output, force=options.force)  # before hours of encoding
     for path in filter(None, (source, options.against)):
         if path == STDIO:
             hint = "write it into a file first: cat > texts.txt"
@@ -70,6 +75,11 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     # The texts of the older file come first, and are kept whatever they repeat.
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column)
+    table = Table(source, Job.TEXTS, given)
+    columns: tuple[str, ...] = _FOUND_COLUMNS
+    if options.keep is not None:
+        columns = _TEXT_COLUMN if table.reading.is_text else table.reading.grid.names
+    form = output_format(options.output, columns)
     source_texts = _Texts.read(source, given, options.id_column)
     older = None
     if options.against is not None:
@@ -91,11 +101,8 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         found[number] = kind, match
 
     result = _Result(source_texts, parts, n_older, found)
-    if options.keep is None:
-        _write(source, options, _COLUMNS, result.pairs(), result)
-    else:
-        table = Table(source, Job.TEXTS, given)
-        _write(source, options, table.reading.grid.names, result.kept(table), result)
+    rows = result.pairs() if options.keep is None else result.kept(table, form)
+    _write(source, options, columns, rows, result)
     progress.info(f"{source}: {result.summary()}")
 
 
@@ -184,11 +191,19 @@ class _Result:
             part, row = self.parts[0], number
         return part.name, str(row + 1), part.ids[row], part.texts[row]
 
-    def kept(self, table: Table) -> Iterator[tuple[str, ...]]:
-        """Yield the rows of the file that are not duplicates, with all of their columns."""
-        for row, (_, cells) in enumerate(table.records()):
-            if row + self.n_older not in self.found:
-                yield tuple(cells.values())
+    def kept(self, table: Table, form: FileFormat) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of the file that are not duplicates, with all of their columns.
+
+        JSON takes the values as they are, and TSV texts on one line.
+        """
+        for row, values in enumerate(table.values()):
+            if row + self.n_older in self.found:
+                continue
+            if form is not FileFormat.JSONL:
+                values = tuple(map(cell_text, values))
+            if form is FileFormat.TSV:
+                values = tuple(map(clean_text, values))
+            yield values
 
     @property
     def counts(self) -> dict[str, int]:
@@ -210,7 +225,7 @@ def _write(
     source: str,
     options: DuplicateOptions,
     columns: Sequence[str],
-    rows: Iterator[tuple[str, ...]],
+    rows: Iterator[tuple[Any, ...]],
     result: _Result,
 ) -> None:
     """Write the rows, and a manifest with the settings and the counts."""

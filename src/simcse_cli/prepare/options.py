@@ -184,7 +184,7 @@ class DuplicateOptions(TextOptions, ModelOptions):
         0.7, "Share of words and word pairs that near duplicates have in common.", min=0.3, max=1.0
     )
     against: str | None = setting(
-        None, "Older file whose texts count as well, and are kept.", metavar="FILE"
+        None, "Older file whose texts count as well, and are kept.", metavar="FILE", is_input=True
     )
     keep: choices.KeepDuplicate | None = setting(
         None, "Write the file without duplicates: of texts that repeat each other keep this one."

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
@@ -19,6 +19,7 @@ from simcse_cli.files.inputs import read_text
 from simcse_cli.files.schema import parse_yaml
 from simcse_cli.settings.choices import DevSuite
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
+from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import coerce_settings
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
@@ -75,12 +76,14 @@ def environment_settings() -> dict[str, Any]:
     ``SIMCSE_DATA``, the data folder of all commands, is not read here: ``resolve_config`` uses it
     if a dev suite needs it. ``options`` is a mapping, so no variable gives it.
     """
-    given: dict[str, str] = {}
+    kinds = get_type_hints(TrainConfig)
+    given = {}
     for field in fields(TrainConfig):
-        value = os.environ.get(ENVIRONMENT_PREFIX + field.name.upper())
+        variable = ENVIRONMENT_PREFIX + field.name.upper()
+        value = os.environ.get(variable)
         if value and field.name not in ("options", "data_dir"):
-            given[field.name] = value
-    return coerce_settings(TrainConfig, given, place="environment")
+            given[field.name] = convert(value, kinds[field.name], variable)
+    return given
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
