@@ -105,7 +105,7 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
     """Return the options with the command's arguments: the corpus, then queries."""
     # Where an option gives the corpus or an index, all arguments are queries.
     n_corpora = int(options.corpus is None and not options.index)
-    if words and not n_corpora and os.path.isfile(words[0]):  # a query may be too long for `Path`
+    if words and not n_corpora and os.path.isfile(words[0]):  # noqa: PTH113 - fails for long texts
         given = "--index" if options.index else "--corpus"
         what = f"{words[0]} is a file, and {given} says already what is searched"
         hint = f"leave one of them out; queries in a file: --queries {words[0]}"

@@ -6,7 +6,7 @@ from dataclasses import MISSING, Field, dataclass, is_dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -26,7 +26,6 @@ from simcse_cli.settings.declare import (
 )
 
 _output = partial(setting, group="Output")
-_Given = TypeVar("_Given")
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def input_argument(**details: Any) -> Any:
     return typer.Argument(callback=_present, **details)
 
 
-def _present(value: _Given) -> _Given:
+def _present(value: Any) -> Any:
     """Return the name of a file, or a list of names; raise DataError for one that is missing."""
     for source in value if isinstance(value, list) else [value]:
         if source is not None and not is_null(source):

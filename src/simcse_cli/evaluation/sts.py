@@ -274,9 +274,10 @@ def evaluate_sts(
     aggregation = setting.aggregation
     results: dict[str, TaskResult | None] = dict.fromkeys(suite.tasks)
     for name, subsets in scored.items():
-        results[name] = sts_task_result(subsets, metric, aggregation, tasks[name].digest)
-        if results[name].score is None:
+        result = sts_task_result(subsets, metric, aggregation, tasks[name].digest)
+        if result.score is None:
             progress.warn(f"{name} has no score: {_why_undefined(subsets)}")
+        results[name] = result
     how = {"metric": metric.value, "aggregation": aggregation.value, "split": suite.split}
     return SuiteResult("sts", how, results, missing, _cost(len(sentences), seconds), scored)
 
