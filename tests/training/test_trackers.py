@@ -388,10 +388,11 @@ def test_a_tracker_that_does_not_start_is_an_error(record, stand_in, tmp_path, m
 @pytest.mark.parametrize("tracker", list(Tracker))
 def test_a_missing_package_is_named_before_anything_is_read(invoke, tmp_path, tracker, monkeypatch):
     monkeypatch.setitem(sys.modules, str(tracker), None)
+    (tmp_path / "empty.txt").touch()  # whoever read it would say so
     outcome = invoke(
         "train",
         "--train-file",
-        tmp_path / "missing.txt",
+        tmp_path / "empty.txt",
         "-o",
         tmp_path / "run",
         "--track",
@@ -417,7 +418,8 @@ def test_a_missing_package_is_named_before_anything_is_read(invoke, tmp_path, tr
     ],
 )
 def test_names_that_nothing_reads_are_refused(invoke, tmp_path, flags, message):
-    outcome = invoke("train", "--train-file", tmp_path / "missing.txt", *flags)
+    (tmp_path / "empty.txt").touch()
+    outcome = invoke("train", "--train-file", tmp_path / "empty.txt", *flags)
     assert outcome.exit_code == 2
     assert message in " ".join(outcome.stderr.split())
 

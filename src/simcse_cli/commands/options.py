@@ -1,7 +1,7 @@
 """Turn the fields of a dataclass into options of a command, and the options that several share."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, is_dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
@@ -67,9 +67,7 @@ def takes(
                 check_values(declared, values)
                 if not given_only:  # else rules are checked later, with the settings of a recipe
                     check_rules(declared, values)
-                for name, (_, details) in declared.items():
-                    if details.is_input:
-                        _present(values[name])
+                _require_inputs(parameters, values)
             group_values = {name: values.pop(name) for name in options}
             given = {name: value for name, value in group_values.items() if value is not None}
             command(**{parameter: given if given_only else group(**group_values)}, **values)
@@ -93,15 +91,20 @@ def takes(
 
 def input_argument(**details: Any) -> Any:
     """Return the Typer argument of files that are read; a missing one is told at once."""
-    return typer.Argument(callback=_present, **details)
+    argument = typer.Argument(**details)
+    argument.is_input = True
+    return argument
 
 
-def _present(value: Any) -> Any:
-    """Return the name of a file, or a list of names; raise DataError for one that is missing."""
-    for source in value if isinstance(value, list) else [value]:
-        if source is not None and not is_null(source):
-            require_present(source)
-    return value
+def _require_inputs(parameters: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> None:
+    """Raise DataError for a file to be read that is missing, before the command's imports."""
+    for parameter in parameters:
+        if not any(getattr(detail, "is_input", False) for detail in get_args(parameter.annotation)):
+            continue
+        value = values[parameter.name]
+        for source in value if isinstance(value, list) else [value]:
+            if source is not None and not is_null(source):
+                require_present(source)
 
 
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -162,7 +165,9 @@ def _option(
     else:
         keywords |= {"envvar": details.env, "min": details.min, "max": details.max}
     flags = details.flags or ("--" + field.name.replace("_", "-"),)
-    annotation = Annotated[hint, typer.Option(*flags, **keywords)]
+    option = typer.Option(*flags, **keywords)
+    option.is_input = details.is_input
+    annotation = Annotated[hint, option]
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(field.name, kind, default=default, annotation=annotation)
 
