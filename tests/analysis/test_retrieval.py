@@ -503,6 +503,7 @@ def test_neighbours_have_the_ids_of_the_table_or_of_the_index(
 def test_an_index_in_place_of_texts_is_named(invoke, tmp_path, name):
     index = tmp_path / name
     SearchIndex.build(np.eye(3, dtype=np.float32), ["a", "b", "c"]).save(tmp_path / "corpus.idx")
+    index.touch()
     done = invoke("analyze", "search", index, "where is it?")
     assert done.exit_code == 2
     assert f"simcse analyze search --index {index} 'where is it?'" in " ".join(done.stderr.split())

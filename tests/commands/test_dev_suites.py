@@ -277,7 +277,7 @@ def test_seeds_and_sweeps_are_chosen_by_retrieval(train, beir, tmp_path):
         (["--dev-suite", "retrieval", "--corpus", "a"], "no --queries, --qrels"),
         (["--qrels", "a"], "--qrels: has no use without --dev-suite retrieval"),
         (
-            ["--dev-split", "0.1", "--dev-file", "a.csv"],
+            ["--dev-split", "0.1", "--dev-file", __file__],
             "--dev-file: has no use with --dev-split, which chooses the model",
         ),
         (["--dev-split", "0.7"], "need at most 0.5"),

@@ -67,6 +67,8 @@ def place(tiny_model_dir, tmp_path, monkeypatch):
     """Make the few files that some commands read before they know what they need."""
     tiny_model_dir.rename(tmp_path / "bert")
     (tmp_path / "text.txt").write_text("\n".join(SENTENCES) + "\n")
+    for name in ("no.txt", "no.csv"):  # empty: whoever read them would say so
+        (tmp_path / name).touch()
     (tmp_path / "search.yaml").write_text(
         "search: {lr: {low: 1.0e-5, high: 1.0e-3}}\nn_trials: 2\n"
     )

@@ -67,7 +67,7 @@ UNUSED = [
     ("analyze retrieval --index none dog --truncate-dim 8", "--truncate-dim"),
     ("analyze retrieval --index none dog --long mean", "--long"),
     ("analyze retrieval lines.txt --interactive --html out.html", "--html"),
-    ("analyze retrieval lines.txt --interactive --qrels none", "--qrels"),
+    ("analyze retrieval lines.txt --interactive --qrels lines.txt", "--qrels"),
     ("compare none --against simcse.5 --group supervised", "--group"),
     ("compare none --tolerance 0.1", "--tolerance"),
 ]

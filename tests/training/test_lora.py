@@ -182,8 +182,9 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
 
 def test_without_peft_nothing_starts(invoke, settings, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
+    (tmp_path / "empty.txt").touch()
     outcome = invoke(
-        "train", "-m", settings["model"], "--train-file", tmp_path / "missing.txt", "-o", tmp_path / "run",
+        "train", "-m", settings["model"], "--train-file", tmp_path / "empty.txt", "-o", tmp_path / "run",
         "--lora", "4",
     )  # fmt: skip
     assert outcome.exit_code == 1

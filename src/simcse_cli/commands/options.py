@@ -1,6 +1,7 @@
 """Turn the fields of a dataclass into options of a command, and the options that several share."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, is_dataclass
 from functools import cache, partial, wraps
@@ -97,7 +98,12 @@ def input_argument(**details: Any) -> Any:
 
 
 def _require_inputs(parameters: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> None:
-    """Raise DataError for a file to be read that is missing, before the command's imports."""
+    """Raise DataError for a file to be read that is missing, before the command's imports.
+
+    One process of a group does not: the command tells the others, which would wait for it.
+    """
+    if "WORLD_SIZE" in os.environ:
+        return
     for parameter in parameters:
         if not any(getattr(detail, "is_input", False) for detail in get_args(parameter.annotation)):
             continue
