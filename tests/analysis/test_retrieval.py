@@ -507,3 +507,13 @@ def test_an_index_in_place_of_texts_is_named(invoke, tmp_path, name):
     done = invoke("analyze", "search", index, "where is it?")
     assert done.exit_code == 2
     assert f"simcse analyze search --index {index} 'where is it?'" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("chosen", [{"corpus": "other.txt"}, {"index": [Path("my.index")]}])
+def test_a_file_is_no_query_beside_what_is_searched(chosen, tmp_path):
+    (tmp_path / "corpus.txt").write_text("A dog.\n")
+    options = RetrievalOptions(**chosen)
+    with pytest.raises(UsageError, match=r"is a file, but --(corpus|index) already says what to"):
+        with_arguments(options, [str(tmp_path / "corpus.txt"), "dog"])
+    long = "a dog " * 100
+    assert with_arguments(options, [long]).query == [long]

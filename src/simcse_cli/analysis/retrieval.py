@@ -107,7 +107,7 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
     n_corpora = int(options.corpus is None and not options.index)
     if words and not n_corpora and os.path.isfile(words[0]):  # noqa: PTH113 - fails for long texts
         given = "--index" if options.index else "--corpus"
-        what = f"{words[0]} is a file, and {given} says already what is searched"
+        what = f"{words[0]} is a file, but {given} already says what to search"
         hint = f"leave one of them out; queries in a file: --queries {words[0]}"
         raise UsageError(what, hint=hint)
     # An index records its model, so there is no default model for it.

@@ -91,16 +91,16 @@ def takes(
 
 
 def input_argument(**details: Any) -> Any:
-    """Return the Typer argument of files that are read; a missing one is told at once."""
+    """Return a Typer argument for input files; a missing file is reported at once."""
     argument = typer.Argument(**details)
     argument.is_input = True
     return argument
 
 
 def _require_inputs(parameters: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> None:
-    """Raise DataError for a file to be read that is missing, before the command's imports.
+    """Raise DataError for a missing input file, before the command's imports.
 
-    One process of a group does not: the command tells the others, which would wait for it.
+    In a group of processes the command itself does it, since it tells the others, which would wait.
     """
     if "WORLD_SIZE" in os.environ:
         return

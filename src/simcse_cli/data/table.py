@@ -295,7 +295,7 @@ class Table:
         if name.isdigit() and 1 <= int(name) <= len(grid.names):
             return int(name) - 1
         if self.reading.is_text:
-            hint = "name columns of a table: .csv, .tsv, .jsonl or .parquet"
+            hint = "columns need a table: .csv, .tsv, .jsonl or .parquet"
             raise DataError(f"{self.name}: plain text has no column {name}", hint=hint)
         known = ", ".join(shorten(title, 40) for title in grid.names)
         raise DataError(f"{self.name}: no column {name}; there are {known}")

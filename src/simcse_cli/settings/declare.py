@@ -43,7 +43,7 @@ class Setting:
     below: float | None = None  # exclusive upper bound
     hidden: bool = False  # a key in YAML only, not a flag
     main: bool = False  # --help shows only these if a command has any; --help-all shows the rest
-    is_input: bool = False  # names files that are read; a missing one is told first
+    is_input: bool = False  # names input files; a missing one is reported first
     completes: str | None = None  # function of `commands.completion` that completes the value
     # Conditions without which this setting has no effect.
     needs: str | Mapping[str, str] = field(default_factory=dict)
