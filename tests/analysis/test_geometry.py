@@ -7,7 +7,6 @@ from scipy.spatial.distance import pdist
 from analysis.cases import space
 from simcse_cli.analysis.geometry import describe_geometry, geometry_analysis, geometry_figure
 from simcse_cli.analysis.spectrum import describe_spectrum
-from simcse_cli.errors import DataError
 from simcse_cli.evaluation.alignment import alignment, mean_cosine, rated_above, uniformity
 from simcse_cli.results.plots import COLOUR_MAP
 
@@ -118,9 +117,10 @@ def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():
     )
 
 
-def test_describe_geometry_without_positives_is_refused():
-    with pytest.raises(DataError, match="no pair is rated above 4"):
-        describe_geometry(space(np.eye(2), np.eye(2), [1.0, 4.0]))
+def test_without_a_positive_pair_alignment_is_missing_and_nothing_else():
+    without = describe_geometry(space(np.eye(2), np.eye(2), [1.0, 4.0]))
+    with_one = describe_geometry(space(np.eye(2), np.eye(2), [1.0, 4.5]))
+    assert without == with_one | {"n_positives": 0, "alignment": None}
 
 
 @pytest.mark.parametrize(("gold", "words"), [([0.0, 4.5], "4"), ([0.0, 0.9], "80% of the scale")])

@@ -127,7 +127,6 @@ def test_outputs_are_checked_before_anything_is_computed(tmp_path, monkeypatch):
     (tmp_path / "there.png").touch()
     (tmp_path / "there.html").touch()
     for wrong in (
-        {"plot": tmp_path / "figure.gif"},
         {"plot": tmp_path / "there.png"},
         {"html": tmp_path / "there.html"},
     ):

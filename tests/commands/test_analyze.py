@@ -188,7 +188,7 @@ def test_geometry_refuses_a_strange_figure_before_it_encodes(invoke, tiny_model_
         "--plot",
         "figure.gif",
     )
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "figure.gif" in result.stderr
     assert "encoding" not in result.stderr
 

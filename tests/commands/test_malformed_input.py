@@ -50,9 +50,13 @@ def test_no_pair_rated_above_four(invoke, rated, tmp_path):
     options = rated(np.eye(len(SENTENCES)))
     path = tmp_path / "pairs.tsv"
     path.write_text(path.read_text().replace("\t5.0\n", "\t3\n").replace("\t4.5\n", "\t4\n"))
-    outcome = invoke("analyze", "geometry", *options)
-    assert outcome.exit_code == 1
-    assert "no pair is rated above" in outcome.stderr
+    result = tmp_path / "geometry.json"
+    outcome = invoke("analyze", "geometry", *options, "-o", result)
+    assert outcome.exit_code == 0, outcome.stderr
+    (model,) = json.loads(result.read_text())["models"]
+    assert model["alignment"] is None
+    (entry,) = json.loads(invoke("compare", result, "--format", "json").stdout)["entries"]
+    assert entry["scores"] == {"uniformity": model["uniformity"]}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -253,13 +257,14 @@ def test_queries_whose_only_relevant_sentence_is_themselves(invoke, tiny_model_d
 
 
 def test_a_page_that_cannot_be_drawn_leaves_no_half_of_the_outputs(invoke, rated, tmp_path):
-    options = rated(np.eye(len(SENTENCES)))
-    path = tmp_path / "pairs.tsv"
-    path.write_text(path.read_text().replace("\t5.0\n", "\t3\n").replace("\t4.5\n", "\t4\n"))
+    # Density is measured for vectors of zeros, the spectrum on its page is not.
+    with (tmp_path / "lines.txt").open("a") as lines:
+        lines.write("In no pair, and not zero.\n")
+    options = rated(np.eye(len(SENTENCES) + 1, 4, -len(SENTENCES)))
     outputs = ("-o", tmp_path / "o.json", "--html", tmp_path / "x.html")
     outcome = invoke("analyze", "density", *options, *outputs)
     assert (outcome.exit_code, outcome.stdout) == (1, "")
-    assert "none is positive" in outcome.stderr
+    assert "all vectors are zero" in outcome.stderr
     assert not list(tmp_path.glob("[ox].*"))
 
 

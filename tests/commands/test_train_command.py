@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,6 +185,22 @@ def test_flag_beats_environment_beats_recipe(invoke, corpus, tiny_model_dir, tmp
     assert outcome.exit_code == 0, outcome.stderr
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (config["lr"], config["seed"], config["batch_size"]) == (1e-4, 2, 8)
+
+
+@pytest.mark.parametrize(
+    "options", [("--set", "temprature=1", "-o", "second"), ("-o", "runs/first")]
+)
+def test_what_is_known_before_the_model_is_loaded_is_refused_before(
+    invoke, corpus, tiny_model_dir, tmp_path, monkeypatch, options
+):
+    monkeypatch.chdir(tmp_path)
+    Path("runs/first").mkdir(parents=True)
+    Path("runs/first/run.json").write_text("{}")
+    monkeypatch.setattr("simcse_cli.training.setup.load_encoder", None)
+    given = ("--train-file", corpus, "--model", tiny_model_dir, *options)
+    outcome = invoke("train", *given)
+    assert outcome.exit_code == 1, outcome.stderr
+    assert "no such option" in outcome.stderr or "holds a run already" in outcome.stderr
 
 
 def write(path, data):

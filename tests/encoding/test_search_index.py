@@ -224,7 +224,7 @@ def test_faiss_that_is_not_installed_names_the_extra(vectors, texts, tmp_path, m
 def test_build_refuses_another_number_of_sentences(vectors):
     with pytest.raises(DataError, match=r"\(230, 16\) vectors for 1 sentences"):
         SearchIndex.build(vectors, ["one"])
-    with pytest.raises(DataError, match=r"\(0, 16\) vectors for 0 sentences"):
+    with pytest.raises(DataError, match="an index of no sentences"):
         SearchIndex.build(vectors[:0], [])
     one = SearchIndex.build(vectors[:1], ["one"])
     with pytest.raises(DataError, match=r"the queries have 15 dimensions, the indexed vectors 16"):

@@ -186,7 +186,10 @@ def test_the_longest_of_texts_that_repeat_each_other_is_kept(invoke, tickets, tm
 def test_the_weekly_file_is_compared_with_the_older_one(invoke, tickets, tmp_path):
     write(tmp_path / "week.csv", [("20", "WHERE are my invoices", "", ""), ("21", "New!", "", "")])
     words = ("--against", tickets, "--id-column", "id", "--kind", "exact", "-o", "found.csv")
-    assert invoke("prepare", "duplicates", "week.csv", *words).exit_code == 0
+    outcome = invoke("prepare", "duplicates", "week.csv", *words)
+    assert outcome.exit_code == 0
+    said = f"no id of {tickets} (the first: '7') is in week.csv (the first: '20')\n"
+    assert said in outcome.stderr
     (row,) = read("found.csv")
     assert (row["id"], row["of_file"], row["of_row"], row["of_id"]) == ("20", tickets, "3", "9")
     words = ("--against", tickets, "--kind", "exact", "--keep", "first", "-o", "new.csv")
@@ -205,7 +208,9 @@ def test_rows_of_the_older_file_are_known_by_their_ids(invoke, tickets, tmp_path
     ]
     write(tmp_path / "week.csv", week)
     words = ("--against", tickets, "--id-column", "id", "--kind", "exact", "-o", "found.csv")
-    assert invoke("prepare", "duplicates", "week.csv", *words).exit_code == 0
+    outcome = invoke("prepare", "duplicates", "week.csv", *words)
+    assert outcome.exit_code == 0
+    assert f"3 ids of {tickets} are in week.csv\n" in outcome.stderr
     found = [(row["id"], row["of_file"], row["of_id"]) for row in read("found.csv")]
     assert found == [("8", tickets, "7"), ("21", tickets, "7")]
 

@@ -4,7 +4,13 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.settings.choices import HeadUse, ObjectiveName, Similarity
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import check_keys, coerce_settings
-from simcse_cli.settings.recipes import dump_config, read_recipe, resolve_config, shipped_recipes
+from simcse_cli.settings.recipes import (
+    dump_config,
+    mistyped_variables,
+    read_recipe,
+    resolve_config,
+    shipped_recipes,
+)
 
 
 def test_later_sources_win(tmp_path, monkeypatch):
@@ -129,6 +135,12 @@ def test_every_shipped_recipe_is_a_mapping_with_known_keys():
     assert set(PAPER) <= set(shipped_recipes())
     for name in shipped_recipes():
         assert resolve_config(recipe=name)
+
+
+def test_only_a_variable_that_resembles_one_is_reported(monkeypatch):
+    for name in ("BATCHSIZE", "BATCH_SIZE", "DATA", "CACHE", "WORDNET", "NOTES"):
+        monkeypatch.setenv(f"SIMCSE_{name}", "1")
+    assert list(mistyped_variables()) == [("SIMCSE_BATCHSIZE", "SIMCSE_BATCH_SIZE")]
 
 
 def test_a_wrong_variable_is_named(monkeypatch):

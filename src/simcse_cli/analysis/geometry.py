@@ -11,7 +11,6 @@ import numpy as np
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.analysis.spectrum import spectrum_of
-from simcse_cli.errors import DataError
 from simcse_cli.evaluation.alignment import (
     alignment,
     is_positive,
@@ -33,22 +32,19 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
 
     Source: Gao et al. 2021, footnote 3: whole STS-B, positives are the pairs with a gold score
     strictly above 4 (1,491 of 8,628). Repeated sentences are kept (17,256 rows), a toolkit default:
-    the paper does not say.
+    the paper does not say. Without a positive pair, the alignment is None.
     """
     positive = is_positive(space.data.pairs.gold)
-    if not positive.any():
-        raise DataError(
-            f"{space.data.name}: no pair is rated above {rated_above(space.data.pairs.gold)}, "
-            "so none is positive",
-            hint="give pairs of which some are rated as equal in meaning",
-        )
+    aligned = None
+    if positive.any():
+        aligned = alignment(space.left[positive], space.right[positive])
     all_vectors = space.vectors
     spectrum = spectrum_of(space, raw=False, center=False)
     return {
         "dim": all_vectors.shape[1],
         "n_positives": int(positive.sum()),
         "n_sentences": len(all_vectors),
-        "alignment": alignment(space.left[positive], space.right[positive]),
+        "alignment": aligned,
         "uniformity": uniformity(all_vectors),
         "effective_rank": spectrum.effective_rank,
         "isotropy": spectrum.isotropy,
@@ -117,14 +113,20 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     # All models embed the same data, so the counts of the first hold for all.
     n_positives = models[0]["n_positives"]
     n_sentences = models[0]["n_sentences"]
+    notes = [
+        "Lower alignment and uniformity are better; compare effective rank only between "
+        "equal widths."
+    ]
+    threshold = rated_above(data.pairs.gold)
+    if n_positives == 0:
+        notes.append(
+            f"No pair is rated above {threshold}, so there is no alignment, and no figure."
+        )
     table = Report(
         f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
         columns("label", *keys, label="model", score=score_label),
         models,
-        [
-            "Lower alignment and uniformity are better; compare effective rank only between "
-            "equal widths."
-        ],
+        notes,
     )
 
     # The plot in the terminal shows the points without colours.
@@ -137,11 +139,11 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     return Analysis(
         title="Alignment and uniformity",
         text="Alignment: mean squared distance between the unit vectors of pairs rated above "
-        f"{rated_above(data.pairs.gold)}. Uniformity: log of the mean of exp(-2 squared "
+        f"{threshold}. Uniformity: log of the mean of exp(-2 squared "
         "distance) over all pairs of sentences. Lower is better in both.",
         caption=f"One point a model, coloured by its score. Data: {data.name}.",
         tables=[table],
         payload=payload,
-        figure=lambda: geometry_figure(models, colour_label),
-        terminal_plot=scatter,
+        figure=(lambda: geometry_figure(models, colour_label)) if n_positives else None,
+        terminal_plot=scatter if n_positives else str,
     )

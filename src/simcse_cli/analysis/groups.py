@@ -174,17 +174,7 @@ def group_analysis(source: str, options: GroupOptions, progress: Progress) -> An
     """Read and encode the texts of a source, group them, and return the groups."""
     require_extra("sklearn", "`simcse analyze groups`")
     method = _method(options)
-    ungrouped = _read(source, options, progress)
-    if options.k is not None and options.k > len(ungrouped.texts):
-        message = f"{options.k} groups of {len(ungrouped.texts):,} texts"
-        raise UsageError(message, option="--k")
-    if method is GroupMethod.AGGLOMERATIVE and len(ungrouped.texts) > MOST_AGGLOMERATED:
-        raise UsageError(
-            f"agglomerative keeps the distance of every two texts, and {source} has "
-            f"{len(ungrouped.texts):,}; it takes {MOST_AGGLOMERATED:,}",
-            option="--by",
-            hint="use --by kmeans --k N, or --by hdbscan",
-        )
+    ungrouped = _read(source, options, method, progress)
     with progress.task(f"grouping by {method}", 1) as task:
         groups = assign(
             ungrouped.units, method, k=options.k, threshold=options.threshold, seed=options.seed
@@ -217,7 +207,24 @@ def _method(options: GroupOptions) -> GroupMethod:
     return method
 
 
-def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedTexts:
+def _check_count(n_texts: int, source: str, options: GroupOptions, method: GroupMethod) -> None:
+    """Raise an error if this many texts cannot be grouped as the options ask."""
+    if n_texts < 2:
+        raise DataError(f"{source}: {n_texts} texts, need at least 2")
+    if options.k is not None and options.k > n_texts:
+        raise UsageError(f"{options.k} groups of {n_texts:,} texts", option="--k")
+    if method is GroupMethod.AGGLOMERATIVE and n_texts > MOST_AGGLOMERATED:
+        raise UsageError(
+            f"agglomerative keeps the distance of every two texts, and {source} has "
+            f"{n_texts:,}; it takes {MOST_AGGLOMERATED:,}",
+            option="--by",
+            hint="use --by kmeans --k N, or --by hdbscan",
+        )
+
+
+def _read(
+    source: str, options: GroupOptions, method: GroupMethod, progress: Progress
+) -> GroupedTexts:
     """Read and encode the texts; rows without text are counted and left out."""
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column, options.labels)
@@ -225,8 +232,7 @@ def _read(source: str, options: GroupOptions, progress: Progress) -> GroupedText
     # A record is a text with its cells in the extra columns.
     records = list(Table(source, Job.TEXTS, given).texts_with(*extra_columns))
     with_text = [index for index, (text, _) in enumerate(records) if text.strip()]
-    if len(with_text) < 2:
-        raise DataError(f"{source}: {len(with_text)} texts, need at least 2")
+    _check_count(len(with_text), source, options, method)
     if len(with_text) < len(records):
         progress.info(
             f"{source}: left out, since without text: {len(records) - len(with_text):,} rows"

@@ -216,7 +216,11 @@ class ViewOptions:
     label: list[str] | None = setting(
         None, "Name in tables and figures; repeat, in the order of the models or files."
     )
-    plot: Path | None = setting(None, "Draw the figure to this file: .png, .svg or .pdf.")
+    plot: Path | None = setting(
+        None,
+        "Draw the figure to this file: .png, .svg or .pdf.",
+        form=(r"(?is).*\.(png|svg|pdf)", "a name that ends in .png, .svg or .pdf"),
+    )
     html: Path | None = setting(None, "Write one self-contained page with all figures and tables.")
     terminal_plot: bool | None = setting(
         None,

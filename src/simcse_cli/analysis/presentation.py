@@ -11,7 +11,7 @@ from simcse_cli.analysis.options import ViewOptions
 from simcse_cli.errors import UsageError, require_extra
 from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.progress import Progress
-from simcse_cli.results.plots import Figure, check_figure_path, inline_svg, save_figure
+from simcse_cli.results.plots import Figure, inline_svg, save_figure
 from simcse_cli.results.report import Report, printable, with_seed_means
 from simcse_cli.results.runs import seed_runs, short_names
 from simcse_cli.settings.choices import OutputFormat
@@ -66,8 +66,6 @@ class Page:
 
 def check_outputs(options: ViewOptions, *, force: bool) -> None:
     """Raise an error now if the figure or the HTML page could not be written later."""
-    if options.plot is not None:
-        check_figure_path(options.plot)
     for flag, path in (("--plot", options.plot), ("--html", options.html)):
         if path is not None:
             require_extra("matplotlib", flag)

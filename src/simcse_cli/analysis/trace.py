@@ -78,10 +78,17 @@ def read_trace(run: Path | str, name: str, group: str | None = None) -> Trace:
             f"{run} has no metrics.jsonl, need a run folder of `simcse train`", hint=hint
         )
     by_step: dict[int, tuple[float, float, float]] = {}
+    n_without_alignment = 0
     for line in read_metrics(path):
+        n_without_alignment += line.alignment is None and line.uniformity is not None
         if line.alignment is not None and line.uniformity is not None:
             dev = np.nan if line.dev_score is None else line.dev_score
             by_step[line.step] = (line.alignment, line.uniformity, dev)
+    if n_without_alignment and not by_step:
+        raise DataError(
+            f"{path}: no alignment was measured, as no dev pair is positive",
+            hint="leave this run out, or train it with a --dev-file that has positive pairs",
+        )
     if len(by_step) < 2:
         raise DataError(
             f"{path} measures alignment and uniformity at {len(by_step)} steps, need 2", hint=hint

@@ -92,7 +92,8 @@ def augment_file(
         ) as write:
             counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
             if not counts["rows"]:
-                raise DataError(f"{name} has no sentences, only {counts['blank']:,} blank lines")
+                found = f", only {counts['blank']:,} blank lines" if counts["blank"] else ""
+                raise DataError(f"{name} has no sentences{found}")
         _report(counts, name, writing.path, options.unit, progress)
         if str(writing.path) != STDIO:
             progress.detail(f"wrote {writing.record}")

@@ -18,7 +18,7 @@ from simcse_cli.augment.own import OwnOperator, parse_own
 from simcse_cli.augment.synonyms import replace_with_synonyms
 from simcse_cli.augment.wordnet import WordNet, find_wordnet
 from simcse_cli.augment.words import join_units, split_units, split_words
-from simcse_cli.errors import ConfigError
+from simcse_cli.errors import ConfigError, did_you_mean
 from simcse_cli.settings.choices import Augmentation, TextUnit
 
 _TAKE_A_TENTH = ("crop", "crop-prefix-chars", "delete", "shuffle", "eda")
@@ -90,7 +90,8 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     try:
         method = Augmentation(name.strip().lower())
     except ValueError:
-        hint = f"choose one of: {', '.join(Augmentation)}, or FILE.py:FUNCTION"
+        every = f"choose one of: {', '.join(Augmentation)}, or FILE.py:FUNCTION"
+        hint = did_you_mean(name, Augmentation, every)
         raise ConfigError(f"unknown augmentation {name!r}", hint=hint) from None
     try:
         rate = float(number) if number else None

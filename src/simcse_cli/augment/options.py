@@ -12,8 +12,8 @@ class AugmentOptions(TableOptions):
     method: str = setting(
         ...,
         "Change of each sentence: crop, delete, delete-one, synonym, mlm, shuffle, eda, "
-        "repeat-words, mask-span, crop-prefix-chars or negate; several in turn as "
-        "crop:0.1+mlm:0.15.",
+        "repeat-words, mask-span, crop-prefix-chars, negate or FILE.py:FUNCTION; several in turn "
+        "as crop:0.1+mlm:0.15.",
         metavar="METHOD[:RATE][+...]",
     )
     output: Path | None = setting(

@@ -405,7 +405,11 @@ def read_results(
             system = label
             if len(rows) > 1:
                 system = f"{label}: {row.get('group') or row.get('model')}"
-            scores = {name: take(name, float, row) for name in ("alignment", "uniformity")}
+            scores = {"uniformity": take("uniformity", float, row)}
+            # There is no alignment without a positive pair.
+            aligned = take("alignment", float | None, row)
+            if aligned is not None:
+                scores = {"alignment": aligned} | scores
             settings = _settings({"geometry data": content.get("data")} | row)
             entries.append(Entry(system, EntryKind.RESULT, source, scores, settings))
         return entries

@@ -261,7 +261,9 @@ class SearchIndex:
         a FAISS factory string; exact search ignores it. ``info`` records the origin of the vectors
         (``model``, ``digest``, ``pooler``). ``ids`` name the sentences.
         """
-        if vectors.ndim != 2 or len(vectors) != len(sentences) or len(vectors) == 0:
+        if not len(sentences):
+            raise DataError("an index of no sentences, need at least one")
+        if vectors.ndim != 2 or len(vectors) != len(sentences):
             what = f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences"
             hint = "encode the same file again with `simcse encode FILE -o VECTORS.npy`"
             raise DataError(f"{what}, need one row per sentence", hint=hint)

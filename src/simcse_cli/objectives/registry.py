@@ -133,7 +133,14 @@ def build_objective(
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Objective:
-    """Return an objective with an encoder and its options.
+    """Return an objective with an encoder and its options (see ``objective_options``)."""
+    return find_objective(name)(encoder, objective_options(name, settings, options))
+
+
+def objective_options(
+    name: str, settings: Mapping[str, Any], options: Mapping[str, Any]
+) -> ObjectiveOptions:
+    """Return the options of an objective, or raise an error for one that is not allowed.
 
     Of the common ``settings``, the objective gets those that its options declare. ``options`` come
     from ``--set`` and must all be options of the objective.
@@ -163,9 +170,9 @@ def build_objective(
 
     # Check the bounds of each value, then the rules between values.
     check_values(declared, chosen, place_of_option)
-    objective_options = cls.Options(**chosen)
-    check_rules(declared, vars(objective_options), place_of_option)
-    return cls(encoder, objective_options)
+    result = cls.Options(**chosen)
+    check_rules(declared, vars(result), place_of_option)
+    return result
 
 
 def option_rows(name: str) -> list[tuple[str, str]]:

@@ -92,6 +92,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     passed_over: set[int] = set()
     if older is not None and options.id_column is not None:
         passed_over = _of_both(older, source_texts)
+        _tell_shared_ids(len(passed_over), older, source_texts, progress)
     filled = [number for number, text in enumerate(texts) if text and number not in passed_over]
     n_known = sum(number < n_older for number in filled)  # those of the older file come first
     order = _in_order(filled, n_known, texts, options.keep)
@@ -121,6 +122,17 @@ def _of_both(older: _Texts, new: _Texts) -> set[int]:
             # The texts of the new file are numbered on from those of the older one.
             passed_over.add(len(older.ids) + row if is_as_before else number)
     return passed_over
+
+
+def _tell_shared_ids(n_shared: int, older: _Texts, new: _Texts, progress: Progress) -> None:
+    """Report how many ids both files have; without any, show how ids are written in each."""
+    if n_shared:
+        progress.info(f"{n_shared:,} ids of {older.name} are in {new.name}")
+    elif older.ids and new.ids:
+        progress.info(
+            f"no id of {older.name} (the first: {older.ids[0]!r}) is in {new.name} "
+            f"(the first: {new.ids[0]!r})"
+        )
 
 
 def _in_order(

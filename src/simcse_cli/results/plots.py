@@ -129,15 +129,10 @@ def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
     axes.set_ylim(min(low, middle - noise), max(high, middle + noise))
 
 
-def check_figure_path(path: Path) -> None:
-    if path.suffix.lower().lstrip(".") not in FORMATS:
-        what = f"{path}: a figure ends in .png, .svg or .pdf"
-        raise OutputError(what, hint=f"use for example --plot {path.stem or 'figure'}.png")
-
-
 def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
     """Write a figure in the format of the file's ending; the same figure gives the same bytes."""
-    check_figure_path(path)
+    if path.suffix.lower().lstrip(".") not in FORMATS:
+        raise OutputError(f"{path}: a figure ends in .png, .svg or .pdf")
     with output_path(path, force=force) as temporary:
         _render(figure, temporary, path.suffix.lower().lstrip("."))
 

@@ -331,18 +331,26 @@ def lock_run(path: Path) -> Iterator[None]:
             path.rmdir()
 
 
+def require_empty(path: Path) -> None:
+    """Raise OutputError if a locked run folder holds a run or other files."""
+    inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
+    if not inside:
+        return
+    if inside.isdisjoint(OWN_NAMES):
+        raise OutputError(f"{path} is not empty", hint="choose a new folder with -o")
+    hint = "choose another folder, or replace it with --force"
+    if _CONFIG_FILE in inside:
+        hint = f"resume it with `simcse train -o {path} --resume`, {hint}"
+    raise OutputError(f"{path} holds a run already", hint=hint)
+
+
 def open_run_dir(path: Path, *, force: bool) -> None:
     """Empty a locked run folder; ``force`` allows the files of an earlier run to be removed."""
+    if not force:
+        require_empty(path)
     # Files that do not belong to a run are never removed.
-    inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
+    inside = {entry.name for entry in path.iterdir()}
     run_names = [name for name in OWN_NAMES if name in inside]
-    if run_names and not force:
-        hint = "choose another folder, or replace it with --force"
-        if _CONFIG_FILE in run_names:
-            hint = f"resume it with `simcse train -o {path} --resume`, {hint}"
-        raise OutputError(f"{path} holds a run already", hint=hint)
-    if inside.difference(run_names) and not force:
-        raise OutputError(f"{path} is not empty", hint="choose a new folder with -o")
     try:
         for name in run_names:
             entry = path / name

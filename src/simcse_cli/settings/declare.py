@@ -168,7 +168,7 @@ def check_values(
         if details.form is not None and value is not None:
             pattern, words = details.form
             if re.fullmatch(pattern, str(value)) is None:
-                raise UsageError(f"{value!r}; need {words}", option=flag_of(name, details))
+                raise UsageError(f"{str(value)!r}; need {words}", option=flag_of(name, details))
         if isinstance(value, int | float):
             _check_number(value, details, f"{place_of(name, details)} {value}")
 

@@ -5,8 +5,9 @@ recipe, environment variables, flags.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -84,6 +85,20 @@ def environment_settings() -> dict[str, Any]:
         if value and field.name not in ("options", "data_dir"):
             given[field.name] = convert(value, kinds[field.name], variable)
     return given
+
+
+def mistyped_variables() -> Iterator[tuple[str, str]]:
+    """Yield each variable that gives no setting, with the one that was probably meant.
+
+    ``SIMCSE_BATCHSIZE`` comes with ``SIMCSE_BATCH_SIZE``; a variable unlike all is not yielded.
+    """
+    names = [field.name.upper() for field in fields(TrainConfig)]
+    for variable in sorted(os.environ):
+        name = variable.removeprefix(ENVIRONMENT_PREFIX)
+        if name == variable or name in names:
+            continue
+        for near in get_close_matches(name, names, n=1, cutoff=0.85):
+            yield variable, ENVIRONMENT_PREFIX + near
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -89,6 +89,9 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
 
     The result is None if another process shows it.
     """
+    if not processes.is_launched():
+        for variable, meant in recipes.mistyped_variables():
+            progress.warn(f"{variable} gives no setting; did you mean {meant}?")
     n_started = _join_processes(flags, options, progress)
     settings = flags | settings_of_options(options, flags)
     request = _Request(settings, options, progress, n_started)
@@ -249,6 +252,10 @@ def train_run(
         if earlier is not None and runs.kept_states(run_dir / "checkpoint"):
             started_with = earlier.batches
 
+        # Refuse a folder that holds another run before anything is loaded.
+        if is_first and not force and not _is_resumed(run_dir, resume=resume):
+            runs.require_empty(run_dir)
+
         # Build the parts, and train until the end or a stop.
         parts = build_parts(config, own_progress, started_with)
         if processes.process_count() > 1:
@@ -268,7 +275,6 @@ def train_run(
                 )
                 if resume:
                     _require_steps_left(trainer)
-                # Create or empty the folder only now, when all checks have passed.
                 if is_first:
                     _open_folder(config, run_dir, resume=resume, force=force)
                 if parts.teachers is not None:
@@ -313,10 +319,15 @@ def _require_steps_left(trainer: Trainer) -> None:
 
 def _open_folder(config: TrainConfig, run_dir: Path, *, resume: bool, force: bool) -> None:
     """Create or empty the run folder unless its run is resumed, and write the settings into it."""
-    if not (resume and (run_dir / "config.yaml").exists()):
+    if not _is_resumed(run_dir, resume=resume):
         runs.open_run_dir(run_dir, force=force)
     with atomic_text(run_dir / "config.yaml", force=True) as stream:
         stream.write(recipes.dump_config(config))
+
+
+def _is_resumed(run_dir: Path, *, resume: bool) -> bool:
+    # The record is written later than the settings.
+    return resume and (run_dir / "config.yaml").exists()
 
 
 def sole_training(folder: Path) -> AbstractContextManager[None]:

@@ -38,7 +38,7 @@ from simcse_cli.models.record import ModelRecord
 from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.objectives.base import DataKind, Examples, Objective
 from simcse_cli.objectives.mlm import MaskedLm
-from simcse_cli.objectives.registry import build_objective, find_objective
+from simcse_cli.objectives.registry import build_objective, find_objective, objective_options
 from simcse_cli.progress import Progress
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import (
@@ -276,6 +276,8 @@ def check_settings(config: TrainConfig) -> None:
             f"--objective {config.objective}",
             hint="leave it out, which saves the whole model",
         )
+    # For these checks, it is enough to know whether there are an augmentation and a teacher.
+    objective_options(config.objective, _common_settings(config), config.options)
     if config.lora is not None:
         require_extra("peft", "--lora")
     if config.track is not None:
@@ -540,17 +542,23 @@ def _code_and_models(
 
 def _objective_of(config: TrainConfig, teachers: Teachers | None, progress: Progress) -> Objective:
     """Return the objective with its encoder; its own layers are drawn from the seed."""
-    settings = config.to_dict() | {
-        "temperature": config.effective_temperature,
-        "similarity": config.similarity,
-        "dropout_mode": config.dropout_mode,
+    settings = _common_settings(config) | {
         "augment": build_augment(config.augment, config.device),
         "teacher": None if teachers is None else teachers.dim,
-        "original_scaling": config.gather is choices.Gather.ORIGINAL,
     }
     encoder = build_encoder(config, progress)
     torch.manual_seed(config.seed)
     return build_objective(config.objective, encoder, settings, config.options)
+
+
+def _common_settings(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings of a run under the names that options of objectives have for them."""
+    return config.to_dict() | {
+        "temperature": config.effective_temperature,
+        "similarity": config.similarity,
+        "dropout_mode": config.dropout_mode,
+        "original_scaling": config.gather is choices.Gather.ORIGINAL,
+    }
 
 
 def count_cut(objective: Objective, examples: Examples, progress: Progress) -> dict[str, int]:
